@@ -253,7 +253,6 @@ mod tests {
             since_out: Duration::from_secs(generation),
             since_in: Duration::from_secs(generation),
             low_for: Duration::from_secs(generation),
-            after: None,
             peak: generation as f64,
             limit: Some(generation as f64),
         };

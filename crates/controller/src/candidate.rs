@@ -147,7 +147,7 @@ async fn period(shared: &Shared, office: &mut Option<Office>) {
     go_on(shared, office, premises).await;
 }
 
-/// Plans, if it leads. As often as there is a reason to: a plan's steps are taken once, however many plans say them.
+/// Plans, if it leads. As often as there is a reason to: the rosters that go along with a plan show its steps to the next.
 async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises) {
     shared.known().premises = premises.clone();
     shared.listen();

@@ -224,6 +224,11 @@ impl ControllerHandle {
         premises
     }
 
+    /// Plans now, if this controller leads: the premises have changed.
+    pub fn plan_soon(&self) {
+        self.shared.wake.notify_one();
+    }
+
     /// Returns when newer instructions than `seen` are published, or after `patience`.
     pub async fn newer_than(&self, seen: crate::Edition, patience: Duration) {
         let mut instructions = self.shared.instructions.subscribe();

@@ -12,9 +12,9 @@ use crate::controller::Shared;
 use crate::hearing::Witnesses;
 use crate::options::{MadePool, Premises};
 use crate::roll::Roll;
-use crate::roster::{Gone, Seen};
+use crate::roster::{Gone, Seen, Step};
 use crate::sources::SourceRates;
-use crate::{Edition, Enrolled, Instructions, Roster};
+use crate::{Edition, Enrolled, Instructions, Making, Roster};
 
 /// What instructions are made of.
 pub(crate) struct Draft {
@@ -23,6 +23,8 @@ pub(crate) struct Draft {
     pub(crate) members: BTreeMap<String, Enrolled>,
     pub(crate) rosters: BTreeMap<String, Roster>,
     pub(crate) sources: SourceRates,
+    /// The plan's steps, as the rosters take them, by pool.
+    pub(crate) steps: BTreeMap<String, Step>,
 }
 
 /// For what was made for a pool that is elastic no more.
@@ -48,7 +50,9 @@ impl Shared {
         let mut members = roll.enrolled(now, &before.members, forget_after, &witnesses);
         let periods = passed.as_secs_f64() / self.options.smoothing.period.as_secs_f64();
         capacity::bound(&mut members, &before.members, premises.capacity_max, periods);
+        let own = premises.alone.as_ref().map(|making| (self.options.name.as_str(), making));
         let context = Context {
+            own,
             roll: &roll,
             witnesses: &witnesses,
             members: &members,
@@ -74,14 +78,16 @@ impl Shared {
         let was = (before.edition() > Edition::default()).then_some(&before.plan);
         let tick = Tick { now, passed };
         let plan = plan(&policy, &inventory, roll.history(), was, tick);
-        context.act(&premises, &plan, &mut rosters);
+        let steps = context.act(&premises, &plan, &mut rosters);
         let sources = roll.sources(now, &before.sources);
         drop(roll);
-        Some(Draft { plan, members, rosters, sources })
+        Some(Draft { plan, members, rosters, sources, steps })
     }
 }
 
 struct Context<'a> {
+    /// A machine of its own, and the backends that it makes.
+    own: Option<(&'a str, &'a BTreeMap<String, Making>)>,
     roll: &'a Roll,
     witnesses: &'a Witnesses,
     members: &'a BTreeMap<String, Enrolled>,
@@ -92,8 +98,24 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
+    fn is_own(&self, member: &str) -> bool {
+        self.own.is_some_and(|(own, _)| own == member)
+    }
+
     fn gone(&self, member: &str) -> Gone {
-        self.roll.gone(self.now, member, self.witnesses)
+        match self.is_own(member) {
+            true => Gone::No,
+            false => self.roll.gone(self.now, member, self.witnesses),
+        }
+    }
+
+    fn making(&self, pool: &str) -> BTreeMap<&str, &Making> {
+        let mut all = self.roll.making(self.now, pool);
+        if let Some((own, making)) = self.own {
+            all.remove(own);
+            all.extend(making.get(pool).map(|making| (own, making)));
+        }
+        all
     }
 
     fn with_seen<T>(&self, pool: &str, work: impl FnOnce(&Seen<'_>) -> T) -> T {
@@ -104,11 +126,12 @@ impl Context<'_> {
             let node = self.before.plan.nodes.get(member);
             node.is_some_and(|node| !node.standing.is_wanted())
         };
-        let is_fresh = |member: &str| self.roll.is_member_fresh(self.now, member);
+        let is_fresh =
+            |member: &str| self.is_own(member) || self.roll.is_member_fresh(self.now, member);
         work(&Seen {
             edition: Edition { term: self.term, generation: self.before.generation + 1 },
             passed: self.passed,
-            making: self.roll.making(self.now, pool),
+            making: self.making(pool),
             is_fresh: &is_fresh,
             gone: &gone,
             is_drained: &is_drained,
@@ -129,7 +152,7 @@ impl Context<'_> {
                     rosters.insert(name.clone(), Roster::begin(name, seen));
                 }
                 if let Some(roster) = rosters.get_mut(name) {
-                    roster.learn(spec, made, seen);
+                    roster.learn(name, spec, made, seen);
                     roster.add_to(spec, made);
                 }
             });
@@ -142,7 +165,7 @@ impl Context<'_> {
             let spec = premises.pools.get(&name).cloned().unwrap_or_default();
             let spec = equipoise_planner::PoolSpec { elastic: None, ..spec };
             let made = MadePool { drain_timeout: LAST_DRAIN, ..MadePool::default() };
-            self.with_seen(&name, |seen| roster.learn(&spec, &made, seen));
+            self.with_seen(&name, |seen| roster.learn(&name, &spec, &made, seen));
             if roster.backends.is_empty() {
                 rosters.remove(&name);
             }
@@ -150,7 +173,13 @@ impl Context<'_> {
     }
 
     /// Takes the plan's steps.
-    fn act(&self, premises: &Premises, plan: &Plan, rosters: &mut BTreeMap<String, Roster>) {
+    fn act(
+        &self,
+        premises: &Premises,
+        plan: &Plan,
+        rosters: &mut BTreeMap<String, Roster>,
+    ) -> BTreeMap<String, Step> {
+        let mut steps = BTreeMap::new();
         for (name, roster) in rosters {
             let pool = plan.pools.get(name).and_then(|pool| pool.scaling.as_ref());
             let (Some(scaling), Some(spec)) = (pool, premises.pools.get(name)) else { continue };
@@ -160,11 +189,9 @@ impl Context<'_> {
             let listed = spec.backends.values().filter(is_listed).count() as u32;
             let max = spec.elastic.as_ref().map_or(0, |elastic| elastic.max);
             let room = max.saturating_sub(listed);
-            let refused =
-                self.with_seen(name, |seen| roster.act(name, &scaling.action, room, seen));
-            if refused > 0 {
-                tracing::warn!(pool = name, refused, "no room, or nobody who makes backends");
-            }
+            let step = self.with_seen(name, |seen| roster.act(name, &scaling.action, room, seen));
+            steps.insert(name.clone(), step);
         }
+        steps
     }
 }

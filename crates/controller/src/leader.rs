@@ -13,6 +13,7 @@ use crate::condition::Late;
 use crate::controller::{Shared, read_instructions};
 use crate::draft::Draft;
 use crate::options::Premises;
+use crate::roster::Step;
 use crate::term::{Claim, OfficeTerm};
 use crate::{Instructions, Roster, Secret};
 
@@ -44,8 +45,10 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     let Some(draft) = shared.draft(premises, &before, base, term, passed) else { return true };
     shared.counts.planned(began.elapsed());
     office.planned = Some(began);
+    let steps = draft.steps.clone();
     let mut instructions = instructions(shared, term, draft, &before);
-    if shared.leaves_sizes() {
+    let mut holds = shared.leaves_sizes();
+    if holds {
         hold(&mut instructions, &before, "no node is heard: nothing is changed");
     }
     let is_sure = rosters.is_some();
@@ -58,19 +61,46 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
             }
             Ok(false) => return false,
             // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
+            Err(()) if office.leadership.is_held() && needs_no_store(premises, &instructions) => {}
             Err(()) if office.leadership.is_held() => {
                 office.unsure = Some(new);
+                holds = true;
                 hold(&mut instructions, &before, UNANSWERED);
             }
             Err(()) => return false,
         }
     } else if !is_sure {
+        holds = true;
         hold(&mut instructions, &before, UNANSWERED);
     }
     if office.term.is_stored() {
+        if !holds {
+            log_steps(&instructions, &steps);
+        }
         shared.publish(instructions);
     }
     true
+}
+
+/// Whether all backends end with this process, and no other process makes any: then a lost roster is no loss.
+fn needs_no_store(premises: &Premises, instructions: &Instructions) -> bool {
+    let Some(making) = &premises.alone else { return false };
+    let mut entries = instructions.rosters.values().flat_map(|roster| roster.backends.values());
+    making.values().all(|it| !it.outlives) && entries.all(|entry| !entry.outlives)
+}
+
+fn log_steps(instructions: &Instructions, steps: &BTreeMap<String, Step>) {
+    for (pool, step) in steps.iter().filter(|(_, step)| **step != Step::default()) {
+        let Step { added, revived, leaving, refused } = step;
+        let scaling = instructions.plan.pools.get(pool).and_then(|plan| plan.scaling.as_ref());
+        let reason = scaling.map_or("", |scaling| scaling.reason.as_str());
+        if *refused > 0 {
+            tracing::warn!(pool, refused, "no room, or no member that makes backends");
+        }
+        if *refused == 0 || !(added.is_empty() && revived.is_empty()) {
+            tracing::info!(pool, ?added, ?revived, ?leaving, "scaling: {reason}");
+        }
+    }
 }
 
 /// Takes a later term if nodes go by later instructions than any that this leader knows.
@@ -88,7 +118,7 @@ fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
                     "a node goes by later instructions than this store knows of: unless that node lies, the store was put back \
                      from an older copy, or made anew. Plans go on in a later term. What the store has forgotten is undone: nodes that were \
                      evicted since may come back, and tokens that were used or revoked since are good again. Evict and \
-                     revoke again (the audit log has what was done), and see to backends that scripts or a service made since"
+                     revoke again (the audit log has what was done)"
                 );
             }
             Claim::Disbelieved { node, claimed } => {
@@ -101,7 +131,7 @@ fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
 }
 
 fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions) -> Instructions {
-    let Draft { plan, members, rosters, sources } = draft;
+    let Draft { plan, members, rosters, sources, steps: _ } = draft;
     Instructions {
         term,
         generation: plan.generation.0,

@@ -21,7 +21,8 @@
 //! | `roll/gone.rs` | which members are gone, by which evidence; pure |
 //! | `hearing.rs` | which members this controller and the others hear, and what may follow; pure |
 //! | `listening.rs` | that, each period, and this controller's record of it in the store |
-//! | `roster.rs`, `making.rs` | backends of elastic pools: who makes which, and what came of it; pure |
+//! | `roster.rs`, `making.rs` | backends of elastic pools: which member makes which, and what came of it; pure |
+//! | `roster/forgotten.rs` | backends that a roster does not know, and some member has |
 //! | `candidate.rs` | the loop: each period, and the way to the office and out of it |
 //! | `leader.rs`, `draft.rs` | a period of the leader; what is planned in it |
 //! | `condition.rs` | whether plans come, and if not, why |
@@ -69,7 +70,7 @@ pub use options::{ControllerOptions, MadePool, Premises, Source};
 pub use pressure::Pressure;
 pub use recorder::Recorder;
 pub use report::{Fault, NodeKind, NodeReport, ReportRefused};
-pub use roster::{Entry, Roster, Wanted};
+pub use roster::{Entry, Forgotten, Roster, Wanted};
 pub use sources::{SOURCES_REPORTED_MAX, SourceRates, largest};
 pub use view::{Figures, LoadFigures};
 pub use wishes::SizeWish;

@@ -13,6 +13,9 @@ pub struct Making {
     /// The instructions whose roster is done here, as far as asking for it goes: what that roster gives this member and
     /// is not in [`Self::backends`] is gone.
     pub applied: Edition,
+    /// A number that is above those of all names that this member knows; 0 if it knows none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub next_number: u64,
     /// What exists, or may exist, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, Made>,
@@ -32,6 +35,17 @@ pub struct Made {
     /// What went wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Which of the pool's sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// The member's file names another driver since this was made: one of the new driver's is to replace it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_outdated: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How far a made backend is on its way.

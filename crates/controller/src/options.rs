@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use equipoise_core::load::Smoothing;
 use equipoise_planner::{NameSpec, Policy, PoolSpec};
 
+use crate::Making;
+
 /// How a controller is started.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
@@ -52,12 +54,13 @@ pub struct Premises {
     pub pools: BTreeMap<String, PoolSpec>,
     /// Where each pool's backends are, by pool and backend: a backend at a member's own address runs on that machine.
     pub addresses: BTreeMap<String, BTreeMap<String, IpAddr>>,
-    /// Elastic pools whose backends members make as the instructions' rosters say; none on a machine of its own, which
-    /// takes the plan's steps itself.
+    /// Elastic pools, whose backends members make as the instructions' rosters say.
     pub made: BTreeMap<String, MadePool>,
+    /// On a machine of its own: the backends that it makes, by pool. No other process plans, or makes backends.
+    pub alone: Option<BTreeMap<String, Making>>,
 }
 
-/// An elastic pool of a cluster.
+/// An elastic pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MadePool {
     /// Backends that the operator listed; all others of the pool were made.

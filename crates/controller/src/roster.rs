@@ -10,9 +10,13 @@
 //! backend; and whoever gets an older roster than it has ignores it. What is to be is said, never a step towards it, so
 //! that instructions which a node misses do no harm.
 //!
+//! A machine of its own is a cluster of one: its roster is in the embedded store, and it has every entry.
+//!
 //! One member has each entry: its [`Entry::executor`]. Of a driver whose backends outlive it (scripts, a service), one
 //! member has all, and another takes over when it is gone. Processes are spread over the members that can make them;
 //! they end with their member, and others are made then.
+
+mod forgotten;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,6 +27,7 @@ use equipoise_planner::elastic::Scaling;
 use equipoise_planner::{BackendSpec, PoolSpec};
 use serde::{Deserialize, Serialize};
 
+pub use self::forgotten::Forgotten;
 use crate::options::MadePool;
 use crate::{Edition, MadeState, Making};
 
@@ -35,6 +40,9 @@ pub struct Roster {
     /// By name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, Entry>,
+    /// Numbers that a roster gave which this one does not know.
+    #[serde(default, skip_serializing_if = "Forgotten::is_empty")]
+    pub forgotten: Forgotten,
 }
 
 /// One backend of a [`Roster`].
@@ -73,6 +81,19 @@ pub struct Entry {
     /// Whom it replaces when it is warm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// New backends.
+    pub(crate) added: Vec<String>,
+    /// Draining backends that are to serve again.
+    pub(crate) revived: Vec<String>,
+    /// Backends that leave.
+    pub(crate) leaving: Vec<String>,
+    /// Backends for which there is no room, or no member that makes them.
+    pub(crate) refused: u32,
 }
 
 /// What is to become of a made backend.
@@ -148,23 +169,16 @@ impl Roster {
     /// Without what changes from plan to plan of itself.
     pub(crate) fn settled(&self) -> Roster {
         let backends = self.backends.iter().map(|(name, it)| (name.clone(), it.settled()));
-        Roster { next_number: self.next_number, backends: backends.collect() }
+        Roster { backends: backends.collect(), ..self.clone() }
     }
 
-    /// The first of a pool: what members had made before there was one is taken over, or nobody would remove it.
+    /// No name has a larger number.
+    pub(crate) const NUMBER_MAX: u64 = 1 << 53;
+
+    /// The first of a pool, with the backends that members have.
     pub(crate) fn begin(pool: &str, seen: &Seen<'_>) -> Roster {
-        let mut roster = Roster { next_number: 1, backends: BTreeMap::new() };
-        for (member, making) in &seen.making {
-            for (name, made) in &making.backends {
-                let number = name.strip_prefix(pool).and_then(|it| it.strip_prefix("-e"));
-                let Some(number) = number.and_then(|it| it.parse::<u64>().ok()) else { continue };
-                roster.next_number = roster.next_number.max(number.saturating_add(1));
-                let leaves = matches!(made.state, MadeState::Draining | MadeState::Leaving);
-                let wanted = if leaves { Wanted::Leave } else { Wanted::Serve };
-                let entry = Entry { wanted, ..roster.entry(pool, number, seen, member, None) };
-                roster.backends.insert(name.clone(), entry);
-            }
-        }
+        let mut roster = Roster { next_number: 1, ..Roster::default() };
+        roster.take_in(pool, seen);
         roster
     }
 
@@ -195,9 +209,13 @@ impl Roster {
 
     /// Takes in what members report, and what follows without a decision: who has drained leaves, who has left is struck
     /// off, who lost its executor gets another or is struck off.
-    pub(crate) fn learn(&mut self, spec: &PoolSpec, made: &MadePool, seen: &Seen<'_>) {
+    pub(crate) fn learn(&mut self, pool: &str, spec: &PoolSpec, made: &MadePool, seen: &Seen<'_>) {
         self.hear(seen);
+        self.take_in(pool, seen);
         self.pass_on(seen);
+        if spec.elastic.is_some() {
+            self.succeed(pool, seen);
+        }
         let warm_up = spec.elastic.as_ref().map_or(Duration::ZERO, |it| it.warm_up);
         for entry in self.backends.values_mut() {
             if entry.state == MadeState::Ready && entry.wanted == Wanted::Serve {
@@ -216,7 +234,9 @@ impl Roster {
         }
         if spec.elastic.is_none() {
             let all: Vec<String> = self.backends.keys().cloned().collect();
-            all.iter().for_each(|name| self.leave(name));
+            for name in all {
+                self.leave(&name);
+            }
         }
     }
 
@@ -270,20 +290,55 @@ impl Roster {
         has.or_else(any).map(str::to_string)
     }
 
+    /// Each backend that an earlier driver of its executor made gets a successor by the new driver, and drains when that
+    /// is warm: if the new driver makes none, the earlier ones go on.
+    fn succeed(&mut self, pool: &str, seen: &Seen<'_>) {
+        let is_due = |(name, entry): &(&String, &Entry)| {
+            entry.wanted == Wanted::Serve
+                && self.is_outdated(name, seen)
+                && !self.is_replaced(name)
+                && !(seen.is_leaving)(&entry.executor)
+        };
+        let outdated = self.backends.iter().filter(is_due);
+        let outdated: Vec<String> = outdated.map(|(name, _)| name.clone()).collect();
+        for name in outdated {
+            let Some(entry) = self.backends.get_mut(&name) else { continue };
+            // One that was itself to replace another leaves that to its successor.
+            let older = entry.replaces.take();
+            let stays = entry.address.is_some() && older.is_none();
+            let replaces = older.or_else(|| stays.then(|| name.clone()));
+            let (executor, size) = (entry.executor.clone(), entry.size.clone());
+            self.add(pool, seen, &executor, size, replaces);
+            if !stays {
+                self.leave(&name);
+            }
+        }
+    }
+
+    /// Whether an earlier driver of its executor made it.
+    fn is_outdated(&self, name: &str, seen: &Seen<'_>) -> bool {
+        let executor = self.backends.get(name).map(|entry| entry.executor.as_str());
+        let making = executor.and_then(|executor| seen.making.get(executor));
+        making.and_then(|it| it.backends.get(name)).is_some_and(|made| made.is_outdated)
+    }
+
     fn replaced(&mut self, warm_up: Duration) {
         let is_warm = |it: &&mut Entry| it.state == MadeState::Ready && it.age >= warm_up;
         let warm = self.backends.values_mut().filter(|it| it.replaces.is_some()).filter(is_warm);
         let old: Vec<String> = warm.filter_map(|entry| entry.replaces.take()).collect();
-        old.iter().for_each(|name| self.leave(name));
+        for name in old {
+            self.leave(&name);
+        }
     }
 
-    fn leave(&mut self, name: &str) {
-        let Some(entry) = self.backends.get_mut(name) else { return };
-        if entry.wanted == Wanted::Serve {
-            entry.replaces = None;
-            let serves = entry.state == MadeState::Ready && entry.address.is_some();
-            entry.wanted = if serves { Wanted::Drain } else { Wanted::Leave };
-        }
+    /// Whether it was wanted until now.
+    fn leave(&mut self, name: &str) -> bool {
+        let entry = self.backends.get_mut(name).filter(|entry| entry.wanted == Wanted::Serve);
+        let Some(entry) = entry else { return false };
+        entry.replaces = None;
+        let serves = entry.state == MadeState::Ready && entry.address.is_some();
+        entry.wanted = if serves { Wanted::Drain } else { Wanted::Leave };
+        true
     }
 
     /// The pool as the planner is to see it: listed backends, and these.
@@ -301,63 +356,90 @@ impl Roster {
         self.backends.values().any(|it| it.replaces.as_deref() == Some(name))
     }
 
-    /// Takes a step of the plan that is being made; how many backends there was no room or nobody for.
-    pub(crate) fn act(&mut self, pool: &str, step: &Scaling, room: u32, seen: &Seen<'_>) -> u32 {
-        let mut refused = 0;
+    /// Takes a step of the plan that is being made.
+    pub(crate) fn act(&mut self, pool: &str, step: &Scaling, room: u32, seen: &Seen<'_>) -> Step {
+        let mut done = Step::default();
         match step {
             Scaling::Hold => {}
             Scaling::Out { size, count } => {
                 for _ in 0..*count {
-                    let is_done = self.revive(size.as_ref())
-                        || self.backends.len() < room as usize
-                            && self.allot(pool, size, seen, None);
-                    refused += u32::from(!is_done);
+                    if let Some(name) = self.revive(size.as_ref(), seen) {
+                        done.revived.push(name);
+                        continue;
+                    }
+                    let has_room = self.backends.len() < room as usize;
+                    let added = has_room.then(|| self.allot(pool, size, seen, None)).flatten();
+                    done.refused += u32::from(added.is_none());
+                    done.added.extend(added);
                 }
             }
             Scaling::In { backends } => {
-                backends.iter().for_each(|name| self.leave(name));
+                for name in backends {
+                    let older = self.backends.get(name).and_then(|entry| entry.replaces.clone());
+                    // Of a driver that is no more, it is not to come back in its successor's stead.
+                    let older = older.filter(|older| self.is_outdated(older, seen));
+                    let both = [Some(name.clone()), older].into_iter().flatten();
+                    done.leaving.extend(both.filter(|name| self.leave(name)));
+                }
             }
             Scaling::Replace { size, backend } => {
                 let is_up = self.backends.get(backend).map(|it| it.wanted) == Some(Wanted::Serve);
                 let may = is_up && self.backends.len() <= room as usize;
-                let is_done = may
-                    && !self.is_replaced(backend)
-                    && self.allot(pool, size, seen, Some(backend.clone()));
-                refused += u32::from(!is_done);
+                let added = (may && !self.is_replaced(backend))
+                    .then(|| self.allot(pool, size, seen, Some(backend.clone())))
+                    .flatten();
+                done.refused += u32::from(added.is_none());
+                done.added.extend(added);
             }
         }
-        refused
+        done
     }
 
-    /// Wants the draining one of this size again that began last: it has most left to do.
-    fn revive(&mut self, size: Option<&String>) -> bool {
-        let draining = self.backends.values_mut();
-        let draining = draining
-            .filter(|it| it.wanted == Wanted::Drain && it.size.as_ref() == size)
-            .min_by_key(|it| it.draining_for);
-        let Some(entry) = draining else { return false };
+    /// Wants the draining one of this size again that began last: it has most left to do. One that an earlier driver made is
+    /// not wanted back.
+    fn revive(&mut self, size: Option<&String>, seen: &Seen<'_>) -> Option<String> {
+        let is_fit = |(name, it): &(&String, &Entry)| {
+            it.wanted == Wanted::Drain && it.size.as_ref() == size && !self.is_outdated(name, seen)
+        };
+        let fit = self.backends.iter().filter(is_fit);
+        let (name, _) = fit.min_by_key(|(_, it)| it.draining_for)?;
+        let name = name.clone();
+        let entry = self.backends.get_mut(&name)?;
         (entry.wanted, entry.draining_for) = (Wanted::Serve, Duration::ZERO);
-        true
+        Some(name)
     }
 
-    /// A new one, for the member that has fewest; whether there is a member for it.
+    /// A new one, for the member that has fewest; `None` if there is no member for it.
     fn allot(
         &mut self,
         pool: &str,
         size: &Option<String>,
         seen: &Seen<'_>,
         replaces: Option<String>,
-    ) -> bool {
+    ) -> Option<String> {
         let has = |member: &str| self.backends.values().filter(|it| it.executor == member).count();
         let able = seen.making.iter().filter(|(member, _)| !(seen.is_leaving)(member));
         let spread = able.filter(|(_, making)| !making.outlives).map(|(member, _)| *member);
         let fewest = || spread.min_by_key(|member| (has(member), *member)).map(str::to_string);
-        let Some(executor) = self.heir(seen).or_else(fewest) else { return false };
+        let executor = self.heir(seen).or_else(fewest)?;
+        Some(self.add(pool, seen, &executor, size.clone(), replaces))
+    }
+
+    /// A new one, for this member; its name.
+    fn add(
+        &mut self,
+        pool: &str,
+        seen: &Seen<'_>,
+        executor: &str,
+        size: Option<String>,
+        replaces: Option<String>,
+    ) -> String {
         let number = self.next_number;
-        let entry = self.entry(pool, number, seen, &executor, size.clone());
         self.next_number += 1;
-        self.backends.insert(format!("{pool}-e{number}"), Entry { replaces, ..entry });
-        true
+        let entry = self.entry(pool, number, seen, executor, size);
+        let name = format!("{pool}-e{number}");
+        self.backends.insert(name.clone(), Entry { replaces, ..entry });
+        name
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use equipoise_controller::{
-    Controller, Edition, Instructions, Intake, MadePool, Making, NodeReport, Premises, Wanted,
+    Controller, Edition, Instructions, Intake, Made, MadePool, MadeState, Making, NodeReport,
+    Premises, Wanted,
 };
 use equipoise_planner::PoolSpec;
 use equipoise_planner::elastic::Elasticity;
@@ -194,4 +195,68 @@ async fn a_node_that_is_evicted_loses_its_backends_at_once() {
     assert_eq!(executor(&rest, "edge-1"), 2, "the other makes what is missing");
     one.stop().await;
     two.stop().await;
+}
+
+/// Two processes that a machine of its own has made, as of these instructions.
+fn own(applied: Edition, backends: &[&str], outlives: bool) -> Making {
+    let made = Made { state: MadeState::Ready, ..Made::default() };
+    let backends = backends.iter().map(|name| (name.to_string(), made.clone())).collect();
+    Making { outlives, applied, backends, ..Making::default() }
+}
+
+/// The premises of a machine of its own, which say what it makes.
+fn says(stage: &Stage, making: Making) {
+    stage.0.lock().unwrap().alone = Some([("web".to_string(), making)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_its_own_replaces_at_once_the_processes_that_died_with_the_one_before() {
+    let scratch = Folder::new("alone");
+    let store = Arc::new(store_in(&scratch).await);
+    let stage = Arc::new(Stage(elastic(2).into()));
+    says(&stage, own(Edition::default(), &[], false));
+    let one = start("one", store.clone(), stage.clone());
+    let began = Instant::now();
+    let made = until(&one.handle(), |now| names(now).len() == 2).await;
+    assert!(began.elapsed() < Duration::from_millis(500), "no report is waited for");
+    assert_eq!(made.rosters["web"].backends["web-e1"].executor, "one");
+    drop(one);
+
+    says(&stage, own(Edition::default(), &[], false));
+    let two = start("one", store, stage.clone());
+    let next = until(&two.handle(), |now| now.edition().term > made.edition().term).await;
+    assert_eq!(names(&next), ["web-e1", "web-e2"], "it has not been told what it is to have");
+    says(&stage, own(next.edition(), &[], false));
+    let began = Instant::now();
+    two.handle().plan_soon();
+    let again = until(&two.handle(), |now| names(now) == ["web-e3", "web-e4"]).await;
+    assert!(began.elapsed() < Duration::from_millis(500), "{}", again.edition());
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_its_own_makes_processes_while_the_store_takes_nothing_and_nothing_that_lasts()
+{
+    for (outlives, expected) in [(false, 2), (true, 0)] {
+        let scratch = Folder::new("alone-unwritten");
+        let store = Flaky::new(store_in(&scratch).await);
+        let mut premises = elastic(0);
+        premises.pools.get_mut("web").unwrap().elastic.as_mut().unwrap().min = 0;
+        let stage = Arc::new(Stage(premises.into()));
+        says(&stage, own(Edition::default(), &[], outlives));
+        let controller = start("one", store.clone(), stage.clone());
+        let handle = controller.handle();
+        newer(&handle, Edition::default()).await;
+        store.is_read_only.store(true, Relaxed);
+        let elastic = Elasticity { min: 2, max: 4, ..Elasticity::default() };
+        stage.0.lock().unwrap().pools.get_mut("web").unwrap().elastic = Some(elastic);
+        for _ in 0..5 {
+            let seen = handle.instructions().borrow().edition();
+            let now = newer(&handle, seen).await;
+            says(&stage, own(seen, &names(&now), outlives));
+        }
+        let now = handle.instructions().borrow().clone();
+        assert_eq!(names(&now).len(), expected, "{now:?}");
+        controller.stop().await;
+    }
 }

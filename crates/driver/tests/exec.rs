@@ -11,7 +11,6 @@ use equipoise_driver::{
     Ask, BackendState, Driver, DriverOptions, ExecDriver, ExecOptions, Limits, RecordFile, Scaler,
     ScalerOptions,
 };
-use equipoise_planner::elastic::Scaling;
 
 /// Keeps a file for each backend in its folder, with what it was told.
 const ADD: &str = r#"#!/bin/sh
@@ -181,9 +180,8 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
     let file = RecordFile::new(folder.path().join("web.json"));
     let start = async || {
         let scaler = Scaler::start(ScalerOptions {
-            replace: true,
             pool: "web".to_string(),
-            limits: Limits { max: 4, ..Limits::default() },
+            limits: Limits::default(),
             driver: DriverOptions::Exec(options.clone()),
             record: file.load().unwrap(),
             keeper: Some(Arc::new(file.clone())),
@@ -191,7 +189,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
         scaler.await.unwrap()
     };
     let scaler = start().await;
-    scaler.scale(&Scaling::Out { size: None, count: 2 }, None).await.unwrap();
+    scaler.make(vec![None, None]).await.unwrap();
     let mut view = scaler.subscribe();
     let is_ready = |count| {
         move |view: &Arc<equipoise_driver::PoolView>| {
@@ -209,7 +207,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
         scaler.view().backends.iter().map(|one| one.name.clone()).collect()
     };
     assert_eq!(names(&scaler), ["web-e2", "web-e7"]);
-    scaler.scale(&Scaling::Out { size: None, count: 1 }, None).await.unwrap();
+    scaler.make(vec![None]).await.unwrap();
     let mut view = scaler.subscribe();
     view.wait_for(is_ready(3)).await.unwrap();
     assert_eq!(names(&scaler), ["web-e2", "web-e7", "web-e8"]);
@@ -222,7 +220,6 @@ async fn what_outlives_us_must_be_written_down() {
     let folder = tempfile::tempdir().unwrap();
     let (options, _) = options(folder.path());
     let scaler = Scaler::start(ScalerOptions {
-        replace: true,
         pool: "web".to_string(),
         limits: Limits::default(),
         driver: DriverOptions::Exec(options),

@@ -1,6 +1,7 @@
 //! The process driver with real processes: this test program again, in a role that a variable tells it.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -8,10 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use equipoise_driver::{
-    Ask, BackendState, Backoff, Driver, DriverOptions, Event, Limits, LogOptions, Ports,
-    ProcessDriver, ProcessOptions, Scaler, ScalerOptions, SizeLimit,
+    Ask, BackendState, Backoff, Desired, DesiredState, Driver, DriverOptions, Event, Limits,
+    LogOptions, Ports, ProcessDriver, ProcessOptions, Scaler, ScalerOptions, SizeLimit, Wish,
 };
-use equipoise_planner::elastic::Scaling;
 use tokio::sync::mpsc;
 
 const ROLE: &str = "EQUIPOISE_TEST_ROLE";
@@ -338,16 +338,26 @@ fn when_we_are_killed_our_backends_die() {
 #[tokio::test]
 async fn a_scaler_runs_processes_and_ends_them_with_itself() {
     let scaler = Scaler::start(ScalerOptions {
-        replace: true,
         pool: "web".to_string(),
-        limits: Limits { max: 3, ..Limits::default() },
+        limits: Limits::default(),
         driver: DriverOptions::Process(options("serves")),
         record: None,
         keeper: None,
     });
     let scaler = scaler.await.unwrap();
     let mut view = scaler.subscribe();
-    scaler.scale(&Scaling::Out { size: None, count: 3 }, None).await.unwrap();
+    let desired = |of_the_second: Wish| {
+        let one = |number: u32| Desired {
+            name: format!("web-e{number}"),
+            key: format!("key-{number}"),
+            size: None,
+            wish: if number == 2 { of_the_second } else { Wish::Serve },
+            added: None,
+        };
+        let backends = (1..=3).map(one).collect();
+        DesiredState { backends, kept: BTreeSet::new(), next_number: 4, is_shared: false }
+    };
+    scaler.desire(desired(Wish::Serve)).await.unwrap();
     let all_ready = |view: &std::sync::Arc<equipoise_driver::PoolView>| {
         view.backends.len() == 3 && view.backends.iter().all(|one| one.state == BackendState::Ready)
     };
@@ -355,10 +365,10 @@ async fn a_scaler_runs_processes_and_ends_them_with_itself() {
     let addresses: Vec<SocketAddr> =
         scaler.view().backends.iter().map(|one| one.address.unwrap()).collect();
     let pids: Vec<u32> = addresses.iter().map(|address| answer(*address).0).collect();
-    scaler.scale(&Scaling::In { backends: vec!["web-e2".to_string()] }, None).await.unwrap();
+    scaler.desire(desired(Wish::Drain)).await.unwrap();
     view.wait_for(|view| view.backends[1].state == BackendState::Draining).await.unwrap();
     assert_eq!(answer(addresses[1]).0, pids[1], "it serves what it has");
-    scaler.drained("web-e2").await.unwrap();
+    scaler.desire(desired(Wish::Leave)).await.unwrap();
     view.wait_for(|view| view.backends.len() == 2).await.unwrap();
     assert!(!is_alive(pids[1]));
     // One that dies is shown, and comes back.

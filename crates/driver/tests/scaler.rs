@@ -1,17 +1,15 @@
 //! The scaler with a scripted driver, on a paused clock.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use equipoise_core::{AdminState, Health, Weight};
 use equipoise_driver::{
-    Added, Ask, BackendState, Driver, DriverError, Event, Limits, Listed, Record, RecordKeeper,
-    RecordedState, Scaler,
+    Added, Ask, BackendState, Desired, DesiredState, Driver, DriverError, Event, Limits, Listed,
+    Record, RecordKeeper, Recorded, RecordedState, Scaler, Wish,
 };
-use equipoise_planner::elastic::Scaling;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -84,13 +82,27 @@ struct Stage {
     driver: Arc<Scripted>,
     keeper: Arc<Memory>,
     scaler: Scaler,
+    /// The leader's roster.
+    desired: Mutex<DesiredState>,
     _events: mpsc::Sender<Event>,
 }
 
 async fn stage(driver: Scripted, record: Option<Record>) -> Stage {
     let (driver, keeper) = (Arc::new(driver), Arc::new(Memory::default()));
     let (events_to, events) = mpsc::channel(8);
-    let limits = Limits { max: 4, ..Limits::default() };
+    let named = record.iter().flat_map(|record| &record.backends);
+    let desired = |it: &Recorded| Desired {
+        name: it.name.clone(),
+        key: it.key.clone(),
+        size: None,
+        wish: if it.state == RecordedState::Draining { Wish::Drain } else { Wish::Serve },
+        added: it.address.zip(it.id.clone()).map(|(address, id)| Added { address, id }),
+    };
+    let backends = named.map(desired).collect();
+    let next_number = record.as_ref().map_or(1, |record| record.next_number);
+    let kept = BTreeSet::new();
+    let desired = DesiredState { backends, kept, next_number, is_shared: false }.into();
+    let limits = Limits::default();
     let scaler = Scaler::with_driver(
         "web".to_string(),
         limits,
@@ -100,17 +112,35 @@ async fn stage(driver: Scripted, record: Option<Record>) -> Stage {
         Some(keeper.clone()),
     );
     let scaler = scaler.await.unwrap();
-    Stage { driver, keeper, scaler, _events: events_to }
+    Stage { driver, keeper, scaler, desired, _events: events_to }
 }
 
 impl Stage {
-    async fn out(&self, count: u32) {
-        self.scaler.scale(&Scaling::Out { size: None, count }, None).await.unwrap();
+    async fn desire(&self, change: impl Fn(&mut DesiredState)) {
+        change(&mut self.desired.lock().unwrap());
+        let now = self.desired.lock().unwrap().clone();
+        self.scaler.desire(now).await.unwrap();
     }
 
-    async fn leave(&self, names: &[&str]) {
-        let backends = names.iter().map(|name| (*name).to_string()).collect();
-        self.scaler.scale(&Scaling::In { backends }, None).await.unwrap();
+    /// The leader names so many more.
+    async fn out(&self, count: u64) {
+        let named = |desired: &mut DesiredState| {
+            for number in desired.next_number..desired.next_number + count {
+                let (name, key) = (format!("web-e{number}"), format!("key-{number}"));
+                let (size, wish, added) = (None, Wish::Serve, None);
+                desired.backends.push(Desired { name, key, size, wish, added });
+            }
+            desired.next_number += count;
+        };
+        self.desire(named).await;
+    }
+
+    async fn wish(&self, names: &[&str], wish: Wish) {
+        let are_named = |desired: &mut DesiredState| {
+            let named = desired.backends.iter_mut().filter(|it| names.contains(&&*it.name));
+            named.for_each(|it| it.wish = wish);
+        };
+        self.desire(are_named).await;
     }
 
     fn states(&self) -> Vec<BackendState> {
@@ -128,15 +158,11 @@ async fn a_pool_grows_and_shrinks_by_drain() {
     view.wait_for(|view| view.backends.iter().all(|one| one.state == BackendState::Ready))
         .await
         .unwrap();
-    sleep(5 * SECOND).await;
-    let now = Instant::now();
-    let spec = stage.scaler.view().backends[0].spec(Health::Healthy, Weight::DEFAULT, now);
-    assert_eq!((spec.is_elastic, spec.admin, spec.age), (true, AdminState::Up, 5 * SECOND));
-    stage.leave(&["web-e1"]).await;
+    stage.wish(&["web-e1"], Wish::Drain).await;
     view.wait_for(|view| view.backends[0].state == BackendState::Draining).await.unwrap();
     sleep(5 * SECOND).await;
     assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e2 1"], "it has not drained");
-    stage.scaler.drained("web-e1").await.unwrap();
+    stage.wish(&["web-e1"], Wish::Leave).await;
     view.wait_for(|view| view.backends.len() == 1).await.unwrap();
     assert_eq!(stage.driver.asked(), ["-web-e1"]);
     stage.scaler.stop().await;
@@ -201,12 +227,13 @@ async fn the_next_process_goes_on_with_what_there_is() {
     let first = stage(Scripted::default(), None).await;
     first.out(2).await;
     sleep(5 * SECOND).await;
-    first.leave(&["web-e2"]).await;
+    first.wish(&["web-e2"], Wish::Drain).await;
     first.scaler.stop().await;
     let record = first.keeper.kept.lock().unwrap().last().cloned().unwrap();
     let next = stage(Scripted::default(), Some(record)).await;
     assert_eq!(next.states(), [BackendState::Ready, BackendState::Draining]);
-    next.out(2).await;
+    next.wish(&["web-e2"], Wish::Serve).await;
+    next.out(1).await;
     sleep(5 * SECOND).await;
     let names: Vec<_> = next.scaler.view().backends.iter().map(|one| one.name.clone()).collect();
     assert_eq!(names, ["web-e1", "web-e2", "web-e3"], "the second was taken back");
@@ -260,18 +287,23 @@ async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
     assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e2 1"]);
     let next = Arc::new(Scripted { is_local: true, ..Scripted::default() });
     next.failures.lock().unwrap().push_back("not yet".to_string());
-    stage.scaler.change_driver(next.clone(), true).await.unwrap();
+    stage.scaler.change_driver(next.clone()).await.unwrap();
+    stage.out(2).await;
     sleep(Duration::from_millis(1500)).await;
     // One failed: both old ones serve on.
     assert_eq!(stage.states()[..2], [BackendState::Ready; 2]);
+    let outdated = |stage: &Stage| -> Vec<bool> {
+        stage.scaler.view().backends.iter().map(|one| one.is_outdated).collect()
+    };
+    assert_eq!(outdated(&stage), [true, true, false, false]);
     sleep(20 * SECOND).await;
-    let states = stage.states();
-    assert_eq!(states, [[BackendState::Draining; 2], [BackendState::Ready; 2]].concat());
+    assert_eq!(stage.states(), [BackendState::Ready; 4]);
     assert_eq!(stage.driver.asked(), [""; 0], "it is asked for nothing new");
-    stage.scaler.drained("web-e1").await.unwrap();
-    stage.scaler.drained("web-e2").await.unwrap();
+    stage.wish(&["web-e1", "web-e2"], Wish::Leave).await;
     sleep(SECOND).await;
-    assert_eq!(stage.driver.asked(), ["-web-e1", "-web-e2"]);
+    let mut asked = stage.driver.asked();
+    asked.sort();
+    assert_eq!(asked, ["-web-e1", "-web-e2"]);
     assert_eq!(stage.states(), [BackendState::Ready; 2]);
     assert!(!stage.scaler.outlives_us());
     stage.out(1).await;
@@ -280,4 +312,21 @@ async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
     let asked = next.asked();
     assert_eq!(asked.iter().filter(|it| it.starts_with('-')).count(), 3, "{asked:?}");
     assert!(next.there.lock().unwrap().is_empty(), "they end with us");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_leader_it_makes_more_under_names_that_come_after_all_others() {
+    let stage = stage(Scripted::default(), None).await;
+    stage.out(2).await;
+    sleep(2 * SECOND).await;
+    stage.scaler.make(vec![None, None]).await.unwrap();
+    sleep(2 * SECOND).await;
+    assert_eq!(stage.states(), [BackendState::Ready; 4]);
+    // A leader whose roster has not named them takes none away.
+    let forgotten = ["web-e3", "web-e4"].map(str::to_string);
+    stage.desire(|desired| desired.kept = forgotten.clone().into()).await;
+    sleep(2 * SECOND).await;
+    assert_eq!(stage.scaler.view().next_number, 5);
+    let names = ["+web-e1 1", "+web-e2 1", "+web-e3 1", "+web-e4 1"];
+    assert_eq!(stage.driver.asked(), names);
 }

@@ -7,6 +7,8 @@ mod drivers;
 mod full;
 #[path = "control/record.rs"]
 mod record;
+#[path = "control/rosters.rs"]
+mod rosters;
 #[path = "control/sizes.rs"]
 mod sizes;
 

@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "equipoise-controller",
         &["equipoise-core", "equipoise-monitor", "equipoise-planner", "equipoise-store"],
     ),
-    ("equipoise-driver", &["equipoise-core", "equipoise-files", "equipoise-planner"]),
+    ("equipoise-driver", &["equipoise-files"]),
     ("equipoise-slice", &["equipoise-core"]),
     ("equipoise-dds", &[]),
     (

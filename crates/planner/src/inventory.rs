@@ -73,9 +73,6 @@ pub struct PoolSpec {
     pub is_forwarded: bool,
     /// How it grows and shrinks, if it does.
     pub elastic: Option<Elasticity>,
-    /// The steps that its driver has taken, as far as `backends` show them: a number that no other state of it ever has.
-    /// `None` if every step is taken with the plan that says it.
-    pub steps: Option<u64>,
 }
 
 /// A backend of a pool.

@@ -30,8 +30,6 @@ struct World {
     limit: usize,
     at: u32,
     made: u32,
-    /// Whether its driver takes no steps.
-    is_deaf: bool,
 }
 
 impl World {
@@ -55,7 +53,6 @@ impl World {
             limit,
             at: 0,
             made: 0,
-            is_deaf: false,
         }
     }
 
@@ -86,9 +83,7 @@ impl World {
         let next = plan(&self.policy, &inventory, &self.history, self.plan.as_ref(), tick);
         let scaling = next.pools["web"].scaling.clone().unwrap();
         self.plan = Some(next);
-        if !self.is_deaf {
-            self.drive(&scaling.action);
-        }
+        self.drive(&scaling.action);
         scaling
     }
 
@@ -362,29 +357,4 @@ fn with_all_backends_there_the_slowest_is_replaced_by_a_faster_one() {
     }
     assert!(replaced >= 1);
     assert!(world.up().any(|(_, it)| it.size.as_deref() == Some("huge")));
-}
-
-#[test]
-fn a_step_that_was_not_taken_is_planned_again_without_waiting_for_its_cool_down() {
-    let mut world = World::new(elastic(), None);
-    world.pool.steps = Some(7);
-    world.run(20, 0.5 * SPEED);
-    world.is_deaf = true;
-    let rises = |world: &mut World| loop {
-        let step = world.step(0.95 * SPEED);
-        if step.action != Scaling::Hold {
-            break step;
-        }
-    };
-    let first = rises(&mut world);
-    assert_eq!(first.after, Some(7));
-    for _ in 0..5 {
-        let again = world.step(0.95 * SPEED);
-        assert_eq!((&again.action, again.after), (&first.action, Some(7)), "{}", again.reason);
-    }
-    world.is_deaf = false;
-    world.step(0.95 * SPEED);
-    world.pool.steps = Some(8);
-    let taken = world.step(0.95 * SPEED);
-    assert_eq!((taken.action, taken.since_out), (Scaling::Hold, PERIOD), "{}", taken.reason);
 }

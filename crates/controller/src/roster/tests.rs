@@ -46,7 +46,7 @@ impl Bed {
     }
 
     /// A period: what was reported, a step, and what is then in force.
-    fn period(&mut self, step: &Scaling) -> u32 {
+    fn period(&mut self, step: &Scaling) -> Step {
         self.generation += 1;
         let makers = &self.makers;
         let gone = |name: &str| {
@@ -67,7 +67,7 @@ impl Bed {
             is_leaving: &is_leaving,
         };
         let made = MadePool { drain_timeout: 60 * SECOND, ..MadePool::default() };
-        self.roster.learn(&self.spec, &made, &seen);
+        self.roster.learn("web", &self.spec, &made, &seen);
         self.roster.act("web", step, 4, &seen)
     }
 
@@ -93,7 +93,7 @@ impl Bed {
                 state: MadeState::Ready,
                 address: Some(([127, 0, 0, 1], 80).into()),
                 id: Some(entry.key.clone()),
-                problem: None,
+                ..Made::default()
             };
             maker.making.backends.insert(name.clone(), made);
         }
@@ -122,7 +122,7 @@ fn leave(names: &[&str]) -> Scaling {
 #[test]
 fn processes_are_spread_and_scripts_have_one_executor() {
     let mut bed = Bed::new(false, &["a", "b"]);
-    assert_eq!(bed.period(&out(3)), 0);
+    assert_eq!(bed.period(&out(3)).refused, 0);
     let spread = [
         ("web-e1", "a", Wanted::Serve),
         ("web-e2", "b", Wanted::Serve),
@@ -140,10 +140,10 @@ fn processes_are_spread_and_scripts_have_one_executor() {
 #[test]
 fn there_is_no_more_than_room_and_nobody_makes_nothing() {
     let mut bed = Bed::new(false, &["a"]);
-    assert_eq!(bed.period(&out(9)), 5);
+    assert_eq!(bed.period(&out(9)).refused, 5);
     assert_eq!(bed.told().len(), 4);
     let mut bed = Bed::new(false, &[]);
-    assert_eq!((bed.period(&out(1)), bed.told().len()), (1, 0));
+    assert_eq!((bed.period(&out(1)).refused, bed.told().len()), (1, 0));
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_faster_one_is_warm_before_the_other_drains() {
     bed.period(&Scaling::Hold);
     let replace = Scaling::Replace { size: None, backend: "web-e1".to_string() };
     bed.period(&replace);
-    assert_eq!(bed.period(&replace), 1, "once is enough");
+    assert_eq!(bed.period(&replace).refused, 1, "once is enough");
     let mut spec = bed.spec.clone();
     bed.roster.add_to(&mut spec, &MadePool::default());
     let admins: Vec<_> = spec.backends.values().map(|it| it.admin).collect();
@@ -245,6 +245,20 @@ fn a_faster_one_is_warm_before_the_other_drains() {
     assert_eq!(bed.told()[0].2, Wanted::Serve);
     bed.period(&Scaling::Hold);
     assert_eq!(bed.told()[0].2, Wanted::Drain);
+}
+
+#[test]
+fn a_faster_one_that_is_called_off_leaves_the_other_serving() {
+    let mut bed = Bed::new(false, &["a"]);
+    bed.period(&out(1));
+    bed.obey_all();
+    bed.period(&Scaling::Replace { size: None, backend: "web-e1".to_string() });
+    bed.obey_all();
+    assert_eq!(bed.period(&leave(&["web-e2"])).leaving, ["web-e2"]);
+    for _ in 0..5 {
+        bed.period(&Scaling::Hold);
+    }
+    assert_eq!(bed.told()[0], ("web-e1", "a", Wanted::Serve));
 }
 
 #[test]
@@ -267,6 +281,191 @@ fn what_was_made_before_there_was_a_roster_is_taken_over() {
     bed.roster = Roster::begin("web", &seen);
     assert_eq!(bed.told(), [("web-e4", "a", Wanted::Serve)]);
     assert_eq!(bed.roster.next_number, 5);
+}
+
+#[test]
+fn what_a_roster_that_was_put_back_never_named_is_taken_in() {
+    for outlives in [true, false] {
+        let mut bed = Bed::new(outlives, &["a"]);
+        bed.period(&out(2));
+        bed.obey_all();
+        bed.period(&Scaling::Hold);
+        let older = bed.roster.clone();
+        bed.period(&out(2));
+        bed.obey_all();
+        let four = bed.makers["a"].making.clone();
+        bed.roster = older;
+        // As long as it is not known what the member has lost, nothing comes to what the roster has.
+        let mut three = four.clone();
+        three.backends.remove("web-e1");
+        three.applied = Edition::default();
+        bed.makers.get_mut("a").unwrap().making = three;
+        bed.period(&Scaling::Hold);
+        assert_eq!(bed.told().len(), 2);
+        bed.makers.get_mut("a").unwrap().making = Making { next_number: 7, ..four };
+        bed.period(&Scaling::Hold);
+        let names: Vec<_> = bed.told().iter().map(|it| it.0.to_string()).collect();
+        assert_eq!(names, ["web-e1", "web-e2", "web-e3", "web-e4"]);
+        let third = &bed.roster.backends["web-e3"];
+        assert_eq!((third.state, third.executor.as_str()), (MadeState::Ready, "a"));
+        assert!(third.address.is_some() && third.outlives == outlives);
+        bed.obey_all();
+        bed.period(&leave(&["web-e4"]));
+        bed.drained.insert("web-e4".to_string());
+        bed.period(&out(1));
+        assert_eq!(bed.roster.next_number, 7, "it leaves first: there is no room");
+        bed.obey_all();
+        bed.period(&Scaling::Hold);
+        bed.period(&out(1));
+        assert!(bed.roster.backends.contains_key("web-e7"), "{:?}", bed.told());
+    }
+}
+
+#[test]
+fn a_member_that_is_heard_first_says_that_numbers_were_given_and_one_that_is_heard_later_has_them()
+{
+    let mut bed = Bed::new(true, &["a", "b"]);
+    bed.period(&out(1));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    let older = bed.roster.clone();
+    bed.period(&out(2));
+    bed.obey_all();
+    bed.roster = older;
+    let making = std::mem::take(&mut bed.makers.get_mut("a").unwrap().making);
+    bed.makers.get_mut("a").unwrap().making.outlives = true;
+    bed.makers.get_mut("b").unwrap().making.next_number = 4;
+    bed.period(&Scaling::Hold);
+    assert_eq!((bed.told().len(), bed.roster.next_number), (1, 4));
+    let has_forgotten = |bed: &Bed, name: &str| bed.roster.has_forgotten("web", name);
+    let known = ["web-e1", "web-e2", "web-e3", "web-e4", "web-x"].map(|it| has_forgotten(&bed, it));
+    assert_eq!(known, [false, true, true, true, false]);
+    bed.makers.get_mut("a").unwrap().making = making;
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told().len(), 3);
+    // The other had them listed, too. Once they are gone, that brings none back.
+    let making = bed.makers["a"].making.backends.clone();
+    bed.makers.get_mut("b").unwrap().making.backends = making;
+    bed.obey("a");
+    bed.period(&leave(&["web-e2", "web-e3"]));
+    bed.drained.extend(["web-e2", "web-e3"].map(str::to_string));
+    bed.period(&Scaling::Hold);
+    bed.obey("a");
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told(), [("web-e1", "a", Wanted::Serve)]);
+    assert!(!has_forgotten(&bed, "web-e2") && !has_forgotten(&bed, "web-e3"));
+}
+
+#[test]
+fn what_was_lost_and_what_was_made_without_a_leader_change_places_in_one_plan() {
+    let mut bed = Bed::new(false, &["a"]);
+    bed.period(&out(2));
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    let told = bed.edition();
+    let made = Made { state: MadeState::Ready, ..Made::default() };
+    let backends = ["web-e3", "web-e4"].map(|name| (name.to_string(), made.clone()));
+    let after_a_restart = |applied| Making {
+        applied,
+        next_number: 5,
+        backends: backends.clone().into(),
+        ..Making::default()
+    };
+    bed.makers.get_mut("a").unwrap().making = after_a_restart(Edition::default());
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told().iter().map(|it| it.0).collect::<Vec<_>>(), ["web-e1", "web-e2"]);
+    bed.makers.get_mut("a").unwrap().making = after_a_restart(told);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told().iter().map(|it| it.0).collect::<Vec<_>>(), ["web-e3", "web-e4"]);
+}
+
+#[test]
+fn what_drains_when_it_is_taken_over_drains_on_and_names_that_are_none_are_left_alone() {
+    let made = |state| Made { state, size: Some("small".to_string()), ..Made::default() };
+    let states = [("web-e2", MadeState::Draining), ("web-e3", MadeState::Leaving)];
+    let odd = ["web-e01", "web-e+4", "db-e5", "web-e18446744073709551615"];
+    let odd = odd.map(|name| (name, MadeState::Ready));
+    let backends = states.into_iter().chain(odd).map(|(name, it)| (name.to_string(), made(it)));
+    let mut bed = Bed::new(true, &["a"]);
+    bed.makers.get_mut("a").unwrap().making.backends = backends.collect();
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told(), [("web-e2", "a", Wanted::Drain), ("web-e3", "a", Wanted::Leave)]);
+    assert_eq!(bed.roster.backends["web-e2"].size.as_deref(), Some("small"));
+}
+
+/// Marks what these have made, or are making, as made by an earlier driver.
+fn outdate(bed: &mut Bed, names: &[&str]) {
+    let backends = &mut bed.makers.get_mut("a").unwrap().making.backends;
+    names.iter().for_each(|name| backends.get_mut(*name).unwrap().is_outdated = true);
+}
+
+#[test]
+fn what_an_earlier_driver_made_is_replaced_and_drains_when_its_successor_is_warm() {
+    let mut bed = Bed::new(true, &["a"]);
+    bed.period(&out(2));
+    bed.obey_all();
+    outdate(&mut bed, &["web-e1", "web-e2"]);
+    bed.period(&Scaling::Hold);
+    let replaces = |bed: &Bed| -> Vec<Option<String>> {
+        bed.roster.backends.values().map(|it| it.replaces.clone()).collect()
+    };
+    let both = [None, None, Some("web-e1".to_string()), Some("web-e2".to_string())];
+    assert_eq!(replaces(&bed), both);
+    bed.period(&Scaling::Hold);
+    assert_eq!(replaces(&bed), both, "each once");
+    // Another driver again, before the first successor is made: it leaves its task to the next.
+    let starting = Made { is_outdated: true, ..Made::default() };
+    let edition = bed.edition();
+    let making = &mut bed.makers.get_mut("a").unwrap().making;
+    making.applied = edition;
+    for name in ["web-e3", "web-e4"] {
+        making.backends.insert(name.to_string(), starting.clone());
+    }
+    bed.period(&Scaling::Hold);
+    let wanted: Vec<_> = bed.told().into_iter().map(|(name, _, wanted)| (name, wanted)).collect();
+    use Wanted::{Leave, Serve};
+    let expected = [
+        ("web-e1", Serve),
+        ("web-e2", Serve),
+        ("web-e3", Leave),
+        ("web-e4", Leave),
+        ("web-e5", Serve),
+        ("web-e6", Serve),
+    ];
+    assert_eq!(wanted, expected);
+    assert_eq!(replaces(&bed)[4..], both[2..]);
+    bed.obey_all();
+    outdate(&mut bed, &["web-e1", "web-e2"]);
+    // A successor that is no longer needed leaves with the one that it was to replace.
+    assert_eq!(bed.period(&leave(&["web-e6"])).leaving, ["web-e6", "web-e2"]);
+    bed.period(&Scaling::Hold);
+    bed.period(&Scaling::Hold);
+    let wanted: Vec<_> = bed.told().into_iter().map(|(name, _, wanted)| (name, wanted)).collect();
+    let expected = [
+        ("web-e1", Wanted::Drain),
+        ("web-e2", Wanted::Drain),
+        ("web-e5", Serve),
+        ("web-e6", Wanted::Drain),
+    ];
+    assert_eq!(wanted, expected);
+    // One that drains is not taken back from an earlier driver.
+    outdate(&mut bed, &["web-e1"]);
+    bed.period(&out(1));
+    assert_eq!(bed.told()[0], ("web-e1", "a", Wanted::Drain));
+}
+
+#[test]
+fn of_those_that_drain_the_last_of_the_size_serves_again() {
+    let mut bed = Bed::new(true, &["a"]);
+    bed.period(&out(2));
+    bed.period(&Scaling::Out { size: Some("large".to_string()), count: 1 });
+    bed.obey_all();
+    bed.period(&Scaling::Hold);
+    for name in ["web-e3", "web-e1", "web-e2"] {
+        bed.period(&leave(&[name]));
+    }
+    assert_eq!(bed.period(&out(1)).revived, ["web-e2"]);
+    assert_eq!(bed.told()[1].2, Wanted::Serve);
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! From one process to the next: the record, and going on with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::record::{Record, Recorded, RecordedState};
@@ -13,37 +13,26 @@ use crate::driver::{Added, Listed};
 pub(crate) type Listings = BTreeMap<u32, Option<Vec<Listed>>>;
 
 impl Roster {
-    /// Goes on with what an earlier process made. `listings` has the drivers that there are; `age` says how long ago a
-    /// moment in milliseconds since 1970 was.
+    /// Goes on with what an earlier process made. `listings` has the drivers that there are.
     ///
     /// Of what is recorded and not listed, what was being added is asked for again under its key, and the rest is gone.
     /// What is listed under a name of this pool and not recorded is adopted: nobody else would ever remove it. What another
     /// driver made, which is not there, died with its process.
-    pub(crate) fn adopt(
-        &mut self,
-        now: Duration,
-        record: &Record,
-        listings: &Listings,
-        age: impl Fn(u64) -> Duration,
-    ) {
+    pub(crate) fn adopt(&mut self, now: Duration, record: &Record, listings: &Listings) {
         self.next_number = self.next_number.max(record.next_number);
         for one in &record.backends {
             let Some(number) = self.number(&one.name) else { continue };
             self.next_number = self.next_number.max(number + 1);
             let listing = listings.get(&one.maker);
-            let member = listing.and_then(|it| self.adopted(now, one, number, it.as_deref(), &age));
+            let member = listing.and_then(|it| self.adopted(now, one, number, it.as_deref()));
             if let Some(member) = member {
                 self.members.insert(one.name.clone(), member);
             }
         }
         for (maker, listed) in listings {
             for one in listed.iter().flatten() {
-                self.take_in(now, *maker, one);
+                self.take_in(*maker, one);
             }
-        }
-        let there: BTreeSet<String> = self.members.keys().cloned().collect();
-        for member in self.members.values_mut() {
-            member.replaces = member.replaces.take().filter(|old| there.contains(old));
         }
     }
 
@@ -54,7 +43,6 @@ impl Roster {
         one: &Recorded,
         number: u64,
         listed: Option<&[Listed]>,
-        age: impl Fn(u64) -> Duration,
     ) -> Option<Member> {
         let until = now + self.limits.drain_timeout;
         let seen = listed.map(|all| all.iter().find(|listed| listed.name == one.name));
@@ -73,19 +61,16 @@ impl Roster {
             (RecordedState::Leaving, true) => Phase::Unwanted { not_before: now },
             (_, false) => return None,
         };
-        let age = one.ready_unix_ms.map_or(Duration::ZERO, age);
         Some(Member {
-            served: added.is_some().then_some((now, age)),
             added,
             may_exist: true,
             maker: one.maker,
-            replaces: one.replaces.clone(),
             ..Member::new(number, one.size.clone(), one.key.clone(), phase)
         })
     }
 
     /// One that a driver says is there.
-    fn take_in(&mut self, now: Duration, maker: u32, one: &Listed) {
+    fn take_in(&mut self, maker: u32, one: &Listed) {
         let Some(number) = self.number(&one.name) else { return };
         if self.members.contains_key(&one.name) {
             return;
@@ -95,7 +80,6 @@ impl Roster {
             may_exist: true,
             maker,
             added: Some(one.added.clone()),
-            served: Some((now, Duration::ZERO)),
             ..Member::new(number, one.size.clone(), key, Phase::Ready)
         };
         self.members.insert(one.name.clone(), member);
@@ -109,28 +93,16 @@ impl Roster {
         number.parse().ok().filter(|_| is_canonical)
     }
 
-    /// What must be known if this process ends now. `unix_ms` gives the time of a moment of ours.
-    pub(crate) fn record(
-        &self,
-        drivers: &BTreeMap<u32, Option<DriverOptions>>,
-        unix_ms: impl Fn(Duration) -> u64,
-    ) -> Record {
-        let recorded = |(name, one): (&String, &Member)| {
-            let ready = one.served.map(|(at, age)| {
-                let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-                unix_ms(at).saturating_sub(age_ms)
-            });
-            Recorded {
-                name: name.clone(),
-                size: one.size.clone(),
-                key: one.key.clone(),
-                state: one.recorded(),
-                address: one.address(),
-                id: one.added.as_ref().map(|added| added.id.clone()),
-                ready_unix_ms: ready,
-                maker: one.maker,
-                replaces: one.replaces.clone(),
-            }
+    /// What must be known if this process ends now.
+    pub(crate) fn record(&self, drivers: &BTreeMap<u32, Option<DriverOptions>>) -> Record {
+        let recorded = |(name, one): (&String, &Member)| Recorded {
+            name: name.clone(),
+            size: one.size.clone(),
+            key: one.key.clone(),
+            state: one.recorded(),
+            address: one.address(),
+            id: one.added.as_ref().map(|added| added.id.clone()),
+            maker: one.maker,
         };
         let backends = self.members().into_iter().map(recorded).collect();
         let (version, pool, drivers) = (Record::VERSION, self.pool.clone(), drivers.clone());

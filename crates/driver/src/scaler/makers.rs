@@ -89,9 +89,7 @@ mod tests {
             state: RecordedState::Ready,
             address: None,
             id: None,
-            ready_unix_ms: None,
             maker: *maker,
-            replaces: None,
         };
         Record {
             maker: drivers.len().saturating_sub(1) as u32,

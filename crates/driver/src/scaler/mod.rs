@@ -14,12 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use equipoise_planner::elastic::Scaling;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::options::{DriverOptions, OptionRefused, Refuse};
-use crate::{Backoff, Desired, Driver, Event};
+use crate::{Backoff, DesiredState, Driver, Event};
 use makers::Makers;
 use record::{Record, RecordKeeper};
 use view::PoolView;
@@ -27,15 +26,10 @@ use view::PoolView;
 /// Bounds of a scaler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Backends that it may have made at any time, draining ones and those that cannot be removed included; one more while one is
-    /// replaced. The planner's most, less the backends that the operator listed.
-    pub max: u32,
     /// Backends being added at the same time.
     pub parallel: u32,
     /// A draining backend is removed after this, whatever it still has.
     pub drain_timeout: Duration,
-    /// How long one that replaces another must have served before the other drains.
-    pub warm_up: Duration,
     /// Waits between tries to add, by backend and by size, and to remove.
     pub retry: Backoff,
 }
@@ -44,10 +38,8 @@ impl Default for Limits {
     fn default() -> Self {
         let (first, most) = (Duration::from_secs(1), Duration::from_secs(60));
         Limits {
-            max: 1,
             parallel: 4,
             drain_timeout: Duration::from_secs(60),
-            warm_up: Duration::from_secs(10),
             retry: Backoff { first, most },
         }
     }
@@ -62,9 +54,6 @@ impl Limits {
         let refuse = Refuse("elastic");
         if !(1..=256).contains(&self.parallel) {
             return Err(refuse.with("parallel", self.parallel, "1 to 256"));
-        }
-        if self.max > 10_000 {
-            return Err(refuse.with("max", self.max, "at most 10000"));
         }
         refuse.within("drain-timeout", self.drain_timeout, 0, 30 * 24 * 3600)?;
         refuse.within("retry-first", self.retry.first, 10, 3600)?;
@@ -85,8 +74,6 @@ pub struct ScalerOptions {
     pub limits: Limits,
     /// What adds and removes.
     pub driver: DriverOptions,
-    /// Whether each backend that another driver made, by the record, is replaced by one of this one's.
-    pub replace: bool,
     /// What an earlier process left, as the keeper read it.
     pub record: Option<Record>,
     /// Where what is made is written down. It may be left out for a driver whose backends die with this process.
@@ -124,11 +111,10 @@ pub struct Stopped;
 
 /// What the task is told.
 enum Command {
-    Scale { step: Scaling, after: Option<u64> },
-    Desire { desired: Vec<Desired>, done: oneshot::Sender<()> },
-    Drained(String),
+    Desire { desired: DesiredState, done: oneshot::Sender<()> },
+    Make { sizes: Vec<Option<String>>, done: oneshot::Sender<()> },
     Limits(Limits),
-    Driver { driver: Arc<dyn Driver>, options: Option<Box<DriverOptions>>, replace: bool },
+    Driver { driver: Arc<dyn Driver>, options: Option<Box<DriverOptions>> },
     Stop { remove: bool, done: oneshot::Sender<()> },
 }
 
@@ -182,10 +168,10 @@ impl Scaler {
         }
         let record = own(&options.pool, options.record)?;
         let makers = Makers::open(&options.pool, &options.driver, record.as_ref(), &events_to)?;
-        let (limits, replace) = (options.limits, options.replace);
+        let limits = options.limits;
         limits.check()?;
         let work = task::Work::new(&options.pool, limits, makers, options.keeper.clone());
-        let scaler = Self::run(work, record, replace, events, options.keeper.is_some()).await;
+        let scaler = Self::run(work, record, events, options.keeper.is_some()).await;
         let outlives_us = options.driver.outlives_us().into();
         Ok(Scaler { events: Some(events_to), outlives_us, ..scaler })
     }
@@ -207,18 +193,17 @@ impl Scaler {
         let (outlives_us, has_keeper) = (driver.outlives_us().into(), keeper.is_some());
         let makers = Makers::own(driver, record.as_ref());
         let work = task::Work::new(&pool, limits, makers, keeper);
-        let scaler = Self::run(work, record, false, events, has_keeper).await;
+        let scaler = Self::run(work, record, events, has_keeper).await;
         Ok(Scaler { outlives_us, ..scaler })
     }
 
     async fn run(
         mut work: task::Work,
         record: Option<Record>,
-        replace: bool,
         events: mpsc::Receiver<Event>,
         has_keeper: bool,
     ) -> Scaler {
-        work.adopt(record, replace).await;
+        work.adopt(record).await;
         let (commands, commanded) = mpsc::channel(COMMANDS);
         let view = work.subscribe();
         let task = Some(tokio::spawn(work.run(commanded, events)));
@@ -227,16 +212,11 @@ impl Scaler {
     }
 
     /// Goes over to a driver with other options, which must be this pool's: what comes is made by it, and what the one
-    /// before made is taken away by that one. With `replace`, each backend is replaced by one of the new driver's, and drains
-    /// when that is warm; without, those that there are stay until they are to leave.
+    /// before made is taken away by that one, and shown as [outdated](crate::ElasticBackend::is_outdated).
     ///
     /// # Errors
     /// [`ChangeError`]; everything goes on as before.
-    pub async fn set_driver(
-        &self,
-        options: DriverOptions,
-        replace: bool,
-    ) -> Result<(), ChangeError> {
+    pub async fn set_driver(&self, options: DriverOptions) -> Result<(), ChangeError> {
         let kind = options.kind();
         let events = self.events.clone().unwrap_or_else(|| mpsc::channel(1).0);
         let pool = self.view.borrow().pool.clone();
@@ -245,20 +225,16 @@ impl Scaler {
             return Err(StartError::NoKeeper { driver: kind }.into());
         }
         self.outlives_us.store(driver.outlives_us(), Relaxed);
-        Ok(self.tell(Command::Driver { driver, options: Some(Box::new(options)), replace }).await?)
+        Ok(self.tell(Command::Driver { driver, options: Some(Box::new(options)) }).await?)
     }
 
     /// The same with a driver of one's own.
     ///
     /// # Errors
     /// [`Stopped`].
-    pub async fn change_driver(
-        &self,
-        driver: Arc<dyn Driver>,
-        replace: bool,
-    ) -> Result<(), Stopped> {
+    pub async fn change_driver(&self, driver: Arc<dyn Driver>) -> Result<(), Stopped> {
         self.outlives_us.store(driver.outlives_us(), Relaxed);
-        self.tell(Command::Driver { driver, options: None, replace }).await
+        self.tell(Command::Driver { driver, options: None }).await
     }
 
     /// What exists, and every change of it.
@@ -271,27 +247,23 @@ impl Scaler {
         self.view.borrow().clone()
     }
 
-    /// Takes a step of the plan, if just so many steps have been taken as when it was planned ([`PoolView::steps`]): it is
-    /// a step, not a goal, and plans that did not see it taken say it again. `None`: whatever was taken.
+    /// Makes what exists what is desired. Returns when the view shows all that is desired and can be had.
     ///
     /// # Errors
     /// [`Stopped`].
-    pub async fn scale(&self, scaling: &Scaling, after: Option<u64>) -> Result<(), Stopped> {
-        match scaling {
-            Scaling::Hold => Ok(()),
-            step => self.tell(Command::Scale { step: step.clone(), after }).await,
-        }
-    }
-
-    /// Makes what exists what is desired: in a cluster, where the leader names backends. What is not desired is taken away
-    /// if it would end with this process, and otherwise left to whoever has it now. Returns when the view shows all that
-    /// is desired and can be had.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub async fn desire(&self, desired: Vec<Desired>) -> Result<(), Stopped> {
+    pub async fn desire(&self, desired: DesiredState) -> Result<(), Stopped> {
         let (done, is_done) = oneshot::channel();
         self.tell(Command::Desire { desired, done }).await?;
+        is_done.await.map_err(|_| Stopped)
+    }
+
+    /// Makes a backend of each of these sizes, under names that come after all that are known here: without a leader.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn make(&self, sizes: Vec<Option<String>>) -> Result<(), Stopped> {
+        let (done, is_done) = oneshot::channel();
+        self.tell(Command::Make { sizes, done }).await?;
         is_done.await.map_err(|_| Stopped)
     }
 
@@ -300,15 +272,7 @@ impl Scaler {
         self.outlives_us.load(Relaxed)
     }
 
-    /// A draining backend has nothing left in flight, and the levels give it nothing new: it may go.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub async fn drained(&self, name: &str) -> Result<(), Stopped> {
-        self.tell(Command::Drained(name.to_string())).await
-    }
-
-    /// Goes by other limits. Fewer backends than there are take none away: the planner says which.
+    /// Goes by other limits.
     ///
     /// # Errors
     /// [`Stopped`].

@@ -31,9 +31,8 @@ pub struct Record {
     pub backends: Vec<Recorded>,
 }
 
-/// One backend of a [`Record`].
+/// One backend of a [`Record`]. Fields that earlier versions wrote are not used: the age, and the backend that it replaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Recorded {
     /// Its name.
     pub name: String,
@@ -47,14 +46,9 @@ pub struct Recorded {
     pub address: Option<SocketAddr>,
     /// What the driver calls it.
     pub id: Option<String>,
-    /// When it began to serve, milliseconds since 1970.
-    pub ready_unix_ms: Option<u64>,
     /// The number of the driver that made it or is to make it.
     #[serde(default)]
     pub maker: u32,
-    /// Whom it replaces when it is warm.
-    #[serde(default)]
-    pub replaces: Option<String>,
 }
 
 /// How far a recorded backend was.

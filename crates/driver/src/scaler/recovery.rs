@@ -153,9 +153,7 @@ mod tests {
             state: RecordedState::Ready,
             address: Some(([192, 0, 2, 7], 80).into()),
             id: Some("vm-7".into()),
-            ready_unix_ms: None,
             maker: 0,
-            replaces: None,
         };
         Record { next_number: 9, backends: vec![backend], ..Record::empty("web") }
     }

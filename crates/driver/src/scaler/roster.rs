@@ -1,14 +1,14 @@
-//! What exists of a pool, and what is to be done about it: a state machine without I/O. `now` is an argument everywhere.
+//! What exists of a pool here, and what is to be done about it: a state machine without I/O. `now` is an argument everywhere.
 //!
 //! ```text
-//!            Out, Replace                 In (or replaced)        drained, or time-out
-//!   (none) ---> Wanted --> Adding --> Ready ----------> Draining -----------> Unwanted --> Removing --> (none)
-//!                  ^  fails  |         | ^  <-----------  Out                    ^  fails     |
-//!                  '---------'    Down v | Up                                    '------------'
-//!                                     Broken   (In goes from Wanted, Adding and Broken to Unwanted without a drain)
+//!            Serve                       Drain              Leave, or time-out
+//!   (none) ---> Wanted --> Adding --> Ready --> Draining ---------------> Unwanted --> Removing --> (none)
+//!                  ^  fails  |         | ^  <-- Serve                        ^  fails     |
+//!                  '---------'    Down v | Up                                '------------'
+//!                                     Broken   (Leave goes from every phase to Unwanted without a drain)
 //! ```
 //!
-//! In a cluster the leader says what is to exist instead of steps: `desire.rs`. Another driver takes over: `change.rs`.
+//! The leader says what is to exist: `desire.rs`. Another driver takes over: `change.rs`.
 //!
 //! Adding fails by size: after a failure there is at most one try at a time for that size, with a wait that doubles, so
 //! that a size which cannot be had does not hold up the others, nor is asked for without end.
@@ -16,8 +16,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-use equipoise_planner::elastic::Scaling;
 
 use super::Limits;
 use super::view::BackendState;
@@ -37,19 +35,6 @@ impl Task {
             Task::Add(ask) | Task::Remove(ask) => &ask.name,
         }
     }
-}
-
-/// What came of a step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
-    /// New ones.
-    pub(crate) added: Vec<String>,
-    /// Drained ones that are wanted again.
-    pub(crate) revived: Vec<String>,
-    /// Those that leave.
-    pub(crate) leaving: Vec<String>,
-    /// So many for which there is no room.
-    pub(crate) refused: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -90,10 +75,6 @@ pub(crate) struct Member {
     /// Tries that failed, to add it or to remove it.
     pub(super) failures: u32,
     pub(super) added: Option<Added>,
-    /// Since when it serves, and how old it was then.
-    pub(super) served: Option<(Duration, Duration)>,
-    /// Whom it replaces when it is warm.
-    pub(super) replaces: Option<String>,
     pub(super) problem: Option<String>,
 }
 
@@ -129,106 +110,17 @@ impl Roster {
         self.limits = limits;
     }
 
-    /// Takes a step of the plan.
-    pub(crate) fn scale(&mut self, now: Duration, scaling: &Scaling) -> Step {
-        let mut step = Step::default();
-        match scaling {
-            Scaling::Hold => {}
-            Scaling::Out { size, count } => {
-                for _ in 0..*count {
-                    if let Some(name) = self.revivable(size.as_ref()) {
-                        self.member(&name).phase = Phase::Ready;
-                        step.revived.push(name);
-                    } else if self.members.len() < self.limits.max as usize {
-                        step.added.push(self.want(now, size.clone(), None));
-                    } else {
-                        step.refused += 1;
-                    }
-                }
-            }
-            Scaling::In { backends } => {
-                for name in backends {
-                    if self.leave(now, name) {
-                        step.leaving.push(name.clone());
-                    }
-                }
-            }
-            Scaling::Replace { size, backend } => {
-                // One more than the most, for a moment; not one more for each time that it is said.
-                let is_up = self.members.get(backend).is_some_and(Member::is_up);
-                if is_up
-                    && self.members.len() <= self.limits.max as usize
-                    && !self.is_replaced(backend)
-                {
-                    step.added.push(self.want(now, size.clone(), Some(backend.clone())));
-                } else {
-                    step.refused += 1;
-                }
-            }
-        }
-        step
-    }
-
-    /// The draining one of this size that began last: it has most left to do.
-    fn revivable(&self, size: Option<&String>) -> Option<String> {
-        let draining = |(name, one): (&String, &Member)| match one.phase {
-            Phase::Draining { until } if one.size.as_ref() == size && one.maker == self.maker => {
-                Some((until, name.clone()))
-            }
-            _ => None,
-        };
-        self.members.iter().filter_map(draining).max().map(|(_, name)| name)
-    }
-
-    pub(super) fn want(
-        &mut self,
-        now: Duration,
-        size: Option<String>,
-        replaces: Option<String>,
-    ) -> String {
+    /// Wants another backend of this size, without a leader who names it; its name.
+    pub(crate) fn want(&mut self, now: Duration, size: Option<String>) -> String {
         let number = self.next_number;
         self.next_number += 1;
         let name = format!("{}-e{number}", self.pool);
         let key = format!("{name}-{}", self.nonce);
         let phase = Phase::Wanted { not_before: now };
         let maker = self.maker;
-        let member = Member { replaces, maker, ..Member::new(number, size, key, phase) };
+        let member = Member { maker, ..Member::new(number, size, key, phase) };
         self.members.insert(name.clone(), member);
         name
-    }
-
-    /// Whether it was wanted until now.
-    pub(super) fn leave(&mut self, now: Duration, name: &str) -> bool {
-        let drain_timeout = self.limits.drain_timeout;
-        let Some(member) = self.members.get_mut(name) else { return false };
-        member.replaces = None;
-        match member.phase {
-            // Nobody has been asked for it yet.
-            Phase::Wanted { .. } if !member.may_exist => {
-                self.members.remove(name);
-            }
-            Phase::Wanted { .. } | Phase::Broken => {
-                member.phase = Phase::Unwanted { not_before: now }
-            }
-            Phase::Adding { is_unwanted: false } => {
-                member.phase = Phase::Adding { is_unwanted: true }
-            }
-            Phase::Ready => member.phase = Phase::Draining { until: now + drain_timeout },
-            Phase::Adding { .. }
-            | Phase::Draining { .. }
-            | Phase::Unwanted { .. }
-            | Phase::Removing => return false,
-        }
-        true
-    }
-
-    /// A draining backend has nothing left.
-    pub(crate) fn drained(&mut self, now: Duration, name: &str) {
-        if let Some(member) = self.members.get_mut(name)
-            && matches!(member.phase, Phase::Draining { .. })
-        {
-            member.unwanted(now);
-        }
     }
 
     /// All that these drivers made is to go at once, drained or not.
@@ -245,7 +137,6 @@ impl Roster {
 
     /// What the driver is to be asked now. Each is asked for once until its outcome is told.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<Task> {
-        self.replaced(now);
         let mut tasks = Vec::new();
         let mut order: Vec<(u32, u64, String)> = self
             .members
@@ -279,24 +170,6 @@ impl Roster {
         tasks
     }
 
-    /// Those whose replacement is warm begin to drain.
-    fn replaced(&mut self, now: Duration) {
-        let warm_up = self.limits.warm_up;
-        let is_warm = |one: &Member| {
-            one.phase == Phase::Ready
-                && one.served.is_some_and(|(at, age)| now - at + age >= warm_up)
-        };
-        let warm: Vec<String> = self
-            .members
-            .values_mut()
-            .filter(|one| one.replaces.is_some() && is_warm(one))
-            .filter_map(|one| one.replaces.take())
-            .collect();
-        for old in warm {
-            self.leave(now, &old);
-        }
-    }
-
     fn may_add(&self, now: Duration, member: &Member) -> bool {
         let gate = self.gates.get(&member.size).copied().unwrap_or_default();
         gate.not_before <= now && !self.waits_for_outcome(member)
@@ -320,9 +193,6 @@ impl Roster {
                 Some(not_before.max(gate.not_before))
             }
             Phase::Draining { until: at } | Phase::Unwanted { not_before: at } => Some(at),
-            Phase::Ready if one.replaces.is_some() => {
-                one.served.map(|(at, age)| at + self.limits.warm_up.saturating_sub(age))
-            }
             _ => None,
         };
         self.members.values().filter_map(at).min()
@@ -338,7 +208,6 @@ impl Roster {
             Ok(added) => {
                 *gate = Gate::default();
                 member.added = Some(added);
-                member.served = Some((now, Duration::ZERO));
                 (member.failures, member.problem) = (0, None);
                 member.phase = Phase::Ready;
             }
@@ -420,8 +289,9 @@ impl Roster {
         }
     }
 
-    pub(crate) fn is_replaced(&self, name: &str) -> bool {
-        self.members.values().any(|one| one.replaces.as_deref() == Some(name))
+    /// Whether an earlier driver made it, or is to, and it is wanted all the same.
+    pub(crate) fn is_outdated(&self, name: &str) -> bool {
+        self.members.get(name).is_some_and(|one| one.maker != self.maker && one.is_up())
     }
 
     /// Whether there is anything that this driver made or is to make.
@@ -444,26 +314,13 @@ impl Roster {
 
 impl Member {
     pub(super) fn new(number: u64, size: Option<String>, key: String, phase: Phase) -> Member {
-        let (added, served, replaces, problem) = (None, None, None, None);
+        let (added, problem) = (None, None);
         let (may_exist, failures, maker) = (false, 0, 0);
-        Member {
-            number,
-            maker,
-            size,
-            key,
-            phase,
-            may_exist,
-            failures,
-            added,
-            served,
-            replaces,
-            problem,
-        }
+        Member { number, maker, size, key, phase, may_exist, failures, added, problem }
     }
 
     pub(super) fn unwanted(&mut self, now: Duration) {
         self.failures = 0;
-        self.replaces = None;
         self.phase = Phase::Unwanted { not_before: now };
     }
 
@@ -502,11 +359,6 @@ impl Member {
 
     pub(crate) fn problem(&self) -> Option<&String> {
         self.problem.as_ref()
-    }
-
-    /// Since when it serves, and how old it was then.
-    pub(crate) fn served(&self) -> Option<(Duration, Duration)> {
-        self.served
     }
 }
 

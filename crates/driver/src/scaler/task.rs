@@ -2,11 +2,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equipoise_planner::elastic::Scaling;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::adoption::Listings;
 use super::makers::Makers;
@@ -48,9 +47,6 @@ pub(super) struct Work {
     /// What each of these tasks is about: one that does not end by itself says nothing.
     about: HashMap<Id, (Task, AbortHandle)>,
     started: Instant,
-    started_unix_ms: u64,
-    /// Steps and changes of the driver that were taken: plans of before are of something else.
-    steps: u64,
     view: watch::Sender<Arc<PoolView>>,
 }
 
@@ -67,8 +63,7 @@ impl Work {
         makers: Makers,
         keeper: Option<Arc<dyn RecordKeeper>>,
     ) -> Work {
-        let started_unix_ms = unix_ms();
-        let mut roster = Roster::new(pool, limits, format!("{started_unix_ms:x}"));
+        let mut roster = Roster::new(pool, limits, format!("{:x}", unix_ms()));
         roster.maker = makers.drivers.keys().last().copied().unwrap_or(0);
         Work {
             pool: pool.to_string(),
@@ -82,9 +77,6 @@ impl Work {
             asked: JoinSet::new(),
             about: HashMap::new(),
             started: Instant::now(),
-            started_unix_ms,
-            // Further than a scaler can have come that was started a millisecond before.
-            steps: started_unix_ms.saturating_mul(1000),
             view: watch::Sender::new(Arc::new(PoolView::default())),
         }
     }
@@ -97,24 +89,13 @@ impl Work {
         self.started.elapsed()
     }
 
-    /// The driver that adds.
-    fn driver(&self) -> &Arc<dyn Driver> {
-        self.driver_of(self.roster.maker)
-    }
-
     fn driver_of(&self, maker: u32) -> &Arc<dyn Driver> {
         self.drivers.get(&maker).expect("a driver stays as long as something is its business")
     }
 
     /// Goes over to another driver.
-    fn change_driver(
-        &mut self,
-        driver: Arc<dyn Driver>,
-        options: Option<DriverOptions>,
-        replace: bool,
-    ) {
-        self.steps += 1;
-        self.roster.change_driver(self.now(), replace);
+    fn change_driver(&mut self, driver: Arc<dyn Driver>, options: Option<DriverOptions>) {
+        self.roster.change_driver();
         if let Some(options) = options {
             self.options
                 .insert(self.roster.maker, Some(options).filter(DriverOptions::outlives_us));
@@ -134,7 +115,7 @@ impl Work {
     }
 
     /// Goes on with what an earlier process left.
-    pub(super) async fn adopt(&mut self, record: Option<Record>, replace: bool) {
+    pub(super) async fn adopt(&mut self, record: Option<Record>) {
         let record = record.unwrap_or_else(|| Record::empty(&self.pool));
         let mut listings = Listings::new();
         for (maker, driver) in self.drivers.iter().filter(|(_, it)| it.outlives_us()) {
@@ -151,9 +132,8 @@ impl Work {
             });
             listings.insert(*maker, listed);
         }
-        let age = |at_ms: u64| Duration::from_millis(self.started_unix_ms.saturating_sub(at_ms));
-        self.roster.adopt(self.started.elapsed(), &record, &listings, age);
-        self.roster.succeed(self.started.elapsed(), replace);
+        self.roster.adopt(self.started.elapsed(), &record, &listings);
+        self.roster.pass_on();
         self.publish();
     }
 
@@ -209,12 +189,7 @@ impl Work {
 
     async fn keep(&mut self) {
         let Some(keeper) = self.keeper.clone() else { return };
-        let (start, started_ms) = (Duration::ZERO, self.started_unix_ms);
-        let at_ms = |at: Duration| {
-            let since = u64::try_from((at - start).as_millis()).unwrap_or(u64::MAX);
-            started_ms.saturating_add(since)
-        };
-        let record = self.roster.record(&self.options, at_ms);
+        let record = self.roster.record(&self.options);
         if self.kept.as_ref() == Some(&record) && self.keep_problem.is_none() {
             return;
         }
@@ -269,34 +244,24 @@ impl Work {
     fn obey(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Scale { after: Some(after), .. } if after != self.steps => {
-                debug!(pool = self.pool, "planned before the last step was taken: not taken");
-            }
-            Command::Scale { step, .. } => self.scale(&step),
             Command::Desire { desired, done } => {
-                let outlives_us = self.driver().outlives_us();
-                self.roster.desire(now, &desired, outlives_us);
+                self.roster.desire(now, &desired);
                 // Who waits looks at the view.
                 self.publish();
                 let _ = done.send(());
             }
-            Command::Drained(name) => self.roster.drained(now, &name),
+            Command::Make { sizes, done } => {
+                let want = |size: Option<String>| self.roster.want(now, size);
+                let added: Vec<String> = sizes.into_iter().map(want).collect();
+                info!(pool = self.pool, ?added, "without a leader");
+                self.publish();
+                let _ = done.send(());
+            }
             Command::Limits(limits) => self.roster.set_limits(limits),
-            Command::Driver { driver, options, replace } => {
-                self.change_driver(driver, options.map(|options| *options), replace);
+            Command::Driver { driver, options } => {
+                self.change_driver(driver, options.map(|options| *options));
             }
             Command::Stop { .. } => {}
-        }
-    }
-
-    fn scale(&mut self, step: &Scaling) {
-        self.steps += 1;
-        let step = self.roster.scale(self.now(), step);
-        let (added, revived, leaving) = (&step.added, &step.revived, &step.leaving);
-        info!(pool = self.pool, ?added, ?revived, ?leaving, "scaling");
-        if step.refused > 0 {
-            let refused = step.refused;
-            warn!(pool = self.pool, refused, "no room: draining backends count too");
         }
     }
 
@@ -379,12 +344,12 @@ impl Work {
             state: one.state(),
             id: one.id().cloned(),
             problem: one.problem().cloned(),
-            is_replaced: self.roster.is_replaced(name),
-            served: one.served().map(|(at, age)| (self.started + at, age)),
+            is_outdated: self.roster.is_outdated(name),
         };
         let backends = self.roster.members().into_iter().map(backend).collect();
         let (pool, record_problem) = (self.pool.clone(), self.keep_problem.clone());
-        let view = PoolView { pool, backends, steps: self.steps, record_problem };
+        let next_number = self.roster.next_number;
+        let view = PoolView { pool, backends, next_number, record_problem };
         self.view.send_if_modified(|was| {
             let is_new = **was != view;
             if is_new {

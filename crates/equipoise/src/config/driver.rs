@@ -56,10 +56,8 @@ pub(super) fn maker(
         _ => DriverOptions::Webhook(webhook(values, around, findings)?),
     };
     let limits = Limits {
-        max: elastic.number("max").and_then(|max| max.try_into().ok()).unwrap_or(1),
         parallel: elastic.amount("parallel"),
         drain_timeout: elastic.duration("drain-timeout"),
-        warm_up: elastic.duration("warm-up"),
         ..Limits::default()
     };
     let checked = driver.check().and_then(|()| limits.check());

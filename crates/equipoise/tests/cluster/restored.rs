@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use equipoise_testkit::HttpBackend;
 
-use crate::bed::{Machine, Site, command, generation, reporting, soon, term};
+use crate::bed::{Machine, Site, command, generation, reporting, roster, soon, term};
+use crate::common::scripts::Fleet;
 use crate::common::{Load, text};
 use crate::watching::status;
 
@@ -107,4 +108,45 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
     load.wait_for(20);
     let (_, failed) = load.finish();
     assert!(failed.is_empty(), "{:?}", failed.first());
+}
+
+#[test]
+fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_comes_into_the_roster_again() {
+    let backend = HttpBackend::named("unused");
+    let Some(mut site) = Site::new("cluster-put-back-made") else { return };
+    let fleet = Fleet::new(&site.folder);
+    site.load = "period = \"250ms\"\n".to_string();
+    let elastic = "[pool.elastic]\nmin = 1\nmax = 4\nin-cool-down = \"10m\"\nwarm-up = \"0s\"\n";
+    site.pool = format!("{elastic}{}", fleet.table());
+    let (mut controller, nodes) = cluster(&site, &backend);
+    let there_are = |controller: &Machine, count: usize| {
+        let all = controller.until("its roster", |status| {
+            let all = roster(status);
+            all.len() == count && all.iter().all(|(_, _, state)| state == "ready")
+        });
+        let names: Vec<String> = roster(&all).into_iter().map(|it| it.0).collect();
+        soon("both nodes use them", || nodes.iter().all(|node| node.serving() == names));
+        names
+    };
+    there_are(&controller, 1);
+    controller.kill();
+    let (store, aside) = (stored(&site), site.folder.path("aside"));
+    copy(&store, &aside);
+    controller.start();
+    controller.until("all report", |status| reporting(status).len() == 3);
+    controller.asked(&["plan", "pin", "web", "3"]);
+    let names = there_are(&controller, 3);
+    let there = fleet.there();
+    let load = Load::start(nodes[0].door.address(), 1);
+    controller.kill();
+    copy(&aside, &store);
+    is_followed(&mut controller, &nodes[0]);
+    assert_eq!(there_are(&controller, 3), names);
+    assert_eq!(fleet.there(), there, "the same ones, none made again");
+    load.wait_for(20);
+    let (_, failed) = load.finish();
+    assert!(failed.is_empty(), "{:?}", failed.first());
+    controller.asked(&["plan", "pin", "web", "1"]);
+    there_are(&controller, 1);
+    soon("the others are removed", || fleet.there().len() == 1);
 }

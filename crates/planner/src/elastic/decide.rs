@@ -30,10 +30,6 @@ pub struct ScalingPlan {
     pub since_in: Duration,
     /// How long a smaller pool would have been enough.
     pub low_for: Duration,
-    /// The steps that the pool's driver had taken when this was planned ([`PoolSpec::steps`]): it takes this one only if
-    /// it has taken none since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
     /// The largest demand in `low_for`, in the unit of the target.
     #[serde(default)]
     pub peak: f64,
@@ -44,9 +40,8 @@ pub struct ScalingPlan {
 
 /// A step in a pool's size.
 ///
-/// The driver's work shows in the inventory as soon as it has taken the step: what it starts is there at once, with an age
-/// of zero; what it drains is wanted drained. Until then the same step is planned again, and however many plans say it,
-/// the driver takes one of them: each names the number of steps that it follows ([`ScalingPlan::after`]).
+/// The leader takes the step in the instructions that it makes of the plan, so the next plan sees it taken: a new
+/// backend is in the inventory with an age of zero, and one that leaves is wanted drained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scaling {
@@ -120,7 +115,7 @@ pub(crate) fn decide(
     let state = State::of(elastic, pool, past, limit);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
-    let was = was.map(|was| Times::after(was, pool.steps));
+    let was = was.map(Times::after);
     let mut plan = ScalingPlan {
         action: Scaling::Hold,
         reason: String::new(),
@@ -128,7 +123,6 @@ pub(crate) fn decide(
         since_out: ago(was.as_ref().map(|was| was.since_out)),
         since_in: ago(was.as_ref().map(|was| was.since_in)),
         low_for: Duration::ZERO,
-        after: pool.steps,
         peak: state.expected().unwrap_or_default(),
         limit: state.remembered,
     };
@@ -152,12 +146,7 @@ pub(crate) fn decide(
     ScalingPlan { action, reason, ..plan }
 }
 
-/// Whether a plan's step has been taken, when the driver has taken so many (`None`: it takes each at once).
-fn is_taken(was: &ScalingPlan, steps: Option<u64>) -> bool {
-    steps.is_none() || steps != was.after
-}
-
-/// How long ago things were when a plan had been followed, or not.
+/// How long ago things were when a plan had been followed.
 struct Times {
     since_out: Duration,
     since_in: Duration,
@@ -166,13 +155,9 @@ struct Times {
 }
 
 impl Times {
-    /// After a plan, when the driver has taken so many steps. One that it has not taken has not been.
-    fn after(was: &ScalingPlan, steps: Option<u64>) -> Times {
+    fn after(was: &ScalingPlan) -> Times {
         let ScalingPlan { since_out, since_in, low_for, peak, .. } = *was;
         let times = Times { since_out, since_in, low_for, peak };
-        if !is_taken(was, steps) {
-            return times;
-        }
         match was.action {
             Scaling::Hold => times,
             Scaling::Out { .. } | Scaling::Replace { .. } => {

@@ -1,6 +1,9 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::Backoff;
 use crate::scaler::Limits;
+use crate::scaler::desire::DesiredState;
 use crate::scaler::roster::Task;
 
 fn at(seconds: u64) -> Duration {
@@ -9,7 +12,7 @@ fn at(seconds: u64) -> Duration {
 
 fn roster() -> Roster {
     let retry = Backoff { first: at(1), most: at(8) };
-    let limits = Limits { max: 9, retry, ..Limits::default() };
+    let limits = Limits { retry, ..Limits::default() };
     Roster::new("web", limits, "new".to_string())
 }
 
@@ -26,9 +29,7 @@ fn recorded(number: u16, state: RecordedState) -> Recorded {
         state,
         address: made.as_ref().map(|made| made.address),
         id: made.map(|made| made.id),
-        ready_unix_ms: (state != RecordedState::Adding).then_some(1_000_000),
         maker: 0,
-        replaces: None,
     }
 }
 
@@ -46,7 +47,7 @@ fn listed(name: &str, port: u16) -> Listed {
 fn adopted(listed: Option<&[Listed]>) -> Roster {
     let mut roster = roster();
     let listings = [(0, listed.map(<[Listed]>::to_vec))].into();
-    roster.adopt(at(5), &record(), &listings, |_| at(600));
+    roster.adopt(at(5), &record(), &listings);
     roster
 }
 
@@ -61,7 +62,6 @@ fn without_a_listing_the_record_is_believed() {
     let expected =
         [("web-e1", Starting), ("web-e2", Ready), ("web-e3", Draining), ("web-e4", Leaving)];
     assert_eq!(states(&roster), expected);
-    assert_eq!(roster.members["web-e2"].served(), Some((at(5), at(600))), "it is not new");
     let tasks = roster.due(at(5));
     let [Task::Remove(gone), Task::Add(again)] = &tasks[..] else {
         let [Task::Add(again), Task::Remove(gone)] = &tasks[..] else { panic!("{tasks:?}") };
@@ -94,8 +94,8 @@ fn what_is_listed_decides_over_what_is_recorded() {
 #[test]
 fn one_that_may_have_been_made_is_removed_by_the_driver_even_if_it_was_not_asked_again() {
     let mut roster = adopted(None);
-    let backends = vec!["web-e1".to_string()];
-    roster.scale(at(5), &equipoise_planner::elastic::Scaling::In { backends });
+    let (backends, kept) = (Vec::new(), BTreeSet::new());
+    roster.desire(at(5), &DesiredState { backends, kept, next_number: 7, is_shared: false });
     let tasks = roster.due(at(5));
     let is_removed = |task: &Task| matches!(task, Task::Remove(ask) if ask.name == "web-e1");
     assert!(tasks.iter().any(is_removed), "{tasks:?}");
@@ -104,21 +104,14 @@ fn one_that_may_have_been_made_is_removed_by_the_driver_even_if_it_was_not_asked
 #[test]
 fn a_record_is_gone_on_with_as_it_was_written() {
     let roster = adopted(None);
-    // Second 5 of this process is 1600 s after 1970, and the backends were 600 s old then.
-    let again =
-        roster.record(&BTreeMap::new(), |at| u64::try_from(at.as_millis()).unwrap() + 1_595_000);
-    assert_eq!(again, record());
+    assert_eq!(roster.record(&BTreeMap::new()), record());
 }
 
 /// Killed in the middle of a driver's change: the first two were made by the one before.
 fn changing() -> Record {
     use RecordedState::{Adding, Ready};
     let states = [Ready, Ready, Ready, Adding];
-    let of = |(number, state)| {
-        let is_new = number > 2;
-        let replaces = is_new.then(|| format!("web-e{}", number - 2));
-        Recorded { maker: u32::from(is_new), replaces, ..recorded(number, state) }
-    };
+    let of = |(number, state)| Recorded { maker: u32::from(number > 2), ..recorded(number, state) };
     let backends = (1..).zip(states).map(of).collect();
     Record { next_number: 5, maker: 1, backends, ..Record::empty("web") }
 }
@@ -127,37 +120,26 @@ fn changing() -> Record {
 fn a_change_of_the_driver_that_was_cut_off_is_gone_on_with() {
     let mut roster = roster();
     roster.maker = 1;
-    roster.adopt(at(5), &changing(), &[(0, None), (1, None)].into(), |_| at(600));
-    roster.succeed(at(5), true);
-    assert_eq!(roster.members.len(), 4, "none more");
-    let replaced = |name: &str| roster.is_replaced(name);
-    assert!(replaced("web-e1") && replaced("web-e2"));
-    // The third is warm, and the fourth is asked for again.
+    roster.adopt(at(5), &changing(), &[(0, None), (1, None)].into());
+    let outdated = ["web-e1", "web-e2", "web-e3", "web-e4"].map(|it| roster.is_outdated(it));
+    assert_eq!(outdated, [true, true, false, false]);
+    // The fourth is asked for again.
     let asked = roster.due(at(5));
     let [Task::Add(again)] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!((again.name.as_str(), roster.maker_of("web-e4")), ("web-e4", 1));
-    assert_eq!(states(&roster)[0], ("web-e1", BackendState::Draining));
-    roster.drained(at(6), "web-e1");
     assert_eq!(roster.maker_of("web-e1"), 0, "its own driver takes it away");
-    assert!(matches!(&roster.due(at(6))[..], [Task::Remove(ask)] if ask.name == "web-e1"));
 }
 
 #[test]
-fn what_died_with_its_process_is_replaced_by_nobody_and_what_was_to_be_replaced_is_so_again() {
-    let mut by_the_first = roster();
-    by_the_first.maker = 1;
-    by_the_first.adopt(at(5), &changing(), &[(0, None)].into(), |_| at(600));
-    assert_eq!(states(&by_the_first).len(), 2, "the second driver's died");
-    by_the_first.succeed(at(5), true);
-    let names: Vec<_> = states(&by_the_first).iter().map(|(name, _)| name.to_string()).collect();
-    assert_eq!(names, ["web-e1", "web-e2", "web-e5", "web-e6"], "no name comes twice");
-    assert!(by_the_first.is_replaced("web-e1") && by_the_first.is_replaced("web-e2"));
-
-    let mut by_the_second = roster();
-    by_the_second.maker = 1;
-    by_the_second.adopt(at(5), &changing(), &[(1, None)].into(), |_| at(600));
-    by_the_second.succeed(at(5), true);
+fn what_died_with_its_process_is_not_there() {
     use BackendState::{Ready, Starting};
-    assert_eq!(states(&by_the_second), [("web-e3", Ready), ("web-e4", Starting)]);
-    assert!(by_the_second.members.values().all(|one| one.replaces.is_none()));
+    let of = |maker: u32| {
+        let mut roster = roster();
+        roster.maker = 1;
+        roster.adopt(at(5), &changing(), &[(maker, None)].into());
+        assert_eq!(roster.next_number, 5, "no name comes twice");
+        roster
+    };
+    assert_eq!(states(&of(0)), [("web-e1", Ready), ("web-e2", Ready)]);
+    assert_eq!(states(&of(1)), [("web-e3", Ready), ("web-e4", Starting)]);
 }

@@ -2,15 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Backoff;
+use crate::scaler::desire::{Desired, Wish};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn limits(max: u32) -> Limits {
+fn limits() -> Limits {
     Limits {
-        max,
         parallel: 3,
         drain_timeout: 30 * SECOND,
-        warm_up: 10 * SECOND,
         retry: Backoff { first: SECOND, most: 8 * SECOND },
     }
 }
@@ -19,16 +18,26 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn roster(max: u32) -> Roster {
-    Roster::new("web", limits(max), "n".to_string())
+fn roster() -> Roster {
+    Roster::new("web", limits(), "n".to_string())
 }
 
-fn out(size: Option<&str>, count: u32) -> Scaling {
-    Scaling::Out { size: size.map(str::to_string), count }
+/// Wants so many more of a size; their names.
+fn out(roster: &mut Roster, now: Duration, size: Option<&str>, count: u32) -> Vec<String> {
+    (0..count).map(|_| roster.want(now, size.map(str::to_string))).collect()
 }
 
-fn leave(names: &[&str]) -> Scaling {
-    Scaling::In { backends: names.iter().map(|name| (*name).to_string()).collect() }
+fn wish(roster: &mut Roster, now: Duration, name: &str, wish: Wish) {
+    let (name, key) = (name.to_string(), String::new());
+    roster.heed(now, &Desired { name, key, size: None, wish, added: None });
+}
+
+/// As the leader has one leave: one that serves drains first.
+fn leave(roster: &mut Roster, now: Duration, names: &[&str]) {
+    for name in names {
+        let serves = state(roster, name) == Some(BackendState::Ready);
+        wish(roster, now, name, if serves { Wish::Drain } else { Wish::Leave });
+    }
 }
 
 fn made(port: u16) -> Added {
@@ -54,9 +63,9 @@ fn state(roster: &Roster, name: &str) -> Option<BackendState> {
 }
 
 /// A pool with so many ready backends at second 0.
-fn serving(max: u32, count: u32) -> Roster {
-    let mut roster = roster(max);
-    roster.scale(at(0), &out(None, count));
+fn serving(count: u32) -> Roster {
+    let mut roster = roster();
+    out(&mut roster, at(0), None, count);
     while let Some(task) = {
         let tasks = roster.due(at(0));
         (!tasks.is_empty()).then_some(tasks)
@@ -71,9 +80,8 @@ fn serving(max: u32, count: u32) -> Roster {
 
 #[test]
 fn what_is_asked_for_is_there_at_once_and_serves_when_it_is_made() {
-    let mut roster = roster(4);
-    let step = roster.scale(at(0), &out(Some("small"), 2));
-    assert_eq!(step.added, ["web-e1", "web-e2"]);
+    let mut roster = roster();
+    assert_eq!(out(&mut roster, at(0), Some("small"), 2), ["web-e1", "web-e2"]);
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Starting));
     assert_eq!(due(&mut roster, at(0)), ["+web-e1", "+web-e2"]);
     assert_eq!(due(&mut roster, at(9)), [""; 0], "each is asked for once");
@@ -81,31 +89,16 @@ fn what_is_asked_for_is_there_at_once_and_serves_when_it_is_made() {
     let expected =
         [("web-e1".into(), BackendState::Starting), ("web-e2".into(), BackendState::Ready)];
     assert_eq!(states(&roster), expected);
-    assert_eq!(roster.members["web-e2"].served(), Some((at(9), Duration::ZERO)));
 }
 
 #[test]
-fn never_more_than_the_most() {
-    let mut roster = serving(3, 2);
-    let step = roster.scale(at(1), &out(None, 5));
-    assert_eq!((step.added.len(), step.refused), (1, 4));
-    // Draining and leaving ones still cost: they count.
-    roster.scale(at(2), &leave(&["web-e1"]));
-    roster.drained(at(2), "web-e1");
-    assert_eq!(roster.scale(at(3), &out(None, 1)).refused, 1);
-    due(&mut roster, at(3));
-    roster.removed(at(4), "web-e1", Ok(()));
-    assert_eq!(roster.scale(at(4), &out(None, 1)).added, ["web-e4"], "a name never comes twice");
-}
-
-#[test]
-fn one_that_drains_leaves_when_it_has_nothing_left_or_after_the_time_out() {
-    let mut roster = serving(4, 2);
-    roster.scale(at(1), &leave(&["web-e1", "web-e2", "web-e9"]));
+fn one_that_drains_leaves_when_the_leader_says_so_or_after_the_time_out() {
+    let mut roster = serving(2);
+    leave(&mut roster, at(1), &["web-e1", "web-e2", "web-e9"]);
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Draining));
     assert_eq!(due(&mut roster, at(1)), [""; 0]);
     assert_eq!(roster.next_at(), Some(at(31)));
-    roster.drained(at(5), "web-e2");
+    wish(&mut roster, at(5), "web-e2", Wish::Leave);
     assert_eq!(state(&roster, "web-e2"), Some(BackendState::Leaving));
     assert_eq!(due(&mut roster, at(5)), ["-web-e2"]);
     assert_eq!(due(&mut roster, at(30)), [""; 0]);
@@ -116,34 +109,16 @@ fn one_that_drains_leaves_when_it_has_nothing_left_or_after_the_time_out() {
 }
 
 #[test]
-fn one_that_serves_is_not_removed_because_somebody_says_it_is_drained() {
-    let mut roster = serving(4, 1);
-    roster.drained(at(1), "web-e1");
-    assert_eq!(state(&roster, "web-e1"), Some(BackendState::Ready));
-}
-
-#[test]
-fn a_pool_that_grows_while_it_shrinks_takes_back_what_drains() {
-    let mut roster = serving(4, 3);
-    roster.scale(at(1), &leave(&["web-e1"]));
-    roster.scale(at(2), &leave(&["web-e2"]));
-    let step = roster.scale(at(3), &out(None, 1));
-    assert_eq!((step.revived, step.added), (vec!["web-e2".to_string()], vec![]));
-    // Of another size, none can be taken back.
-    assert_eq!(roster.scale(at(3), &out(Some("large"), 1)).added, ["web-e4"]);
-}
-
-#[test]
 fn failures_to_add_wait_longer_each_time_and_do_not_hold_up_another_size() {
-    let mut roster = roster(9);
-    roster.scale(at(0), &out(Some("large"), 2));
+    let mut roster = roster();
+    out(&mut roster, at(0), Some("large"), 2);
     assert_eq!(due(&mut roster, at(0)), ["+web-e1", "+web-e2"]);
     for name in ["web-e1", "web-e2"] {
         roster.added(at(0), name, Err("out of stock".to_string()));
     }
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Failed));
     assert!(roster.members["web-e1"].problem().unwrap().contains("out of stock"));
-    roster.scale(at(0), &out(Some("small"), 1));
+    out(&mut roster, at(0), Some("small"), 1);
     assert_eq!(due(&mut roster, at(0)), ["+web-e3"], "the other size goes on");
     roster.added(at(0), "web-e3", Ok(made(83)));
     // Two failures of the size: two seconds, and then one try at a time.
@@ -160,8 +135,8 @@ fn failures_to_add_wait_longer_each_time_and_do_not_hold_up_another_size() {
 
 #[test]
 fn no_more_are_added_at_once_than_is_allowed() {
-    let mut roster = roster(9);
-    roster.scale(at(0), &out(None, 5));
+    let mut roster = roster();
+    out(&mut roster, at(0), None, 5);
     assert_eq!(due(&mut roster, at(0)).len(), 3);
     assert_eq!(roster.next_at(), None, "an outcome is waited for, not a time");
     roster.added(at(0), "web-e2", Ok(made(82)));
@@ -169,26 +144,25 @@ fn no_more_are_added_at_once_than_is_allowed() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_tried_again_and_still_counts() {
-    let mut roster = serving(1, 1);
-    roster.scale(at(0), &leave(&["web-e1"]));
-    roster.drained(at(0), "web-e1");
+fn what_cannot_be_removed_is_tried_again() {
+    let mut roster = serving(1);
+    leave(&mut roster, at(0), &["web-e1"]);
+    wish(&mut roster, at(0), "web-e1", Wish::Leave);
     for (now, next) in [(0, 1), (1, 3), (3, 7), (7, 15), (15, 23)] {
         assert_eq!(due(&mut roster, at(now)), ["-web-e1"]);
         roster.removed(at(now), "web-e1", Err("no permission".to_string()));
         assert_eq!(roster.next_at(), Some(at(next)));
     }
     assert!(roster.members["web-e1"].problem().unwrap().contains("no permission"));
-    assert_eq!(roster.scale(at(23), &out(None, 1)).refused, 1);
 }
 
 #[test]
 fn one_that_is_no_longer_wanted_while_it_is_made_leaves_when_that_has_ended() {
     for outcome in [Ok(made(80)), Err("half made".to_string())] {
-        let mut roster = roster(1);
-        roster.scale(at(0), &out(None, 1));
+        let mut roster = roster();
+        out(&mut roster, at(0), None, 1);
         due(&mut roster, at(0));
-        roster.scale(at(1), &leave(&["web-e1"]));
+        leave(&mut roster, at(1), &["web-e1"]);
         assert_eq!(state(&roster, "web-e1"), Some(BackendState::Leaving));
         assert_eq!(due(&mut roster, at(1)), [""; 0]);
         roster.added(at(2), "web-e1", outcome);
@@ -197,57 +171,18 @@ fn one_that_is_no_longer_wanted_while_it_is_made_leaves_when_that_has_ended() {
 }
 
 #[test]
-fn one_that_was_never_asked_for_just_goes() {
-    let mut roster = roster(1);
-    roster.scale(at(0), &out(None, 1));
-    roster.scale(at(0), &leave(&["web-e1"]));
-    assert!(roster.members.is_empty());
-}
-
-#[test]
 fn one_that_failed_leaves_without_a_drain_and_the_driver_is_asked() {
-    let mut roster = roster(1);
-    roster.scale(at(0), &out(None, 1));
+    let mut roster = roster();
+    out(&mut roster, at(0), None, 1);
     due(&mut roster, at(0));
     roster.added(at(0), "web-e1", Err("timed out".to_string()));
-    roster.scale(at(0), &leave(&["web-e1"]));
+    leave(&mut roster, at(0), &["web-e1"]);
     assert_eq!(due(&mut roster, at(0)), ["-web-e1"]);
 }
 
 #[test]
-fn a_replaced_one_serves_until_the_other_is_warm() {
-    let mut roster = serving(2, 2);
-    let size = Some("huge".to_string());
-    let replace = Scaling::Replace { size, backend: "web-e1".to_string() };
-    assert_eq!(roster.scale(at(0), &replace).added, ["web-e3"], "one more than the most");
-    assert_eq!(roster.scale(at(0), &replace).refused, 1, "but only one");
-    assert!(roster.is_replaced("web-e1"));
-    due(&mut roster, at(0));
-    roster.added(at(5), "web-e3", Ok(made(83)));
-    assert_eq!(roster.next_at(), Some(at(15)));
-    assert_eq!(due(&mut roster, at(14)), [""; 0]);
-    assert_eq!(state(&roster, "web-e1"), Some(BackendState::Ready));
-    due(&mut roster, at(15));
-    assert_eq!(state(&roster, "web-e1"), Some(BackendState::Draining));
-    assert!(!roster.is_replaced("web-e1"));
-}
-
-#[test]
-fn a_replacement_that_is_called_off_leaves_the_other_serving() {
-    let mut roster = serving(2, 2);
-    let replace = Scaling::Replace { size: None, backend: "web-e1".to_string() };
-    roster.scale(at(0), &replace);
-    due(&mut roster, at(0));
-    roster.added(at(0), "web-e3", Ok(made(83)));
-    roster.scale(at(1), &leave(&["web-e3"]));
-    due(&mut roster, at(60));
-    assert_eq!(state(&roster, "web-e1"), Some(BackendState::Ready));
-    assert!(!roster.is_replaced("web-e1"));
-}
-
-#[test]
 fn what_the_driver_notices_is_shown() {
-    let mut roster = serving(1, 1);
+    let mut roster = serving(1);
     let name = || "web-e1".to_string();
     let reason = "exit code 1".to_string();
     roster.noticed(&Event::Down { name: name(), reason, again_in: SECOND, is_loop: true });
@@ -258,7 +193,7 @@ fn what_the_driver_notices_is_shown() {
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Ready));
     assert_eq!(roster.members["web-e1"].id().unwrap(), "77");
     // One that drains goes on draining, up or down.
-    roster.scale(at(0), &leave(&["web-e1"]));
+    leave(&mut roster, at(0), &["web-e1"]);
     let reason = String::new();
     roster.noticed(&Event::Down { name: name(), reason, again_in: SECOND, is_loop: false });
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Draining));
@@ -277,8 +212,9 @@ fn happen(roster: &mut Roster, it: &str, column: usize) {
             roster.noticed(&Event::Down { name, reason, again_in, is_loop });
         }
         5 => roster.noticed(&Event::Up { name, id: "1".to_string() }),
-        6 => roster.drained(at(0), it),
-        _ => _ = roster.scale(at(0), &leave(&[it])),
+        6 => wish(roster, at(0), it, Wish::Leave),
+        7 => wish(roster, at(0), it, Wish::Drain),
+        _ => wish(roster, at(0), it, Wish::Serve),
     }
 }
 
@@ -295,48 +231,28 @@ fn every_outcome_in_every_phase_is_as_the_table_says() {
         ("unwanted", Phase::Unwanted { not_before: at(0) }),
         ("removing", Phase::Removing),
     ];
-    // After: added, not added, removed, not removed, down, up, drained, In. `None`: it is gone.
+    // After: added, not added, removed, not removed, down, up, Leave, Drain, Serve. `None`: it is gone.
+    let all = |state: BackendState| [Some(state); 9];
+    // The rows' differences from their phase, by column.
+    let but = |state: BackendState, others: &[(usize, Option<BackendState>)]| {
+        let mut row = all(state);
+        others.iter().for_each(|(column, other)| row[*column] = *other);
+        row
+    };
     let s = Some;
-    let table: [[Option<BackendState>; 8]; 8] = [
-        [
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Leaving),
-        ],
-        [
-            s(Ready),
-            s(Failed),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Starting),
-            s(Leaving),
-        ],
-        [s(Leaving); 8],
-        [s(Ready), s(Ready), s(Ready), s(Ready), s(Failed), s(Ready), s(Ready), s(Draining)],
-        [s(Failed), s(Failed), s(Failed), s(Failed), s(Failed), s(Ready), s(Failed), s(Leaving)],
-        [
-            s(Draining),
-            s(Draining),
-            s(Draining),
-            s(Draining),
-            s(Draining),
-            s(Draining),
-            s(Leaving),
-            s(Draining),
-        ],
-        [s(Leaving); 8],
-        [s(Leaving), s(Leaving), None, s(Leaving), s(Leaving), s(Leaving), s(Leaving), s(Leaving)],
+    let table: [[Option<BackendState>; 9]; 8] = [
+        but(Starting, &[(6, s(Leaving))]),
+        but(Starting, &[(0, s(Ready)), (1, s(Failed)), (6, s(Leaving))]),
+        all(Leaving),
+        but(Ready, &[(4, s(Failed)), (6, s(Leaving)), (7, s(Draining))]),
+        but(Failed, &[(5, s(Ready)), (6, s(Leaving))]),
+        but(Draining, &[(6, s(Leaving)), (8, s(Ready))]),
+        all(Leaving),
+        but(Leaving, &[(2, None)]),
     ];
     for ((name, phase), row) in phases.into_iter().zip(table) {
         for (column, expected) in row.into_iter().enumerate() {
-            let mut roster = serving(1, 1);
+            let mut roster = serving(1);
             let it = "web-e1";
             roster.member(it).phase = phase.clone();
             happen(&mut roster, it, column);
@@ -348,20 +264,17 @@ fn every_outcome_in_every_phase_is_as_the_table_says() {
 #[derive(Clone, Debug)]
 enum Act {
     Out(u8, u8),
-    In(u8),
-    Replace(u8),
-    Drained(u8),
+    Wish(u8, Wish),
     Finish(u8, bool),
     Crash(u8),
     Wait(u8),
 }
 
 fn act() -> impl Strategy<Value = Act> {
+    let wish = prop_oneof![Just(Wish::Serve), Just(Wish::Drain), Just(Wish::Leave)];
     prop_oneof![
         (0..3u8, 1..4u8).prop_map(|(size, count)| Act::Out(size, count)),
-        any::<u8>().prop_map(Act::In),
-        any::<u8>().prop_map(Act::Replace),
-        any::<u8>().prop_map(Act::Drained),
+        (any::<u8>(), wish).prop_map(|(which, wish)| Act::Wish(which, wish)),
         (any::<u8>(), any::<bool>()).prop_map(|(which, fine)| Act::Finish(which, fine)),
         any::<u8>().prop_map(Act::Crash),
         (0..20u8).prop_map(Act::Wait),
@@ -369,11 +282,10 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever happens: never more than the most and one, each asked about once at a time, no name twice, and in the end all
-    /// can be taken away.
+    /// Whatever happens: each is asked about once at a time, no name comes twice, and in the end all can be taken away.
     #[test]
     fn invariants_hold(acts in proptest::collection::vec(act(), 1..120)) {
-        let (mut roster, mut now) = (roster(4), at(0));
+        let (mut roster, mut now) = (roster(), at(0));
         let mut asked: Vec<Task> = Vec::new();
         let mut names = std::collections::BTreeSet::new();
         let finish = |roster: &mut Roster, now, task: Task, fine: bool| match task {
@@ -392,22 +304,12 @@ proptest! {
             match act {
                 Act::Out(size, count) => {
                     let size = [None, Some("small"), Some("large")][size as usize];
-                    let step = roster.scale(now, &out(size, u32::from(count)));
-                    for name in step.added {
+                    for name in out(&mut roster, now, size, u32::from(count)) {
                         prop_assert!(names.insert(name));
                     }
                 }
-                Act::In(which) => if let Some(name) = pick(which) {
-                    roster.scale(now, &leave(&[&name]));
-                },
-                Act::Replace(which) => if let Some(backend) = pick(which) {
-                    let step = roster.scale(now, &Scaling::Replace { size: None, backend });
-                    for name in step.added {
-                        prop_assert!(names.insert(name));
-                    }
-                },
-                Act::Drained(which) => if let Some(name) = pick(which) {
-                    roster.drained(now, &name);
+                Act::Wish(which, it) => if let Some(name) = pick(which) {
+                    wish(&mut roster, now, &name, it);
                 },
                 Act::Finish(which, fine) => if !asked.is_empty() {
                     let task = asked.swap_remove(which as usize % asked.len());
@@ -420,7 +322,6 @@ proptest! {
                 Act::Wait(seconds) => now += at(u64::from(seconds)),
             }
             asked.extend(roster.due(now));
-            prop_assert!(roster.members.len() <= 5, "{:?}", roster.members);
             let mut about: Vec<&str> = asked.iter().map(|task| match task {
                 Task::Add(ask) | Task::Remove(ask) => ask.name.as_str(),
             }).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_controller::{ControllerHandle, Edition, Instructions, Intake};
+use equipoise_controller::{ControllerHandle, Edition, Instructions};
 use equipoise_core::load::PerClass;
 use equipoise_session::dispatch::Shares;
 use equipoise_session::registry::RegistryHandle;
@@ -15,31 +15,26 @@ use super::peers::{Learnt, shares};
 use super::scaling::Scalers;
 use crate::config::peers_of;
 
-/// Takes the steps of elastic pools that this process plans, each plan's once. What a leader before it planned has been
-/// done already, or has not: the first plan of one's own says what is still to be done.
-pub(super) async fn steps(controller: ControllerHandle, scalers: Arc<Scalers>) {
-    let mut instructions = controller.instructions();
-    while instructions.changed().await.is_ok() {
-        let now = instructions.borrow_and_update().clone();
-        let view = controller.cluster();
-        if view.leads && view.term == Some(now.term) {
-            scalers.scale(&now).await;
-        }
-    }
-}
-
-/// In a cluster: does what rosters say, and tells the newest instructions to whoever wants to know.
+/// Makes what rosters say, whoever leads, and gives the newest instructions to `newest`. The machine's own controller, if it
+/// is given, plans at once after what the machine has lost is known.
 pub(super) async fn rosters(
     scalers: Arc<Scalers>,
     mut instructions: watch::Receiver<Arc<Instructions>>,
-    newest: watch::Sender<Arc<Instructions>>,
+    newest: Option<watch::Sender<Arc<Instructions>>>,
+    controller: Option<ControllerHandle>,
 ) {
     // Those that came before this began, too.
     instructions.mark_changed();
     while instructions.changed().await.is_ok() {
         let now = instructions.borrow_and_update().clone();
-        if !now.is_blank() {
-            scalers.obey(Arc::clone(&now)).await;
+        if now.is_blank() {
+            continue;
+        }
+        let is_first = scalers.obey(Arc::clone(&now)).await;
+        if let Some(controller) = controller.as_ref().filter(|_| is_first) {
+            controller.plan_soon();
+        }
+        if let Some(newest) = &newest {
             newest.send_replace(now);
         }
     }

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use equipoise_core::AdminState;
-use equipoise_driver::{PoolView, Record, RecordedState};
-use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
+use equipoise_driver::{BackendState, PoolView, Record, Recorded, RecordedState};
+use equipoise_planner::elastic::{Elasticity, Mode};
 
-/// Sizes of those that an earlier process had made and that went with it, so that `view` does not have them.
+/// Sizes of those that an earlier process had made and that went with it, so that `view` does not have them. While a driver
+/// took over from another, each may have been there twice: those of the driver that had more count.
 pub(super) fn lost(record: Option<&Record>, view: &PoolView) -> Vec<Option<String>> {
     let recorded = record.into_iter().flat_map(|record| &record.backends);
     let served = recorded
         .filter(|it| matches!(it.state, RecordedState::Adding | RecordedState::Ready))
-        .filter(|it| it.replaces.is_none());
-    let lost = served.filter(|it| view.backends.iter().all(|made| made.name != it.name));
-    lost.map(|it| it.size.clone()).collect()
+        .filter(|it| view.backends.iter().all(|made| made.name != it.name));
+    let mut by_maker: BTreeMap<u32, Vec<&Recorded>> = BTreeMap::new();
+    served.for_each(|it| by_maker.entry(it.maker).or_default().push(it));
+    let most = by_maker.into_values().max_by_key(Vec::len).unwrap_or_default();
+    most.into_iter().map(|it| it.size.clone()).collect()
 }
 
 /// What a pool has, beside the `listed` ones of its file.
 fn count(view: &PoolView, listed: u32) -> u32 {
-    let stays =
-        |it: &&equipoise_driver::ElasticBackend| it.admin() == AdminState::Up && !it.is_replaced;
+    let stays = |it: &&equipoise_driver::ElasticBackend| {
+        matches!(it.state, BackendState::Starting | BackendState::Ready | BackendState::Failed)
+    };
     listed + view.backends.iter().filter(stays).count() as u32
 }
 
@@ -33,13 +36,13 @@ pub(super) fn target(elastic: &Elasticity, view: &PoolView, listed: u32, lost: u
     }
 }
 
-/// The steps to that many: those that were lost again, then of the cheapest size.
-pub(super) fn steps(
+/// Sizes of backends to make until there are as many: those that were lost again, then the cheapest.
+pub(super) fn missing(
     elastic: &Elasticity,
     view: &PoolView,
     listed: u32,
     lost: &[Option<String>],
-) -> Vec<Scaling> {
+) -> Vec<Option<String>> {
     let target = target(elastic, view, listed, lost.len() as u32);
     let missing = target.saturating_sub(count(view, listed)) as usize;
     let known = |size: &Option<String>| match size {
@@ -48,15 +51,12 @@ pub(super) fn steps(
     };
     let cheapest = elastic.sizes.iter().min_by(|a, b| a.1.price.total_cmp(&b.1.price));
     let cheapest = cheapest.map(|(name, _)| name.clone());
-    let mut counts: BTreeMap<Option<String>, u32> = BTreeMap::new();
     let sizes = lost.iter().filter(|size| known(size)).cloned().chain(std::iter::repeat(cheapest));
-    sizes.take(missing).for_each(|size| *counts.entry(size).or_default() += 1);
-    counts.into_iter().map(|(size, count)| Scaling::Out { size, count }).collect()
+    sizes.take(missing).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use equipoise_driver::Recorded;
     use equipoise_planner::elastic::Size;
 
     use super::*;
@@ -69,14 +69,8 @@ mod tests {
             state,
             address: None,
             id: None,
-            ready_unix_ms: None,
             maker: 0,
-            replaces: None,
         }
-    }
-
-    fn out(size: Option<&str>, count: u32) -> Scaling {
-        Scaling::Out { size: size.map(str::to_string), count }
     }
 
     #[test]
@@ -85,20 +79,21 @@ mod tests {
         let nothing = PoolView::default();
         let gone = |count: usize| vec![None; count];
         let rows = [
-            (0, gone(0), vec![out(None, 2)]),
-            (0, gone(4), vec![out(None, 4)]),
-            (0, gone(9), vec![out(None, 5)]),
-            (1, gone(0), vec![out(None, 1)]),
-            (1, gone(2), vec![out(None, 2)]),
-            (3, gone(0), vec![]),
+            (0, gone(0), 2),
+            (0, gone(4), 4),
+            (0, gone(9), 5),
+            (1, gone(0), 1),
+            (1, gone(2), 2),
+            (3, gone(0), 0),
         ];
         for (listed, lost, expected) in rows {
-            assert_eq!(steps(&elastic, &nothing, listed, &lost), expected, "{listed} {lost:?}");
+            let found = missing(&elastic, &nothing, listed, &lost);
+            assert_eq!(found, gone(expected), "{listed} {lost:?}");
         }
         let pinned = Elasticity { mode: Mode::Pinned(1), ..elastic.clone() };
-        assert_eq!(steps(&pinned, &nothing, 0, &gone(4)), [out(None, 1)]);
+        assert_eq!(missing(&pinned, &nothing, 0, &gone(4)), gone(1));
         let paused = Elasticity { mode: Mode::Paused, ..elastic };
-        assert_eq!(steps(&paused, &nothing, 0, &gone(4)), []);
+        assert_eq!(missing(&paused, &nothing, 0, &gone(4)), gone(0));
     }
 
     #[test]
@@ -107,19 +102,18 @@ mod tests {
         let sizes = [("a".to_string(), size(9.0)), ("b".to_string(), size(1.0))].into();
         let elastic = Elasticity { min: 3, max: 5, sizes, ..Elasticity::default() };
         let lost = ["a", "gone"].map(|size| Some(size.to_string()));
-        let found = steps(&elastic, &PoolView::default(), 0, &lost);
-        assert_eq!(found, [out(Some("a"), 1), out(Some("b"), 2)]);
+        let found = missing(&elastic, &PoolView::default(), 0, &lost);
+        assert_eq!(found, ["a", "b", "b"].map(|size| Some(size.to_string())));
     }
 
     #[test]
-    fn who_was_leaving_or_replacing_another_is_not_lost() {
+    fn what_was_leaving_is_not_lost_and_what_was_being_replaced_is_lost_once() {
         use RecordedState::{Adding, Draining, Leaving, Ready};
         let states = [Ready, Adding, Draining, Leaving];
         let named =
             |(n, state): (usize, &RecordedState)| recorded(&format!("web-e{n}"), *state, None);
         let mut backends: Vec<Recorded> = states.iter().enumerate().map(named).collect();
-        let replaces = Some("web-e0".to_string());
-        backends.push(Recorded { replaces, ..recorded("web-e9", Ready, None) });
+        backends.push(Recorded { maker: 1, ..recorded("web-e9", Ready, None) });
         let record = Record { backends, ..Record::empty("web") };
         assert_eq!(lost(Some(&record), &PoolView::default()).len(), 2);
         assert_eq!(lost(None, &PoolView::default()).len(), 0);

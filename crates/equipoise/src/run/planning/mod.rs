@@ -136,10 +136,11 @@ impl Planner {
         let file = place::store_file(config.planning.state.as_deref(), &instance);
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
         let seat = Seat::take(config, &instance, journal)?;
-        let member = seat.cluster().map(|_| Arc::clone(&instance));
+        let is_in_cluster = seat.cluster().is_some();
         let kept = seat.client().map(NodeClient::status).filter(|status| status.is_kept);
         let kept = kept.and_then(|status| status.edition);
         let tls = seat.client().map(|client| peer_tls(client.peer_credentials()));
+        let own = Arc::clone(&instance);
         let planner = Arc::new(Planner {
             seat,
             instance,
@@ -148,7 +149,7 @@ impl Planner {
             period,
             state: config.planning.state.clone(),
             wish: watch::channel(Arc::default()).0,
-            scalers: Arc::new(Scalers::new(folder, member, kept)),
+            scalers: Arc::new(Scalers::new(folder, Arc::clone(&own), is_in_cluster, kept)),
             utilisation,
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
@@ -167,7 +168,7 @@ impl Planner {
             tokio::spawn(planner.follower().follow(client.instructions()));
             let (scalers, newest) = (Arc::clone(&planner.scalers), planner.newest.clone());
             tokio::spawn(follow::evictions(Arc::clone(&scalers), client.is_evicted()));
-            tokio::spawn(follow::rosters(scalers, client.instructions(), newest));
+            tokio::spawn(follow::rosters(scalers, client.instructions(), Some(newest), None));
             tokio::spawn(Arc::clone(&planner).watch_unscaled());
         }
         tokio::spawn(Arc::clone(&planner).report());
@@ -406,13 +407,11 @@ impl Planner {
         let instructions = controller.handle().instructions();
         let following = tokio::spawn(self.follower().follow(instructions));
         let (handle, scalers) = (controller.handle(), Arc::clone(&self.scalers));
-        let scaling = match &self.seat {
-            Seat::Alone => tokio::spawn(follow::steps(handle, scalers)),
-            _ => {
-                let newest = self.newest.clone();
-                tokio::spawn(follow::rosters(scalers, handle.instructions(), newest))
-            }
+        let (newest, alone) = match &self.seat {
+            Seat::Alone => (None, Some(handle.clone())),
+            _ => (Some(self.newest.clone()), None),
         };
+        let scaling = tokio::spawn(follow::rosters(scalers, handle.instructions(), newest, alone));
         Ok(RunningController { controller, store, server, following, scaling })
     }
 
@@ -428,6 +427,7 @@ impl Planner {
             }
             running.controller.stop().await;
             running.store.close().await;
+            self.scalers.forget_rosters();
         }
     }
 

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use equipoise_controller::{MadePool, Premises, Source};
-use equipoise_core::{AdminState, Health, Weight};
-use equipoise_driver::{Limits, PoolView};
+use equipoise_driver::Limits;
 use equipoise_planner::{BackendSpec, NameSpec, PoolSpec};
 use equipoise_session::config::ips;
 use equipoise_session::registry::{BackendStatus, PoolStatus, RegistryHandle};
@@ -49,9 +48,10 @@ impl Source for Here {
         let wish = self.wish.borrow().clone();
         let policy = wish.planning.policy.clone();
         let (names, capacity_max) = (names(&wish), wish.planning.capacity_max);
-        let made = if self.scalers.is_in_cluster() { made(&wish) } else { BTreeMap::new() };
+        let made = made(&wish);
+        let alone = (!self.scalers.is_in_cluster()).then(|| self.scalers.making());
         let Ok(status) = self.registry.status().await else {
-            return Premises { policy, capacity_max, names, made, ..Premises::default() };
+            return Premises { policy, capacity_max, names, made, alone, ..Premises::default() };
         };
         let planned: Vec<&PoolStatus> =
             status.pools.iter().filter(|pool| wish.plans(&pool.name)).collect();
@@ -64,17 +64,9 @@ impl Source for Here {
             pool.backends.iter().filter_map(place).collect()
         };
         let addresses = planned.iter().map(|pool| (pool.name.to_string(), places(pool))).collect();
-        let pool = |it: &&PoolStatus| {
-            let mut spec = pool(it, &wish, &ages);
-            // In a cluster, what was made is in the roster.
-            let view = self.scalers.view(&it.name).filter(|_| !made.contains_key(&*it.name));
-            if let Some(view) = view {
-                add_made(&mut spec, it, &view);
-            }
-            (it.name.to_string(), spec)
-        };
+        let pool = |it: &&PoolStatus| (it.name.to_string(), pool(it, &wish, &ages));
         let pools = planned.iter().map(pool).collect();
-        Premises { policy, capacity_max, names, pools, addresses, made }
+        Premises { policy, capacity_max, names, pools, addresses, made, alone }
     }
 }
 
@@ -84,7 +76,7 @@ fn names(wish: &Wish) -> BTreeMap<String, NameSpec> {
     wish.names().into_iter().map(name).collect()
 }
 
-/// Elastic pools, as the leader of a cluster keeps their rosters.
+/// Elastic pools, as the leader keeps their rosters.
 fn made(wish: &Wish) -> BTreeMap<String, MadePool> {
     let pool = |pool: &String| {
         let maker = wish.planning.makers.get(pool);
@@ -115,30 +107,12 @@ fn pool(status: &PoolStatus, wish: &Wish, ages: &HashMap<Name, Duration>) -> Poo
         weights_by_load: wish.weighs(&status.name),
         is_forwarded: wish.forwarded.contains(&*status.name),
         elastic: wish.planning.elastic.get(&*status.name).map(|elastic| elastic.at(now())),
-        steps: None,
     }
 }
 
 /// Time since the UNIX epoch.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// Those that were made, pending ones too: each as its scaler has it, seen by the pool's checks if it is in the pool.
-fn add_made(spec: &mut PoolSpec, status: &PoolStatus, view: &PoolView) {
-    let now = tokio::time::Instant::now();
-    spec.steps = Some(view.steps);
-    for made in &view.backends {
-        let seen = status.backends.iter().find(|it| *it.name == *made.name);
-        let health = seen.map_or(Health::Unknown, |it| it.health);
-        let weight = seen.map_or(Weight::DEFAULT, |it| it.weight_wanted);
-        let mut one = made.spec(health, weight, now);
-        // An operator may drain one, too.
-        if let Some(seen) = seen.filter(|it| it.admin != AdminState::Up) {
-            one.admin = seen.admin;
-        }
-        spec.backends.insert(made.name.clone(), one);
-    }
 }
 
 type Name = (Arc<str>, Arc<str>);

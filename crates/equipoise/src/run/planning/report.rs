@@ -51,7 +51,6 @@ impl Planner {
                 continue;
             }
             let wish = self.wish.borrow().clone();
-            self.scalers.let_go(&self.registry, &wish).await;
             let place = self.seat.place().await;
             let requests = self.requests();
             let (backends, queues) = self.counted();

@@ -1,11 +1,13 @@
-//! In a cluster: what rosters mean for this machine's pools and for its drivers. No I/O.
+//! What rosters mean for this machine's pools and for its drivers. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use equipoise_controller::{Edition, Entry, Made, MadeState, Making, Roster, Wanted};
 use equipoise_core::{AdminState, Weight};
-use equipoise_driver::{Added, BackendState, Desired, PoolView, Wish};
+use equipoise_driver::{
+    Added, BackendState, Desired, DesiredState, ElasticBackend, PoolView, Wish,
+};
 use equipoise_session::config::{BackendConfig, Place};
 use equipoise_session::registry::RegistryHandle;
 
@@ -25,21 +27,33 @@ pub(super) fn places(
     })
 }
 
-/// A made backend as its pool is to have it; `None` before it serves, and when it is to leave.
+/// A backend of a roster as its pool is to have it; `None` before it serves, and when it is to leave.
 pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
     let address = entry.address.filter(|_| entry.wanted != Wanted::Leave)?;
-    Some(BackendConfig {
-        name: name.into(),
-        address,
-        place: Place::Address,
-        weight: Weight::DEFAULT,
-        backup: false,
-        concurrency: None,
-    })
+    Some(backend(name, address))
 }
 
-/// What a member is to have, as its driver's scaler is told.
-pub(super) fn desired(roster: &Roster, member: &str) -> Vec<Desired> {
+/// A backend of this machine that serves, or still has work, as its pool is to have it.
+pub(super) fn own(made: &ElasticBackend) -> Option<BackendConfig> {
+    let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
+    made.address.filter(|_| serves).map(|address| backend(&made.name, address))
+}
+
+fn backend(name: &str, address: SocketAddr) -> BackendConfig {
+    let (name, weight) = (name.into(), Weight::DEFAULT);
+    let (place, backup, concurrency) = (Place::Address, false, None);
+    BackendConfig { name, address, place, weight, backup, concurrency }
+}
+
+/// The backends that a member is to have, for its driver's scaler, which has `view` now.
+pub(super) fn desired(
+    roster: &Roster,
+    member: &str,
+    view: &PoolView,
+    is_shared: bool,
+) -> DesiredState {
+    let there = view.backends.iter().map(|made| &made.name);
+    let kept = there.filter(|name| roster.has_forgotten(&view.pool, name)).cloned().collect();
     let own = roster.backends.iter().filter(|(_, entry)| entry.executor == member);
     let one = |(name, entry): (&String, &Entry)| Desired {
         name: name.clone(),
@@ -52,7 +66,8 @@ pub(super) fn desired(roster: &Roster, member: &str) -> Vec<Desired> {
         },
         added: entry.address.zip(entry.id.clone()).map(|(address, id)| Added { address, id }),
     };
-    own.map(one).collect()
+    let (backends, next_number) = (own.map(one).collect(), roster.next_number);
+    DesiredState { backends, kept, next_number, is_shared }
 }
 
 /// What a driver's scaler has, as the leader is told.
@@ -68,9 +83,11 @@ pub(super) fn making(view: &PoolView, outlives: bool, applied: Edition) -> Makin
         let problem = made.problem.as_ref().or(view.record_problem.as_ref());
         let problem = problem.map(|text| text.chars().take(PROBLEM_CHARS_MAX).collect());
         let (address, id) = (made.address, made.id.clone());
-        (made.name.clone(), Made { state, address, id, problem })
+        let (size, is_outdated) = (made.size.clone(), made.is_outdated);
+        (made.name.clone(), Made { state, address, id, problem, size, is_outdated })
     });
-    Making { outlives, applied, backends: backends.collect() }
+    let next_number = view.next_number;
+    Making { outlives, applied, next_number, backends: backends.collect() }
 }
 
 /// Of what went wrong, so much is told: no report is refused for it.

@@ -1,8 +1,7 @@
-//! Elastic pools: a scaler for each, and what was made joins the pool.
+//! Elastic pools: a scaler for each makes what the instructions' rosters give this member, and what was made joins the pool.
 //!
-//! On a machine of its own the scalers are told the plan's steps, and what exists is what they have. In a cluster they
-//! are told what the instructions' rosters give this member, and what exists is in the rosters: `rosters.rs`. Where no
-//! controller runs on a machine of its own, pools are held at what they had: `held.rs`.
+//! A machine of its own is a cluster of one: its controller is in this process. Where that does not run, pools are held at
+//! what they had: `held.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -10,21 +9,19 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use equipoise_controller::{Edition, Entry, Instructions, Making, Wanted};
-use equipoise_core::{AdminState, Weight};
+use equipoise_controller::{Edition, Entry, Instructions, Making, Roster, Wanted};
 use equipoise_driver::{
-    BackendState, DriverOptions, ElasticBackend, Limits, Opened, PoolView, RecordFile, Scaler,
-    ScalerOptions,
+    BackendState, DriverOptions, Limits, Opened, PoolView, RecordFile, Scaler, ScalerOptions,
 };
-use equipoise_planner::elastic::{PoolSample, Scaling};
-use equipoise_session::config::{BackendConfig, Concurrency, Place, PoolConfig, SessionConfig};
+use equipoise_planner::elastic::PoolSample;
+use equipoise_session::config::{BackendConfig, Concurrency, PoolConfig, SessionConfig};
 use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Wish;
 use super::held;
-use super::rosters::{self, Rosters};
+use super::rosters;
 use crate::config::Maker;
 use crate::run::lock;
 
@@ -38,14 +35,9 @@ pub(super) struct Scalers {
     held: Mutex<BTreeMap<String, u32>>,
     /// Rises when what exists has changed.
     changes: watch::Sender<u64>,
-    /// `None` on a machine of its own.
-    cluster: Option<InCluster>,
-}
-
-/// What a member of a cluster knows beside that.
-struct InCluster {
     /// This member.
     own: Arc<str>,
+    is_in_cluster: bool,
     newest: Mutex<Arc<Instructions>>,
     /// Instructions that an earlier process kept: pools go by them, and no driver is told, as nothing is made or taken
     /// away without a leader.
@@ -71,34 +63,36 @@ struct Running {
 }
 
 impl Scalers {
-    /// `member`: what the cluster calls this machine, if there is one.
+    /// `own`: this member's name.
     /// `kept`: the instructions that an earlier process of its kept.
-    pub(super) fn new(folder: PathBuf, member: Option<Arc<str>>, kept: Option<Edition>) -> Scalers {
-        let (newest, applied) = (Mutex::default(), Mutex::default());
-        let is_evicted = AtomicBool::new(false);
-        let cluster = |own| InCluster { own, newest, kept, applied, is_evicted };
+    pub(super) fn new(
+        folder: PathBuf,
+        own: Arc<str>,
+        is_in_cluster: bool,
+        kept: Option<Edition>,
+    ) -> Scalers {
         Scalers {
-            cluster: member.map(cluster),
             folder,
             running: tokio::sync::Mutex::default(),
             views: Mutex::default(),
             held: Mutex::default(),
             changes: watch::channel(0).0,
+            own,
+            is_in_cluster,
+            newest: Mutex::default(),
+            kept,
+            applied: Mutex::default(),
+            is_evicted: AtomicBool::new(false),
         }
     }
 
     pub(super) fn is_in_cluster(&self) -> bool {
-        self.cluster.is_some()
+        self.is_in_cluster
     }
 
     /// What exists, and every change of it.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
-    }
-
-    /// What this machine has made of a pool; `None` without a scaler.
-    pub(super) fn view(&self, pool: &str) -> Option<Arc<PoolView>> {
-        lock(&self.views).get(pool).map(|view| view.now.borrow().clone())
     }
 
     /// Goes over to these pools. What is elastic no longer loses its backends after its time to drain.
@@ -108,6 +102,7 @@ impl Scalers {
             running.keys().filter(|it| !wish.planning.makers.contains_key(*it)).cloned().collect();
         for pool in gone {
             lock(&self.views).remove(&pool);
+            lock(&self.applied).remove(&pool);
             let Some(one) = running.remove(&pool) else { continue };
             tracing::info!(pool, "no longer elastic: its backends drain and go");
             tokio::spawn(async move {
@@ -116,17 +111,14 @@ impl Scalers {
             });
         }
         for (pool, maker) in &wish.planning.makers {
-            let room = (maker.limits.max as usize)
-                .saturating_sub(wish.listed.get(pool).map_or(0, BTreeSet::len));
-            let limits = Limits { max: room as u32, ..maker.limits };
             match running.get_mut(pool) {
                 Some(one) => {
-                    let _ = one.scaler.set_limits(limits).await;
+                    let _ = one.scaler.set_limits(maker.limits).await;
                     if one.driver != maker.driver {
                         self.change(pool, one, maker).await;
                     }
                 }
-                None => match self.start(pool, maker, limits).await {
+                None => match self.start(pool, maker).await {
                     Ok(one) => drop(running.insert(pool.clone(), one)),
                     Err(error) => tracing::error!(
                         pool,
@@ -137,16 +129,13 @@ impl Scalers {
         }
         self.changes.send_modify(|count| *count += 1);
         drop(running);
-        if let Some(cluster) = &self.cluster {
-            let newest = lock(&cluster.newest).clone();
-            self.obey(newest).await;
-        }
+        let newest = lock(&self.newest).clone();
+        self.obey(newest).await;
     }
 
-    /// Goes over to another driver. In a cluster the leader says who leaves, and nobody is replaced before.
+    /// Goes over to another driver.
     async fn change(&self, pool: &str, one: &mut Running, maker: &Maker) {
-        let replace = self.cluster.is_none();
-        if let Err(error) = one.scaler.set_driver(maker.driver.clone(), replace).await {
+        if let Err(error) = one.scaler.set_driver(maker.driver.clone()).await {
             let error = anyhow::Error::from(error);
             tracing::error!(
                 pool,
@@ -158,14 +147,13 @@ impl Scalers {
         if let Some(view) = lock(&self.views).get_mut(pool) {
             view.outlives = one.scaler.outlives_us();
         }
-        let those_there = match replace {
-            true => "those that there are are replaced one by one",
-            false => "those that there are stay until they leave",
-        };
-        tracing::info!(pool, "its backends are made in another way from now on; {those_there}");
+        tracing::info!(
+            pool,
+            "its backends are made in another way from now on; those that there are are replaced one by one"
+        );
     }
 
-    async fn start(&self, pool: &str, maker: &Maker, limits: Limits) -> anyhow::Result<Running> {
+    async fn start(&self, pool: &str, maker: &Maker) -> anyhow::Result<Running> {
         let file = RecordFile::new(self.folder.join(format!("elastic-{pool}.json")));
         if let Err(error) = std::fs::create_dir_all(&self.folder) {
             // Processes need no record: they go with us.
@@ -193,9 +181,8 @@ impl Scalers {
         }
         let options = ScalerOptions {
             pool: pool.to_string(),
-            limits,
+            limits: maker.limits,
             driver: maker.driver.clone(),
-            replace: self.cluster.is_none(),
             record: record.clone(),
             keeper: Some(Arc::new(file)),
         };
@@ -227,13 +214,21 @@ impl Scalers {
                 backends = target,
                 "without a controller the pool neither grows nor shrinks"
             );
-            // One after the other, and none if others were quicker.
-            for (after, step) in (view.steps..).zip(held::steps(elastic, &view, listed, &lost)) {
-                let _ = one.scaler.scale(&step, Some(after)).await;
+            let missing = held::missing(elastic, &view, listed, &lost);
+            if !missing.is_empty() {
+                let _ = one.scaler.make(missing).await;
             }
             all.insert(pool.clone(), target);
         }
         *lock(&self.held) = all;
+    }
+
+    /// The controller of a machine of its own has stopped: its rosters are in force no more.
+    pub(super) fn forget_rosters(&self) {
+        if !self.is_in_cluster {
+            *lock(&self.newest) = Arc::default();
+            lock(&self.applied).clear();
+        }
     }
 
     /// A controller decides on sizes from now on, or nobody.
@@ -252,59 +247,57 @@ impl Scalers {
         format!(". Until it does, numbers of backends are held: {}", all.join(", "))
     }
 
-    /// Takes the steps of a plan that was made in this process, but for those that another plan was quicker with.
-    pub(super) async fn scale(&self, instructions: &Instructions) {
-        for (pool, one) in &*self.running.lock().await {
-            let plan = instructions.plan.pools.get(pool);
-            let Some(scaling) = plan.and_then(|plan| plan.scaling.as_ref()) else { continue };
-            // What was planned without this scaler's count was planned before it was there.
-            let after = scaling.after.filter(|after| *after == one.scaler.view().steps);
-            if scaling.action == Scaling::Hold || after.is_none() {
-                continue;
-            }
-            tracing::info!(pool, action = ?scaling.action, "scaling: {}", scaling.reason);
-            let _ = one.scaler.scale(&scaling.action, after).await;
-        }
-    }
-
-    /// In a cluster: has what the instructions' rosters give this member, and knows of all the rest.
-    pub(super) async fn obey(&self, newest: Arc<Instructions>) {
-        let Some(cluster) = &self.cluster else { return };
-        let before = std::mem::replace(&mut *lock(&cluster.newest), Arc::clone(&newest));
-        for (pool, one) in &*self.running.lock().await {
+    /// Has what the instructions' rosters give this member, and knows of all the rest. Whether a scaler was told for the first
+    /// time: only then it is known what an earlier process had and this one has not.
+    pub(super) async fn obey(&self, newest: Arc<Instructions>) -> bool {
+        let before = self.install(newest);
+        let running = self.running.lock().await;
+        // Newer ones may have come while a driver was being started.
+        let newest = self.newest();
+        let mut is_first = false;
+        for (pool, one) in &*running {
             let Some(roster) = newest.rosters.get(pool) else { continue };
-            if cluster.is_kept(&newest) {
+            if self.is_kept(&newest) {
                 continue;
             }
-            let desired = match cluster.is_evicted.load(Relaxed) {
-                true => Vec::new(),
-                false => rosters::desired(roster, &cluster.own),
-            };
+            let is_shared = self.is_in_cluster && one.scaler.outlives_us();
+            let mut desired = rosters::desired(roster, &self.own, &one.scaler.view(), is_shared);
+            if self.is_evicted.load(Relaxed) {
+                (desired.backends, desired.kept) = (Vec::new(), BTreeSet::new());
+            }
             if one.scaler.desire(desired).await.is_ok() {
-                lock(&cluster.applied).insert(pool.clone(), newest.edition());
+                let was = lock(&self.applied).insert(pool.clone(), newest.edition());
+                is_first |= was.is_none();
             }
         }
         if rosters::places(&before.rosters).ne(rosters::places(&newest.rosters)) {
             self.changes.send_modify(|count| *count += 1);
         }
+        is_first
+    }
+
+    /// Goes by these instructions, if they are newer than those in force, which it returns.
+    fn install(&self, newest: Arc<Instructions>) -> Arc<Instructions> {
+        let mut known = lock(&self.newest);
+        if newest.is_newer_than(&known) {
+            return std::mem::replace(&mut *known, newest);
+        }
+        Arc::clone(&known)
     }
 
     /// Follows whether this node is evicted.
     pub(super) async fn set_evicted(&self, is_evicted: bool) {
-        let Some(cluster) = &self.cluster else { return };
-        if cluster.is_evicted.swap(is_evicted, Relaxed) == is_evicted {
+        if self.is_evicted.swap(is_evicted, Relaxed) == is_evicted {
             return;
         }
-        let newest = lock(&cluster.newest).clone();
-        self.obey(newest).await;
+        self.obey(self.newest()).await;
         self.changes.send_modify(|count| *count += 1);
     }
 
     /// For the leader: what this member can make, and has made.
     pub(super) fn making(&self) -> BTreeMap<String, Making> {
-        let Some(cluster) = &self.cluster else { return BTreeMap::new() };
         // First what was told, then what is there: the other way round, what was told last would seem to be lost.
-        let applied = lock(&cluster.applied).clone();
+        let applied = lock(&self.applied).clone();
         let views = lock(&self.views);
         let one = |(pool, view): (&String, &View)| {
             let edition = applied.get(pool).copied().unwrap_or_default();
@@ -319,47 +312,16 @@ impl Scalers {
         registry: &RegistryHandle,
         wish: &Wish,
     ) -> BTreeMap<String, BTreeSet<String>> {
-        match self.rosters() {
-            Some(newest) => rosters::drained(&newest.rosters, registry, &wish.forwarded),
-            None => BTreeMap::new(),
-        }
+        rosters::drained(&self.newest().rosters, registry, &wish.forwarded)
     }
 
-    /// In a cluster, the instructions with the rosters in force.
-    fn rosters(&self) -> Option<Arc<Instructions>> {
-        self.cluster.as_ref().map(|cluster| lock(&cluster.newest).clone())
+    /// The instructions with the rosters in force.
+    fn newest(&self) -> Arc<Instructions> {
+        lock(&self.newest).clone()
     }
 
-    /// Lets go who drains and has nothing left. Pools of the packet level, and those that names are spread over, wait for
-    /// the whole time to drain: their flows, and who has their addresses, are not known here.
-    pub(super) async fn let_go(&self, registry: &RegistryHandle, wish: &Wish) {
-        // In a cluster the leader says when: other nodes use it, too.
-        if self.cluster.is_some() {
-            return;
-        }
-        // Reports do not wait for a driver that is just being started.
-        let Ok(running) = self.running.try_lock() else { return };
-        if running.is_empty() {
-            return;
-        }
-        let (states, stats) = (registry.pools().borrow().clone(), registry.stats());
-        for (pool, one) in running.iter().filter(|(pool, _)| !wish.forwarded.contains(*pool)) {
-            let states = states.iter().find(|it| *it.name == **pool);
-            let series = stats.pools.iter().find(|it| *it.name == **pool);
-            let view = one.scaler.view();
-            let draining = |it: &&ElasticBackend| it.state == BackendState::Draining;
-            for backend in view.backends.iter().filter(draining) {
-                let state =
-                    states.and_then(|it| it.backends.iter().find(|b| *b.name == *backend.name));
-                let live =
-                    series.and_then(|it| it.backends.iter().find(|b| *b.name == *backend.name));
-                let takes_work = state.is_some_and(|state| state.admin == AdminState::Up);
-                let in_flight = live.map_or(0, |live| live.live.in_flight());
-                if !takes_work && in_flight == 0 {
-                    let _ = one.scaler.drained(&backend.name).await;
-                }
-            }
-        }
+    fn is_kept(&self, instructions: &Instructions) -> bool {
+        self.kept == Some(instructions.edition())
     }
 
     /// Samples of pools, with the sizes of what was made.
@@ -367,15 +329,10 @@ impl Scalers {
         &self,
         mut samples: BTreeMap<String, PoolSample>,
     ) -> BTreeMap<String, PoolSample> {
-        if let Some(newest) = self.rosters() {
-            size_by(&newest.rosters, &mut samples);
-            return samples;
-        }
         for (pool, sample) in &mut samples {
-            let Some(view) = self.view(pool) else { continue };
-            for made in &view.backends {
-                if let Some(one) = sample.backends.get_mut(&made.name) {
-                    one.size.clone_from(&made.size);
+            for (backend, size) in self.made(pool) {
+                if let Some(one) = sample.backends.get_mut(&*backend.name) {
+                    one.size = size;
                 }
             }
         }
@@ -396,40 +353,41 @@ impl Scalers {
         config
     }
 
-    /// The backends that were made, each with its size.
+    /// The backends that were made, each with its size: of this machine's own those that its scaler has, and of other
+    /// members' those of the roster.
     fn made(&self, pool: &str) -> Vec<(BackendConfig, Option<String>)> {
-        if let Some(cluster) = &self.cluster {
-            let newest = lock(&cluster.newest).clone();
-            let backends = newest.rosters.get(pool).into_iter().flat_map(|it| &it.backends);
-            // The processes of an earlier process died with it; those of an evicted node are ended.
-            let has_none = cluster.is_kept(&newest) || cluster.is_evicted.load(Relaxed);
-            let outlived = || lock(&self.views).get(pool).is_some_and(|view| view.outlives);
-            let may_be_there =
-                |entry: &Entry| !has_none || entry.executor != *cluster.own || outlived();
-            let backends = backends.filter(|(_, entry)| may_be_there(entry));
-            let sized = |(name, entry): (&String, &Entry)| {
-                Some((rosters::joined(name, entry)?, entry.size.clone()))
-            };
-            return backends.filter_map(sized).collect();
-        }
-        let Some(view) = self.view(pool) else { return Vec::new() };
-        let sized = |made: &ElasticBackend| Some((joined(made)?, made.size.clone()));
-        view.backends.iter().filter_map(sized).collect()
+        let (newest, unknown) = (self.newest(), Roster::default());
+        let roster = newest.rosters.get(pool).unwrap_or(&unknown);
+        let views = lock(&self.views);
+        let view = views.get(pool);
+        let has = view.map(|view| view.now.borrow().clone()).unwrap_or_default();
+        // Not what its driver has not been told of, or another member goes on with.
+        let is_shared = self.is_in_cluster && view.is_some_and(|view| view.outlives);
+        let is_own = |entry: &Entry| entry.executor == *self.own;
+        let of_another = |name: &str| roster.backends.get(name).is_some_and(|it| !is_own(it));
+        let own = has.backends.iter().filter(|made| !of_another(&made.name));
+        let own = own.filter_map(|made| Some((rosters::own(made)?, made.size.clone())));
+        let is_unseen = |name: &String| has.backends.iter().all(|made| made.name != *name);
+        let others = roster
+            .backends
+            .iter()
+            .filter(|(name, entry)| !is_own(entry) || is_shared && is_unseen(name));
+        let others = others
+            .filter_map(|(name, entry)| Some((rosters::joined(name, entry)?, entry.size.clone())));
+        own.chain(others).collect()
     }
 
-    /// Those that are to be drained, as (pool, backend).
+    /// Those that are to be drained, as (pool, backend): by the roster, or, where no controller runs, by an earlier process.
     pub(super) fn draining(&self) -> Vec<(String, String)> {
-        if let Some(newest) = self.rosters() {
-            let draining = rosters::places(&newest.rosters).filter(|it| it.3 == Wanted::Drain);
-            return draining.map(|(pool, name, ..)| (pool.clone(), name.clone())).collect();
-        }
-        let views: Vec<_> =
-            lock(&self.views).values().map(|view| view.now.borrow().clone()).collect();
-        let of = |view: &Arc<PoolView>| {
+        let newest = self.newest();
+        let wanted = rosters::places(&newest.rosters).filter(|it| it.3 == Wanted::Drain);
+        let mut all: Vec<_> = wanted.map(|(pool, name, ..)| (pool.clone(), name.clone())).collect();
+        for (pool, view) in &*lock(&self.views) {
+            let view = view.now.borrow();
             let draining = view.backends.iter().filter(|it| it.state == BackendState::Draining);
-            draining.map(|it| (view.pool.clone(), it.name.clone())).collect::<Vec<_>>()
-        };
-        views.iter().flat_map(of).collect()
+            all.extend(draining.map(|it| (pool.clone(), it.name.clone())));
+        }
+        all
     }
 
     /// Ends all scalers: processes go, what outlives us stays.
@@ -438,12 +396,6 @@ impl Scalers {
         for one in running.into_values() {
             one.stop().await;
         }
-    }
-}
-
-impl InCluster {
-    fn is_kept(&self, instructions: &Instructions) -> bool {
-        self.kept == Some(instructions.edition())
     }
 }
 
@@ -456,17 +408,6 @@ impl Running {
     async fn remove_all(self) {
         self.telling.abort();
         self.scaler.remove_all().await;
-    }
-}
-
-fn size_by(rosters: &Rosters, samples: &mut BTreeMap<String, PoolSample>) {
-    for (pool, sample) in samples {
-        let Some(roster) = rosters.get(pool) else { continue };
-        for (name, entry) in &roster.backends {
-            if let Some(one) = sample.backends.get_mut(name) {
-                one.size.clone_from(&entry.size);
-            }
-        }
     }
 }
 
@@ -499,13 +440,4 @@ fn of_size(pool: &PoolConfig, size: Option<&str>, wish: &Wish) -> Option<Concurr
     let size = wish.planning.elastic.get(&*pool.name)?.sizes.get(size?)?;
     let limit = (f64::from(limit.get()) * size.speed).round() as u32;
     Some(Concurrency::Fixed(NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN)))
-}
-
-/// A backend that serves, or still has work, as the pool is to have it.
-fn joined(made: &ElasticBackend) -> Option<BackendConfig> {
-    let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
-    let address = made.address.filter(|_| serves)?;
-    let (name, weight) = (made.name.as_str().into(), Weight::DEFAULT);
-    let (place, backup, concurrency) = (Place::Address, false, None);
-    Some(BackendConfig { name, address, place, weight, backup, concurrency })
 }

@@ -71,7 +71,6 @@ mod tests {
             since_out: Duration::ZERO,
             since_in: Duration::ZERO,
             low_for: Duration::ZERO,
-            after: None,
             peak: 0.0,
             limit: None,
         }

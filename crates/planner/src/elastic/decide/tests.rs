@@ -51,7 +51,6 @@ impl Case {
                 since_out: LONG_AGO,
                 since_in: LONG_AGO,
                 low_for: LONG_AGO,
-                after: None,
                 peak: 0.0,
                 limit: None,
             },

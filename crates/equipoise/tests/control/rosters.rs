@@ -1,0 +1,111 @@
+//! The store's roster of a pool, beside what its driver has made.
+
+use super::*;
+
+/// So many backends by the plan, all of which serve.
+fn there_are(instance: &Instance, count: usize) -> bool {
+    serving(instance).len() == count && instance.plan()["pools"][0]["scaling"]["backends"] == count
+}
+
+fn count(fleet: &Fleet, word: &str) -> usize {
+    fleet.log().iter().filter(|line| line.starts_with(word)).count()
+}
+
+/// Pins it at one: two are removed, none was made again or for nothing.
+fn shrinks_to_one(instance: &Instance, fleet: &Fleet) {
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| count(fleet, "removed") == 2), "{:?}", fleet.log());
+    assert!(eventually(|| there_are(instance, 1)), "{:#}", instance.plan());
+    assert_eq!((count(fleet, "made"), count(fleet, "doubled")), (3, 0), "{:?}", fleet.log());
+}
+
+#[test]
+fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
+    let (mut instance, fleet, pool) = three_by_scripts("earlier");
+    let before = (fleet.there(), serving(&instance));
+    instance.kill();
+    // The record alone, as versions wrote it that had no roster: with times, and which one replaces another.
+    let record = instance.store().with_file_name("elastic-web.json");
+    let mut content: Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    for backend in content["backends"].as_array_mut().unwrap() {
+        backend["ready_unix_ms"] = 1_700_000_000_000_u64.into();
+        backend["replaces"] = Value::Null;
+    }
+    content["next_number"] = 9.into();
+    for entry in std::fs::read_dir(record.parent().unwrap()).unwrap().flatten() {
+        std::fs::remove_file(entry.path()).unwrap();
+    }
+    std::fs::write(&record, content.to_string()).unwrap();
+
+    instance.start(&pool);
+    assert!(eventually(|| there_are(&instance, 3)), "{:#}", instance.plan());
+    assert_eq!((fleet.there(), serving(&instance)), before);
+    shrinks_to_one(&instance, &fleet);
+    let (worked, said) = instance.command(&["plan", "pin", "web", "2"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| fleet.there().contains_key("web-e9")), "{:?}", fleet.there());
+}
+
+#[test]
+fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_stays() {
+    let mut instance = Instance::new("put-back");
+    let fleet = Fleet::new(&instance.folder);
+    // Without a listing, so that the record alone says what there is.
+    let table = fleet.table();
+    let table = table.lines().filter(|line| !line.starts_with("list")).collect::<Vec<_>>();
+    let pool = format!("{ELASTIC}{}\n", table.join("\n"));
+    instance.start(&pool);
+    assert!(eventually(|| there_are(&instance, 1)), "{:#}", instance.plan());
+    instance.kill();
+    let copy = instance.folder.path("copy");
+    std::fs::copy(instance.store(), &copy).unwrap();
+    instance.start(&pool);
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| there_are(&instance, 3)), "{:#}", instance.plan());
+    let before = (fleet.there(), serving(&instance));
+    instance.kill();
+    std::fs::copy(&copy, instance.store()).unwrap();
+
+    instance.start(&pool);
+    assert!(eventually(|| there_are(&instance, 3)), "{:#} {}", instance.plan(), instance.printed());
+    assert_eq!((fleet.there(), serving(&instance)), before);
+    shrinks_to_one(&instance, &fleet);
+}
+
+/// With the store as it was, whose roster has processes that died since, and with none.
+#[test]
+fn what_was_made_without_a_controller_stays_when_the_store_is_mended() {
+    for is_kept in [true, false] {
+        let mut instance = Instance::new(&format!("mended-{is_kept}"));
+        let pool = made_of_processes().replace("min = 1", "min = 2");
+        instance.start(&pool);
+        assert!(eventually(|| there_are(&instance, 2)), "{:#}", instance.plan());
+        let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+        assert!(worked, "{said}");
+        assert!(eventually(|| there_are(&instance, 3)), "{:#}", instance.plan());
+        instance.kill();
+        let whole = std::fs::read(instance.store()).unwrap();
+        damage(&instance);
+        instance.start(&pool).wait_for_text("the controller does not run");
+        assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
+        let before = serving(&instance);
+
+        match is_kept {
+            true => std::fs::write(instance.store(), whole).unwrap(),
+            false => std::fs::remove_file(instance.store()).unwrap(),
+        }
+        assert_eq!(reload(&instance.socket).0, 200);
+        instance.until("it plans", |plan| edition(plan).1 > 0);
+        let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+        assert!(worked, "{said}");
+        assert!(eventually(|| there_are(&instance, 3)), "{:#}", instance.plan());
+        let seen = edition(&instance.plan());
+        instance.until("some plans later", |plan| edition(plan).1 > seen.1 + 10);
+        assert_eq!(serving(&instance), before, "{}", instance.printed());
+        let printed = instance.printed();
+        assert_eq!(printed.matches(" adding ").count(), 3, "{printed}");
+        assert_eq!(printed.matches(" removing ").count(), 0, "{printed}");
+    }
+}
