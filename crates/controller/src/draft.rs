@@ -124,7 +124,8 @@ impl Context<'_> {
         let is_drained = |backend: &str| self.roll.is_drained(self.members, pool, backend, is_gone);
         let is_leaving = |member: &str| {
             let node = self.before.plan.nodes.get(member);
-            node.is_some_and(|node| !node.standing.is_wanted())
+            // No other member could make what a machine of its own does not.
+            !self.is_own(member) && node.is_some_and(|node| !node.standing.is_wanted())
         };
         let is_fresh =
             |member: &str| self.is_own(member) || self.roll.is_member_fresh(self.now, member);

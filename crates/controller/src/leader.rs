@@ -1,6 +1,6 @@
 //! What a leader does each period: it plans, has that written, and publishes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     }
     let before = shared.instructions.borrow().clone();
     overtake(shared, office, &before);
-    let rosters = settle(shared, office, &before).await;
+    let rosters = settle(shared, office, premises, &before).await;
     let period = shared.options.smoothing.period;
     let began = Instant::now();
     let passed = office.planned.map_or(period, |planned| began - planned);
@@ -47,11 +47,12 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     office.planned = Some(began);
     let steps = draft.steps.clone();
     let mut instructions = instructions(shared, term, draft, &before);
-    let mut holds = shared.leaves_sizes();
-    if holds {
-        hold(&mut instructions, &before, "no node is heard: nothing is changed");
+    let leaves_sizes = shared.leaves_sizes();
+    if leaves_sizes {
+        hold(&mut instructions, &before, base, "no node is heard: nothing is changed", |_| true);
     }
     let is_sure = rosters.is_some();
+    let mut is_written = is_sure;
     if is_sure && is_to_be_written(office, &instructions, shared.options.write_every) {
         let new = Arc::new(instructions.clone());
         match write(shared, &office.leadership, &new).await {
@@ -61,32 +62,42 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
             }
             Ok(false) => return false,
             // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
-            Err(()) if office.leadership.is_held() && needs_no_store(premises, &instructions) => {}
             Err(()) if office.leadership.is_held() => {
                 office.unsure = Some(new);
-                holds = true;
-                hold(&mut instructions, &before, UNANSWERED);
+                is_written = false;
             }
             Err(()) => return false,
         }
-    } else if !is_sure {
-        holds = true;
-        hold(&mut instructions, &before, UNANSWERED);
+    }
+    let is_held = |pool: &str| {
+        let lasts = lasts(premises, pool, base) || lasts(premises, pool, &instructions.rosters);
+        leaves_sizes || !is_written && lasts
+    };
+    let held: BTreeSet<String> = instructions
+        .plan
+        .pools
+        .keys()
+        .chain(base.keys())
+        .chain(instructions.rosters.keys())
+        .filter(|pool| is_held(pool))
+        .cloned()
+        .collect();
+    if !is_written {
+        hold(&mut instructions, &before, base, UNANSWERED, |pool| held.contains(pool));
     }
     if office.term.is_stored() {
-        if !holds {
-            log_steps(&instructions, &steps);
-        }
+        let steps = steps.into_iter().filter(|(pool, _)| !held.contains(pool)).collect();
+        log_steps(&instructions, &steps);
         shared.publish(instructions);
     }
     true
 }
 
-/// Whether all backends end with this process, and no other process makes any: then a lost roster is no loss.
-fn needs_no_store(premises: &Premises, instructions: &Instructions) -> bool {
-    let Some(making) = &premises.alone else { return false };
-    let mut entries = instructions.rosters.values().flat_map(|roster| roster.backends.values());
-    making.values().all(|it| !it.outlives) && entries.all(|entry| !entry.outlives)
+/// Whether something of the pool outlives this process, or another process makes it: then a lost roster is a loss.
+fn lasts(premises: &Premises, pool: &str, rosters: &BTreeMap<String, Roster>) -> bool {
+    let Some(making) = &premises.alone else { return true };
+    let mut entries = rosters.get(pool).into_iter().flat_map(|roster| roster.backends.values());
+    making.get(pool).is_some_and(|it| it.outlives) || entries.any(|entry| entry.outlives)
 }
 
 fn log_steps(instructions: &Instructions, steps: &BTreeMap<String, Step>) {
@@ -151,6 +162,7 @@ fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions)
 async fn settle(
     shared: &Shared,
     office: &mut Office,
+    premises: &Premises,
     before: &Instructions,
 ) -> Option<BTreeMap<String, Roster>> {
     let Some(unsure) = &office.unsure else { return Some(before.rosters.clone()) };
@@ -165,25 +177,41 @@ async fn settle(
     shared.note_store(&read);
     let stored = read.ok()?.as_ref().and_then(read_instructions);
     let is_there = stored.is_some_and(|stored| stored.edition() == unsure.edition());
-    let rosters = if is_there { unsure.rosters.clone() } else { before.rosters.clone() };
-    office.unsure = None;
+    let unsure = office.unsure.take()?;
+    let mut rosters = before.rosters.clone();
+    if is_there {
+        office.term.stored();
+        // Pools of which nothing lasts have gone on meanwhile.
+        rosters.retain(|pool, _| !lasts(premises, pool, &before.rosters));
+        let lasting = |pool: &String| lasts(premises, pool, &unsure.rosters);
+        let stored = unsure.rosters.iter().filter(|(pool, _)| lasting(pool));
+        rosters.extend(stored.map(|(pool, roster)| (pool.clone(), roster.clone())));
+        office.written = Some((Instant::now(), unsure));
+    }
     Some(rosters)
 }
 
 /// Why the sizes of pools stay as they are while a plan cannot be written.
 const UNANSWERED: &str = "the store does not answer: nothing is changed";
 
-/// Leaves the sizes of pools as they were before: nothing is made or taken away that is not written down, or on doubtful
-/// grounds.
-fn hold(instructions: &mut Instructions, before: &Instructions, reason: &str) {
-    instructions.rosters.clone_from(&before.rosters);
-    for (name, pool) in &mut instructions.plan.pools {
-        if before.rosters.contains_key(name) {
-            pool.scaling = before.plan.pools.get(name).and_then(|was| was.scaling.clone());
-            if let Some(scaling) = &mut pool.scaling {
-                scaling.action = Scaling::Hold;
-                scaling.reason = reason.to_string();
-            }
+/// Leaves the sizes of these pools as they were, with the rosters that the store has: nothing is made or taken away that is
+/// not written down, or on doubtful grounds.
+fn hold(
+    instructions: &mut Instructions,
+    before: &Instructions,
+    stored: &BTreeMap<String, Roster>,
+    reason: &str,
+    is_held: impl Fn(&str) -> bool,
+) {
+    instructions.rosters.retain(|pool, _| !is_held(pool));
+    let held = stored.iter().filter(|(pool, _)| is_held(pool));
+    instructions.rosters.extend(held.map(|(pool, roster)| (pool.clone(), roster.clone())));
+    let pools = instructions.plan.pools.iter_mut();
+    for (name, pool) in pools.filter(|(name, _)| stored.contains_key(*name) && is_held(name)) {
+        pool.scaling = before.plan.pools.get(name).and_then(|was| was.scaling.clone());
+        if let Some(scaling) = &mut pool.scaling {
+            scaling.action = Scaling::Hold;
+            scaling.reason = reason.to_string();
         }
     }
 }

@@ -175,6 +175,9 @@ impl Roster {
     /// No name has a larger number.
     pub(crate) const NUMBER_MAX: u64 = 1 << 53;
 
+    /// Above every number that a member may claim, so that a false claim leaves as many for new names.
+    const CLAIM_MAX: u64 = 1 << 52;
+
     /// The first of a pool, with the backends that members have.
     pub(crate) fn begin(pool: &str, seen: &Seen<'_>) -> Roster {
         let mut roster = Roster { next_number: 1, ..Roster::default() };

@@ -12,6 +12,7 @@ use equipoise_controller::{
     Controller, Edition, Instructions, Intake, Made, MadePool, MadeState, Making, NodeReport,
     Premises, Wanted,
 };
+use equipoise_core::AdminState;
 use equipoise_planner::PoolSpec;
 use equipoise_planner::elastic::Elasticity;
 use equipoise_testkit::Folder;
@@ -259,4 +260,88 @@ async fn a_machine_of_its_own_makes_processes_while_the_store_takes_nothing_and_
         assert_eq!(names(&now).len(), expected, "{now:?}");
         controller.stop().await;
     }
+}
+
+/// Plans until there are so many backends of the pool, for a machine of its own that makes at once what it is to make.
+async fn until_made(controller: &Controller, stage: &Stage, pool: &str, count: usize) {
+    let handle = controller.handle();
+    for _ in 0..20 {
+        let now = handle.instructions().borrow().clone();
+        let mut alone = stage.0.lock().unwrap().alone.clone().unwrap();
+        for (name, making) in &mut alone {
+            let backends = now.rosters.get(name).map(|it| it.backends.keys().map(String::as_str));
+            let backends: Vec<&str> = backends.into_iter().flatten().collect();
+            *making = own(now.edition(), &backends, making.outlives);
+        }
+        if alone[pool].backends.len() == count {
+            return;
+        }
+        stage.0.lock().unwrap().alone = Some(alone);
+        newer(&handle, now.edition()).await;
+    }
+    panic!("{:?}", handle.instructions().borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_has_written_late_is_made() {
+    let scratch = Folder::new("late");
+    let store = Flaky::new(store_in(&scratch).await);
+    let stage = Arc::new(Stage(elastic(0).into()));
+    stage.0.lock().unwrap().pools.get_mut("web").unwrap().elastic.as_mut().unwrap().min = 0;
+    says(&stage, own(Edition::default(), &[], true));
+    let controller = start("one", store.clone(), stage.clone());
+    newer(&controller.handle(), Edition::default()).await;
+    store.is_late.store(true, Relaxed);
+    for count in [1, 3] {
+        let elastic = Elasticity { min: count, max: 4, ..Elasticity::default() };
+        stage.0.lock().unwrap().pools.get_mut("web").unwrap().elastic = Some(elastic);
+        until_made(&controller, &stage, "web", count as usize).await;
+    }
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_scripts_holds_no_pool_of_processes_while_the_store_takes_nothing() {
+    let scratch = Folder::new("both");
+    let store = Flaky::new(store_in(&scratch).await);
+    let mut premises = elastic(1);
+    let (pool, made) = (premises.pools["web"].clone(), premises.made["web"].clone());
+    premises.pools.insert("vm".to_string(), pool);
+    premises.made.insert("vm".to_string(), made);
+    let makes = |outlives| own(Edition::default(), &[], outlives);
+    premises.alone = Some([("web".into(), makes(false)), ("vm".into(), makes(true))].into());
+    let stage = Arc::new(Stage(premises.into()));
+    let controller = start("one", store.clone(), stage.clone());
+    until_made(&controller, &stage, "vm", 1).await;
+    store.is_read_only.store(true, Relaxed);
+    let elastic = Elasticity { min: 3, max: 4, ..Elasticity::default() };
+    for pool in stage.0.lock().unwrap().pools.values_mut() {
+        pool.elastic = Some(elastic.clone());
+    }
+    until_made(&controller, &stage, "web", 3).await;
+    let vms = controller.handle().instructions().borrow().rosters["vm"].backends.len();
+    assert_eq!(vms, 1);
+    store.is_read_only.store(false, Relaxed);
+    until_made(&controller, &stage, "vm", 3).await;
+    controller.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_machine_of_its_own_still_makes_backends() {
+    let scratch = Folder::new("alone-drained");
+    let stage = Arc::new(Stage(elastic(1).into()));
+    says(&stage, own(Edition::default(), &[], false));
+    let controller = start("one", Arc::new(store_in(&scratch).await), stage.clone());
+    let reports = keep_reporting(&controller.handle(), "one", report(10.0, &[]));
+    until(&controller.handle(), |now| now.members.contains_key("one")).await;
+    controller.handle().set_admin("one", AdminState::Drain).await.unwrap();
+    let is_drained = |now: &Instructions| {
+        now.plan.nodes.get("one").is_some_and(|node| !node.standing.is_wanted())
+    };
+    until(&controller.handle(), is_drained).await;
+    let elastic = Elasticity { min: 3, max: 4, ..Elasticity::default() };
+    stage.0.lock().unwrap().pools.get_mut("web").unwrap().elastic = Some(elastic);
+    until_made(&controller, &stage, "web", 3).await;
+    reports.abort();
+    controller.stop().await;
 }

@@ -42,7 +42,7 @@ impl Roster {
         for making in seen.making.values() {
             let numbers = making.backends.keys().filter_map(|name| number_of(pool, name));
             let after = numbers.map(|number| number + 1).max().unwrap_or(0);
-            self.go_on_from(after.max(making.next_number.min(Roster::NUMBER_MAX)));
+            self.go_on_from(after.max(making.next_number).min(Roster::CLAIM_MAX));
         }
         for (member, making) in &seen.making {
             let is_in_doubt = |(name, entry): (&String, &Entry)| {
@@ -87,5 +87,5 @@ impl Roster {
 fn number_of(pool: &str, name: &str) -> Option<u64> {
     let number = name.strip_prefix(pool)?.strip_prefix("-e")?;
     let is_canonical = !number.starts_with(['0', '+']);
-    number.parse().ok().filter(|number| is_canonical && *number < Roster::NUMBER_MAX)
+    number.parse().ok().filter(|number| is_canonical && *number < Roster::CLAIM_MAX)
 }

@@ -544,3 +544,16 @@ proptest! {
         prop_assert!(bed.roster.backends.values().all(|it| it.wanted == Wanted::Serve));
     }
 }
+
+#[test]
+fn a_member_that_claims_a_large_number_leaves_numbers_for_others() {
+    let mut bed = Bed::new(false, &["a", "b"]);
+    for claim in [Roster::NUMBER_MAX, u64::MAX] {
+        bed.makers.get_mut("a").unwrap().making.next_number = claim;
+        bed.period(&out(1));
+        let next = bed.roster.next_number;
+        assert!(next > 1 << 52 && next < (1 << 52) + 10, "{next}");
+        bed.obey_all();
+    }
+    assert_eq!(bed.told().len(), 2);
+}

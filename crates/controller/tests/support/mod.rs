@@ -91,6 +91,8 @@ pub(crate) struct Flaky {
     pub(crate) is_mute: AtomicBool,
     /// It can be read, and lets nobody write.
     pub(crate) is_read_only: AtomicBool,
+    /// It does what it is told, and answers seconds later.
+    pub(crate) is_late: AtomicBool,
     /// Writes wait while this is true.
     pub(crate) hangs: watch::Sender<bool>,
 }
@@ -104,6 +106,7 @@ impl Flaky {
             is_gone: is(false),
             is_mute: is(false),
             is_read_only: is(false),
+            is_late: is(false),
             hangs,
         })
     }
@@ -144,6 +147,9 @@ impl Store for Flaky {
         let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
         self.writable()?;
         let done = self.inner.commit(transaction).await;
+        if self.is_late.load(Relaxed) {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
         self.heard(done)
     }
     async fn watch(&self, prefix: Prefix, after: Revision) -> Result<Watch, StoreError> {

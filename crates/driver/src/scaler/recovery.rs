@@ -32,7 +32,7 @@ pub struct Damage {
 /// Damaged files of one record that are kept; later ones take the place of the last.
 const SET_ASIDE_MAX: u32 = 10;
 /// No backend has a number as large: what says so is damaged.
-const NUMBER_MAX: u64 = 1 << 53;
+const NUMBER_MAX: u64 = 1 << 52;
 
 impl RecordFile {
     /// What the file holds. One that is damaged is set aside (`FILE.bad`), and has the content of its copy from now on, as

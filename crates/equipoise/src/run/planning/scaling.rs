@@ -361,17 +361,17 @@ impl Scalers {
         let views = lock(&self.views);
         let view = views.get(pool);
         let has = view.map(|view| view.now.borrow().clone()).unwrap_or_default();
-        // Not what its driver has not been told of, or another member goes on with.
-        let is_shared = self.is_in_cluster && view.is_some_and(|view| view.outlives);
         let is_own = |entry: &Entry| entry.executor == *self.own;
         let of_another = |name: &str| roster.backends.get(name).is_some_and(|it| !is_own(it));
         let own = has.backends.iter().filter(|made| !of_another(&made.name));
         let own = own.filter_map(|made| Some((rosters::own(made)?, made.size.clone())));
         let is_unseen = |name: &String| has.backends.iter().all(|made| made.name != *name);
+        // In a cluster what outlives a process runs on, whether the scaler here has heard of it, or does not even start.
+        let lasts = |entry: &Entry| self.is_in_cluster && entry.outlives;
         let others = roster
             .backends
             .iter()
-            .filter(|(name, entry)| !is_own(entry) || is_shared && is_unseen(name));
+            .filter(|(name, entry)| !is_own(entry) || lasts(entry) && is_unseen(name));
         let others = others
             .filter_map(|(name, entry)| Some((rosters::joined(name, entry)?, entry.size.clone())));
         own.chain(others).collect()
