@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail};
 use equipoise_lab_runner::measure::median;
 use equipoise_lab_runner::{Case, Row};
 use equipoise_netns::{Site, SiteShape};
@@ -25,13 +25,13 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let (mut last_ms, mut counts, mut unanswered) = (Vec::new(), Vec::new(), Vec::new());
     let mut repeated = 0;
     for round in 0..case.count("rounds")? {
-        let (last, count) = match case.word("level")? {
-            "dispatch" => {
-                let death = delegation::death(place, case, round as u64)?;
-                unanswered.push(death.unanswered as f64);
-                (death.last, death.given)
-            }
-            _ => undisturbed(place, case, round as u64, &mut repeated)?,
+        let seed = round as u64;
+        let (last, count) = if case.word("level")? == "dispatch" {
+            let death = undisturbed(&mut repeated, || delegation::death(place, case, seed))?;
+            unanswered.push(death.unanswered as f64);
+            (death.last, death.given)
+        } else {
+            undisturbed(&mut repeated, || death(place, case, seed))?
         };
         last_ms.push(1e3 * last.as_secs_f64());
         counts.push(count as f64);
@@ -54,26 +54,21 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
 /// Tries of one round.
 const TRIES: u32 = 5;
 
-/// Repeats a round that other programs on the machine disturb.
-fn undisturbed(
-    place: &Place,
-    case: &Case,
-    seed: u64,
-    repeated: &mut u32,
-) -> Result<(Duration, usize)> {
+/// Repeats a round that other programs on the machine disturb: it has no result.
+fn undisturbed<T>(repeated: &mut u32, mut round: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     for _ in 0..TRIES {
-        if let Some(found) = death(place, case, seed)? {
+        if let Some(found) = round()? {
             return Ok(found);
         }
         *repeated += 1;
     }
     bail!(
-        "in each of {TRIES} tries requests were late without a death: the machine is too busy, or equipoise loses requests"
+        "in each of {TRIES} tries requests failed or were late without a death, or until the end: the machine is too busy, or \
+         equipoise does not notice the death"
     )
 }
 
-/// How long after the death the last client was sent to the dead backend, and how many were; `None` if requests were also late
-/// without a death.
+/// How long after the death the last client was sent to the dead backend, and how many were; `None` if it was disturbed.
 fn death(place: &Place, case: &Case, seed: u64) -> Result<Option<(Duration, usize)>> {
     let site = Site::new(SiteShape { backends: 2, two_arms: true })?;
     let mut dies = Some(place.backend(&site.backends[0], "dies")?);
@@ -106,7 +101,13 @@ fn death(place: &Place, case: &Case, seed: u64) -> Result<Option<(Duration, usiz
         before_counts: case.word("level")? != "dns",
         is_silent: case.word("how")? == "silent",
     };
-    judge.last(&asked, died).with_context(|| log)
+    let last = judge.last(&asked, died);
+    if last.is_none() {
+        eprintln!(
+            "a round is repeated, in which requests failed or were late without a death, or until the end:\n{log}"
+        );
+    }
+    Ok(last)
 }
 
 /// How long clients ask before something dies: at any moment between two checks.
@@ -115,8 +116,6 @@ pub(crate) fn moment(case: &Case, seed: u64) -> Duration {
     Duration::from_secs_f64(1.0 + StdRng::seed_from_u64(seed).random_range(0.0..interval))
 }
 
-/// Requests that were in flight when the backend died may fail, although they began before.
-const IN_FLIGHT: Duration = Duration::from_millis(50);
 /// So long nobody must have been sent to the dead backend at the end, or the level has not noticed.
 pub(crate) const QUIET: Duration = Duration::from_millis(400);
 
@@ -131,38 +130,22 @@ struct Judge {
 }
 
 impl Judge {
-    /// How long after the death the last client was sent to the dead backend, and how many were since. `None`: requests were late
-    /// before the death or until the end, so that others hide it.
-    fn last(self, asked: &[Asked], died: Instant) -> Result<Option<(Duration, usize)>> {
-        let early = |outcome| {
-            let is_early = |one: &&Asked| one.at + IN_FLIGHT < died;
-            asked.iter().filter(is_early).filter(|one| one.outcome == outcome).count()
-        };
-        let failed = early(Outcome::Failed);
-        ensure!(
-            !self.before_counts || failed == 0,
-            "{failed} requests failed before anything died"
-        );
-        if self.is_silent && early(Outcome::Late) > 0 {
-            return Ok(None);
-        }
-        let end = asked.last().map(|one| one.at);
+    /// How long after the death the last client was sent to the dead backend, and how many were since. `None`: none was, or requests
+    /// failed or were late before the death, too, or until the end.
+    fn last(self, asked: &[Asked], died: Instant) -> Option<(Duration, usize)> {
         let is_to_dead = |one: &Asked| match one.outcome {
             Outcome::Answered => false,
             Outcome::Failed => true,
             Outcome::Late => self.is_silent,
         };
+        if self.before_counts && asked.iter().any(|one| is_to_dead(one) && one.ended < died) {
+            return None;
+        }
         let to_dead: Vec<&Asked> =
             asked.iter().filter(|one| one.at >= died && is_to_dead(one)).collect();
-        let last = to_dead.last().context("no client was sent to the backend after its death")?;
-        if end <= Some(last.at + QUIET) {
-            ensure!(
-                last.outcome == Outcome::Late,
-                "clients were sent to the dead backend until the end"
-            );
-            return Ok(None);
-        }
-        Ok(Some((last.at - died, to_dead.len())))
+        let last = to_dead.last()?.at;
+        let end = asked.last()?.at;
+        (end > last + QUIET).then(|| (last - died, to_dead.len()))
     }
 }
 
@@ -226,7 +209,7 @@ mod tests {
         use Outcome::{Answered, Failed, Late};
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
-        let asked = |ms: u64, outcome| Asked { at: at(ms), outcome };
+        let asked = |ms: u64, outcome| Asked { at: at(ms), ended: at(ms + 25), outcome };
         let all = [
             asked(0, Answered),
             asked(480, Failed),
@@ -238,25 +221,22 @@ mod tests {
         ];
         let killed = Judge { before_counts: true, is_silent: false };
         let last = |judge: Judge, asked: &[Asked], died| {
-            judge.last(asked, at(died)).map(|found| found.map(|(last, n)| (last.as_millis(), n)))
+            judge.last(asked, at(died)).map(|(last, count)| (last.as_millis(), count))
         };
-        assert_eq!(last(killed, &all, 500).unwrap(), Some((100, 2)));
-        assert!(last(killed, &all, 540).is_err(), "one failed before anything had died");
+        assert_eq!(last(killed, &all, 500), Some((100, 2)), "one was in flight");
+        assert_eq!(last(killed, &all, 540), None, "two failed before anything had died");
         let name = Judge { before_counts: false, ..killed };
-        assert_eq!(last(name, &all, 540).unwrap(), Some((60, 1)), "a name may say it");
-        assert!(last(killed, &all[..6], 500).is_err(), "the end is too near");
-        assert!(last(name, &all, 650).is_err(), "no client was sent there");
+        assert_eq!(last(name, &all, 540), Some((60, 1)), "a name may say it");
+        assert_eq!(last(killed, &all[..6], 500), None, "the end is too near");
+        assert_eq!(last(name, &all, 650), None, "no client was sent there");
 
         let late = all.map(|one| match one.outcome {
             Failed => Asked { outcome: Late, ..one },
             _ => one,
         });
         let silent = Judge { is_silent: true, ..killed };
-        assert_eq!(last(silent, &late, 500).unwrap(), Some((100, 2)));
-        assert_eq!(last(silent, &late, 540).unwrap(), None, "the machine is busy");
-        assert_eq!(last(silent, &late[..6], 500).unwrap(), None, "it is busy at the end");
-        let mut both = all;
-        both[5].outcome = Late;
-        assert_eq!(last(killed, &both, 500).unwrap(), Some((100, 2)), "a killed one is not late");
+        assert_eq!(last(silent, &late, 500), Some((100, 2)));
+        assert_eq!(last(silent, &late, 540), None, "the machine is busy");
+        assert_eq!(last(killed, &late, 500), None, "a killed backend makes no client late");
     }
 }

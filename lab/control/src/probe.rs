@@ -27,6 +27,8 @@ pub(crate) enum Question {
 pub(crate) struct Asked {
     /// When it asked.
     pub(crate) at: Instant,
+    /// When the question ended.
+    pub(crate) ended: Instant,
     pub(crate) outcome: Outcome,
 }
 
@@ -64,7 +66,7 @@ pub(crate) fn run(
             tokio::task::spawn_local(async move {
                 let at = Instant::now();
                 let outcome = outcome(&question).await;
-                all.borrow_mut().push(Asked { at, outcome });
+                all.borrow_mut().push(Asked { at, ended: Instant::now(), outcome });
             });
         }
     });

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use equipoise_lab_runner::measure::median;
 use equipoise_lab_runner::{Case, Row};
 
 use crate::client::{Seen, closed};
@@ -12,6 +13,7 @@ use crate::shuffle::request;
 
 /// Nothing has to be learnt of a bare endpoint.
 const BARE_WARM_UP: Duration = Duration::from_millis(500);
+const BARE_WINDOW: Duration = Duration::from_millis(1500);
 
 /// One pool under each N of the case: a row for all, and a point for each N.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<Row>> {
@@ -39,23 +41,17 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<R
     Ok(points)
 }
 
-/// The bare endpoint, then endpoints behind equipoise; all are fresh, as what clients before left behind is still worked off.
-/// Beside the point, the part of requests that failed.
+/// Medians of several rounds. Beside the point, the largest part of requests that failed.
 fn point(place: &Place, case: &Case, n: usize) -> Result<(Row, f64)> {
-    let (share, count) = (case.number("share")?, case.count("endpoints")?);
-    let seconds = |name| anyhow::Ok(Duration::from_secs_f64(case.number(name)?));
-    let (warm_up, window) = (seconds("warm_up")?, seconds("seconds")?);
-    let concurrency = case.word("concurrency")?;
-    let request = request();
-    let speed = |seen: &Seen| seen.answered as f64 / window.as_secs_f64();
-    let endpoints = place.endpoints("limits", 1, share, 0.0)?;
-    let bare = speed(&closed(endpoints[0].address, &request, n, BARE_WARM_UP, window)?);
-    drop(endpoints);
-    ensure!(bare > 0.0, "the bare endpoint answered nothing: a longer window is needed");
-    let endpoints = place.endpoints("limits", count, share, 0.0)?;
-    let balancer = place.balancer(&pool(&endpoints, &options(concurrency)))?;
-    let seen = closed(balancer.address, &request, n, warm_up, window)?;
-    let v = speed(&seen);
+    let (mut bare, mut balanced, mut failed) = (Vec::new(), Vec::new(), 0.0_f64);
+    for _ in 0..case.count("rounds")? {
+        let round = round(place, case, n)?;
+        bare.push(round.bare);
+        balanced.push(round.balanced);
+        failed = failed.max(round.failed_percent);
+    }
+    let (count, concurrency) = (case.count("endpoints")?, case.word("concurrency")?);
+    let (bare, v) = (median(&bare), median(&balanced));
     let mut point = Row::new();
     point
         .figure("n", n as f64)
@@ -63,8 +59,34 @@ fn point(place: &Place, case: &Case, n: usize) -> Result<(Row, f64)> {
         .figure("v", v)
         .figure(&format!("v_{count}_{concurrency}"), v)
         .figure("e", v / bare / count as f64)
-        .figure("failed_percent", seen.failed_percent());
-    Ok((point, seen.failed_percent()))
+        .figure("failed_percent", failed);
+    Ok((point, failed))
+}
+
+/// Answers a second.
+struct Round {
+    bare: f64,
+    balanced: f64,
+    failed_percent: f64,
+}
+
+/// The bare endpoint, then endpoints behind equipoise; all are fresh, as what clients before left behind is still worked off.
+fn round(place: &Place, case: &Case, n: usize) -> Result<Round> {
+    let (share, count) = (case.number("share")?, case.count("endpoints")?);
+    let seconds = |name| anyhow::Ok(Duration::from_secs_f64(case.number(name)?));
+    let (warm_up, window) = (seconds("warm_up")?, seconds("seconds")?);
+    let request = request();
+    let speed = |seen: &Seen, window: Duration| seen.answered as f64 / window.as_secs_f64();
+    let endpoints = place.endpoints("limits", 1, share, 0.0)?;
+    let bare = closed(endpoints[0].address, &request, n, BARE_WARM_UP, BARE_WINDOW)?;
+    let bare = speed(&bare, BARE_WINDOW);
+    drop(endpoints);
+    ensure!(bare > 0.0, "the bare endpoint answered nothing: a longer window is needed");
+    let endpoints = place.endpoints("limits", count, share, 0.0)?;
+    let balancer = place.balancer(&pool(&endpoints, &options(case.word("concurrency")?)))?;
+    let seen = closed(balancer.address, &request, n, warm_up, window)?;
+    let failed_percent = seen.failed_percent();
+    Ok(Round { bare, balanced: speed(&seen, window), failed_percent })
 }
 
 /// Options of the pool. As many requests as clients have may wait, for as long as N/V takes.
