@@ -1,4 +1,5 @@
-use super::learner::{FIRST, Learner, Mode};
+use super::learner::{FEW, FIRST, Learner, Mode};
+use super::search::{FAILING, FAILING_USUAL};
 use super::window::Window;
 
 /// Highest and lowest of the held limits over the knee.
@@ -18,6 +19,8 @@ const RETREAT: f64 = 0.8;
 const SLOTS: u32 = 8;
 /// Unexplained drift of the knee between two probes (logarithm).
 const DRIFT: f64 = 0.035;
+/// Standard deviations from which on an estimate replaces the known knee.
+const SURPRISE: f64 = 2.0;
 
 /// Limits at which a held knee is measured. The low and the high arm lie around the best limit.
 const HIGH: usize = 1;
@@ -30,6 +33,8 @@ pub(super) struct Hold {
     pub(super) knee: f64,
     /// Standard deviation of the knee's logarithm.
     spread: f64,
+    /// Newest limit at which requests did not fail.
+    sound: u32,
     /// Highest held limit over the knee.
     headroom: f64,
     arms: [Window; 3],
@@ -47,6 +52,7 @@ impl Default for Hold {
         Hold {
             knee: FIRST,
             spread: 1.0,
+            sound: u32::MAX,
             headroom: HEADROOM,
             arms: [Window::default(); 3],
             arm: HIGH,
@@ -65,6 +71,11 @@ impl Hold {
         self.up_hurts = false;
     }
 
+    /// Holds close to the knee: the rate falls above it.
+    pub(super) fn narrow(&mut self) {
+        self.headroom = HEADROOM_MIN;
+    }
+
     /// Answers a second at the held limit.
     pub(super) fn rate(&self) -> Option<f64> {
         let [low, high, _] = &self.arms;
@@ -79,7 +90,8 @@ impl Hold {
         let whole = |limit: f64| (limit - less).ceil().max(1.0);
         let high = whole(self.knee * self.headroom);
         let up = if self.spread >= MOVING { UP_MOVING } else { UP };
-        [whole(self.knee * self.headroom.powf(0.3)), high, (up * high).ceil()]
+        let upper = (up * high).floor().max(high + 1.0);
+        [whole(self.knee * self.headroom.powf(0.3)), high, upper]
     }
 
     /// Chooses the cycle by the length of a window. Powers of four, so that all balancers mostly
@@ -187,6 +199,9 @@ impl Learner {
         if self.window.settles() {
             return;
         }
+        if self.window.answers >= FEW && self.window.failing() < FAILING_USUAL {
+            self.hold.sound = self.limit;
+        }
         let most = 8.0 * self.need();
         let arm = &mut self.hold.arms[self.hold.arm];
         *arm = arm.plus(&self.window);
@@ -216,6 +231,17 @@ impl Learner {
             self.hold_from_here();
         }
         true
+    }
+
+    /// Goes back if requests fail since the limit rose, though none waits.
+    ///
+    /// Failures are quick, so that a backend which refuses requests leaves no queue.
+    pub(super) fn retreats_at_rest(&mut self) {
+        if self.failing > FAILING && self.limit > self.hold.sound {
+            self.failing = 0.0;
+            self.hold.knee = (RETREAT * self.hold.knee).max(1.0);
+            self.hold.spread = 1.0;
+        }
     }
 
     /// Moves the knee up if the rate grows above the held limits.
@@ -293,7 +319,12 @@ impl Learner {
         // Noise may go over the limit, or the mean of many estimates would be too low.
         let estimate = at * gain.clamp(0.0, (f64::from(self.limit) / at).ln() + 0.3).exp();
         let (limits, arms) = (hold.limits(), hold.arms);
-        let variance = hold.spread * hold.spread + DRIFT * DRIFT;
+        let mut variance = hold.spread * hold.spread + DRIFT * DRIFT;
+        let surprise = (estimate / hold.knee).ln().abs();
+        if surprise > SURPRISE * (variance + noise * noise).sqrt() {
+            // The backend is no longer what it was.
+            variance = 1.0;
+        }
         let trust = variance / (variance + noise * noise);
         hold.knee = (hold.knee * (estimate / hold.knee).powf(trust)).max(1.0);
         hold.spread = (variance * (1.0 - trust)).sqrt();

@@ -6,7 +6,9 @@ use super::window::{Passed, Times, Window};
 use super::{Load, Region, Report, Sample};
 
 /// Limit before anything was seen.
-pub(super) const FIRST: f64 = 16.0;
+pub(super) const FIRST: f64 = 4.0;
+/// Limit from which on a window has answers enough to see whether the rate grows.
+pub(super) const MANY: f64 = 16.0;
 /// Largest limit.
 const LARGEST: f64 = 1e6;
 /// A window ends after this many seconds, if it has [`FEW`] answers.
@@ -14,14 +16,17 @@ const WINDOW_SECONDS_MAX: f64 = 4.0;
 /// A window begins after this many seconds, though more is in flight than the limit.
 const SETTLE_SECONDS_MAX: f64 = 8.0;
 /// Answers which a window has at least.
-const FEW: f64 = 8.0;
+pub(super) const FEW: f64 = 8.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
+    /// Doubles the limit quickly while it is small. `below` was measured at that limit.
+    Start { below: Option<(Window, f64)> },
     /// Raises the limit while the rate follows. `below` was measured at that limit.
     Ascend { below: Option<(Window, f64)> },
-    /// Halves the limit while the rate does not follow. `above` was measured at twice the limit.
-    Descend { above: Window },
+    /// Halves the limit while the rate does not follow. `above` was measured at twice the limit, to
+    /// which the limit was raised blindly if `is_first`.
+    Descend { above: Window, is_first: bool },
     /// Keeps the limit near the knee.
     Hold,
     /// Measures under the knee.
@@ -68,6 +73,8 @@ pub struct Learner {
     finished: f64,
     /// The part of `area` since a request last finished.
     area_unfinished: f64,
+    /// Share of the last fifty requests that failed or timed out.
+    pub(super) failing: f64,
     /// Requests in flight that count, smoothed over about a second.
     pub(super) in_flight: f64,
 }
@@ -77,9 +84,9 @@ impl Learner {
     pub fn new(wait: Duration) -> Learner {
         Learner {
             wait: wait.as_secs_f64(),
-            mode: Mode::Ascend { below: None },
+            mode: Mode::Start { below: None },
             limit: FIRST as u32,
-            window: Window::default(),
+            window: Window::after(FIRST, 0.0),
             hold: Hold::default(),
             last: Load::default(),
             variation: 1.0,
@@ -96,13 +103,16 @@ impl Learner {
             area: 0.0,
             finished: 0.0,
             area_unfinished: 0.0,
+            failing: 0.0,
             in_flight: 0.0,
         }
     }
 
     /// A learner which sees the effect of a limit only after `delay` seconds.
     pub(super) fn after_delay(wait: Duration, delay: f64) -> Learner {
-        Learner { delay, ..Learner::new(wait) }
+        let mut one = Learner { delay, ..Learner::new(wait) };
+        one.ascend_from(0);
+        one
     }
 
     /// Changes how long requests wait in the queue at most.
@@ -117,7 +127,7 @@ impl Learner {
 
     /// The learned state, for people and for schedulers.
     pub fn report(&self) -> Report {
-        let known = !matches!(self.mode, Mode::Ascend { .. });
+        let known = !matches!(self.mode, Mode::Start { .. } | Mode::Ascend { .. });
         let knee = known.then_some(self.hold.knee);
         Report {
             limit: self.limit(),
@@ -154,7 +164,7 @@ impl Learner {
     /// Learns anew, from this limit on or from the first one if that is higher.
     pub(super) fn ascend_from(&mut self, limit: u32) {
         self.mode = Mode::Ascend { below: None };
-        self.set(f64::from(limit).max(FIRST));
+        self.set(f64::from(limit).max(MANY));
     }
 
     /// The effect of the present limit is not seen yet.
@@ -187,8 +197,9 @@ impl Learner {
             return;
         }
         match self.mode {
+            Mode::Start { below } => self.start(below),
             Mode::Ascend { below } => self.ascend(below),
-            Mode::Descend { above } => self.descend(above),
+            Mode::Descend { above, is_first } => self.descend(above, is_first),
             Mode::Hold => self.hold(now),
             Mode::Probe => self.probe(),
             Mode::After { probe, at } => self.after(probe, at),
@@ -217,6 +228,10 @@ impl Learner {
         self.area += counted * seconds + passed.parked;
         let unfinished = self.area_unfinished + counted * seconds;
         self.area_unfinished = if passed.finished > 0.0 { 0.0 } else { unfinished };
+        if passed.finished > 0.0 {
+            let share = passed.failed / passed.finished;
+            self.failing += (passed.finished / 50.0).min(1.0) * (share - self.failing);
+        }
         self.finished += passed.finished;
         if self.finished > 1000.0 {
             (self.area, self.finished) = (self.area / 2.0, self.finished / 2.0);
@@ -238,6 +253,8 @@ impl Learner {
         self.unbound = if bound { 0.0 } else { self.unbound + seconds };
         let settles = self.window.settles();
         self.window.elapsed += seconds;
+        self.window.finished += passed.finished;
+        self.window.waited += if bound { seconds } else { 0.0 };
         self.window.failed += passed.failed;
         if settles {
             if load.in_flight <= self.limit() {
@@ -251,12 +268,17 @@ impl Learner {
         } else if bound {
             self.window.answers += passed.answers;
             self.window.service += passed.service;
+            self.window.squares += passed.squares;
             self.window.spent += passed.spent;
             self.window.area += counted * seconds;
             self.window.seconds += seconds;
         }
         if self.times.count() >= 32.0 && !self.window.settles() {
-            self.variation += 0.3 * (self.times.variation().clamp(0.2, 10.0) - self.variation);
+            // Where requests queue in the backend their times differ little, though its rate is as
+            // uneven as before. So a small spread is believed more slowly than a large one.
+            let seen = self.times.variation().clamp(0.2, 10.0);
+            let weight = 0.3 * (seen / self.variation).min(1.0).powi(2);
+            self.variation += weight * (seen - self.variation);
             self.times = Times::default();
         }
     }
@@ -280,7 +302,7 @@ impl Learner {
     /// Answers that a window needs before its rate says something.
     pub(super) fn need(&self) -> f64 {
         let noise = match self.mode {
-            Mode::Ascend { below: None } => 24.0 * self.variation,
+            Mode::Start { .. } | Mode::Ascend { below: None } => 24.0 * self.variation,
             Mode::Ascend { .. } | Mode::Descend { .. } => 32.0 * self.variation,
             _ => 64.0 * self.variation,
         };
@@ -289,7 +311,7 @@ impl Learner {
 
     /// The window has seen enough.
     pub(super) fn full(&self) -> bool {
-        let late = self.window.elapsed >= WINDOW_SECONDS_MAX && self.window.answers >= FEW;
+        let late = self.window.seconds >= WINDOW_SECONDS_MAX && self.window.answers >= FEW;
         !self.window.settles() && (self.window.answers >= self.need() || late)
     }
 
@@ -309,12 +331,23 @@ impl Learner {
         (self.variation * (1.0 / one.answers.max(1.0) + 1.0 / other.answers.max(1.0))).sqrt()
     }
 
+    /// How to learn the limit of a backend of which nothing is known.
+    pub(super) fn first_mode(&self) -> Mode {
+        match self.delay > 0.0 {
+            true => Mode::Ascend { below: None },
+            false => Mode::Start { below: None },
+        }
+    }
+
     /// Nothing waits: nothing can be learned, and nothing moves.
     fn rest(&mut self) {
-        if matches!(self.mode, Mode::Ascend { .. }) {
-            self.window = Window::default();
-        } else {
-            self.hold_from_here();
+        match self.mode {
+            Mode::Start { .. } => self.window = Window::after(f64::from(self.limit), 0.0),
+            Mode::Ascend { .. } => self.window = Window::default(),
+            _ => {
+                self.retreats_at_rest();
+                self.hold_from_here();
+            }
         }
     }
 }

@@ -18,25 +18,29 @@
 //!    for.
 //! 2. A *window* measures V at one limit. It begins when what was in flight has left, and lasts
 //!    until its answers are enough for the spread of service times (search.rs, hold.rs).
-//! 3. *Ascend*: from 16 on the limit doubles while V follows, and quadruples once V followed fully.
+//! 3. *Start*: from 4 to 16 the limit doubles after a few answers, and every 30 ms while nothing has
+//!    finished. If V falls clearly, the limit stays below the fall; if service times differ too much
+//!    for a few answers to tell, full windows decide. A limit that rose before anything finished is
+//!    halved once first, because learning is quick at a low limit and slow at a high one.
+//! 4. *Ascend*: from there the limit doubles while V follows, and quadruples once V followed fully.
 //!    After a rise short requests finish first and long ones accumulate, so that V seems to grow. So
 //!    V counts for less where the requests that finish account for too little of the time spent in
 //!    flight (Little's law again).
-//! 4. *Descend*: if V does not follow, the limit halves until V falls. The knee lies on the line
+//! 5. *Descend*: if V does not follow, the limit halves until V falls. The knee lies on the line
 //!    through the lower point: `knee = lower limit * V / V(lower limit)`.
-//! 5. *Hold*: the limit is 1.08 to 1.5 times the knee; the learner plays two limits in that range
+//! 6. *Hold*: the limit is 1.08 to 1.5 times the knee; the learner plays two limits in that range
 //!    and prefers the lower one if V falls between them (a lock, a cache, memory), the higher one
 //!    if V still grows.
-//! 6. Once a cycle it measures above (1.5 times the limit). That costs nothing if V is flat, and
+//! 7. Once a cycle it measures above (1.5 times the limit). That costs nothing if V is flat, and
 //!    shows that a backend has grown. If V falls there, it measures there a quarter as often.
-//! 7. Once in four cycles, and whenever V has changed, it measures below (0.75 times the knee),
+//! 8. Once in four cycles, and whenever V has changed, it measures below (0.75 times the knee),
 //!    which shows that the backend has shrunk. A short measurement is enough if it confirms what is
 //!    known. The knee is a Kalman filter of these estimates, on a logarithmic scale.
-//! 8. Cycles follow the wall clock and last a power of four seconds, so that all balancers before
+//! 9. Cycles follow the wall clock and last a power of four seconds, so that all balancers before
 //!    one backend measure at the same time. Each sees what all of them together gain. One that
 //!    measured alone would see its own throughput grow at the cost of the others, at every limit.
-//! 9. If requests begin to fail at a higher limit, the limit falls back at once.
-//! 10. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
+//! 10. If requests begin to fail at a higher limit, the limit falls back at once.
+//! 11. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
 //!     limit gives way. A request that runs for much longer than most is *parked* and does not
 //!     count. Without a standing queue nothing moves.
 //!
@@ -44,9 +48,9 @@
 //!
 //! - Rare dear requests among many cheap ones are noise, which takes minutes to see through (the
 //!   mixed backends in `tests/concurrency`).
-//! - A backend that slows down under 16 requests loses most of its first five seconds: it answers too
-//!   slowly there to fill a window ("4 workers that slow down" in `tests/concurrency`: 0.6 of what is
-//!   possible in the first ten seconds, of which a third is refused at 0.8 of capacity).
+//! - A start into full load costs most where requests take long: "10 slots of 10 ms behind 100 ms"
+//!   refuse 2 % in the first ten seconds at 0.8 of capacity, "100 slots of 50 ms" 1.6 %, where the
+//!   others refuse none or 1 % (`cold_starts` in `tests/concurrency`).
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
 //! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most
@@ -71,6 +75,7 @@ mod parked;
 mod report;
 mod sample;
 mod search;
+mod start;
 mod window;
 
 pub use group::{SharedLearner, Tally};

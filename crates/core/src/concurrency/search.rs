@@ -1,12 +1,13 @@
 use super::hold::HEADROOM;
 use super::learner::{Learner, Mode};
+use super::start::PATIENCE;
 use super::window::Window;
 
 /// Failed requests of a window, and their share of it, from which on the limit retreats.
 const FAILED_MIN: f64 = 5.0;
-const FAILING: f64 = 0.1;
+pub(super) const FAILING: f64 = 0.1;
 /// Share of failed requests that says nothing.
-const FAILING_USUAL: f64 = 0.03;
+pub(super) const FAILING_USUAL: f64 = 0.03;
 
 impl Learner {
     /// Doubles the limit while the rate grows with it, and quadruples it once the rate did so
@@ -40,21 +41,20 @@ impl Learner {
 
     /// Raises the limit if nothing finishes while requests wait: a queue cannot help what takes
     /// longer than its wait.
-    fn gives_way(&mut self) -> bool {
+    pub(super) fn gives_way(&mut self) -> bool {
         let usual = (6.0 * self.gap).max(4.0 * self.usual_time());
-        if self.silent > (0.7 * self.wait).max(usual) {
-            let all = f64::from(self.last.in_flight) + f64::from(self.last.waiting);
+        let silence_max = (0.7 * self.wait).max(usual);
+        let gives_way = self.silent > silence_max;
+        if gives_way {
             self.gave_way = true;
-            self.silent = 0.5 * self.wait.max(self.silent);
-            self.mode = Mode::Ascend { below: None };
-            self.set(all.max(1.5 * f64::from(self.limit)));
-            return true;
-        }
-        if self.gave_way && self.silent == 0.0 {
+            self.mode = self.first_mode();
+            // Step by step, because a few long requests may hold up many short ones.
+            self.silent = silence_max - PATIENCE;
+            self.set(2.0 * f64::from(self.limit));
+        } else if self.silent == 0.0 {
             self.gave_way = false;
-            self.set(1.25 * f64::from(self.last.in_flight));
         }
-        false
+        gives_way
     }
 
     /// Goes back at once when requests begin to fail, without waiting for the window's end.
@@ -64,6 +64,12 @@ impl Learner {
     pub(super) fn retreats(&mut self) -> bool {
         let failing = self.window.failed >= FAILED_MIN && self.window.failing() > FAILING;
         match self.mode {
+            Mode::Start { below: Some((below, _)) }
+                if failing && below.failing() < FAILING_USUAL =>
+            {
+                self.arrive(0.5 * f64::from(self.limit) / HEADROOM, 0.3);
+                true
+            }
             Mode::Ascend { below: Some((below, from)) }
                 if failing && below.failing() < FAILING_USUAL =>
             {
@@ -77,12 +83,12 @@ impl Learner {
 
     /// Goes on at half of a limit at which the rate was `above`.
     pub(super) fn descend_from(&mut self, limit: f64, above: Window) {
-        self.mode = Mode::Descend { above };
+        self.mode = Mode::Descend { above, is_first: false };
         self.set((limit / 2.0).floor());
     }
 
     /// Halves the limit while the rate stays.
-    pub(super) fn descend(&mut self, above: Window) {
+    pub(super) fn descend(&mut self, above: Window, is_first: bool) {
         if !self.full() {
             return;
         }
@@ -92,9 +98,19 @@ impl Learner {
         let noise = self.noise(&self.window, &above);
         if gain + 0.5 * noise < 0.25 * step && limit > 1.0 {
             self.descend_from(limit, self.window);
+        } else if is_first && gain + noise > 0.7 * step {
+            self.mode = Mode::Ascend { below: Some((above, 2.0 * limit)) };
+            self.set(4.0 * limit);
         } else {
             self.arrive(limit * gain.clamp(0.0, step).exp(), noise);
         }
+    }
+
+    /// Holds a limit above which the rate falls.
+    pub(super) fn arrive_below_a_fall(&mut self, limit: f64) {
+        self.hold.found(limit, 0.3);
+        self.hold.narrow();
+        self.hold_from_here();
     }
 
     /// Holds a knee that was found.

@@ -10,6 +10,8 @@ pub(super) struct Window {
     pub(super) answers: f64,
     /// Sum of their service times, in seconds.
     pub(super) service: f64,
+    /// Sum of the squares of these times.
+    pub(super) squares: f64,
     /// Seconds for which all that finished had been in flight.
     pub(super) spent: f64,
     /// Seconds in flight of all requests together.
@@ -20,6 +22,10 @@ pub(super) struct Window {
     pub(super) seconds: f64,
     /// Seconds in all, settling included.
     pub(super) elapsed: f64,
+    /// Requests that finished, settling included.
+    pub(super) finished: f64,
+    /// Seconds in which requests waited, settling included.
+    pub(super) waited: f64,
     /// Answers to let pass before the window begins.
     pub(super) settle: f64,
     /// Seconds to let pass before the window begins.
@@ -39,6 +45,39 @@ impl Window {
     /// Answers a second.
     pub(super) fn rate(&self) -> f64 {
         self.answers / self.seconds.max(1e-9)
+    }
+
+    /// Mean service time of the answers, in seconds.
+    pub(super) fn time(&self) -> f64 {
+        self.service / self.answers.max(1.0)
+    }
+
+    /// How much the rate grows from this window to one at a higher limit, as a logarithm; `step` is
+    /// that of the limits. It is the mean of what the rate and what the service time say. Just after a rise the
+    /// rate says too little and the service time too much.
+    pub(super) fn change(&self, higher: &Window, step: f64) -> f64 {
+        let by_rate = (higher.rate() / self.rate()).ln();
+        let by_time = step - (higher.time() / self.time()).ln();
+        0.5 * (by_rate + by_time)
+    }
+
+    /// Standard deviation of the logarithm of the quotient of two windows' rates, by the spread of
+    /// the service times in these windows.
+    pub(super) fn noise(&self, other: &Window) -> f64 {
+        let answers = 1.0 / self.answers.max(1.0) + 1.0 / other.answers.max(1.0);
+        (self.variation(other) * answers).sqrt()
+    }
+
+    /// Squared coefficient of variation of the service times, over two windows.
+    pub(super) fn variation(&self, other: &Window) -> f64 {
+        // Few times say little of their spread, so it is pulled towards that of exponential ones.
+        const PRIOR: f64 = 8.0;
+        let spread = |one: &Window| match one.time() {
+            mean if mean > 0.0 => (one.squares / (mean * mean) - one.answers).max(0.0),
+            _ => 0.0,
+        };
+        let answers = self.answers + other.answers + PRIOR;
+        (spread(self) + spread(other) + PRIOR) / answers
     }
 
     /// Answers a second, for a window after a rise of the limit.
@@ -73,11 +112,14 @@ impl Window {
         Window {
             answers: self.answers + other.answers,
             service: self.service + other.service,
+            squares: self.squares + other.squares,
             spent: self.spent + other.spent,
             area: self.area + other.area,
             failed: self.failed + other.failed,
             seconds: self.seconds + other.seconds,
             elapsed: self.elapsed + other.elapsed,
+            finished: self.finished + other.finished,
+            waited: self.waited + other.waited,
             settle: 0.0,
             settle_seconds: 0.0,
         }
@@ -88,6 +130,7 @@ impl Window {
             let share = answers_max / self.answers;
             self.answers *= share;
             self.service *= share;
+            self.squares *= share;
             self.spent *= share;
             self.area *= share;
             self.failed *= share;

@@ -94,6 +94,40 @@ fn below_capacity_all_is_answered_and_nothing_is_refused() {
     }
 }
 
+/// Means of three seeds. What takes 50 ms and more needs a second until its limit is high enough.
+#[test]
+fn a_start_into_full_load_refuses_nothing_below_capacity_and_keeps_the_goodput_above() {
+    let names = [
+        "4 slots of 20 ms",
+        "4 slots, exponential",
+        "collapses past 8",
+        "one core, 5 ms",
+        "thrashes past 16",
+        "4 workers that slow down",
+        "database pool of 10",
+        "8 cores of 100 us",
+    ];
+    for name in names {
+        let backend = named(name);
+        let start = |times: f64, seed: u64| {
+            let mut setting = Setting::new(&backend, times, seed);
+            (setting.wait, setting.queue_length, setting.seconds) = (1.0, 1000, 10.0);
+            learned(&setting)
+        };
+        for seed in SEEDS {
+            let refused = start(0.8, seed).refused(0.0, 10.0);
+            assert!(refused <= 0.001, "{name}, seed {seed}: {refused:.4}");
+        }
+        for times in [2.0, 4.0] {
+            let good = |seed: u64| start(times, seed).answers_within(backend.deadline, 0.5, 10.0);
+            let mean = SEEDS.map(good).iter().sum::<f64>() / SEEDS.len() as f64;
+            let share = mean / backend.capacity;
+            println!("{name} at {times}: {share:.3}");
+            assert!(share >= 0.95, "{name} at {times}: {share:.3}");
+        }
+    }
+}
+
 #[test]
 fn a_backend_that_refuses_beyond_its_own_limit_is_held_below_it() {
     let backend = named("pool of 10, refuses above 20");

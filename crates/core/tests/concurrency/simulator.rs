@@ -88,8 +88,8 @@ pub(crate) struct Outcomes {
     pub(crate) refused: Vec<u32>,
     /// Failed by the backend.
     pub(crate) failed: Vec<u32>,
-    /// Times from arrival to answer, by second of the answer.
-    pub(crate) latencies: Vec<(u32, f32)>,
+    /// Time of each answer and the time from arrival to it, in seconds.
+    pub(crate) latencies: Vec<(f32, f32)>,
     /// Sum of all balancers' limits at each step.
     pub(crate) limits: Vec<f32>,
     /// Requests that each balancer's clients got answered.
@@ -120,13 +120,21 @@ impl Outcomes {
 
     /// A quantile of the times of answers, in seconds.
     pub(crate) fn latency(&self, quantile: f64, from: f64, to: f64) -> f64 {
-        let within = |&&(second, _): &&(u32, f32)| (from..to).contains(&f64::from(second));
+        let within = |&&(at, _): &&(f32, f32)| (from..to).contains(&f64::from(at));
         let mut times: Vec<f32> = self.latencies.iter().filter(within).map(|&(_, t)| t).collect();
         times.sort_by(f32::total_cmp);
         if times.is_empty() {
             return f64::INFINITY;
         }
         f64::from(times[((times.len() - 1) as f64 * quantile) as usize])
+    }
+
+    /// Answers a second in a span, of those that came within `deadline` seconds from arrival.
+    pub(crate) fn answers_within(&self, deadline: f64, from: f64, to: f64) -> f64 {
+        let counts = |&&(at, took): &&(f32, f32)| {
+            (from..to).contains(&f64::from(at)) && f64::from(took) < deadline
+        };
+        self.latencies.iter().filter(counts).count() as f64 / (to - from)
     }
 
     /// Mean of the limit over the last half.
@@ -312,7 +320,7 @@ impl<'a> World<'a> {
             return;
         }
         let took = self.now - request.arrived;
-        self.out.latencies.push((self.now as u32, took as f32));
+        self.out.latencies.push((self.now as f32, took as f32));
         if took < self.setting.backend.deadline {
             self.out.good[self.now as usize] += 1;
             self.out.answered[request.balancer] += 1;

@@ -125,3 +125,38 @@ fn disciplines() {
         }
     }
 }
+
+/// Prints the first seconds after a start with the default queue: share of the possible goodput in
+/// spans of time, refused share of the first ten seconds, and the limit at the end.
+#[test]
+#[ignore = "prints a table"]
+fn cold_starts() {
+    let spans = [(0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, 5.0), (5.0, 10.0)];
+    let seeds = number("SEEDS").unwrap_or(5.0) as u64;
+    for backend in backends() {
+        for times in number("LOAD").map_or(vec![0.8, 2.0, 4.0], |load| vec![load]) {
+            let (mut shares, mut refused, mut worst, mut limit) = ([0.0; 5], 0.0, 0f64, 0.0);
+            for seed in 1..=seeds {
+                let mut setting = setting(&backend, times, seed);
+                (setting.wait, setting.queue_length, setting.seconds) = (1.0, 1000, 10.0);
+                let out = simulate(&setting, &mut [learner(&setting)]);
+                for (share, (from, to)) in shares.iter_mut().zip(spans) {
+                    let good = out.answers_within(backend.deadline, from, to);
+                    *share += good / possible(&backend, times, from.floor(), to.ceil());
+                }
+                refused += out.refused(0.0, 10.0);
+                worst = worst.max(out.refused(0.0, 10.0));
+                limit += out.limit();
+            }
+            let of = seeds as f64;
+            let shares: Vec<_> = shares.iter().map(|sum| format!("{:.2}", sum / of)).collect();
+            println!(
+                "{:34} {times:.1} {} refused {:.4} ({worst:.4}) L {:.0}",
+                backend.name,
+                shares.join(" "),
+                refused / of,
+                limit / of
+            );
+        }
+    }
+}
