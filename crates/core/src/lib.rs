@@ -18,7 +18,7 @@ pub use backend::Backend;
 pub use log_line::{LineFormat, LogLine};
 pub use pool::{Generation, Pool};
 pub use scheduler::{
-    Ask, Candidate, Loads, Prepared, ResponseByLoad, Scheduler, SchedulerKind, UnknownScheduler,
+    Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind, ServiceTime, UnknownScheduler,
 };
 pub use source::SourcePrefix;
 pub use state::{AdminState, Eligibility, Health, eligibility};

@@ -328,8 +328,8 @@ impl Loads for PoolLoads<'_> {
         self.pool.backends[slot].live.response_us(self.now(), self.epoch)
     }
 
-    fn response_us_now(&self, slot: usize) -> Option<f64> {
-        self.pool.backends[slot].live.response_us_now(self.now(), self.epoch)
+    fn service_us(&self, slot: usize) -> Option<f64> {
+        self.pool.backends[slot].live.service_us(self.now(), self.epoch)
     }
 }
 

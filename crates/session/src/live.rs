@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use equipoise_core::ResponseByLoad;
+use equipoise_core::ServiceTime;
 use equipoise_core::concurrency::Report;
 
 use crate::config::Concurrency;
@@ -32,7 +32,7 @@ pub struct BackendLive {
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
     response: PeakEwma,
-    response_by_load: ResponseByLoad,
+    service_time: ServiceTime,
     failures: Decayed,
 }
 
@@ -49,7 +49,7 @@ impl BackendLive {
             multiplexing_lost: AtomicBool::new(false),
             stats: Sharded::new(threads),
             response: PeakEwma::default(),
-            response_by_load: ResponseByLoad::default(),
+            service_time: ServiceTime::default(),
             failures: Decayed::default(),
         })
     }
@@ -143,7 +143,7 @@ impl BackendLive {
     pub fn responded(&self, took: Duration, now: Instant, epoch: Instant) {
         let (took_us, now_us) = (took.as_micros() as f64, us_since(epoch, now));
         self.response.observe(took_us, now_us);
-        self.response_by_load.observe(took_us, self.in_flight(), now_us);
+        self.service_time.observe(took_us, self.in_flight(), now_us);
     }
 
     /// Notes a failure that blames the backend; returns how many there were in a row.
@@ -175,10 +175,9 @@ impl BackendLive {
         self.response.read(us_since(epoch, now))
     }
 
-    /// Expected response time of one more request; see
-    /// [`equipoise_core::Loads::response_us_now`].
-    pub fn response_us_now(&self, now: Instant, epoch: Instant) -> Option<f64> {
-        self.response_by_load.expected_us(self.in_flight(), us_since(epoch, now))
+    /// Service time in microseconds; see [`equipoise_core::Loads::service_us`].
+    pub fn service_us(&self, now: Instant, epoch: Instant) -> Option<f64> {
+        self.service_time.estimate_us(us_since(epoch, now))
     }
 
     /// Decayed failures; see [`equipoise_core::Loads::recent_failures`].
@@ -268,17 +267,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_expected_response_time_grows_with_the_number_in_flight() {
+    fn the_service_time_is_the_response_time_over_the_number_in_flight() {
         let live = BackendLive::new(1);
         let epoch = Instant::now();
-        assert_eq!(live.response_us_now(epoch, epoch), None);
-        live.permits.begin_without();
+        assert_eq!(live.service_us(epoch, epoch), None);
+        for _ in 0..4 {
+            live.permits.begin_without();
+        }
         live.responded(Duration::from_millis(8), epoch, epoch);
-        assert_eq!(live.response_us_now(epoch, epoch), Some(16_000.0));
-        live.permits.begin_without();
-        assert_eq!(live.response_us_now(epoch, epoch), Some(24_000.0));
-        live.permits.release(None);
-        live.permits.release(None);
-        assert_eq!(live.response_us_now(epoch, epoch), Some(8_000.0));
+        assert_eq!(live.service_us(epoch, epoch), Some(2_000.0));
+        for _ in 0..4 {
+            live.permits.release(None);
+        }
+        assert_eq!(live.service_us(epoch, epoch), Some(2_000.0), "idle, it is as fast");
     }
 }

@@ -23,7 +23,7 @@ pub enum SchedulerKind {
     PowerOfTwo,
     /// The lower of two random ones by peak-EWMA response time, times what is in flight.
     LeastTime,
-    /// Prequal: the fastest of those that are not loaded much more than others.
+    /// Prequal: of the less loaded half, the one that should respond first.
     Prequal,
     /// Maglev hashing of the flow: consistent when backends change.
     Maglev,

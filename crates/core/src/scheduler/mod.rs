@@ -27,9 +27,9 @@ mod least_time;
 mod maglev;
 mod power_of_two;
 mod prequal;
-mod response;
 mod roster;
 mod round_robin;
+mod service_time;
 mod source_hash;
 mod weighted_least_connection;
 mod weighted_random;
@@ -49,9 +49,9 @@ use maglev::Maglev;
 pub use maglev::maglev_table;
 use power_of_two::PowerOfTwo;
 use prequal::Prequal;
-pub use response::ResponseByLoad;
 use roster::Roster;
 use round_robin::RoundRobin;
+pub use service_time::ServiceTime;
 use source_hash::SourceHash;
 use weighted_least_connection::WeightedLeastConnection;
 use weighted_random::WeightedRandom;
@@ -93,9 +93,9 @@ pub trait Loads {
         false
     }
 
-    /// Response time in microseconds which one more request is expected to have at the slot's
-    /// present number in flight; `None` before the first sample.
-    fn response_us_now(&self, slot: usize) -> Option<f64> {
+    /// Service time of the slot in microseconds ([`ServiceTime`]), decayed to now; `None` before the
+    /// first sample.
+    fn service_us(&self, slot: usize) -> Option<f64> {
         self.response_us(slot)
     }
 }

@@ -467,7 +467,7 @@ pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&[
     (
         "prequal",
         SchedulerKind::Prequal,
-        "the fastest of up to 16 that are not loaded much more than the others",
+        "of the less loaded half of up to 16 the one that should respond first",
     ),
     ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
     ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),

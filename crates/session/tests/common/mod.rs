@@ -207,7 +207,7 @@ impl Proxy {
             name: "web".into(),
             generation: self.generation,
             scheduler: prepare(self.scheduler, &self.candidates(), 1),
-            needs_response_time: false,
+            needs_response_time: self.scheduler.reads_response_time(),
             awaits_backend: false,
             backends: self.backends.clone(),
             queue: self.queue.clone(),

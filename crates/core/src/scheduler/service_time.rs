@@ -1,0 +1,85 @@
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Estimates the service time of a backend: the inverse of its throughput while it is busy, in
+/// microseconds a request.
+///
+/// By Little's law that is the mean response time over the mean number in flight. Each response
+/// counts by the number in flight, because a backend with several cores is not busy with one
+/// request. The estimate shows the capacity that other programs leave, and changes little when the
+/// number in flight does.
+///
+/// Threads race on the estimate: a lost response changes nothing that matters.
+#[derive(Debug, Default)]
+pub struct ServiceTime {
+    /// [`Means`] as two f32; zero before the first response.
+    means: AtomicU64,
+    at_us: AtomicU64,
+}
+
+/// Share of the newest response.
+const NEWEST: f64 = 0.02;
+/// Microseconds without a response after which what was seen before counts `1 / e`. So one slow
+/// response does not keep a backend without traffic for ever.
+const DECAY_US: f64 = 4e6;
+/// Below it the estimate is that of a backend that takes no time.
+const SERVICE_US_MIN: f64 = 1e-3;
+
+#[derive(Clone, Copy)]
+struct Means {
+    /// Of the number in flight, squared.
+    in_flight: f64,
+    /// Of microseconds times the number in flight.
+    response: f64,
+}
+
+impl ServiceTime {
+    /// Notes a response time. `in_flight` counts the request itself, `now_us` is a clock of
+    /// microseconds.
+    pub fn observe(&self, response_us: f64, in_flight: u32, now_us: u64) {
+        let in_flight = f64::from(in_flight.max(1));
+        let newest = Means {
+            in_flight: in_flight * in_flight,
+            response: (in_flight * response_us).max(SERVICE_US_MIN),
+        };
+        let means = match self.means() {
+            Some(means) => means.and(newest, 1.0 - (1.0 - NEWEST) * self.kept(now_us)),
+            None => newest,
+        };
+        self.means.store(means.packed(), Relaxed);
+        self.at_us.store(now_us, Relaxed);
+    }
+
+    /// The estimate in microseconds; `None` before the first response.
+    pub fn estimate_us(&self, now_us: u64) -> Option<f64> {
+        let means = self.means()?;
+        Some((means.response / means.in_flight * self.kept(now_us)).max(SERVICE_US_MIN))
+    }
+
+    /// How much the past counts now.
+    fn kept(&self, now_us: u64) -> f64 {
+        let age_us = now_us.saturating_sub(self.at_us.load(Relaxed)) as f64;
+        (-age_us / DECAY_US).exp()
+    }
+
+    fn means(&self) -> Option<Means> {
+        let packed = self.means.load(Relaxed);
+        let half = |bits: u64| f64::from(f32::from_bits(bits as u32));
+        (packed != 0).then(|| Means { in_flight: half(packed >> 32), response: half(packed) })
+    }
+}
+
+impl Means {
+    fn and(self, newest: Means, share: f64) -> Means {
+        let mean = |old: f64, new: f64| old + share * (new - old);
+        Means {
+            in_flight: mean(self.in_flight, newest.in_flight),
+            response: mean(self.response, newest.response),
+        }
+    }
+
+    /// Both in one word, so that threads never read halves of two.
+    fn packed(self) -> u64 {
+        let half = |value: f64| u64::from((value as f32).to_bits());
+        half(self.in_flight) << 32 | half(self.response)
+    }
+}
