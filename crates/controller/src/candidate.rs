@@ -1,5 +1,6 @@
 //! One task of a controller: each period it takes in what members said; it stands for leader, comes to the office and leaves it.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,7 +127,14 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
     }
     let term = OfficeTerm::after(created.0.0, shared.instructions.borrow().term);
     shared.known().leads_in = Some(term.get());
-    Office { leadership, term, planned: None, written: None, unsure: None }
+    Office {
+        leadership,
+        term,
+        planned: None,
+        written: None,
+        unsure: None,
+        refused: BTreeSet::new(),
+    }
 }
 
 /// What is done each period.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_core::AdminState;
 use equipoise_planner::{Plan, Tick, plan};
 
 use crate::capacity;
@@ -12,7 +11,7 @@ use crate::controller::Shared;
 use crate::hearing::Witnesses;
 use crate::options::{MadePool, Premises};
 use crate::roll::Roll;
-use crate::roster::{Gone, Seen, Step};
+use crate::roster::{Gone, Seen, Step, room};
 use crate::sources::SourceRates;
 use crate::{Edition, Enrolled, Instructions, Making, Roster};
 
@@ -184,12 +183,8 @@ impl Context<'_> {
         for (name, roster) in rosters {
             let pool = plan.pools.get(name).and_then(|pool| pool.scaling.as_ref());
             let (Some(scaling), Some(spec)) = (pool, premises.pools.get(name)) else { continue };
-            let is_listed = |it: &&equipoise_planner::BackendSpec| {
-                !it.is_elastic && it.admin != AdminState::Down
-            };
-            let listed = spec.backends.values().filter(is_listed).count() as u32;
-            let max = spec.elastic.as_ref().map_or(0, |elastic| elastic.max);
-            let room = max.saturating_sub(listed);
+            let Some(made) = premises.made.get(name) else { continue };
+            let room = room(spec, made);
             let step = self.with_seen(name, |seen| roster.act(name, &scaling.action, room, seen));
             steps.insert(name.clone(), step);
         }

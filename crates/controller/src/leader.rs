@@ -27,6 +27,8 @@ pub(crate) struct Office {
     pub(crate) written: Option<(Instant, Arc<Instructions>)>,
     /// What the store may have, or not: its answer was lost.
     pub(crate) unsure: Option<Arc<Instructions>>,
+    /// Pools whose last step had no room, or no member for it, which was logged.
+    pub(crate) refused: BTreeSet<String>,
 }
 
 /// Plans, writes, publishes. Returns whether it still leads.
@@ -87,7 +89,7 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     }
     if office.term.is_stored() {
         let steps = steps.into_iter().filter(|(pool, _)| !held.contains(pool)).collect();
-        log_steps(&instructions, &steps);
+        log_steps(&instructions, &steps, &mut office.refused);
         shared.publish(instructions);
     }
     true
@@ -100,12 +102,18 @@ fn lasts(premises: &Premises, pool: &str, rosters: &BTreeMap<String, Roster>) ->
     making.get(pool).is_some_and(|it| it.outlives) || entries.any(|entry| entry.outlives)
 }
 
-fn log_steps(instructions: &Instructions, steps: &BTreeMap<String, Step>) {
+/// Each step that is taken, and once each that cannot be, until the pool's steps are taken whole again.
+fn log_steps(
+    instructions: &Instructions,
+    steps: &BTreeMap<String, Step>,
+    known: &mut BTreeSet<String>,
+) {
+    known.retain(|pool| steps.get(pool).is_some_and(|step| step.refused > 0));
     for (pool, step) in steps.iter().filter(|(_, step)| **step != Step::default()) {
         let Step { added, revived, leaving, refused } = step;
         let scaling = instructions.plan.pools.get(pool).and_then(|plan| plan.scaling.as_ref());
         let reason = scaling.map_or("", |scaling| scaling.reason.as_str());
-        if *refused > 0 {
+        if *refused > 0 && known.insert(pool.clone()) {
             tracing::warn!(pool, refused, "no room, or no member that makes backends");
         }
         if *refused == 0 || !(added.is_empty() && revived.is_empty()) {

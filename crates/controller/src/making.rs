@@ -8,8 +8,14 @@ use crate::Edition;
 /// What a member with a driver for a pool says of it: that it can make backends, and what it has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Making {
-    /// Whether what it makes outlives its process, so that another member can go on with it.
+    /// Whether what it makes from now on outlives its process, so that another member can go on with it.
     pub outlives: bool,
+    /// The driver that makes it, by a name that the member gives; absent if its backends end with the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// The member's file has the pool's driver no more: it makes none, and what it has is to leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
     /// The instructions whose roster is done here, as far as asking for it goes: what that roster gives this member and
     /// is not in [`Self::backends`] is gone.
     pub applied: Edition,
@@ -41,6 +47,15 @@ pub struct Made {
     /// The member's file names another driver since this was made: one of the new driver's is to replace it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_outdated: bool,
+    /// Whether it outlives the process that made it; absent in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlives: Option<bool>,
+    /// The driver that made it, or is to, as [`Making::driver`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// The backend that it replaces, by the roster that the member used last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

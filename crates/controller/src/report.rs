@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pressure::check_percent;
 use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
-use crate::{Edition, Making, Pressure, Roster};
+use crate::{Edition, Making, Pressure};
 
 /// What a node says of itself and of what it sees, once a period. Also its heartbeat.
 ///
@@ -269,14 +269,12 @@ fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
 
 fn check_making(name: &str, making: &Making) -> Result<(), ReportRefused> {
     check_text("pool", name)?;
-    if making.next_number > Roster::NUMBER_MAX {
-        let (next, most) = (making.next_number, Roster::NUMBER_MAX);
-        let what = format!("pool {name}: the next number is {next}; accepted: at most {most}");
-        return Err(wrong(Fault::Number, what));
-    }
+    making.driver.iter().try_for_each(|driver| check_text("driver", driver))?;
     for (backend, made) in &making.backends {
         check_text("backend", backend)?;
         made.size.iter().try_for_each(|size| check_text("size", size))?;
+        made.driver.iter().try_for_each(|driver| check_text("driver", driver))?;
+        made.replaces.iter().try_for_each(|older| check_text("backend", older))?;
         let id = made.id.as_ref().map_or(0, String::len);
         at_most("bytes of an id", id, NodeReport::PROBLEM_BYTES_MAX)?;
         let problem = made.problem.as_ref().map_or(0, String::len);

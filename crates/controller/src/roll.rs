@@ -298,7 +298,7 @@ impl Roll {
     }
 
     /// Whether every node of a pool gives a backend nothing new and has nothing left there; who is surely gone is not
-    /// asked.
+    /// asked. Before any node is known, nothing is.
     pub(crate) fn is_drained(
         &self,
         enrolled: &BTreeMap<String, Enrolled>,
@@ -314,8 +314,9 @@ impl Roll {
             },
             None => is_gone(name),
         };
-        let mut nodes = enrolled.iter().filter(|(_, member)| member.kind == NodeKind::Node);
-        nodes.all(agrees)
+        let nodes = enrolled.iter().filter(|(_, member)| member.kind == NodeKind::Node);
+        let mut nodes = nodes.peekable();
+        nodes.peek().is_some() && nodes.all(agrees)
     }
 
     pub(crate) fn history(&self) -> &History {

@@ -32,8 +32,10 @@ use crate::options::MadePool;
 use crate::{Edition, MadeState, Making};
 
 /// The backends of one pool that were made, or are to be.
+///
+/// Unlike elsewhere in instructions, fields that this version does not know are ignored, here and in entries: a machine that
+/// goes back to an earlier version still knows what there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Roster {
     /// The number of the next backend's name. Never goes back, so that no name comes twice.
     pub next_number: u64,
@@ -47,7 +49,6 @@ pub struct Roster {
 
 /// One backend of a [`Roster`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// The same for every try to add it, and no other's.
     pub key: String,
@@ -58,8 +59,11 @@ pub struct Entry {
     pub executor: String,
     /// The instructions in which that member was given it.
     pub since: Edition,
-    /// Whether it outlives its executor's process.
+    /// Whether it outlives the process that makes it.
     pub outlives: bool,
+    /// The driver that makes it and takes it away, as [`Making::driver`] has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// What is to become of it.
     pub wanted: Wanted,
     /// How far it is, as its executor said last.
@@ -126,6 +130,13 @@ pub(crate) struct Seen<'a> {
     pub(crate) is_leaving: &'a dyn Fn(&str) -> bool,
 }
 
+impl Seen<'_> {
+    /// Whether a member makes no more backends of the pool.
+    fn ends(&self, member: &str) -> bool {
+        self.making.get(member).is_some_and(|making| making.ends)
+    }
+}
+
 /// How sure it is that a member is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
@@ -167,15 +178,12 @@ impl Entry {
 
 impl Roster {
     /// Without what changes from plan to plan of itself.
-    pub(crate) fn settled(&self) -> Roster {
+    pub fn settled(&self) -> Roster {
         let backends = self.backends.iter().map(|(name, it)| (name.clone(), it.settled()));
         Roster { backends: backends.collect(), ..self.clone() }
     }
 
-    /// No name has a larger number.
-    pub(crate) const NUMBER_MAX: u64 = 1 << 53;
-
-    /// Above every number that a member may claim, so that a false claim leaves as many for new names.
+    /// The largest number that a member may claim: a false claim leaves enough for new names.
     const CLAIM_MAX: u64 = 1 << 52;
 
     /// The first of a pool, with the backends that members have.
@@ -193,12 +201,14 @@ impl Roster {
         executor: &str,
         size: Option<String>,
     ) -> Entry {
+        let making = seen.making.get(executor);
         Entry {
             key: format!("{pool}-e{number}-{:x}", seen.edition.term),
             size,
             executor: executor.to_string(),
             since: seen.edition,
-            outlives: seen.making.get(executor).is_some_and(|making| making.outlives),
+            outlives: making.is_some_and(|making| making.outlives),
+            driver: making.and_then(|making| making.driver.clone()),
             wanted: Wanted::Serve,
             state: MadeState::Starting,
             address: None,
@@ -217,7 +227,7 @@ impl Roster {
         self.take_in(pool, seen);
         self.pass_on(seen);
         if spec.elastic.is_some() {
-            self.succeed(pool, seen);
+            self.succeed(pool, room(spec, made), seen);
         }
         let warm_up = spec.elastic.as_ref().map_or(Duration::ZERO, |it| it.warm_up);
         for entry in self.backends.values_mut() {
@@ -255,18 +265,26 @@ impl Roster {
                 (entry.address, entry.id) = (made.address, made.id.clone());
             }
             entry.problem.clone_from(&made.problem);
+            // Its executor's driver may have changed since the entry was written.
+            if let Some(outlives) = made.outlives {
+                entry.outlives = outlives;
+                entry.driver.clone_from(&made.driver);
+            }
             true
         });
     }
 
-    /// Entries whose executor is gone, or has no driver any more, go to another executor or are struck off.
+    /// Entries whose executor is gone, or has no driver any more, go to another executor or are struck off. An executor that
+    /// makes no more drains what no other can go on with.
     fn pass_on(&mut self, seen: &Seen<'_>) {
+        let ends = |entry: &Entry| seen.ends(&entry.executor);
+        let heir = self.heir(seen);
         let is_without = |entry: &Entry| {
             let has_none =
                 (seen.is_fresh)(&entry.executor) && !seen.making.contains_key(&*entry.executor);
-            if has_none { Gone::Surely } else { (seen.gone)(&entry.executor) }
+            let is_passed = ends(entry) && entry.outlives && heir.is_some();
+            if has_none || is_passed { Gone::Surely } else { (seen.gone)(&entry.executor) }
         };
-        let heir = self.heir(seen);
         self.backends.retain(|_, entry| match (is_without(entry), entry.outlives) {
             (Gone::No, _) => true,
             (_, true) => {
@@ -279,12 +297,17 @@ impl Roster {
             // Its executor may be cut off from this controller alone, and so may what it has made.
             (Gone::Silent, false) => true,
         });
+        let ending = self.backends.iter().filter(|(_, entry)| ends(entry));
+        let ending: Vec<String> = ending.map(|(name, _)| name.clone()).collect();
+        for name in ending {
+            self.leave(&name);
+        }
     }
 
     /// Who has all that outlives its maker: whoever has it already, if it is there.
     fn heir(&self, seen: &Seen<'_>) -> Option<String> {
         let able = |member: &str| {
-            seen.making.get(member).is_some_and(|making| making.outlives)
+            seen.making.get(member).is_some_and(|making| making.outlives && !making.ends)
                 && !(seen.is_leaving)(member)
         };
         let has = self.backends.values().map(|entry| entry.executor.as_str());
@@ -294,8 +317,8 @@ impl Roster {
     }
 
     /// Each backend that an earlier driver of its executor made gets a successor by the new driver, and drains when that
-    /// is warm: if the new driver makes none, the earlier ones go on.
-    fn succeed(&mut self, pool: &str, seen: &Seen<'_>) {
+    /// is warm: if the new driver makes none, the earlier ones go on. There is at most one backend more than there is room for.
+    fn succeed(&mut self, pool: &str, room: u32, seen: &Seen<'_>) {
         let is_due = |(name, entry): &(&String, &Entry)| {
             entry.wanted == Wanted::Serve
                 && self.is_outdated(name, seen)
@@ -305,13 +328,19 @@ impl Roster {
         let outdated = self.backends.iter().filter(is_due);
         let outdated: Vec<String> = outdated.map(|(name, _)| name.clone()).collect();
         for name in outdated {
+            let has_room = self.backends.len() <= room as usize;
             let Some(entry) = self.backends.get_mut(&name) else { continue };
+            let stays = entry.address.is_some() && entry.replaces.is_none();
+            if stays && !has_room {
+                continue;
+            }
             // One that was itself to replace another leaves that to its successor.
             let older = entry.replaces.take();
-            let stays = entry.address.is_some() && older.is_none();
             let replaces = older.or_else(|| stays.then(|| name.clone()));
             let (executor, size) = (entry.executor.clone(), entry.size.clone());
-            self.add(pool, seen, &executor, size, replaces);
+            if has_room {
+                self.add(pool, seen, &executor, size, replaces);
+            }
             if !stays {
                 self.leave(&name);
             }
@@ -399,10 +428,13 @@ impl Roster {
     }
 
     /// Wants the draining one of this size again that began last: it has most left to do. One that an earlier driver made is
-    /// not wanted back.
+    /// not wanted back, nor one of a member that makes no more.
     fn revive(&mut self, size: Option<&String>, seen: &Seen<'_>) -> Option<String> {
         let is_fit = |(name, it): &(&String, &Entry)| {
-            it.wanted == Wanted::Drain && it.size.as_ref() == size && !self.is_outdated(name, seen)
+            it.wanted == Wanted::Drain
+                && it.size.as_ref() == size
+                && !self.is_outdated(name, seen)
+                && !seen.ends(&it.executor)
         };
         let fit = self.backends.iter().filter(is_fit);
         let (name, _) = fit.min_by_key(|(_, it)| it.draining_for)?;
@@ -421,7 +453,7 @@ impl Roster {
         replaces: Option<String>,
     ) -> Option<String> {
         let has = |member: &str| self.backends.values().filter(|it| it.executor == member).count();
-        let able = seen.making.iter().filter(|(member, _)| !(seen.is_leaving)(member));
+        let able = seen.making.iter().filter(|(member, it)| !it.ends && !(seen.is_leaving)(member));
         let spread = able.filter(|(_, making)| !making.outlives).map(|(member, _)| *member);
         let fewest = || spread.min_by_key(|member| (has(member), *member)).map(str::to_string);
         let executor = self.heir(seen).or_else(fewest)?;
@@ -444,6 +476,15 @@ impl Roster {
         self.backends.insert(name.clone(), Entry { replaces, ..entry });
         name
     }
+}
+
+/// The most backends that may be made for a pool, beside those that the operator listed.
+pub(crate) fn room(spec: &PoolSpec, made: &MadePool) -> u32 {
+    let is_listed = |(name, it): &(&String, &BackendSpec)| {
+        made.listed.contains(*name) && it.admin != AdminState::Down
+    };
+    let listed = spec.backends.iter().filter(is_listed).count() as u32;
+    spec.elastic.as_ref().map_or(0, |elastic| elastic.max).saturating_sub(listed)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A [`Driver`] is asked for one backend, or to take one away; it keeps no count. The [`Scaler`] of a pool makes what exists
-//! what the leader desires, tries again what failed, and writes down what it made before it makes it, so that nothing is
-//! leaked when equipoise is killed. What a backend is used for is none of this crate's business: the wiring gives the
+//! what the leader desires, and tries again what failed. It writes nothing down: the roster names a backend before a driver
+//! is asked for it, so that nothing is leaked when equipoise is killed. What a backend is used for is none of this crate's business: the wiring gives the
 //! published backends to the levels, and the leader decides when one that drains is to be taken away.
 
 mod backoff;
@@ -26,8 +26,6 @@ pub use exec::{ExecDriver, ExecError, ExecOptions};
 pub use options::{DriverOptions, OptionRefused};
 pub use process::{LogOptions, Ports, ProcessDriver, ProcessError, ProcessOptions, SizeLimit};
 pub use scaler::desire::{Desired, DesiredState, Wish};
-pub use scaler::record::{Record, RecordError, RecordFile, RecordKeeper, Recorded, RecordedState};
-pub use scaler::recovery::{Damage, Opened};
 pub use scaler::view::{BackendState, ElasticBackend, PoolView};
-pub use scaler::{ChangeError, Limits, Scaler, ScalerOptions, StartError, Stopped};
+pub use scaler::{ChangeError, Limits, Scaler, ScalerOptions, Stopped};
 pub use webhook::{Token, WebhookDriver, WebhookError, WebhookOptions};

@@ -50,6 +50,33 @@ impl DriverOptions {
         !matches!(self, DriverOptions::Process(_))
     }
 
+    /// The name of this driver in rosters: 16 hexadecimal digits, which say nothing of its secrets. `None` if what it makes
+    /// ends with its process.
+    pub fn fingerprint(&self) -> Option<String> {
+        let text = serde_json::to_vec(&self.without_secrets()?).ok()?;
+        // FNV-1a, which is the same in every process and version.
+        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Some(format!("{hash:016x}"))
+    }
+
+    /// Whether what one makes is the other's, too.
+    pub(crate) fn is_as(&self, other: &DriverOptions) -> bool {
+        self.outlives_us() && self.without_secrets() == other.without_secrets()
+    }
+
+    /// A service has the same backends whatever its token is.
+    fn without_secrets(&self) -> Option<DriverOptions> {
+        match self {
+            DriverOptions::Process(_) => None,
+            DriverOptions::Exec(_) => Some(self.clone()),
+            DriverOptions::Webhook(options) => {
+                Some(DriverOptions::Webhook(WebhookOptions { token: None, ..options.clone() }))
+            }
+        }
+    }
+
     /// Whether they can be followed. Looks at the options alone, not at this machine.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_driver::{
-    Ask, BackendState, Driver, DriverOptions, ExecDriver, ExecOptions, Limits, RecordFile, Scaler,
-    ScalerOptions,
+    Ask, BackendState, Desired, DesiredState, Driver, DriverOptions, ExecDriver, ExecOptions,
+    Limits, Scaler, ScalerOptions, Wish,
 };
 
 /// Keeps a file for each backend in its folder, with what it was told.
@@ -173,23 +173,41 @@ printf '{"address": "10.0.0.7:80", "id": "%s"}' $!
     assert!(!stat.contains(") Z"), "it lives: {stat}");
 }
 
+/// The leader's roster: these numbers, of which it does not know yet where they are.
+fn roster(numbers: &[u64], driver: &DriverOptions) -> DesiredState {
+    let one = |number: &u64| Desired {
+        name: format!("web-e{number}"),
+        key: format!("key-{number}"),
+        size: None,
+        wish: Wish::Serve,
+        added: None,
+        driver: driver.fingerprint(),
+        outlives: true,
+        replaces: None,
+    };
+    let next_number = numbers.iter().max().map_or(1, |last| last + 1);
+    let backends = numbers.iter().map(one).collect();
+    DesiredState { backends, next_number, ..DesiredState::default() }
+}
+
 #[tokio::test]
 async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
     let folder = tempfile::tempdir().unwrap();
     let (options, place) = options(folder.path());
-    let file = RecordFile::new(folder.path().join("web.json"));
-    let start = async || {
+    let driver = DriverOptions::Exec(options);
+    let start = async |roster: DesiredState| {
         let scaler = Scaler::start(ScalerOptions {
             pool: "web".to_string(),
             limits: Limits::default(),
-            driver: DriverOptions::Exec(options.clone()),
-            record: file.load().unwrap(),
-            keeper: Some(Arc::new(file.clone())),
+            driver: driver.clone(),
+            earlier: Default::default(),
+            has: roster.backends,
+            next_number: roster.next_number,
         });
         scaler.await.unwrap()
     };
-    let scaler = start().await;
-    scaler.make(vec![None, None]).await.unwrap();
+    let scaler = start(DesiredState::default()).await;
+    scaler.desire(roster(&[1, 2], &driver)).await.unwrap();
     let mut view = scaler.subscribe();
     let is_ready = |count| {
         move |view: &Arc<equipoise_driver::PoolView>| {
@@ -199,33 +217,25 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
     };
     view.wait_for(is_ready(2)).await.unwrap();
     scaler.stop().await;
-    // One goes by itself; another appears whose record was lost.
+    // One goes by itself; another appears of which no roster knows.
     fs::remove_file(place.join("web-e1.json")).unwrap();
     fs::write(place.join("web-e7.json"), "").unwrap();
-    let scaler = start().await;
+    let mut was = roster(&[1, 2], &driver);
+    for (one, port) in was.backends.iter_mut().zip(1..) {
+        let address = ([10, 0, 0, 1], port).into();
+        one.added = Some(equipoise_driver::Added { address, id: String::new() });
+    }
+    let scaler = start(was).await;
     let names = |scaler: &Scaler| -> Vec<String> {
         scaler.view().backends.iter().map(|one| one.name.clone()).collect()
     };
     assert_eq!(names(&scaler), ["web-e2", "web-e7"]);
-    scaler.make(vec![None]).await.unwrap();
+    assert_eq!(scaler.view().next_number, 8);
+    scaler.desire(roster(&[2, 7, 8], &driver)).await.unwrap();
     let mut view = scaler.subscribe();
     view.wait_for(is_ready(3)).await.unwrap();
     assert_eq!(names(&scaler), ["web-e2", "web-e7", "web-e8"]);
-    scaler.remove_all().await;
+    scaler.desire(DesiredState { next_number: 9, ..DesiredState::default() }).await.unwrap();
+    view.wait_for(|view| view.backends.is_empty()).await.unwrap();
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is leaked");
-}
-
-#[tokio::test]
-async fn what_outlives_us_must_be_written_down() {
-    let folder = tempfile::tempdir().unwrap();
-    let (options, _) = options(folder.path());
-    let scaler = Scaler::start(ScalerOptions {
-        pool: "web".to_string(),
-        limits: Limits::default(),
-        driver: DriverOptions::Exec(options),
-        record: None,
-        keeper: None,
-    });
-    let refused = scaler.await.err().unwrap().to_string();
-    assert!(refused.contains("the exec driver's backends outlive equipoise"), "{refused}");
 }

@@ -1,7 +1,6 @@
 //! The process driver with real processes: this test program again, in a role that a variable tells it.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -341,8 +340,9 @@ async fn a_scaler_runs_processes_and_ends_them_with_itself() {
         pool: "web".to_string(),
         limits: Limits::default(),
         driver: DriverOptions::Process(options("serves")),
-        record: None,
-        keeper: None,
+        earlier: Default::default(),
+        has: Vec::new(),
+        next_number: 1,
     });
     let scaler = scaler.await.unwrap();
     let mut view = scaler.subscribe();
@@ -353,9 +353,12 @@ async fn a_scaler_runs_processes_and_ends_them_with_itself() {
             size: None,
             wish: if number == 2 { of_the_second } else { Wish::Serve },
             added: None,
+            driver: None,
+            outlives: false,
+            replaces: None,
         };
         let backends = (1..=3).map(one).collect();
-        DesiredState { backends, kept: BTreeSet::new(), next_number: 4, is_shared: false }
+        DesiredState { backends, next_number: 4, ..DesiredState::default() }
     };
     scaler.desire(desired(Wish::Serve)).await.unwrap();
     let all_ready = |view: &std::sync::Arc<equipoise_driver::PoolView>| {

@@ -1,14 +1,14 @@
 //! The scaler with a scripted driver, on a paused clock.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use equipoise_driver::{
     Added, Ask, BackendState, Desired, DesiredState, Driver, DriverError, Event, Limits, Listed,
-    Record, RecordKeeper, Recorded, RecordedState, Scaler, Wish,
+    Scaler, Wish,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -61,58 +61,30 @@ impl Driver for Scripted {
     }
 }
 
-#[derive(Default)]
-struct Memory {
-    kept: Mutex<Vec<Record>>,
-    is_full: Mutex<bool>,
-}
-
-#[async_trait]
-impl RecordKeeper for Memory {
-    async fn keep(&self, record: &Record) -> Result<(), String> {
-        if *self.is_full.lock().unwrap() {
-            return Err("the disk is full".to_string());
-        }
-        self.kept.lock().unwrap().push(record.clone());
-        Ok(())
-    }
-}
-
 struct Stage {
     driver: Arc<Scripted>,
-    keeper: Arc<Memory>,
     scaler: Scaler,
     /// The leader's roster.
     desired: Mutex<DesiredState>,
     _events: mpsc::Sender<Event>,
 }
 
-async fn stage(driver: Scripted, record: Option<Record>) -> Stage {
-    let (driver, keeper) = (Arc::new(driver), Arc::new(Memory::default()));
+/// With what an earlier process was to have.
+async fn stage(driver: Scripted, roster: DesiredState) -> Stage {
+    let driver = Arc::new(driver);
     let (events_to, events) = mpsc::channel(8);
-    let named = record.iter().flat_map(|record| &record.backends);
-    let desired = |it: &Recorded| Desired {
-        name: it.name.clone(),
-        key: it.key.clone(),
-        size: None,
-        wish: if it.state == RecordedState::Draining { Wish::Drain } else { Wish::Serve },
-        added: it.address.zip(it.id.clone()).map(|(address, id)| Added { address, id }),
-    };
-    let backends = named.map(desired).collect();
-    let next_number = record.as_ref().map_or(1, |record| record.next_number);
-    let kept = BTreeSet::new();
-    let desired = DesiredState { backends, kept, next_number, is_shared: false }.into();
-    let limits = Limits::default();
+    let next_number = roster.next_number.max(1);
     let scaler = Scaler::with_driver(
         "web".to_string(),
-        limits,
+        Limits::default(),
         driver.clone(),
         events,
-        record,
-        Some(keeper.clone()),
+        &roster.backends,
+        next_number,
     );
     let scaler = scaler.await.unwrap();
-    Stage { driver, keeper, scaler, desired, _events: events_to }
+    let desired = DesiredState { next_number, ..roster }.into();
+    Stage { driver, scaler, desired, _events: events_to }
 }
 
 impl Stage {
@@ -127,8 +99,10 @@ impl Stage {
         let named = |desired: &mut DesiredState| {
             for number in desired.next_number..desired.next_number + count {
                 let (name, key) = (format!("web-e{number}"), format!("key-{number}"));
-                let (size, wish, added) = (None, Wish::Serve, None);
-                desired.backends.push(Desired { name, key, size, wish, added });
+                let (size, wish, added, driver, replaces) = (None, Wish::Serve, None, None, None);
+                let outlives = !self.driver.is_local;
+                let one = Desired { name, key, size, wish, added, driver, outlives, replaces };
+                desired.backends.push(one);
             }
             desired.next_number += count;
         };
@@ -143,6 +117,17 @@ impl Stage {
         self.desire(are_named).await;
     }
 
+    /// The leader's roster, with what it has learnt.
+    fn roster(&self) -> DesiredState {
+        let mut roster = self.desired.lock().unwrap().clone();
+        for made in &self.scaler.view().backends {
+            let named = roster.backends.iter_mut().find(|it| it.name == made.name).unwrap();
+            named.added =
+                made.address.zip(made.id.clone()).map(|(address, id)| Added { address, id });
+        }
+        roster
+    }
+
     fn states(&self) -> Vec<BackendState> {
         self.scaler.view().backends.iter().map(|one| one.state).collect()
     }
@@ -150,7 +135,7 @@ impl Stage {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_grows_and_shrinks_by_drain() {
-    let stage = stage(Scripted::default(), None).await;
+    let stage = stage(Scripted::default(), DesiredState::default()).await;
     let mut view = stage.scaler.subscribe();
     stage.out(2).await;
     view.wait_for(|view| view.backends.len() == 2).await.unwrap();
@@ -170,35 +155,10 @@ async fn a_pool_grows_and_shrinks_by_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_added_is_written_down_before() {
-    let stage = stage(Scripted::default(), None).await;
-    stage.out(1).await;
-    sleep(SECOND / 2).await;
-    assert_eq!(stage.driver.asked().len(), 1);
-    let last = stage.keeper.kept.lock().unwrap().last().cloned().unwrap();
-    assert_eq!((last.backends[0].state, last.next_number), (RecordedState::Adding, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_added_while_the_record_cannot_be_kept() {
-    let stage = stage(Scripted::default(), None).await;
-    *stage.keeper.is_full.lock().unwrap() = true;
-    stage.out(1).await;
-    sleep(10 * SECOND).await;
-    assert_eq!(stage.driver.asked(), [""; 0]);
-    let view = stage.scaler.view();
-    assert_eq!(view.record_problem.as_deref(), Some("the disk is full"));
-    *stage.keeper.is_full.lock().unwrap() = false;
-    sleep(70 * SECOND).await;
-    assert_eq!(stage.states(), [BackendState::Ready]);
-    assert_eq!(stage.scaler.view().record_problem, None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_fails_is_tried_again_later_and_later() {
     let driver = Scripted::default();
     *driver.failures.lock().unwrap() = (0..3).map(|_| "no room".to_string()).collect();
-    let stage = stage(driver, None).await;
+    let stage = stage(driver, DesiredState::default()).await;
     let began = Instant::now();
     stage.out(1).await;
     let mut view = stage.scaler.subscribe();
@@ -216,7 +176,8 @@ async fn what_fails_is_tried_again_later_and_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_panics_is_a_failure_and_no_more() {
-    let stage = stage(Scripted { panics: true, ..Scripted::default() }, None).await;
+    let stage =
+        stage(Scripted { panics: true, ..Scripted::default() }, DesiredState::default()).await;
     stage.out(1).await;
     sleep(5 * SECOND).await;
     assert_eq!(stage.states(), [BackendState::Failed]);
@@ -224,13 +185,13 @@ async fn a_driver_that_panics_is_a_failure_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_process_goes_on_with_what_there_is() {
-    let first = stage(Scripted::default(), None).await;
+    let first = stage(Scripted::default(), DesiredState::default()).await;
     first.out(2).await;
     sleep(5 * SECOND).await;
     first.wish(&["web-e2"], Wish::Drain).await;
+    let roster = first.roster();
     first.scaler.stop().await;
-    let record = first.keeper.kept.lock().unwrap().last().cloned().unwrap();
-    let next = stage(Scripted::default(), Some(record)).await;
+    let next = stage(Scripted::default(), roster).await;
     assert_eq!(next.states(), [BackendState::Ready, BackendState::Draining]);
     next.wish(&["web-e2"], Wish::Serve).await;
     next.out(1).await;
@@ -241,12 +202,13 @@ async fn the_next_process_goes_on_with_what_there_is() {
 
 #[tokio::test(start_paused = true)]
 async fn what_dies_with_us_is_not_adopted_and_its_names_stay_used() {
-    let first = stage(Scripted::default(), None).await;
+    let local = || Scripted { is_local: true, ..Scripted::default() };
+    let first = stage(local(), DesiredState::default()).await;
     first.out(2).await;
     sleep(5 * SECOND).await;
+    let roster = first.roster();
     first.scaler.stop().await;
-    let record = first.keeper.kept.lock().unwrap().last().cloned().unwrap();
-    let next = stage(Scripted { is_local: true, ..Scripted::default() }, Some(record)).await;
+    let next = stage(local(), roster).await;
     next.out(1).await;
     sleep(5 * SECOND).await;
     assert_eq!(next.scaler.view().backends[0].name, "web-e3");
@@ -255,33 +217,8 @@ async fn what_dies_with_us_is_not_adopted_and_its_names_stay_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_pools_record_is_refused() {
-    let scaler = Scaler::with_driver(
-        "web".to_string(),
-        Limits::default(),
-        Arc::new(Scripted::default()),
-        mpsc::channel(1).1,
-        Some(Record::empty("db")),
-        None,
-    );
-    let refused = scaler.await.err().unwrap().to_string();
-    assert_eq!(refused, "the record is of pool db, and this is pool web");
-}
-
-#[tokio::test(start_paused = true)]
-async fn removing_all_leaves_nothing() {
-    let stage = stage(Scripted::default(), None).await;
-    stage.out(3).await;
-    sleep(SECOND / 2).await;
-    let (driver, keeper) = (stage.driver.clone(), stage.keeper.clone());
-    stage.scaler.remove_all().await;
-    assert!(driver.there.lock().unwrap().is_empty());
-    assert!(keeper.kept.lock().unwrap().last().unwrap().backends.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
-    let stage = stage(Scripted::default(), None).await;
+    let stage = stage(Scripted::default(), DesiredState::default()).await;
     stage.out(2).await;
     sleep(2 * SECOND).await;
     assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e2 1"]);
@@ -305,28 +242,11 @@ async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
     asked.sort();
     assert_eq!(asked, ["-web-e1", "-web-e2"]);
     assert_eq!(stage.states(), [BackendState::Ready; 2]);
-    assert!(!stage.scaler.outlives_us());
+    assert!(!stage.scaler.view().outlives);
     stage.out(1).await;
     sleep(2 * SECOND).await;
     stage.scaler.stop().await;
     let asked = next.asked();
     assert_eq!(asked.iter().filter(|it| it.starts_with('-')).count(), 3, "{asked:?}");
     assert!(next.there.lock().unwrap().is_empty(), "they end with us");
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_leader_it_makes_more_under_names_that_come_after_all_others() {
-    let stage = stage(Scripted::default(), None).await;
-    stage.out(2).await;
-    sleep(2 * SECOND).await;
-    stage.scaler.make(vec![None, None]).await.unwrap();
-    sleep(2 * SECOND).await;
-    assert_eq!(stage.states(), [BackendState::Ready; 4]);
-    // A leader whose roster has not named them takes none away.
-    let forgotten = ["web-e3", "web-e4"].map(str::to_string);
-    stage.desire(|desired| desired.kept = forgotten.clone().into()).await;
-    sleep(2 * SECOND).await;
-    assert_eq!(stage.scaler.view().next_number, 5);
-    let names = ["+web-e1 1", "+web-e2 1", "+web-e3 1", "+web-e4 1"];
-    assert_eq!(stage.driver.asked(), names);
 }

@@ -1,6 +1,6 @@
 //! Backends that a roster does not know, and some member has.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,20 +10,51 @@ use crate::MadeState;
 /// Numbers of names that this roster never gave: a roster did which the store has forgotten, or a machine without a leader.
 /// Members may have such backends, and keep them until the roster has taken them in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Forgotten {
-    /// The first.
-    pub from: u64,
-    /// The one after the last.
-    pub to: u64,
-    /// Those that the roster has taken in since.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub taken_in: BTreeSet<u64>,
+    /// Ranges of numbers: by the first of each, the number after its last.
+    #[serde(default)]
+    ranges: BTreeMap<u64, u64>,
 }
 
 impl Forgotten {
+    /// The most ranges; the oldest is dropped for another.
+    const RANGES_MAX: usize = 1000;
+
     pub(super) fn is_empty(&self) -> bool {
-        self.from == self.to
+        self.ranges.is_empty()
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.range_of(number).is_some()
+    }
+
+    fn range_of(&self, number: u64) -> Option<(u64, u64)> {
+        let (from, to) = self.ranges.range(..=number).next_back()?;
+        (number < *to).then_some((*from, *to))
+    }
+
+    /// Adds numbers from `from` up to `to`, which are above all others.
+    fn add(&mut self, from: u64, to: u64) {
+        let last = self.ranges.last_key_value().filter(|(_, end)| **end == from);
+        let from = last.map_or(from, |(first, _)| *first);
+        self.insert(from, to);
+        while self.ranges.len() > Forgotten::RANGES_MAX {
+            self.ranges.pop_first();
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some((from, to)) = self.range_of(number) {
+            self.ranges.remove(&from);
+            self.insert(from, number);
+            self.insert(number + 1, to);
+        }
+    }
+
+    fn insert(&mut self, from: u64, to: u64) {
+        if from < to {
+            self.ranges.insert(from, to);
+        }
     }
 }
 
@@ -31,9 +62,8 @@ impl Roster {
     /// Whether a member may have a backend of this name although the roster does not know it.
     pub fn has_forgotten(&self, pool: &str, name: &str) -> bool {
         let Some(number) = number_of(pool, name) else { return false };
-        let Forgotten { from, to, taken_in } = &self.forgotten;
-        let is_open = (from..to).contains(&&number) && !taken_in.contains(&number);
-        !self.backends.contains_key(name) && (is_open || number >= self.next_number)
+        let is_open = self.forgotten.has(number) || number >= self.next_number;
+        is_open && !self.backends.contains_key(name)
     }
 
     /// Takes in backends that this roster has forgotten. A member that may have lost some of its entries is waited for, so
@@ -41,8 +71,9 @@ impl Roster {
     pub(super) fn take_in(&mut self, pool: &str, seen: &Seen<'_>) {
         for making in seen.making.values() {
             let numbers = making.backends.keys().filter_map(|name| number_of(pool, name));
-            let after = numbers.map(|number| number + 1).max().unwrap_or(0);
-            self.go_on_from(after.max(making.next_number).min(Roster::CLAIM_MAX));
+            let after = numbers.map(|number| number + 1);
+            let claims = after.chain([making.next_number]).filter(|it| *it <= Roster::CLAIM_MAX);
+            self.go_on_from(claims.max().unwrap_or(0));
         }
         for (member, making) in &seen.making {
             let is_in_doubt = |(name, entry): (&String, &Entry)| {
@@ -61,25 +92,27 @@ impl Roster {
                     MadeState::Leaving => Wanted::Leave,
                     MadeState::Starting | MadeState::Ready | MadeState::Failed => Wanted::Serve,
                 };
-                let (state, address, id) = (made.state, made.address, made.id.clone());
                 let entry = self.entry(pool, number, seen, member, made.size.clone());
-                let entry = Entry { wanted, state, address, id, ..entry };
+                let (outlives, driver) = match made.outlives {
+                    Some(outlives) => (outlives, made.driver.clone()),
+                    None => (entry.outlives, entry.driver.clone()),
+                };
+                let replaces = made.replaces.clone().filter(|_| wanted == Wanted::Serve);
+                let (state, address, id) = (made.state, made.address, made.id.clone());
+                let entry =
+                    Entry { outlives, driver, wanted, state, address, id, replaces, ..entry };
                 self.backends.insert(name.clone(), entry);
-                self.forgotten.taken_in.insert(number);
+                self.forgotten.remove(number);
             }
         }
     }
 
     /// Gives no number below this one any more.
     fn go_on_from(&mut self, number: u64) {
-        if number <= self.next_number {
-            return;
+        if number > self.next_number {
+            self.forgotten.add(self.next_number, number);
+            self.next_number = number;
         }
-        if self.forgotten.to != self.next_number {
-            let (from, taken_in) = (self.next_number, BTreeSet::new());
-            self.forgotten = Forgotten { from, to: from, taken_in };
-        }
-        (self.forgotten.to, self.next_number) = (number, number);
     }
 }
 

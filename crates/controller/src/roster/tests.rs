@@ -430,10 +430,13 @@ fn what_an_earlier_driver_made_is_replaced_and_drains_when_its_successor_is_warm
         ("web-e3", Leave),
         ("web-e4", Leave),
         ("web-e5", Serve),
-        ("web-e6", Serve),
     ];
-    assert_eq!(wanted, expected);
-    assert_eq!(replaces(&bed)[4..], both[2..]);
+    assert_eq!(wanted, expected, "there is no room for the second");
+    assert_eq!(replaces(&bed)[4..], both[2..3]);
+    bed.obey_all();
+    outdate(&mut bed, &["web-e1", "web-e2"]);
+    bed.period(&Scaling::Hold);
+    assert_eq!(replaces(&bed)[2..], both[2..]);
     bed.obey_all();
     outdate(&mut bed, &["web-e1", "web-e2"]);
     // A successor that is no longer needed leaves with the one that it was to replace.
@@ -546,14 +549,143 @@ proptest! {
 }
 
 #[test]
-fn a_member_that_claims_a_large_number_leaves_numbers_for_others() {
+fn a_claim_of_a_number_that_is_too_large_is_ignored_and_one_that_is_large_leaves_numbers() {
     let mut bed = Bed::new(false, &["a", "b"]);
-    for claim in [Roster::NUMBER_MAX, u64::MAX] {
+    for (claim, next) in
+        [(u64::MAX, 2), (1 << 53, 3), (1 << 52, (1 << 52) + 1), (u64::MAX, (1 << 52) + 2)]
+    {
         bed.makers.get_mut("a").unwrap().making.next_number = claim;
         bed.period(&out(1));
-        let next = bed.roster.next_number;
-        assert!(next > 1 << 52 && next < (1 << 52) + 10, "{next}");
+        assert_eq!(bed.roster.next_number, next);
         bed.obey_all();
     }
-    assert_eq!(bed.told().len(), 2);
+    assert_eq!(bed.told().len(), 4);
+}
+
+#[test]
+fn numbers_that_are_claimed_later_leave_those_claimed_before_open() {
+    let mut bed = Bed::new(false, &["a", "b"]);
+    bed.period(&out(2));
+    bed.obey_all();
+    bed.makers.get_mut("a").unwrap().making.next_number = 6;
+    bed.period(&out(1));
+    bed.obey_all();
+    bed.makers.get_mut("a").unwrap().making.next_number = 9;
+    bed.period(&Scaling::Hold);
+    let is_open = |bed: &Bed| -> Vec<u64> {
+        let has = |number: &u64| bed.roster.has_forgotten("web", &format!("web-e{number}"));
+        (1..10).filter(has).collect()
+    };
+    assert_eq!(is_open(&bed), [3, 4, 5, 7, 8, 9]);
+    let made = Made { state: MadeState::Ready, ..Made::default() };
+    let both = ["web-e4", "web-e8"].map(|name| (name.to_string(), made.clone()));
+    bed.makers.get_mut("b").unwrap().making.backends.extend(both);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told().len(), 5, "{:?}", bed.told());
+    assert_eq!(is_open(&bed), [3, 5, 7, 9]);
+}
+
+/// Scripts of a member with a driver of this name made these.
+fn of_driver(bed: &mut Bed, driver: Option<&str>) {
+    let making = &mut bed.makers.get_mut("a").unwrap().making;
+    (making.driver, making.outlives) = (driver.map(str::to_string), driver.is_some());
+}
+
+#[test]
+fn each_backend_has_the_driver_that_made_it_whichever_adds_now() {
+    let mut bed = Bed::new(true, &["a", "b"]);
+    of_driver(&mut bed, Some("old"));
+    bed.period(&out(1));
+    let entry = |bed: &Bed, name: &str| {
+        let entry = &bed.roster.backends[name];
+        (entry.outlives, entry.driver.clone(), entry.executor.clone())
+    };
+    let old = (true, Some("old".to_string()), "a".to_string());
+    assert_eq!(entry(&bed, "web-e1"), old);
+    bed.obey_all();
+    of_driver(&mut bed, None);
+    let backends = &mut bed.makers.get_mut("a").unwrap().making.backends;
+    backends.get_mut("web-e1").unwrap().outlives = Some(true);
+    backends.get_mut("web-e1").unwrap().driver = Some("old".to_string());
+    bed.period(&Scaling::Hold);
+    assert_eq!(entry(&bed, "web-e1"), old);
+    // What a store made anew takes in says by what it was made, too, and what it replaces.
+    bed.roster = Roster { next_number: 1, ..Roster::default() };
+    let new = Made {
+        state: MadeState::Ready,
+        outlives: Some(false),
+        replaces: Some("web-e1".to_string()),
+        ..Made::default()
+    };
+    bed.makers.get_mut("a").unwrap().making.backends.insert("web-e2".to_string(), new);
+    bed.period(&Scaling::Hold);
+    assert_eq!(entry(&bed, "web-e1"), old);
+    assert_eq!(entry(&bed, "web-e2"), (false, None, "a".to_string()));
+    assert_eq!(bed.roster.backends["web-e2"].replaces.as_deref(), Some("web-e1"));
+    // Scripts' outlive their executor, processes do not.
+    bed.makers.get_mut("a").unwrap().gone = Some(Gone::Surely);
+    bed.period(&Scaling::Hold);
+    assert_eq!(bed.told(), [("web-e1", "b", Wanted::Serve)]);
+}
+
+#[test]
+fn a_change_of_the_driver_that_was_begun_before_the_roster_goes_on_and_no_pool_is_tripled() {
+    for knows in [true, false] {
+        let mut bed = Bed::new(true, &["a"]);
+        let made = |number: u32| Made {
+            state: MadeState::Ready,
+            address: Some(([127, 0, 0, 1], 80).into()),
+            is_outdated: number < 3,
+            replaces: (knows && number > 2).then(|| format!("web-e{}", number - 2)),
+            ..Made::default()
+        };
+        let backends = (1..5).map(|number| (format!("web-e{number}"), made(number)));
+        bed.makers.get_mut("a").unwrap().making.backends = backends.collect();
+        bed.roster = Roster { next_number: 1, ..Roster::default() };
+        for _ in 0..5 {
+            bed.period(&Scaling::Hold);
+            assert!(bed.told().len() <= 5, "one more than there is room for: {:?}", bed.told());
+        }
+        let wanted: Vec<_> = bed.told().iter().map(|it| it.2).collect();
+        if knows {
+            use Wanted::{Drain, Serve};
+            assert_eq!(wanted, [Drain, Drain, Serve, Serve]);
+        }
+    }
+}
+
+#[test]
+fn a_member_that_makes_no_more_drains_its_processes_and_another_has_what_outlives_it() {
+    for outlives in [false, true] {
+        let mut bed = Bed::new(outlives, &["a", "b"]);
+        bed.period(&out(1));
+        bed.obey_all();
+        bed.period(&Scaling::Hold);
+        bed.makers.get_mut("a").unwrap().making.ends = true;
+        bed.period(&out(1));
+        let expected = match outlives {
+            true => [("web-e1", "b", Wanted::Serve), ("web-e2", "b", Wanted::Serve)],
+            false => [("web-e1", "a", Wanted::Drain), ("web-e2", "b", Wanted::Serve)],
+        };
+        assert_eq!(bed.told(), expected);
+    }
+    let mut alone = Bed::new(true, &["a"]);
+    alone.period(&out(1));
+    alone.obey_all();
+    alone.period(&Scaling::Hold);
+    alone.makers.get_mut("a").unwrap().making.ends = true;
+    assert_eq!(alone.period(&out(1)).refused, 1);
+    assert_eq!(alone.told(), [("web-e1", "a", Wanted::Drain)]);
+}
+
+#[test]
+fn a_roster_of_a_later_version_is_read_as_far_as_it_is_known() {
+    let mut bed = Bed::new(true, &["a"]);
+    bed.makers.get_mut("a").unwrap().making.next_number = 4;
+    bed.period(&out(1));
+    let mut value = serde_json::to_value(&bed.roster).unwrap();
+    for place in ["", "/backends/web-e4", "/forgotten"] {
+        value.pointer_mut(place).unwrap()["surprise"] = 1.into();
+    }
+    assert_eq!(serde_json::from_value::<Roster>(value).unwrap(), bed.roster);
 }

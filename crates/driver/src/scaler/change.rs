@@ -1,137 +1,77 @@
-//! Another driver: it makes what comes, and what the one before made is taken away by that one. The leader says which
-//! backends take the place of those that are outdated then.
+//! The drivers of a pool: the last one adds, and each removes what it made. The leader decides which backends replace those
+//! of an earlier driver.
 
-use super::roster::{Phase, Roster};
+use super::roster::Roster;
+
+/// A driver, as far as decisions need to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Maker {
+    /// Its name in rosters: [`crate::DriverOptions::fingerprint`].
+    pub(crate) name: Option<String>,
+    /// Whether its backends outlive this process.
+    pub(crate) outlives: bool,
+}
 
 impl Roster {
-    /// From now on the next driver adds.
-    pub(crate) fn change_driver(&mut self) {
-        self.maker += 1;
-        // What one could not make, another may.
-        self.gates.clear();
-        self.pass_on();
+    /// The number of a driver: a new one, unless a driver of that name is known.
+    pub(crate) fn know(&mut self, maker: Maker) -> u32 {
+        if let Some(known) = maker.name.as_ref().and_then(|name| self.names.get(name)) {
+            return *known;
+        }
+        let number = self.makers.keys().last().map_or(0, |last| last + 1);
+        if let Some(name) = &maker.name {
+            self.names.insert(name.clone(), number);
+        }
+        self.makers.insert(number, maker);
+        number
     }
 
-    /// Backends that no driver was asked for are the next driver's.
-    pub(crate) fn pass_on(&mut self) {
-        let next = self.maker;
-        for member in self.members.values_mut() {
-            if matches!(member.phase, Phase::Wanted { .. }) && !member.may_exist {
-                member.maker = next;
-            }
-        }
+    /// From now on this driver adds.
+    pub(crate) fn change_driver(&mut self, maker: Maker) -> u32 {
+        self.maker = self.know(maker);
+        // What one could not make, another may.
+        self.gates.clear();
+        self.maker
+    }
+
+    /// Forgets drivers without a name that have nothing to remove. A roster may name the others again.
+    pub(crate) fn forget_makers(&mut self, is_asked: impl Fn(u32) -> bool) {
+        let (current, members) = (self.maker, &self.members);
+        let has_some = |number| members.values().any(|one| one.maker == number);
+        self.makers.retain(|number, maker| {
+            *number == current || maker.name.is_some() || has_some(*number) || is_asked(*number)
+        });
+    }
+
+    /// The driver of that name; the one that adds, if no driver here has it.
+    pub(super) fn named(&self, name: Option<&String>) -> u32 {
+        name.and_then(|name| self.names.get(name)).copied().unwrap_or(self.maker)
+    }
+
+    /// The driver that made a backend, or is to make it.
+    pub(crate) fn maker_of(&self, name: &str) -> u32 {
+        self.members.get(name).map_or(self.maker, |one| one.maker)
+    }
+
+    /// The driver of this number.
+    pub(crate) fn maker(&self, number: u32) -> Option<&Maker> {
+        self.makers.get(&number)
+    }
+
+    pub(crate) fn outlives(&self, number: u32) -> bool {
+        self.makers.get(&number).is_some_and(|maker| maker.outlives)
+    }
+
+    /// Whether an earlier driver made it, or is to, and it is wanted all the same.
+    pub(crate) fn is_outdated(&self, name: &str) -> bool {
+        self.members.get(name).is_some_and(|one| one.maker != self.maker && one.is_up())
+    }
+
+    /// Whether there is anything that this driver made or is to make.
+    pub(crate) fn has_of(&self, maker: u32) -> bool {
+        self.members.values().any(|one| one.maker == maker)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::time::Duration;
-
-    use super::super::Limits;
-    use super::super::desire::{Desired, DesiredState, Wish};
-    use super::super::roster::Task;
-    use super::super::view::BackendState::{self, Draining, Leaving, Ready, Starting};
-    use super::*;
-    use crate::driver::Added;
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    /// Has these, by number, and no others.
-    fn desire(roster: &mut Roster, now: Duration, wishes: &[(u64, Wish)]) {
-        let one = |(number, wish): &(u64, Wish)| Desired {
-            name: format!("web-e{number}"),
-            key: format!("web-e{number}-key"),
-            size: None,
-            wish: *wish,
-            added: None,
-        };
-        let backends = wishes.iter().map(one).collect();
-        let next_number = wishes.iter().map(|(number, _)| number + 1).max().unwrap_or(1);
-        let kept = BTreeSet::new();
-        roster.desire(now, &DesiredState { backends, kept, next_number, is_shared: false });
-    }
-
-    fn roster(count: u64) -> Roster {
-        let mut roster = Roster::new("web", Limits::default(), "n".to_string());
-        let wishes: Vec<_> = (1..=count).map(|number| (number, Wish::Serve)).collect();
-        desire(&mut roster, at(0), &wishes);
-        roster
-    }
-
-    /// What is due, with the driver that is asked.
-    fn asked(roster: &mut Roster, now: Duration) -> Vec<(String, u32)> {
-        let text = |task: &Task| match task {
-            Task::Add(ask) => (format!("+{}", ask.name), ask.name.clone()),
-            Task::Remove(ask) => (format!("-{}", ask.name), ask.name.clone()),
-        };
-        let due = roster.due(now);
-        due.iter().map(text).map(|(what, name)| (what, roster.maker_of(&name))).collect()
-    }
-
-    fn add(roster: &mut Roster, now: Duration, name: &str) {
-        let added = Added { address: ([127, 0, 0, 1], 80).into(), id: name.to_string() };
-        roster.added(now, name, Ok(added));
-    }
-
-    fn states(roster: &Roster) -> Vec<(&str, BackendState)> {
-        roster.members().into_iter().map(|(name, one)| (name.as_str(), one.state())).collect()
-    }
-
-    fn of(all: &[(&str, u32)]) -> Vec<(String, u32)> {
-        all.iter().map(|(what, maker)| ((*what).to_string(), *maker)).collect()
-    }
-
-    #[test]
-    fn what_comes_is_made_by_the_next_driver_and_each_is_taken_away_by_its_own() {
-        use Wish::{Drain, Leave, Serve};
-        let mut roster = roster(2);
-        assert_eq!(asked(&mut roster, at(0)), of(&[("+web-e1", 0), ("+web-e2", 0)]));
-        add(&mut roster, at(1), "web-e1");
-        add(&mut roster, at(1), "web-e2");
-        roster.change_driver();
-        assert!(roster.is_outdated("web-e1") && roster.is_outdated("web-e2"));
-        assert_eq!(asked(&mut roster, at(20)), [], "nothing leaves by itself");
-        desire(&mut roster, at(21), &[(1, Serve), (2, Serve), (3, Serve), (4, Serve)]);
-        assert_eq!(asked(&mut roster, at(21)), of(&[("+web-e3", 1), ("+web-e4", 1)]));
-        add(&mut roster, at(22), "web-e3");
-        assert!(!roster.is_outdated("web-e3") && !roster.is_outdated("web-e4"));
-        desire(&mut roster, at(31), &[(1, Drain), (2, Serve), (3, Serve), (4, Serve)]);
-        let expected =
-            [("web-e1", Draining), ("web-e2", Ready), ("web-e3", Ready), ("web-e4", Starting)];
-        assert_eq!(states(&roster), expected);
-        assert!(!roster.is_outdated("web-e1"), "it leaves already");
-        desire(&mut roster, at(32), &[(1, Leave), (2, Serve), (3, Serve), (4, Serve)]);
-        assert_eq!(asked(&mut roster, at(32)), of(&[("-web-e1", 0)]));
-        roster.removed(at(33), "web-e1", Ok(()));
-        assert!(roster.has_of(0), "the other is still there");
-    }
-
-    #[test]
-    fn what_was_being_added_is_outdated_and_what_was_only_wanted_is_the_nexts() {
-        let mut roster = roster(3);
-        roster.limits.parallel = 1;
-        assert_eq!(asked(&mut roster, at(0)), of(&[("+web-e1", 0)]));
-        roster.change_driver();
-        let outdated = ["web-e1", "web-e2", "web-e3"].map(|name| roster.is_outdated(name));
-        assert_eq!(outdated, [true, false, false]);
-        desire(&mut roster, at(1), &[(1, Wish::Leave), (2, Wish::Serve), (3, Wish::Serve)]);
-        assert_eq!(states(&roster)[0], ("web-e1", Leaving));
-        add(&mut roster, at(2), "web-e1");
-        assert_eq!(asked(&mut roster, at(2)), of(&[("-web-e1", 0), ("+web-e2", 1)]));
-    }
-
-    #[test]
-    fn what_a_driver_could_not_make_does_not_hold_up_the_next() {
-        let mut roster = roster(1);
-        asked(&mut roster, at(0));
-        roster.added(at(0), "web-e1", Err("no such program".to_string()));
-        assert_eq!(asked(&mut roster, at(0)), []);
-        roster.change_driver();
-        desire(&mut roster, at(0), &[(1, Wish::Leave), (2, Wish::Serve)]);
-        // What may be left of the one that failed is its driver's business.
-        assert_eq!(asked(&mut roster, at(0)), of(&[("-web-e1", 0), ("+web-e2", 1)]));
-    }
-}
+mod tests;

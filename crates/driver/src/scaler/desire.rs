@@ -1,23 +1,24 @@
 //! What is to exist, as the leader says it, against what exists here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tracing::warn;
+
 use super::roster::{Member, Phase, Roster};
-use crate::driver::Added;
+use crate::driver::{Added, Listed};
 
 /// The backends of a pool that are to exist here, by the leader's roster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     /// These, each with its wish.
     pub backends: Vec<Desired>,
     /// These stay as they are: the roster has forgotten them, and the leader is to take them in.
     pub kept: BTreeSet<String>,
+    /// Backends that the roster gives to other members. Those that outlive their member's process are left to them.
+    pub others: BTreeSet<String>,
     /// The number of the next backend that the roster names.
     pub next_number: u64,
-    /// Whether other members may have the rest, or had what is unknown here: backends that outlive their maker, in a
-    /// cluster. What is not here is left to them.
-    pub is_shared: bool,
 }
 
 /// A backend that is to exist here, or to leave.
@@ -31,8 +32,14 @@ pub struct Desired {
     pub size: Option<String>,
     /// What is to become of it.
     pub wish: Wish,
-    /// Where it is, if it was added, by us or by whoever had it before.
+    /// Where it is, if it was added, here or at another member.
     pub added: Option<Added>,
+    /// The driver that made it or is to make it: [`crate::DriverOptions::fingerprint`].
+    pub driver: Option<String>,
+    /// Whether it outlives the process that made it.
+    pub outlives: bool,
+    /// The backend that it replaces.
+    pub replaces: Option<String>,
 }
 
 /// What is to become of a backend.
@@ -40,42 +47,97 @@ pub struct Desired {
 pub enum Wish {
     /// It is to serve.
     Serve,
-    /// It is to finish what it has; nobody gives it anything new.
+    /// It is to finish what it has, and gets nothing new.
     Drain,
     /// It is to be taken away now.
     Leave,
 }
 
+/// What drivers say there is, by their number; without those that cannot say.
+pub(crate) type Listings = BTreeMap<u32, Vec<Listed>>;
+
+/// A listing that is older says nothing of what a roster names: others may have made it since.
+const LISTING_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Above the number of every backend: a name with a larger one is not ours.
+const NUMBER_MAX: u64 = 1 << 53;
+
 impl Roster {
-    /// Makes what exists what is desired; saying it again changes nothing.
+    /// Goes on with what outlived an earlier process: `has`, by the roster that process used last. The next names have
+    /// `next_number` and more.
     ///
-    /// What served and is not known here was made by a process that is gone. Where another member may have had it, we go on
-    /// with it. Otherwise it is not there, which the view shows: it died with that process, or the record would have it.
-    pub(crate) fn desire(&mut self, now: Duration, desired: &DesiredState) {
-        for one in &desired.backends {
-            if self.members.contains_key(&one.name) {
-                self.heed(now, one);
-            } else if let Some(member) = self.unknown(now, one, desired.is_shared) {
+    /// What is listed under a name of this pool and not in `has` is adopted: no other process would ever remove it.
+    pub(crate) fn adopt(
+        &mut self,
+        now: Duration,
+        has: &[Desired],
+        next_number: u64,
+        listings: Listings,
+    ) {
+        self.next_number = self.next_number.max(next_number);
+        for one in has {
+            if let Some(member) = self.taken_over(now, one, Some(&listings)) {
+                self.next_number = self.next_number.max(member.number + 1);
                 self.members.insert(one.name.clone(), member);
             }
         }
-        let names = desired.backends.iter().map(|one| one.name.as_str());
-        let names: BTreeSet<&str> = names.collect();
+        for (maker, listed) in &listings {
+            for one in listed {
+                self.take_in(*maker, one);
+            }
+        }
+        self.listing = Some((now, listings));
+    }
+
+    /// One that a driver lists.
+    fn take_in(&mut self, maker: u32, one: &Listed) {
+        let Some(number) = self.number(&one.name) else { return };
+        if self.members.contains_key(&one.name) {
+            return;
+        }
+        // The roster has its key, if it knows it.
+        let key = one.name.clone();
+        let member = Member {
+            may_exist: true,
+            maker,
+            added: Some(one.added.clone()),
+            ..Member::new(number, one.size.clone(), key, Phase::Ready)
+        };
+        self.members.insert(one.name.clone(), member);
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    /// Makes what exists what is desired; saying it again changes nothing.
+    pub(crate) fn desire(&mut self, now: Duration, desired: &DesiredState) {
+        let listing = self.listing.take();
+        let listing = listing.filter(|(at, _)| now.saturating_sub(*at) <= LISTING_AGE_MAX);
+        for one in &desired.backends {
+            if self.members.contains_key(&one.name) {
+                self.heed(now, one);
+            } else if let Some(member) = self.taken_over(now, one, listing.as_ref().map(|it| &it.1))
+            {
+                self.members.insert(one.name.clone(), member);
+            }
+        }
+        let names: BTreeSet<&str> = desired.backends.iter().map(|one| one.name.as_str()).collect();
         let stays =
             |name: &String| names.contains(name.as_str()) || desired.kept.contains(name.as_str());
-        if desired.is_shared {
-            self.members.retain(|name, _| stays(name));
-        } else {
-            self.members.retain(|name, one| stays(name) || one.may_exist);
-            let others = self.members.iter_mut().filter(|(name, _)| !stays(name));
-            others.for_each(|(_, member)| member.go(now));
-        }
+        let makers = &self.makers;
+        let is_left = |name: &String, one: &Member| {
+            let outlives = makers.get(&one.maker).is_some_and(|maker| maker.outlives);
+            desired.others.contains(name) && outlives
+        };
+        self.members.retain(|name, one| stays(name) || one.may_exist && !is_left(name, one));
+        let rest = self.members.iter_mut().filter(|(name, _)| !stays(name));
+        rest.for_each(|(_, member)| member.go(now));
         self.next_number = self.next_number.max(desired.next_number);
     }
 
     pub(super) fn heed(&mut self, now: Duration, one: &Desired) {
         let drain_timeout = self.limits.drain_timeout;
         let Some(member) = self.members.get_mut(&one.name) else { return };
+        member.key.clone_from(&one.key);
+        member.replaces.clone_from(&one.replaces);
         match (one.wish, &member.phase) {
             (Wish::Serve, Phase::Draining { .. }) => member.phase = Phase::Ready,
             (Wish::Drain, Phase::Ready) => {
@@ -89,24 +151,61 @@ impl Roster {
         }
     }
 
-    fn unknown(&self, now: Duration, one: &Desired, is_shared: bool) -> Option<Member> {
+    /// One that the roster gives this member, and that is not known here. What died with an earlier process is not there,
+    /// which the view shows; what outlives its process is gone on with, unless its driver does not list it.
+    fn taken_over(
+        &self,
+        now: Duration,
+        one: &Desired,
+        listings: Option<&Listings>,
+    ) -> Option<Member> {
         let number = self.number(&one.name)?;
-        // Not one of an earlier process, which died with it or was taken away.
+        let maker = self.named(one.driver.as_ref());
         let is_new = number >= self.next_number;
-        let phase = match (one.wish, &one.added) {
-            (Wish::Serve, None) if is_shared || is_new => Phase::Wanted { not_before: now },
-            _ if !is_shared => return None,
-            (Wish::Serve, _) => Phase::Ready,
-            (Wish::Drain, Some(_)) => Phase::Draining { until: now + self.limits.drain_timeout },
-            // Its adding may have been under way elsewhere.
-            (Wish::Drain | Wish::Leave, _) => Phase::Unwanted { not_before: now },
+        let wanted = Phase::Wanted { not_before: now };
+        let (phase, added) = if one.outlives {
+            if !is_new && !self.outlives(maker) {
+                warn!(
+                    pool = self.pool,
+                    backend = one.name,
+                    "no driver of this pool's made it: remove it by hand, if it runs"
+                );
+                return None;
+            }
+            let listed = listings.and_then(|all| all.get(&maker));
+            let seen = listed.map(|all| all.iter().find(|listed| listed.name == one.name));
+            let added = match seen {
+                Some(seen) => seen.map(|listed| listed.added.clone()),
+                None => one.added.clone(),
+            };
+            let is_gone = seen == Some(None);
+            let phase = match (one.wish, &added) {
+                (Wish::Serve, Some(_)) => Phase::Ready,
+                // It was being added: it is asked for again under its key.
+                (Wish::Serve, None) if one.added.is_none() => wanted,
+                _ if is_gone => return None,
+                (Wish::Drain, Some(_)) => {
+                    Phase::Draining { until: now + self.limits.drain_timeout }
+                }
+                (Wish::Serve | Wish::Drain | Wish::Leave, _) => Phase::Unwanted { not_before: now },
+            };
+            (phase, added)
+        } else if is_new && one.wish == Wish::Serve && one.added.is_none() {
+            (wanted, None)
+        } else {
+            return None;
         };
-        Some(Member {
-            may_exist: !matches!(phase, Phase::Wanted { .. }),
-            maker: self.maker,
-            added: one.added.clone(),
-            ..Member::new(number, one.size.clone(), one.key.clone(), phase)
-        })
+        let may_exist = !is_new || !matches!(phase, Phase::Wanted { .. });
+        let (size, key, replaces) = (one.size.clone(), one.key.clone(), one.replaces.clone());
+        let member = Member::new(number, size, key, phase);
+        Some(Member { may_exist, maker, added, replaces, ..member })
+    }
+
+    /// The number in a name of this pool; `None` for other names.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        let number = name.strip_prefix(&self.pool)?.strip_prefix("-e")?;
+        let is_canonical = !number.starts_with(['0', '+']);
+        number.parse().ok().filter(|number| is_canonical && *number < NUMBER_MAX)
     }
 }
 
@@ -122,154 +221,4 @@ impl Member {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Limits;
-    use super::super::roster::Task;
-    use super::super::view::BackendState;
-    use super::*;
-
-    const NOW: Duration = Duration::from_secs(100);
-
-    fn roster() -> Roster {
-        Roster::new("web", Limits::default(), "n".to_string())
-    }
-
-    /// By a roster that has named nine.
-    fn desire(roster: &mut Roster, all: &[Desired], is_shared: bool) {
-        let (backends, kept) = (all.to_vec(), BTreeSet::new());
-        let desired = DesiredState { backends, kept, next_number: 10, is_shared };
-        roster.desire(NOW, &desired);
-    }
-
-    fn added() -> Added {
-        Added { address: ([127, 0, 0, 1], 80).into(), id: "i".to_string() }
-    }
-
-    fn desired(number: u32, wish: Wish, is_added: bool) -> Desired {
-        let name = format!("web-e{number}");
-        let key = format!("key-{number}");
-        Desired { name, key, size: None, wish, added: is_added.then(added) }
-    }
-
-    fn asked(roster: &mut Roster) -> Vec<String> {
-        let text = |task: Task| match task {
-            Task::Add(ask) => format!("+{} {}", ask.name, ask.key),
-            Task::Remove(ask) => format!("-{}", ask.name),
-        };
-        roster.due(NOW).into_iter().map(text).collect()
-    }
-
-    fn states(roster: &Roster) -> Vec<(&str, BackendState)> {
-        roster.members().into_iter().map(|(name, one)| (name.as_str(), one.state())).collect()
-    }
-
-    #[test]
-    fn what_is_desired_is_asked_for_once_under_its_key() {
-        let mut roster = roster();
-        let both = [desired(3, Wish::Serve, false), desired(4, Wish::Serve, false)];
-        desire(&mut roster, &both, false);
-        assert_eq!(asked(&mut roster), ["+web-e3 key-3", "+web-e4 key-4"]);
-        desire(&mut roster, &both, false);
-        assert_eq!(asked(&mut roster), [""; 0]);
-    }
-
-    #[test]
-    fn a_process_drains_serves_again_leaves_and_what_is_not_desired_goes() {
-        let mut roster = roster();
-        let both = [desired(1, Wish::Serve, false), desired(2, Wish::Serve, false)];
-        desire(&mut roster, &both, false);
-        asked(&mut roster);
-        roster.added(NOW, "web-e1", Ok(added()));
-        roster.added(NOW, "web-e2", Ok(added()));
-        desire(&mut roster, &[desired(1, Wish::Drain, true), desired(2, Wish::Serve, true)], false);
-        assert_eq!(states(&roster)[0].1, BackendState::Draining);
-        desire(&mut roster, &[desired(1, Wish::Serve, true), desired(2, Wish::Serve, true)], false);
-        assert_eq!(states(&roster)[0].1, BackendState::Ready);
-        desire(&mut roster, &[desired(1, Wish::Leave, true)], false);
-        assert_eq!(asked(&mut roster), ["-web-e1", "-web-e2"]);
-    }
-
-    #[test]
-    fn what_is_being_added_and_not_desired_any_more_is_removed_as_soon_as_it_is_there() {
-        let mut roster = roster();
-        desire(&mut roster, &[desired(1, Wish::Serve, false)], false);
-        asked(&mut roster);
-        desire(&mut roster, &[], false);
-        roster.added(NOW, "web-e1", Ok(added()));
-        assert_eq!(asked(&mut roster), ["-web-e1"]);
-    }
-
-    #[test]
-    fn of_what_another_had_processes_are_gone_and_the_rest_is_gone_on_with() {
-        let all = [
-            desired(1, Wish::Serve, true),
-            desired(2, Wish::Drain, true),
-            desired(3, Wish::Leave, true),
-            desired(4, Wish::Serve, false),
-        ];
-        let mut local = roster();
-        desire(&mut local, &all, false);
-        assert_eq!(states(&local), [("web-e4", BackendState::Starting)]);
-        let mut scripts = roster();
-        desire(&mut scripts, &all, true);
-        let expected = [
-            ("web-e1", BackendState::Ready),
-            ("web-e2", BackendState::Draining),
-            ("web-e3", BackendState::Leaving),
-            ("web-e4", BackendState::Starting),
-        ];
-        assert_eq!(states(&scripts), expected);
-        assert_eq!(asked(&mut scripts), ["-web-e3", "+web-e4 key-4"]);
-    }
-
-    #[test]
-    fn what_another_has_now_is_left_alone() {
-        let mut roster = roster();
-        desire(&mut roster, &[desired(1, Wish::Serve, true), desired(2, Wish::Serve, false)], true);
-        asked(&mut roster);
-        desire(&mut roster, &[], true);
-        roster.added(NOW, "web-e2", Ok(added()));
-        assert_eq!(states(&roster), []);
-        assert_eq!(asked(&mut roster), [""; 0]);
-    }
-
-    #[test]
-    fn what_the_roster_has_forgotten_stays_until_the_leader_has_taken_it_in() {
-        for is_shared in [false, true] {
-            let mut roster = roster();
-            let both = [desired(8, Wish::Serve, false), desired(9, Wish::Serve, false)];
-            desire(&mut roster, &both, is_shared);
-            asked(&mut roster);
-            roster.added(NOW, "web-e8", Ok(added()));
-            roster.added(NOW, "web-e9", Ok(added()));
-            let kept = ["web-e9".to_string()].into();
-            let older = DesiredState { backends: Vec::new(), kept, next_number: 9, is_shared };
-            roster.desire(NOW, &older);
-            let kept = ("web-e9", BackendState::Ready);
-            let expected = match is_shared {
-                true => vec![kept],
-                false => vec![("web-e8", BackendState::Leaving), kept],
-            };
-            assert_eq!(states(&roster), expected, "{is_shared}");
-            assert_eq!(roster.next_number, 10, "names go on after the last");
-        }
-    }
-
-    #[test]
-    fn one_that_was_never_asked_for_just_goes() {
-        let mut roster = roster();
-        desire(&mut roster, &[desired(1, Wish::Serve, false)], false);
-        desire(&mut roster, &[desired(1, Wish::Leave, false)], false);
-        assert!(roster.members.is_empty());
-    }
-
-    #[test]
-    fn a_process_that_was_being_made_when_its_parent_was_killed_is_not_made_again_under_its_name() {
-        for (known, expected) in [(2, vec![]), (1, vec![("web-e1", BackendState::Starting)])] {
-            let mut roster = roster();
-            roster.next_number = known;
-            desire(&mut roster, &[desired(1, Wish::Serve, false)], false);
-            assert_eq!(states(&roster), expected);
-        }
-    }
-}
+mod tests;

@@ -1,26 +1,20 @@
 //! The scaler of a pool: a task that keeps what exists, asks the driver, and publishes.
 
-mod adoption;
 mod change;
 pub(crate) mod desire;
-mod makers;
-pub(crate) mod record;
-pub(crate) mod recovery;
 mod roster;
 mod task;
 pub(crate) mod view;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::options::{DriverOptions, OptionRefused, Refuse};
-use crate::{Backoff, DesiredState, Driver, Event};
-use makers::Makers;
-use record::{Record, RecordKeeper};
+use crate::{Backoff, Desired, DesiredState, Driver, Event};
 use view::PoolView;
 
 /// Bounds of a scaler.
@@ -72,36 +66,14 @@ pub struct ScalerOptions {
     pub pool: String,
     /// Its bounds.
     pub limits: Limits,
-    /// What adds and removes.
+    /// What adds.
     pub driver: DriverOptions,
-    /// What an earlier process left, as the keeper read it.
-    pub record: Option<Record>,
-    /// Where what is made is written down. It may be left out for a driver whose backends die with this process.
-    pub keeper: Option<Arc<dyn RecordKeeper>>,
-}
-
-/// A scaler that cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// An option.
-    #[error(transparent)]
-    Option(#[from] OptionRefused),
-    /// The record is another pool's.
-    #[error("the record is of pool {found}, and this is pool {pool}")]
-    OtherPool {
-        /// This pool.
-        pool: String,
-        /// The record's.
-        found: String,
-    },
-    /// What outlives this process must be written down.
-    #[error(
-        "the {driver} driver's backends outlive equipoise, so there must be a place for the record of them"
-    )]
-    NoKeeper {
-        /// Its kind.
-        driver: &'static str,
-    },
+    /// Drivers that this machine had for the pool, by the names that rosters have for them: each removes what it made.
+    pub earlier: BTreeMap<String, DriverOptions>,
+    /// Backends that outlived an earlier process, by the roster that it used last.
+    pub has: Vec<Desired>,
+    /// The number of that roster's next backend.
+    pub next_number: u64,
 }
 
 /// The scaler has stopped.
@@ -112,10 +84,9 @@ pub struct Stopped;
 /// What the task is told.
 enum Command {
     Desire { desired: DesiredState, done: oneshot::Sender<()> },
-    Make { sizes: Vec<Option<String>>, done: oneshot::Sender<()> },
     Limits(Limits),
-    Driver { driver: Arc<dyn Driver>, options: Option<Box<DriverOptions>> },
-    Stop { remove: bool, done: oneshot::Sender<()> },
+    Driver { driver: Arc<dyn Driver>, name: Option<String> },
+    Stop { done: oneshot::Sender<()> },
 }
 
 /// Commands that may wait: more than a plan has for one period.
@@ -128,8 +99,6 @@ pub struct Scaler {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<PoolView>>,
     task: Option<JoinHandle<()>>,
-    outlives_us: AtomicBool,
-    has_keeper: bool,
     /// For what another driver notices.
     events: Option<mpsc::Sender<Event>>,
 }
@@ -139,41 +108,31 @@ pub struct Scaler {
 pub enum ChangeError {
     /// The other cannot be started; the one that there is goes on.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Option(#[from] OptionRefused),
     /// There is nothing to change any more.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// The record, if it is this pool's.
-fn own(pool: &str, record: Option<Record>) -> Result<Option<Record>, StartError> {
-    match record {
-        Some(other) if other.pool != pool => {
-            Err(StartError::OtherPool { pool: pool.to_string(), found: other.pool })
-        }
-        record => Ok(record),
-    }
-}
-
 impl Scaler {
-    /// Starts it, with what an earlier process left.
+    /// Starts it, with what outlived an earlier process.
     ///
     /// # Errors
-    /// [`StartError`]: nothing has been added or removed then.
-    pub async fn start(options: ScalerOptions) -> Result<Scaler, StartError> {
+    /// [`OptionRefused`] of any of its drivers: nothing has been added or removed then.
+    pub async fn start(options: ScalerOptions) -> Result<Scaler, OptionRefused> {
         let (events_to, events) = mpsc::channel(EVENTS);
-        let kind = options.driver.kind();
-        if options.driver.outlives_us() && options.keeper.is_none() {
-            return Err(StartError::NoKeeper { driver: kind });
-        }
-        let record = own(&options.pool, options.record)?;
-        let makers = Makers::open(&options.pool, &options.driver, record.as_ref(), &events_to)?;
-        let limits = options.limits;
+        let (limits, pool) = (options.limits, options.pool);
         limits.check()?;
-        let work = task::Work::new(&options.pool, limits, makers, options.keeper.clone());
-        let scaler = Self::run(work, record, events, options.keeper.is_some()).await;
-        let outlives_us = options.driver.outlives_us().into();
-        Ok(Scaler { events: Some(events_to), outlives_us, ..scaler })
+        let open = |options: &DriverOptions| options.clone().open(&pool, events_to.clone());
+        let (name, driver) = (options.driver.fingerprint(), open(&options.driver)?);
+        let mut work = task::Work::new(&pool, limits, driver, name);
+        for (name, earlier) in &options.earlier {
+            // A later version may have another name for the same.
+            let driver = if earlier.is_as(&options.driver) { None } else { Some(open(earlier)?) };
+            work.know(name, driver);
+        }
+        let scaler = Self::run(work, &options.has, options.next_number, events).await;
+        Ok(Scaler { events: Some(events_to), ..scaler })
     }
 
     /// The same with a driver of one's own, and what it notices.
@@ -185,30 +144,25 @@ impl Scaler {
         limits: Limits,
         driver: Arc<dyn Driver>,
         events: mpsc::Receiver<Event>,
-        record: Option<Record>,
-        keeper: Option<Arc<dyn RecordKeeper>>,
-    ) -> Result<Scaler, StartError> {
+        has: &[Desired],
+        next_number: u64,
+    ) -> Result<Scaler, OptionRefused> {
         limits.check()?;
-        let record = own(&pool, record)?;
-        let (outlives_us, has_keeper) = (driver.outlives_us().into(), keeper.is_some());
-        let makers = Makers::own(driver, record.as_ref());
-        let work = task::Work::new(&pool, limits, makers, keeper);
-        let scaler = Self::run(work, record, events, has_keeper).await;
-        Ok(Scaler { outlives_us, ..scaler })
+        let work = task::Work::new(&pool, limits, driver, None);
+        Ok(Self::run(work, has, next_number, events).await)
     }
 
     async fn run(
         mut work: task::Work,
-        record: Option<Record>,
+        has: &[Desired],
+        next_number: u64,
         events: mpsc::Receiver<Event>,
-        has_keeper: bool,
     ) -> Scaler {
-        work.adopt(record).await;
+        work.adopt(has, next_number).await;
         let (commands, commanded) = mpsc::channel(COMMANDS);
         let view = work.subscribe();
         let task = Some(tokio::spawn(work.run(commanded, events)));
-        let outlives_us = false.into();
-        Scaler { commands, view, task, outlives_us, has_keeper, events: None }
+        Scaler { commands, view, task, events: None }
     }
 
     /// Goes over to a driver with other options, which must be this pool's: what comes is made by it, and what the one
@@ -217,15 +171,10 @@ impl Scaler {
     /// # Errors
     /// [`ChangeError`]; everything goes on as before.
     pub async fn set_driver(&self, options: DriverOptions) -> Result<(), ChangeError> {
-        let kind = options.kind();
         let events = self.events.clone().unwrap_or_else(|| mpsc::channel(1).0);
-        let pool = self.view.borrow().pool.clone();
-        let driver = options.clone().open(&pool, events).map_err(StartError::from)?;
-        if driver.outlives_us() && !self.has_keeper {
-            return Err(StartError::NoKeeper { driver: kind }.into());
-        }
-        self.outlives_us.store(driver.outlives_us(), Relaxed);
-        Ok(self.tell(Command::Driver { driver, options: Some(Box::new(options)) }).await?)
+        let (pool, name) = (self.view.borrow().pool.clone(), options.fingerprint());
+        let driver = options.open(&pool, events)?;
+        Ok(self.tell(Command::Driver { driver, name }).await?)
     }
 
     /// The same with a driver of one's own.
@@ -233,8 +182,7 @@ impl Scaler {
     /// # Errors
     /// [`Stopped`].
     pub async fn change_driver(&self, driver: Arc<dyn Driver>) -> Result<(), Stopped> {
-        self.outlives_us.store(driver.outlives_us(), Relaxed);
-        self.tell(Command::Driver { driver, options: None }).await
+        self.tell(Command::Driver { driver, name: None }).await
     }
 
     /// What exists, and every change of it.
@@ -257,21 +205,6 @@ impl Scaler {
         is_done.await.map_err(|_| Stopped)
     }
 
-    /// Makes a backend of each of these sizes, under names that come after all that are known here: without a leader.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub async fn make(&self, sizes: Vec<Option<String>>) -> Result<(), Stopped> {
-        let (done, is_done) = oneshot::channel();
-        self.tell(Command::Make { sizes, done }).await?;
-        is_done.await.map_err(|_| Stopped)
-    }
-
-    /// Whether what it makes outlives this process.
-    pub fn outlives_us(&self) -> bool {
-        self.outlives_us.load(Relaxed)
-    }
-
     /// Goes by other limits.
     ///
     /// # Errors
@@ -280,20 +213,10 @@ impl Scaler {
         self.tell(Command::Limits(limits)).await
     }
 
-    /// Stops. Processes are ended; what outlives us stays, and the record says what it is.
-    pub async fn stop(self) {
-        self.end(false).await;
-    }
-
-    /// Removes every backend it made, and stops: the pool is no longer elastic. Some that cannot be removed within a minute
-    /// stay in the record.
-    pub async fn remove_all(self) {
-        self.end(true).await;
-    }
-
-    async fn end(mut self, remove: bool) {
+    /// Stops. Processes are ended; what outlives us stays.
+    pub async fn stop(mut self) {
         let (done, ended) = oneshot::channel();
-        if self.tell(Command::Stop { remove, done }).await.is_ok() {
+        if self.tell(Command::Stop { done }).await.is_ok() {
             let _ = ended.await;
         }
         if let Some(task) = self.task.take() {

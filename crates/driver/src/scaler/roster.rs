@@ -8,7 +8,7 @@
 //!                                     Broken   (Leave goes from every phase to Unwanted without a drain)
 //! ```
 //!
-//! The leader says what is to exist: `desire.rs`. Another driver takes over: `change.rs`.
+//! The leader says what is to exist: `desire.rs`. The pool's drivers, of which the last adds: `change.rs`.
 //!
 //! Adding fails by size: after a failure there is at most one try at a time for that size, with a wait that doubles, so
 //! that a size which cannot be had does not hold up the others, nor is asked for without end.
@@ -18,6 +18,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Limits;
+use super::change::Maker;
+use super::desire::Listings;
 use super::view::BackendState;
 use crate::driver::{Added, Ask, Event};
 
@@ -65,12 +67,14 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(super) number: u64,
-    /// Which of the pool's drivers, by age, has made it or is to make it, and takes it away.
+    /// Number of the driver that made it or is to make it, and that removes it.
     pub(super) maker: u32,
     pub(super) size: Option<String>,
     pub(super) key: String,
+    /// The backend that it replaces, by the leader's roster.
+    pub(super) replaces: Option<String>,
     pub(super) phase: Phase,
-    /// Whether a driver was ever asked for it.
+    /// Whether a driver may have been asked for it, here or at another member.
     pub(super) may_exist: bool,
     /// Tries that failed, to add it or to remove it.
     pub(super) failures: u32,
@@ -90,37 +94,38 @@ pub(crate) struct Roster {
     pub(super) pool: String,
     pub(super) limits: Limits,
     pub(super) next_number: u64,
-    /// What makes keys of this pool's backends unlike those of an earlier one with the same names.
-    pub(super) nonce: String,
     pub(super) members: BTreeMap<String, Member>,
+    /// The pool's drivers.
+    pub(super) makers: BTreeMap<u32, Maker>,
+    /// Numbers of drivers by the names that rosters have for them.
+    pub(super) names: BTreeMap<String, u32>,
     /// The driver that adds.
     pub(super) maker: u32,
     pub(super) gates: BTreeMap<Option<String>, Gate>,
+    /// What drivers listed when this process began, until the first roster is known.
+    pub(super) listing: Option<(Duration, Listings)>,
 }
 
 impl Roster {
-    /// Without backends. `nonce` goes into keys, and is unlike any before.
-    pub(crate) fn new(pool: &str, limits: Limits, nonce: String) -> Roster {
-        let (members, gates) = (BTreeMap::new(), BTreeMap::new());
-        let (pool, next_number, maker) = (pool.to_string(), 1, 0);
-        Roster { pool, limits, next_number, nonce, members, maker, gates }
+    /// Without backends; this driver adds.
+    pub(crate) fn new(pool: &str, limits: Limits, maker: Maker) -> Roster {
+        let mut roster = Roster {
+            pool: pool.to_string(),
+            limits,
+            next_number: 1,
+            members: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            names: BTreeMap::new(),
+            maker: 0,
+            gates: BTreeMap::new(),
+            listing: None,
+        };
+        roster.maker = roster.know(maker);
+        roster
     }
 
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-    }
-
-    /// Wants another backend of this size, without a leader who names it; its name.
-    pub(crate) fn want(&mut self, now: Duration, size: Option<String>) -> String {
-        let number = self.next_number;
-        self.next_number += 1;
-        let name = format!("{}-e{number}", self.pool);
-        let key = format!("{name}-{}", self.nonce);
-        let phase = Phase::Wanted { not_before: now };
-        let maker = self.maker;
-        let member = Member { maker, ..Member::new(number, size, key, phase) };
-        self.members.insert(name.clone(), member);
-        name
     }
 
     /// All that these drivers made is to go at once, drained or not.
@@ -172,11 +177,15 @@ impl Roster {
 
     fn may_add(&self, now: Duration, member: &Member) -> bool {
         let gate = self.gates.get(&member.size).copied().unwrap_or_default();
-        gate.not_before <= now && !self.waits_for_outcome(member)
+        gate.not_before <= now && !self.waits(member)
     }
 
-    /// Whether it is added only when another's adding has ended.
-    fn waits_for_outcome(&self, member: &Member) -> bool {
+    /// Whether no time that passes makes it due: it waits until another's adding has ended, or, as no driver was asked for it
+    /// before the driver changed, for the leader to name another in its place.
+    fn waits(&self, member: &Member) -> bool {
+        if member.maker != self.maker && !member.may_exist {
+            return true;
+        }
         let adding =
             || self.members.values().filter(|one| matches!(one.phase, Phase::Adding { .. }));
         let gate = self.gates.get(&member.size).copied().unwrap_or_default();
@@ -187,7 +196,7 @@ impl Roster {
     /// When [`Self::due`] will have something that no outcome or step brings about.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         let at = |one: &Member| match one.phase {
-            Phase::Wanted { .. } if self.waits_for_outcome(one) => None,
+            Phase::Wanted { .. } if self.waits(one) => None,
             Phase::Wanted { not_before } => {
                 let gate = self.gates.get(&one.size).copied().unwrap_or_default();
                 Some(not_before.max(gate.not_before))
@@ -289,21 +298,6 @@ impl Roster {
         }
     }
 
-    /// Whether an earlier driver made it, or is to, and it is wanted all the same.
-    pub(crate) fn is_outdated(&self, name: &str) -> bool {
-        self.members.get(name).is_some_and(|one| one.maker != self.maker && one.is_up())
-    }
-
-    /// Whether there is anything that this driver made or is to make.
-    pub(crate) fn has_of(&self, maker: u32) -> bool {
-        self.members.values().any(|one| one.maker == maker)
-    }
-
-    /// The driver that a backend is the business of.
-    pub(crate) fn maker_of(&self, name: &str) -> u32 {
-        self.members.get(name).map_or(self.maker, |one| one.maker)
-    }
-
     /// Names with what they are, in the order of their making.
     pub(crate) fn members(&self) -> Vec<(&String, &Member)> {
         let mut members: Vec<_> = self.members.iter().collect();
@@ -314,9 +308,9 @@ impl Roster {
 
 impl Member {
     pub(super) fn new(number: u64, size: Option<String>, key: String, phase: Phase) -> Member {
-        let (added, problem) = (None, None);
+        let (added, problem, replaces) = (None, None, None);
         let (may_exist, failures, maker) = (false, 0, 0);
-        Member { number, maker, size, key, phase, may_exist, failures, added, problem }
+        Member { number, maker, size, key, replaces, phase, may_exist, failures, added, problem }
     }
 
     pub(super) fn unwanted(&mut self, now: Duration) {

@@ -1,29 +1,23 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::adoption::Listings;
-use super::makers::Makers;
-use super::record::{Record, RecordKeeper};
+use super::change::Maker;
+use super::desire::{Desired, Listings};
 use super::roster::{Roster, Task};
 use super::view::{ElasticBackend, PoolView};
 use super::{Command, Limits};
-use crate::DriverOptions;
 use crate::driver::{Added, Driver, Event, chain};
 
-/// A keeper that takes longer has failed.
-const KEEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A listing at the start that takes longer has failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// For removing everything at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between tries to keep the record.
-const KEEP_AGAIN: Duration = Duration::from_secs(2);
 
 /// How asking the driver ended.
 enum Outcome {
@@ -35,14 +29,8 @@ enum Outcome {
 pub(super) struct Work {
     pool: String,
     roster: Roster,
-    /// By number: the last adds, those before it take away what they made.
+    /// By number, as the roster has them.
     drivers: BTreeMap<u32, Arc<dyn Driver>>,
-    /// What those are, for the next process; unknown of drivers of a caller's own.
-    options: BTreeMap<u32, Option<DriverOptions>>,
-    keeper: Option<Arc<dyn RecordKeeper>>,
-    kept: Option<Record>,
-    keep_problem: Option<String>,
-    keep_again: Option<Instant>,
     asked: JoinSet<Outcome>,
     /// What each of these tasks is about: one that does not end by itself says nothing.
     about: HashMap<Id, (Task, AbortHandle)>,
@@ -50,34 +38,36 @@ pub(super) struct Work {
     view: watch::Sender<Arc<PoolView>>,
 }
 
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl Work {
-    /// `makers`: the drivers by number, of which the last adds.
+    /// This driver adds; `name` is what rosters call it.
     pub(super) fn new(
         pool: &str,
         limits: Limits,
-        makers: Makers,
-        keeper: Option<Arc<dyn RecordKeeper>>,
+        driver: Arc<dyn Driver>,
+        name: Option<String>,
     ) -> Work {
-        let mut roster = Roster::new(pool, limits, format!("{:x}", unix_ms()));
-        roster.maker = makers.drivers.keys().last().copied().unwrap_or(0);
+        let maker = Maker { name, outlives: driver.outlives_us() };
+        let roster = Roster::new(pool, limits, maker);
         Work {
             pool: pool.to_string(),
+            drivers: [(roster.maker, driver)].into(),
             roster,
-            drivers: makers.drivers,
-            options: makers.options,
-            keeper,
-            kept: None,
-            keep_problem: None,
-            keep_again: None,
             asked: JoinSet::new(),
             about: HashMap::new(),
             started: Instant::now(),
             view: watch::Sender::new(Arc::new(PoolView::default())),
+        }
+    }
+
+    /// Has an earlier driver by the name that rosters have for it, too; `None` if it is the one that adds.
+    pub(super) fn know(&mut self, name: &str, driver: Option<Arc<dyn Driver>>) {
+        match driver {
+            None => drop(self.roster.names.insert(name.to_string(), self.roster.maker)),
+            Some(driver) => {
+                let (name, outlives) = (Some(name.to_string()), driver.outlives_us());
+                let number = self.roster.know(Maker { name, outlives });
+                self.drivers.entry(number).or_insert(driver);
+            }
         }
     }
 
@@ -94,46 +84,41 @@ impl Work {
     }
 
     /// Goes over to another driver.
-    fn change_driver(&mut self, driver: Arc<dyn Driver>, options: Option<DriverOptions>) {
-        self.roster.change_driver();
-        if let Some(options) = options {
-            self.options
-                .insert(self.roster.maker, Some(options).filter(DriverOptions::outlives_us));
-        }
-        self.drivers.insert(self.roster.maker, driver);
+    fn change_driver(&mut self, driver: Arc<dyn Driver>, name: Option<String>) {
+        let maker = Maker { name, outlives: driver.outlives_us() };
+        let number = self.roster.change_driver(maker);
+        self.drivers.insert(number, driver);
     }
 
     /// Drivers that have nothing left to do.
     fn forget_drivers(&mut self) {
-        let (roster, about) = (&self.roster, &self.about);
-        let is_asked =
-            |maker| about.values().any(|(task, _)| roster.maker_of(task.name()) == maker);
-        let current = roster.maker;
-        self.drivers
-            .retain(|maker, _| *maker == current || roster.has_of(*maker) || is_asked(*maker));
-        self.options.retain(|maker, _| self.drivers.contains_key(maker));
+        let about = &self.about;
+        let asked: Vec<u32> =
+            about.values().map(|(task, _)| self.roster.maker_of(task.name())).collect();
+        self.roster.forget_makers(|maker| asked.contains(&maker));
+        let roster = &self.roster;
+        self.drivers.retain(|maker, _| roster.maker(*maker).is_some());
     }
 
-    /// Goes on with what an earlier process left.
-    pub(super) async fn adopt(&mut self, record: Option<Record>) {
-        let record = record.unwrap_or_else(|| Record::empty(&self.pool));
+    /// Goes on with what outlived an earlier process.
+    pub(super) async fn adopt(&mut self, has: &[Desired], next_number: u64) {
         let mut listings = Listings::new();
         for (maker, driver) in self.drivers.iter().filter(|(_, it)| it.outlives_us()) {
             let listed = match timeout(LIST_TIMEOUT, driver.list()).await {
                 Ok(outcome) => outcome.map_err(|error| chain(&error)),
                 Err(_) => Err(format!("no answer within {LIST_TIMEOUT:?}")),
             };
-            let listed = listed.unwrap_or_else(|problem| {
-                warn!(
-                    pool = self.pool,
-                    problem, "cannot list what there is: going on by the record"
-                );
-                None
-            });
-            listings.insert(*maker, listed);
+            match listed {
+                Ok(listed) => listings.extend(listed.map(|listed| (*maker, listed))),
+                Err(problem) => {
+                    warn!(
+                        pool = self.pool,
+                        problem, "cannot list what there is: going on by the roster"
+                    );
+                }
+            }
         }
-        self.roster.adopt(self.started.elapsed(), &record, &listings);
-        self.roster.pass_on();
+        self.roster.adopt(self.started.elapsed(), has, next_number, listings);
         self.publish();
     }
 
@@ -143,21 +128,21 @@ impl Work {
         mut commands: mpsc::Receiver<Command>,
         mut events: mpsc::Receiver<Event>,
     ) {
-        let (remove, done) = loop {
-            self.turn().await;
+        let done = loop {
+            self.turn();
             let wake = self.wake();
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(Command::Stop { remove, done }) => break (remove, Some(done)),
+                    Some(Command::Stop { done }) => break Some(done),
                     Some(command) => self.obey(command),
-                    None => break (false, None),
+                    None => break None,
                 },
                 Some(event) = events.recv() => self.notice(&event),
                 Some(ended) = self.asked.join_next_with_id() => self.conclude(ended),
                 () = sleep_until(wake) => {}
             }
         };
-        self.end(remove, &mut events).await;
+        self.end(&mut events).await;
         if let Some(done) = done {
             let _ = done.send(());
         }
@@ -169,60 +154,20 @@ impl Work {
             // What is due already waits for an outcome or for its turn.
             (self.started + at).max(Instant::now() + Duration::from_millis(20))
         });
-        let due = if self.keep_problem.is_some() { None } else { due };
-        [due, self.keep_again].into_iter().flatten().fold(never, Instant::min)
+        due.map_or(never, |due| due.min(never))
     }
 
-    /// Asks the driver for what is due. What is added is written down first; if that fails, nothing is that would outlive us.
-    async fn turn(&mut self) {
-        let is_blocked = self.keep_again.is_some_and(|at| at > Instant::now());
-        if !is_blocked {
-            let tasks = self.roster.due(self.now());
-            self.keep().await;
-            for task in tasks {
-                self.ask(task);
-            }
-            self.forget_drivers();
+    /// Asks the driver for what is due.
+    fn turn(&mut self) {
+        for task in self.roster.due(self.now()) {
+            self.ask(task);
         }
+        self.forget_drivers();
         self.publish();
-    }
-
-    async fn keep(&mut self) {
-        let Some(keeper) = self.keeper.clone() else { return };
-        let record = self.roster.record(&self.options);
-        if self.kept.as_ref() == Some(&record) && self.keep_problem.is_none() {
-            return;
-        }
-        let outcome = match timeout(KEEP_TIMEOUT, keeper.keep(&record)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(format!("not kept within {KEEP_TIMEOUT:?}")),
-        };
-        match outcome {
-            Ok(()) => {
-                if self.keep_problem.take().is_some() {
-                    info!(pool = self.pool, "the record of elastic backends is kept again");
-                }
-                (self.kept, self.keep_again) = (Some(record), None);
-            }
-            Err(problem) => {
-                if self.keep_problem.is_none() {
-                    warn!(pool = self.pool, problem, "the record of elastic backends is not kept");
-                }
-                self.keep_problem = Some(problem);
-                self.keep_again = Some(Instant::now() + KEEP_AGAIN);
-            }
-        }
     }
 
     fn ask(&mut self, task: Task) {
         let driver = self.driver_of(self.roster.maker_of(task.name())).clone();
-        if let (Task::Add(ask), Some(problem)) = (&task, &self.keep_problem)
-            && driver.outlives_us()
-        {
-            let problem = format!("nothing is added while the record is not kept: {problem}");
-            self.roster.added(self.started.elapsed(), &ask.name, Err(problem));
-            return;
-        }
         let asked = task.clone();
         let handle = self.asked.spawn(async move {
             match asked {
@@ -250,17 +195,8 @@ impl Work {
                 self.publish();
                 let _ = done.send(());
             }
-            Command::Make { sizes, done } => {
-                let want = |size: Option<String>| self.roster.want(now, size);
-                let added: Vec<String> = sizes.into_iter().map(want).collect();
-                info!(pool = self.pool, ?added, "without a leader");
-                self.publish();
-                let _ = done.send(());
-            }
             Command::Limits(limits) => self.roster.set_limits(limits),
-            Command::Driver { driver, options } => {
-                self.change_driver(driver, options.map(|options| *options));
-            }
+            Command::Driver { driver, name } => self.change_driver(driver, name),
             Command::Stop { .. } => {}
         }
     }
@@ -308,11 +244,10 @@ impl Work {
         }
     }
 
-    /// Ends what is to end; what outlives us and is being added stays in the record as such.
-    async fn end(&mut self, remove: bool, events: &mut mpsc::Receiver<Event>) {
-        let all = self.drivers.iter();
-        let ending: BTreeSet<u32> =
-            all.filter(|(_, it)| remove || !it.outlives_us()).map(|(maker, _)| *maker).collect();
+    /// Ends processes.
+    async fn end(&mut self, events: &mut mpsc::Receiver<Event>) {
+        let dying = self.drivers.iter().filter(|(_, it)| !it.outlives_us());
+        let ending: BTreeSet<u32> = dying.map(|(maker, _)| *maker).collect();
         if !ending.is_empty() {
             self.roster.remove_all(self.now(), |maker| ending.contains(&maker));
             // Nobody needs to wait until they are ready.
@@ -322,7 +257,7 @@ impl Work {
             adding.filter(|(task, _)| dies(task)).for_each(|(_, handle)| handle.abort());
             let until = Instant::now() + END_TIMEOUT;
             while ending.iter().any(|maker| self.roster.has_of(*maker)) && Instant::now() < until {
-                self.turn().await;
+                self.turn();
                 let wake = self.wake().min(until);
                 tokio::select! {
                     Some(ended) = self.asked.join_next_with_id() => self.conclude(ended),
@@ -332,11 +267,11 @@ impl Work {
             }
         }
         self.asked.shutdown().await;
-        self.keep().await;
         self.publish();
     }
 
     fn publish(&self) {
+        let name_of = |maker| self.roster.maker(maker).and_then(|maker| maker.name.clone());
         let backend = |(name, one): (&String, &super::roster::Member)| ElasticBackend {
             name: name.clone(),
             address: one.address(),
@@ -345,11 +280,15 @@ impl Work {
             id: one.id().cloned(),
             problem: one.problem().cloned(),
             is_outdated: self.roster.is_outdated(name),
+            driver: name_of(one.maker),
+            outlives: self.roster.outlives(one.maker),
+            replaces: one.replaces.clone(),
         };
         let backends = self.roster.members().into_iter().map(backend).collect();
-        let (pool, record_problem) = (self.pool.clone(), self.keep_problem.clone());
-        let next_number = self.roster.next_number;
-        let view = PoolView { pool, backends, next_number, record_problem };
+        let (pool, next_number) = (self.pool.clone(), self.roster.next_number);
+        let current = self.roster.maker;
+        let (driver, outlives) = (name_of(current), self.roster.outlives(current));
+        let view = PoolView { pool, backends, next_number, driver, outlives };
         self.view.send_if_modified(|was| {
             let is_new = **was != view;
             if is_new {

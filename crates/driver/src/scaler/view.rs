@@ -45,6 +45,12 @@ pub struct ElasticBackend {
     pub problem: Option<String>,
     /// An earlier driver made it, or is to: the present one is to replace it.
     pub is_outdated: bool,
+    /// The driver that made it, or is to: [`crate::DriverOptions::fingerprint`].
+    pub driver: Option<String>,
+    /// Whether it outlives this process.
+    pub outlives: bool,
+    /// The backend that it replaces, by the leader's roster.
+    pub replaces: Option<String>,
 }
 
 /// The backends that a pool's scaler made, by name.
@@ -56,6 +62,8 @@ pub struct PoolView {
     pub backends: Vec<ElasticBackend>,
     /// Above the numbers of all names that the pool ever had, as far as this process knows.
     pub next_number: u64,
-    /// Why the record of them could not be kept, if so. Nothing is added meanwhile.
-    pub record_problem: Option<String>,
+    /// The driver that adds: [`crate::DriverOptions::fingerprint`].
+    pub driver: Option<String>,
+    /// Whether what it makes outlives this process.
+    pub outlives: bool,
 }

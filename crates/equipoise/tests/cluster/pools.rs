@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use equipoise_testkit::HttpBackend;
 
-use crate::bed::{Machine, Site, leader, reporting, roster, soon};
+use crate::bed::{Machine, Site, generation, leader, reporting, roster, soon};
 use crate::common::scripts::Fleet;
 use crate::common::{EQUIPOISE, Load};
 
@@ -148,4 +148,49 @@ fn scripts_are_asked_by_one_member_and_another_goes_on_when_it_dies() {
     let log = fleet.log();
     let kinds = |word: &str| log.iter().filter(|line| line.starts_with(word)).count();
     assert_eq!((kinds("made"), kinds("removed"), kinds("doubled")), (4, 3, 0), "{log:?}");
+}
+
+#[test]
+fn a_member_that_comes_back_with_another_driver_leaves_what_another_goes_on_with() {
+    let backend = HttpBackend::named("unused");
+    let Some(mut site) = Site::new("cluster-other-driver") else { return };
+    let fleet = Fleet::new(&site.folder);
+    site.load = QUICK.to_string();
+    site.pool = ELASTIC.to_string();
+    let mut controllers = site.controllers_of(&["c1"], backend.address());
+    site.start(&mut controllers);
+    site.pool = format!("{ELASTIC}{}", fleet.table());
+    let mut nodes = ["n1", "n2"].map(|name| site.node(name, backend.address(), &controllers));
+    nodes.iter_mut().for_each(Machine::start);
+    let controller = &controllers[0];
+    controller.until("all report", |status| reporting(status).len() == 3);
+    controller.asked(&["plan", "pin", "web", "2"]);
+    let two = until_there_are(2, &[controller, &nodes[0], &nodes[1]]);
+    let before = fleet.there();
+    let place = nodes.iter().position(|node| node.name == two[0].1).expect("a node makes them");
+    nodes[place].kill();
+    let next = nodes[1 - place].name.clone();
+    let is_gone_on =
+        || names(controller).iter().all(|(_, by, state)| *by == next && state == "ready");
+    soon("the other node goes on", is_gone_on);
+
+    let process = format!(
+        "[pool.elastic.process]\n\
+         command = [\"{EQUIPOISE}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]\n"
+    );
+    let content = std::fs::read_to_string(&nodes[place].file).unwrap();
+    std::fs::write(&nodes[place].file, content.replace(&fleet.table(), &process)).unwrap();
+    nodes[place].start();
+    let back = controller.until("it reports", |status| reporting(status).len() == 3);
+    let later = |now: &serde_json::Value| {
+        let number = |status: &serde_json::Value| generation(status).map_or(0, |it| it.1);
+        number(now) > number(&back) + 20
+    };
+    controller.until("some plans later", later);
+    let now = until_there_are(2, &[controller, &nodes[0], &nodes[1]]);
+    assert_eq!((fleet.there(), is_gone_on()), (before, true), "{now:?} {:?}", fleet.log());
+    assert_eq!(children(&nodes[place]).len(), 0);
+    controller.asked(&["plan", "pin", "web", "1"]);
+    until_there_are(1, &[controller, &nodes[0], &nodes[1]]);
+    soon("the other is removed", || fleet.there().len() == 1);
 }

@@ -158,6 +158,16 @@ impl Fleet {
         format!("[pool.elastic.exec]\nadd = {add}\nremove = {remove}\nlist = {list}\n")
     }
 
+    /// The same without `list`.
+    pub fn table_without_list(&self) -> String {
+        let table = self.table();
+        table
+            .lines()
+            .filter(|line| !line.starts_with("list"))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    }
+
     /// Those that are there: name and process id.
     pub fn there(&self) -> BTreeMap<String, u32> {
         let files = std::fs::read_dir(&self.folder).expect("it is there").flatten();

@@ -116,15 +116,17 @@ fn a_schedule_raises_the_least_number_of_backends_in_its_hours() {
     assert!(instance.printed().contains("at least 3 are wanted"), "{}", instance.printed());
 }
 
-/// Processes of the pool's backends.
+/// Processes of the pool's backends: the children of equipoise.
 fn processes(instance: &Instance) -> Vec<u32> {
-    let record = instance.store().with_file_name("elastic-web.json");
-    let record: Value = std::fs::read(record)
-        .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or_default();
-    let backends = record["backends"].as_array().cloned().unwrap_or_default();
-    backends.iter().filter_map(|it| it["id"].as_str()?.parse().ok()).collect()
+    let parent = instance.process.as_ref().expect("it runs").pid().to_string();
+    let all = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        after_name.split_whitespace().nth(1) == Some(&parent)
+    };
+    numbers.filter(is_child).collect()
 }
 
 #[test]

@@ -1,9 +1,24 @@
-//! Pools whose record of what was made is damaged.
+//! What is saved of elastic pools beside the store, when it is damaged, lost or older.
 
 use super::*;
 
-fn record(instance: &Instance, more: &str) -> PathBuf {
-    instance.store().with_file_name(format!("elastic-web.json{more}"))
+fn saved(instance: &Instance) -> PathBuf {
+    instance.store().with_file_name("elastic.json")
+}
+
+/// What is saved of the pool's roster; null without one.
+fn roster(instance: &Instance) -> Value {
+    let content = std::fs::read(saved(instance)).unwrap_or_default();
+    let content: Value = serde_json::from_slice(&content).unwrap_or_default();
+    content["rosters"]["web"].clone()
+}
+
+/// Whether the store knows where so many backends are: what is saved was stored before.
+fn knows(instance: &Instance, count: usize) -> bool {
+    let roster = roster(instance);
+    let backends = roster["backends"].as_object();
+    let known = backends.into_iter().flatten().filter(|(_, entry)| entry["address"].is_string());
+    known.count() == count
 }
 
 /// Leaves the first half of a file.
@@ -13,27 +28,41 @@ fn halve(path: &std::path::Path) {
 }
 
 #[test]
-fn what_scripts_have_made_outlives_a_damaged_record() {
-    let (mut instance, fleet, pool) = three_by_scripts("record");
-    let before = (fleet.there(), serving(&instance));
+fn what_scripts_have_made_is_in_the_roster_whatever_becomes_of_what_is_saved() {
+    let mut instance = Instance::new("saved");
+    let fleet = Fleet::new(&instance.folder);
+    // Without a listing, so that rosters alone say what there is.
+    let pool = format!("{ELASTIC}{}", fleet.table_without_list());
+    instance.start(&pool);
+    assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
+    assert!(eventually(|| knows(&instance, 1)), "{:#}", roster(&instance));
+    let older = std::fs::read(saved(&instance)).expect("it is there");
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
+    assert!(eventually(|| knows(&instance, 3)), "{:#}", roster(&instance));
+    let before = (fleet.there(), serving(&instance).into_iter().collect::<BTreeSet<_>>());
 
-    let rows: [(&[&str], _); 2] = [
-        (&[""], "its copy, which says the same, is gone by"),
-        (&["", ".copy"], "goes on with what `list` says there is"),
-    ];
-    for (damaged, done) in rows {
+    for damage in ["damaged", "older", "lost"] {
         instance.kill();
-        damaged.iter().for_each(|more| halve(&record(&instance, more)));
-        instance.start(&pool).wait_for_text(done);
-        let mut now = Vec::new();
-        let same = eventually(|| {
-            now = serving(&instance);
-            now.iter().collect::<BTreeSet<_>>() == before.1.iter().collect()
+        match damage {
+            "damaged" => halve(&saved(&instance)),
+            "older" => std::fs::write(saved(&instance), &older).expect("the folder is ours"),
+            _ => std::fs::remove_file(saved(&instance)).expect("it is there"),
+        }
+        instance.start(&pool);
+        let first = instance.until("it plans", |plan| edition(plan).1 > 0);
+        let mut now = BTreeSet::new();
+        let is_same = eventually(|| {
+            now = serving(&instance).into_iter().collect();
+            now == before.1
         });
-        assert!(same, "{now:?} {}", instance.printed());
-        assert_eq!(fleet.there(), before.0, "the same ones, none made again");
+        assert!(is_same, "{damage}: {now:?} {}", instance.printed());
+        instance.until("some plans later", |plan| edition(plan).1 > edition(&first).1 + 5);
+        assert_eq!(fleet.there(), before.0, "{damage}: the same ones, none made again");
     }
-    assert!(record(&instance, ".bad").exists() && record(&instance, ".bad.1").exists());
+    let aside = saved(&instance).with_extension("json.bad");
+    assert!(aside.exists(), "{}", instance.printed());
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
     assert!(worked, "{said}");
     let kinds = |word: &str| fleet.log().iter().filter(|line| line.starts_with(word)).count();
@@ -42,18 +71,19 @@ fn what_scripts_have_made_outlives_a_damaged_record() {
 }
 
 #[test]
-fn a_pool_of_processes_whose_record_is_damaged_begins_anew_with_names_that_were_not_used() {
-    let mut instance = Instance::new("record-anew");
+fn a_pool_of_processes_begins_with_names_that_were_not_used_although_nothing_is_saved() {
+    let mut instance = Instance::new("saved-anew");
     let pool = made_of_processes().replace("min = 1", "min = 2");
     instance.start(&pool);
     assert!(eventually(|| serving(&instance).len() == 2), "{}", instance.printed());
+    assert!(eventually(|| knows(&instance, 2)), "{:#}", roster(&instance));
     let old = serving(&instance);
     instance.kill();
-    ["", ".copy"].into_iter().for_each(|more| halve(&record(&instance, more)));
+    halve(&saved(&instance));
     let answers = |at: &std::net::SocketAddr| std::net::TcpStream::connect(at).is_ok();
     assert!(eventually(|| !old.iter().any(answers)), "children die with their parent");
 
-    instance.start(&pool).wait_for_text("the pool begins anew; its processes have ended");
+    instance.start(&pool).wait_for_text("set aside as");
     assert!(eventually(|| serving(&instance).len() == 2), "{}", instance.printed());
     let status = instance.json("/v1/status").to_string();
     for (name, is_there) in
@@ -61,4 +91,57 @@ fn a_pool_of_processes_whose_record_is_damaged_begins_anew_with_names_that_were_
     {
         assert_eq!(status.contains(&format!("\"{name}\"")), is_there, "{name} {status}");
     }
+}
+
+#[test]
+fn what_scripts_made_for_a_pool_that_is_elastic_no_more_is_removed_also_by_the_next_process() {
+    for is_killed in [false, true] {
+        let (mut instance, fleet, pool) = three_by_scripts(&format!("no-more-{is_killed}"));
+        assert!(eventually(|| knows(&instance, 3)), "{:#}", roster(&instance));
+        let plain = "backends = [{ name = \"own\", address = \"127.0.0.1:1\" }]";
+        if is_killed {
+            instance.kill();
+            instance.start(plain);
+        } else {
+            instance.write(plain);
+            assert_eq!(reload(&instance.socket).0, 200);
+        }
+        assert!(
+            eventually(|| fleet.there().is_empty()),
+            "{:?} {}",
+            fleet.log(),
+            instance.printed()
+        );
+        let stopped = || {
+            let (worked, said) = instance.command(&["plan"]);
+            !worked && said.contains("nothing is planned")
+        };
+        assert!(eventually(stopped), "{}", instance.printed());
+        assert!(eventually(|| roster(&instance).is_null()), "{:#}", roster(&instance));
+
+        // Elastic again, it has backends of later names.
+        instance.write(&pool);
+        assert_eq!(reload(&instance.socket).0, 200);
+        assert!(
+            eventually(|| fleet.there().len() == 1),
+            "{:?} {}",
+            fleet.log(),
+            instance.printed()
+        );
+    }
+}
+
+#[test]
+fn what_was_elastic_no_more_for_a_moment_keeps_one_scaler() {
+    let (instance, fleet, pool) = three_by_scripts("no-more-a-moment");
+    instance.write("backends = [{ name = \"own\", address = \"127.0.0.1:1\" }]");
+    assert_eq!(reload(&instance.socket).0, 200);
+    instance.write(&pool);
+    assert_eq!(reload(&instance.socket).0, 200);
+    let seen = instance.until("it plans", |plan| edition(plan).1 > 0);
+    instance.until("some plans later", |plan| edition(plan).1 > edition(&seen).1 + 10);
+    assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
+    assert_eq!(fleet.there().len(), 3, "{:?}", fleet.log());
+    let log = fleet.log();
+    assert_eq!(log.iter().filter(|line| line.starts_with("doubled")).count(), 0, "{log:?}");
 }

@@ -26,17 +26,25 @@ fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
     let before = (fleet.there(), serving(&instance));
     instance.kill();
     // The record alone, as versions wrote it that had no roster: with times, and which one replaces another.
-    let record = instance.store().with_file_name("elastic-web.json");
-    let mut content: Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
-    for backend in content["backends"].as_array_mut().unwrap() {
-        backend["ready_unix_ms"] = 1_700_000_000_000_u64.into();
-        backend["replaces"] = Value::Null;
-    }
-    content["next_number"] = 9.into();
-    for entry in std::fs::read_dir(record.parent().unwrap()).unwrap().flatten() {
+    let folder = instance.store().parent().unwrap().to_path_buf();
+    let saved = std::fs::read(folder.join("elastic.json")).unwrap();
+    let saved: Value = serde_json::from_slice(&saved).unwrap();
+    let driver = saved["drivers"]["web"].as_object().unwrap().values().next().unwrap();
+    let backend = |(name, entry): (&String, &Value)| {
+        serde_json::json!({
+            "name": name, "size": null, "key": entry["key"], "state": "ready", "address": entry["address"],
+            "id": entry["id"], "ready_unix_ms": 1_700_000_000_000_u64, "replaces": null, "maker": 0
+        })
+    };
+    let backends = saved["rosters"]["web"]["backends"].as_object().unwrap();
+    let backends: Vec<Value> = backends.iter().map(backend).collect();
+    let record = serde_json::json!({
+        "version": 2, "pool": "web", "next_number": 9, "maker": 0, "drivers": {"0": driver}, "backends": backends
+    });
+    for entry in std::fs::read_dir(&folder).unwrap().flatten() {
         std::fs::remove_file(entry.path()).unwrap();
     }
-    std::fs::write(&record, content.to_string()).unwrap();
+    std::fs::write(folder.join("elastic-web.json"), record.to_string()).unwrap();
 
     instance.start(&pool);
     assert!(eventually(|| there_are(&instance, 3)), "{:#}", instance.plan());
@@ -51,10 +59,8 @@ fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
 fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_stays() {
     let mut instance = Instance::new("put-back");
     let fleet = Fleet::new(&instance.folder);
-    // Without a listing, so that the record alone says what there is.
-    let table = fleet.table();
-    let table = table.lines().filter(|line| !line.starts_with("list")).collect::<Vec<_>>();
-    let pool = format!("{ELASTIC}{}\n", table.join("\n"));
+    // Without a listing, so that rosters alone say what there is.
+    let pool = format!("{ELASTIC}{}", fleet.table_without_list());
     instance.start(&pool);
     assert!(eventually(|| there_are(&instance, 1)), "{:#}", instance.plan());
     instance.kill();

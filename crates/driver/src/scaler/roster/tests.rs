@@ -19,17 +19,26 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn roster() -> Roster {
-    Roster::new("web", limits(), "n".to_string())
+    Roster::new("web", limits(), Maker { name: None, outlives: true })
 }
 
 /// Wants so many more of a size; their names.
 fn out(roster: &mut Roster, now: Duration, size: Option<&str>, count: u32) -> Vec<String> {
-    (0..count).map(|_| roster.want(now, size.map(str::to_string))).collect()
+    let one = |_| {
+        let (number, phase) = (roster.next_number, Phase::Wanted { not_before: now });
+        let (name, size) = (format!("web-e{number}"), size.map(str::to_string));
+        let member = Member::new(number, size, format!("key-{number}"), phase);
+        roster.members.insert(name.clone(), member);
+        roster.next_number += 1;
+        name
+    };
+    (0..count).map(one).collect()
 }
 
 fn wish(roster: &mut Roster, now: Duration, name: &str, wish: Wish) {
-    let (name, key) = (name.to_string(), String::new());
-    roster.heed(now, &Desired { name, key, size: None, wish, added: None });
+    let (name, key) = (name.to_string(), format!("key-{}", &name[5..]));
+    let (size, added, driver, replaces) = (None, None, None, None);
+    roster.heed(now, &Desired { name, key, size, wish, added, driver, outlives: true, replaces });
 }
 
 /// As the leader has one leave: one that serves drains first.
@@ -130,7 +139,7 @@ fn failures_to_add_wait_longer_each_time_and_do_not_hold_up_another_size() {
     assert_eq!(due(&mut roster, at(6)), ["+web-e2"], "the one that failed less often");
     roster.added(at(6), "web-e2", Ok(made(82)));
     assert_eq!(due(&mut roster, at(6)), ["+web-e1"], "a success opens the gate");
-    assert_eq!(roster.members["web-e1"].key, "web-e1-n", "the key is the same for every try");
+    assert_eq!(roster.members["web-e1"].key, "key-1", "the key is the same for every try");
 }
 
 #[test]

@@ -1,33 +1,89 @@
 //! Pools without a controller: each keeps as many backends as it had, or its least. No I/O.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use equipoise_driver::{BackendState, PoolView, Record, Recorded, RecordedState};
+use equipoise_controller::{Edition, Entry, MadeState, Roster, Wanted};
+use equipoise_driver::{BackendState, ElasticBackend, PoolView};
 use equipoise_planner::elastic::{Elasticity, Mode};
 
-/// Sizes of those that an earlier process had made and that went with it, so that `view` does not have them. While a driver
-/// took over from another, each may have been there twice: those of the driver that had more count.
-pub(super) fn lost(record: Option<&Record>, view: &PoolView) -> Vec<Option<String>> {
-    let recorded = record.into_iter().flat_map(|record| &record.backends);
-    let served = recorded
-        .filter(|it| matches!(it.state, RecordedState::Adding | RecordedState::Ready))
-        .filter(|it| view.backends.iter().all(|made| made.name != it.name));
-    let mut by_maker: BTreeMap<u32, Vec<&Recorded>> = BTreeMap::new();
-    served.for_each(|it| by_maker.entry(it.maker).or_default().push(it));
-    let most = by_maker.into_values().max_by_key(Vec::len).unwrap_or_default();
-    most.into_iter().map(|it| it.size.clone()).collect()
+/// What a pool is held by.
+pub(super) struct Held {
+    /// What is to exist.
+    pub(super) roster: Roster,
+    /// How many backends that are, with those of the file.
+    pub(super) target: u32,
+}
+
+/// Goes on from the roster `before`, by which `own`, this member, has `view`. What ended with an earlier process is made again,
+/// and what is missing to `min`. `listed` backends are in the file. `nonce` makes keys unlike any before.
+pub(super) fn hold(
+    before: &Roster,
+    own: &str,
+    view: &PoolView,
+    elastic: &Elasticity,
+    listed: u32,
+    nonce: &str,
+) -> Held {
+    let mut roster = before.clone();
+    roster.next_number = roster.next_number.max(view.next_number).max(1);
+    let lost = lost(before, own, view);
+    let is_there = |name: &str| view.backends.iter().any(|made| made.name == name);
+    roster.backends.retain(|name, entry| entry.executor != own || is_there(name));
+    let entry = |key: String, size: Option<String>| Entry {
+        key,
+        size,
+        executor: own.to_string(),
+        since: Edition::default(),
+        outlives: view.outlives,
+        driver: view.driver.clone(),
+        wanted: Wanted::Serve,
+        state: MadeState::Starting,
+        address: None,
+        id: None,
+        problem: None,
+        age: Duration::ZERO,
+        draining_for: Duration::ZERO,
+        replaces: None,
+    };
+    for made in &view.backends {
+        let known = roster.backends.entry(made.name.clone());
+        let known = known.or_insert_with(|| entry(made.name.clone(), made.size.clone()));
+        (known.address, known.id) = (made.address, made.id.clone());
+        (known.outlives, known.driver) = (made.outlives, made.driver.clone());
+    }
+    for size in missing(elastic, view, listed, &lost) {
+        let name = format!("{}-e{}", view.pool, roster.next_number);
+        roster.next_number += 1;
+        let key = format!("{name}-{nonce}");
+        roster.backends.insert(name, entry(key, size));
+    }
+    Held { roster, target: target(elastic, view, listed, lost.len() as u32) }
+}
+
+/// Sizes of those that an earlier process had and this one has not. One that was being replaced counts once.
+fn lost(before: &Roster, own: &str, view: &PoolView) -> Vec<Option<String>> {
+    let is_there = |name: &str| view.backends.iter().any(|made| made.name == name);
+    let is_replaced =
+        |name: &str| before.backends.values().any(|entry| entry.replaces.as_deref() == Some(name));
+    let served = before.backends.iter().filter(|(name, entry)| {
+        entry.executor == own && entry.wanted == Wanted::Serve && !is_there(name)
+    });
+    let is_lost = |(name, entry): &(&String, &Entry)| {
+        !is_replaced(name) && !entry.replaces.as_deref().is_some_and(is_there)
+    };
+    served.filter(is_lost).map(|(_, entry)| entry.size.clone()).collect()
 }
 
 /// What a pool has, beside the `listed` ones of its file.
 fn count(view: &PoolView, listed: u32) -> u32 {
-    let stays = |it: &&equipoise_driver::ElasticBackend| {
+    let stays = |it: &&ElasticBackend| {
         matches!(it.state, BackendState::Starting | BackendState::Ready | BackendState::Failed)
     };
     listed + view.backends.iter().filter(stays).count() as u32
 }
 
 /// How many backends a pool is held at.
-pub(super) fn target(elastic: &Elasticity, view: &PoolView, listed: u32, lost: u32) -> u32 {
+fn target(elastic: &Elasticity, view: &PoolView, listed: u32, lost: u32) -> u32 {
     let there = count(view, listed);
     match elastic.mode {
         Mode::Pinned(count) => count,
@@ -37,7 +93,7 @@ pub(super) fn target(elastic: &Elasticity, view: &PoolView, listed: u32, lost: u
 }
 
 /// Sizes of backends to make until there are as many: those that were lost again, then the cheapest.
-pub(super) fn missing(
+fn missing(
     elastic: &Elasticity,
     view: &PoolView,
     listed: u32,
@@ -61,15 +117,33 @@ mod tests {
 
     use super::*;
 
-    fn recorded(name: &str, state: RecordedState, size: Option<&str>) -> Recorded {
-        Recorded {
+    fn entry(wanted: Wanted) -> Entry {
+        let view = PoolView { pool: "web".to_string(), ..PoolView::default() };
+        let elastic = Elasticity { min: 1, max: 1, ..Elasticity::default() };
+        let held = hold(&Roster::default(), "a", &view, &elastic, 0, "n");
+        Entry { wanted, ..held.roster.backends["web-e1"].clone() }
+    }
+
+    fn roster(entries: &[(&str, Wanted, Option<&str>)]) -> Roster {
+        let one = |(name, wanted, replaces): &(&str, Wanted, Option<&str>)| {
+            let replaces = replaces.map(str::to_string);
+            (name.to_string(), Entry { replaces, ..entry(*wanted) })
+        };
+        Roster { next_number: 9, backends: entries.iter().map(one).collect(), ..Roster::default() }
+    }
+
+    fn made(name: &str) -> ElasticBackend {
+        ElasticBackend {
             name: name.to_string(),
-            size: size.map(str::to_string),
-            key: String::new(),
-            state,
-            address: None,
-            id: None,
-            maker: 0,
+            address: Some(([192, 0, 2, 1], 80).into()),
+            size: None,
+            state: BackendState::Ready,
+            id: Some("i".to_string()),
+            problem: None,
+            is_outdated: false,
+            driver: Some("scripts".to_string()),
+            outlives: true,
+            replaces: None,
         }
     }
 
@@ -108,14 +182,35 @@ mod tests {
 
     #[test]
     fn what_was_leaving_is_not_lost_and_what_was_being_replaced_is_lost_once() {
-        use RecordedState::{Adding, Draining, Leaving, Ready};
-        let states = [Ready, Adding, Draining, Leaving];
-        let named =
-            |(n, state): (usize, &RecordedState)| recorded(&format!("web-e{n}"), *state, None);
-        let mut backends: Vec<Recorded> = states.iter().enumerate().map(named).collect();
-        backends.push(Recorded { maker: 1, ..recorded("web-e9", Ready, None) });
-        let record = Record { backends, ..Record::empty("web") };
-        assert_eq!(lost(Some(&record), &PoolView::default()).len(), 2);
-        assert_eq!(lost(None, &PoolView::default()).len(), 0);
+        use Wanted::{Drain, Leave, Serve};
+        let before = roster(&[
+            ("web-e1", Serve, None),
+            ("web-e2", Serve, None),
+            ("web-e3", Drain, None),
+            ("web-e4", Leave, None),
+            ("web-e5", Serve, Some("web-e1")),
+        ]);
+        let mut view = PoolView { pool: "web".to_string(), ..PoolView::default() };
+        assert_eq!(lost(&before, "a", &view).len(), 2);
+        assert_eq!(lost(&before, "b", &view).len(), 0);
+        view.backends = vec![made("web-e1")];
+        assert_eq!(lost(&before, "a", &view).len(), 1, "the first serves on");
+    }
+
+    #[test]
+    fn what_is_there_stays_and_what_ended_is_made_again_under_a_name_that_none_has_had() {
+        let before = roster(&[("web-e1", Wanted::Serve, None), ("web-e2", Wanted::Serve, None)]);
+        let (backends, pool) = (vec![made("web-e2"), made("web-e10")], "web".to_string());
+        let mut view = PoolView { pool, backends, next_number: 11, ..PoolView::default() };
+        let elastic = Elasticity { min: 3, max: 5, ..Elasticity::default() };
+        let held = hold(&before, "a", &view, &elastic, 0, "n");
+        let names: Vec<_> = held.roster.backends.keys().map(String::as_str).collect();
+        assert_eq!((names, held.target), (vec!["web-e10", "web-e11", "web-e2"], 3));
+        let found = &held.roster.backends["web-e10"];
+        assert!(found.outlives && found.address.is_some() && found.driver.is_some());
+        assert_eq!(held.roster.backends["web-e11"].key, "web-e11-n");
+        // The second time nothing is missing.
+        view.backends.push(made("web-e11"));
+        assert_eq!(hold(&held.roster, "a", &view, &elastic, 0, "m").roster.next_number, 12);
     }
 }

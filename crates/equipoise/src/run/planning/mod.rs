@@ -23,6 +23,7 @@ pub(in crate::run) mod place;
 mod premises;
 mod report;
 mod rosters;
+mod saved;
 mod scaling;
 mod shares;
 mod unscaled;
@@ -178,7 +179,10 @@ impl Planner {
             let now = client.instructions().borrow().clone();
             planner.scalers.obey(now).await;
         }
-        tokio::spawn(Arc::clone(&planner).try_again());
+        match planner.seat {
+            Seat::Alone => drop(tokio::spawn(Arc::clone(&planner).rest())),
+            _ => drop(tokio::spawn(Arc::clone(&planner).try_again())),
+        }
         Ok(planner)
     }
 
@@ -191,11 +195,6 @@ impl Planner {
         // Whoever reloads wants to know.
         lock(&self.complaint).is_over();
         let wish = Arc::new(Wish::of(config));
-        let asks = match &self.seat {
-            Seat::Alone => wish.plans_any_pool(),
-            Seat::Controller(_) => true,
-            Seat::Node(_) => false,
-        };
         if let Some(client) = self.seat.client() {
             client.want_names(wish.answers);
         }
@@ -204,6 +203,7 @@ impl Planner {
         }
         self.wish.send_replace(Arc::clone(&wish));
         self.scalers.follow(&wish).await;
+        let asks = self.asks(&wish);
         let since = lock(&self.asked_since).filter(|_| asks);
         *lock(&self.asked_since) = since.or_else(|| asks.then(Instant::now));
         let runs = matches!(&*lock(&self.active), Active::Running(_));
@@ -211,6 +211,27 @@ impl Planner {
             (true, false) => self.start_controller().await,
             (false, _) => self.stop_controller().await,
             (true, true) => {}
+        }
+    }
+
+    /// Whether a controller is to run here.
+    fn asks(&self, wish: &Wish) -> bool {
+        match &self.seat {
+            Seat::Alone => wish.plans_any_pool() || self.scalers.is_ending(),
+            Seat::Controller(_) => true,
+            Seat::Node(_) => false,
+        }
+    }
+
+    /// Stops the controller of a machine of its own when the last backends of the last pool that was planned are gone.
+    async fn rest(self: Arc<Self>) {
+        let mut changes = self.scalers.changes();
+        while changes.changed().await.is_ok() {
+            let _one = self.changing.lock().await;
+            let wish = self.wish.borrow().clone();
+            if !self.asks(&wish) {
+                self.stop_controller().await;
+            }
         }
     }
 
@@ -427,7 +448,7 @@ impl Planner {
             }
             running.controller.stop().await;
             running.store.close().await;
-            self.scalers.forget_rosters();
+            self.scalers.forget_edition();
         }
     }
 

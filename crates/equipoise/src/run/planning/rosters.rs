@@ -46,16 +46,29 @@ fn backend(name: &str, address: SocketAddr) -> BackendConfig {
 }
 
 /// The backends that a member is to have, for its driver's scaler, which has `view` now.
-pub(super) fn desired(
-    roster: &Roster,
-    member: &str,
-    view: &PoolView,
-    is_shared: bool,
-) -> DesiredState {
+pub(super) fn desired(roster: &Roster, member: &str, view: &PoolView) -> DesiredState {
     let there = view.backends.iter().map(|made| &made.name);
     let kept = there.filter(|name| roster.has_forgotten(&view.pool, name)).cloned().collect();
-    let own = roster.backends.iter().filter(|(_, entry)| entry.executor == member);
-    let one = |(name, entry): (&String, &Entry)| Desired {
+    let others = roster.backends.iter().filter(|(_, entry)| entry.executor != member);
+    DesiredState {
+        backends: of_member(roster, member).collect(),
+        kept,
+        others: others.map(|(name, _)| name.clone()).collect(),
+        next_number: roster.next_number,
+    }
+}
+
+/// The same for a member that is evicted: its processes end, and others go on with what outlives them.
+pub(super) fn desired_of_evicted(roster: &Roster, view: &PoolView) -> DesiredState {
+    let left = view.backends.iter().filter(|made| made.outlives);
+    let others = left.map(|made| made.name.clone()).collect();
+    DesiredState { others, next_number: roster.next_number, ..DesiredState::default() }
+}
+
+/// The backends that a roster gives a member.
+pub(super) fn of_member(roster: &Roster, member: &str) -> impl Iterator<Item = Desired> {
+    let own = roster.backends.iter().filter(move |(_, entry)| entry.executor == member);
+    own.map(|(name, entry)| Desired {
         name: name.clone(),
         key: entry.key.clone(),
         size: entry.size.clone(),
@@ -65,13 +78,14 @@ pub(super) fn desired(
             Wanted::Leave => Wish::Leave,
         },
         added: entry.address.zip(entry.id.clone()).map(|(address, id)| Added { address, id }),
-    };
-    let (backends, next_number) = (own.map(one).collect(), roster.next_number);
-    DesiredState { backends, kept, next_number, is_shared }
+        driver: entry.driver.clone(),
+        outlives: entry.outlives,
+        replaces: entry.replaces.clone(),
+    })
 }
 
-/// What a driver's scaler has, as the leader is told.
-pub(super) fn making(view: &PoolView, outlives: bool, applied: Edition) -> Making {
+/// What a driver's scaler has, as the leader is told. `ends`: this machine's file has no driver for the pool any more.
+pub(super) fn making(view: &PoolView, ends: bool, applied: Edition) -> Making {
     let backends = view.backends.iter().map(|made| {
         let state = match made.state {
             BackendState::Starting => MadeState::Starting,
@@ -80,14 +94,22 @@ pub(super) fn making(view: &PoolView, outlives: bool, applied: Edition) -> Makin
             BackendState::Leaving => MadeState::Leaving,
             BackendState::Failed => MadeState::Failed,
         };
-        let problem = made.problem.as_ref().or(view.record_problem.as_ref());
-        let problem = problem.map(|text| text.chars().take(PROBLEM_CHARS_MAX).collect());
-        let (address, id) = (made.address, made.id.clone());
-        let (size, is_outdated) = (made.size.clone(), made.is_outdated);
-        (made.name.clone(), Made { state, address, id, problem, size, is_outdated })
+        let problem = made.problem.as_ref();
+        let made_now = Made {
+            state,
+            address: made.address,
+            id: made.id.clone(),
+            problem: problem.map(|text| text.chars().take(PROBLEM_CHARS_MAX).collect()),
+            size: made.size.clone(),
+            is_outdated: made.is_outdated,
+            outlives: Some(made.outlives),
+            driver: made.driver.clone(),
+            replaces: made.replaces.clone(),
+        };
+        (made.name.clone(), made_now)
     });
-    let next_number = view.next_number;
-    Making { outlives, applied, next_number, backends: backends.collect() }
+    let (outlives, driver, next_number) = (view.outlives, view.driver.clone(), view.next_number);
+    Making { outlives, driver, ends, applied, next_number, backends: backends.collect() }
 }
 
 /// Of what went wrong, so much is told: no report is refused for it.

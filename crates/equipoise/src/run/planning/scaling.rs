@@ -8,10 +8,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use equipoise_controller::{Edition, Entry, Instructions, Making, Roster, Wanted};
 use equipoise_driver::{
-    BackendState, DriverOptions, Limits, Opened, PoolView, RecordFile, Scaler, ScalerOptions,
+    BackendState, DriverOptions, Limits, OptionRefused, PoolView, Scaler, ScalerOptions,
 };
 use equipoise_planner::elastic::PoolSample;
 use equipoise_session::config::{BackendConfig, Concurrency, PoolConfig, SessionConfig};
@@ -21,14 +22,20 @@ use tokio::task::JoinHandle;
 
 use super::Wish;
 use super::held;
-use super::rosters;
+use super::rosters::{self, Rosters};
+use super::saved::{self, Drivers, Saved};
 use crate::config::Maker;
 use crate::run::lock;
 
 /// The scalers of this process.
 pub(super) struct Scalers {
-    /// Where records of what was made are kept.
+    /// What is saved, and where.
     folder: PathBuf,
+    saved: Mutex<Saved>,
+    /// That it cannot be saved was logged.
+    is_unsaved: AtomicBool,
+    /// The drivers of this machine's file, and those before them whose backends may be there.
+    drivers: Mutex<Drivers>,
     running: tokio::sync::Mutex<BTreeMap<String, Running>>,
     views: Mutex<BTreeMap<String, View>>,
     /// Without a controller: at how many backends each pool is held.
@@ -38,6 +45,7 @@ pub(super) struct Scalers {
     /// This member.
     own: Arc<str>,
     is_in_cluster: bool,
+    /// Before there are any, without an edition, with the rosters that an earlier process used last.
     newest: Mutex<Arc<Instructions>>,
     /// Instructions that an earlier process kept: pools go by them, and no driver is told, as nothing is made or taken
     /// away without a leader.
@@ -48,16 +56,15 @@ pub(super) struct Scalers {
     is_evicted: AtomicBool,
 }
 
-/// The backends of a scaler, and whether they outlive this process.
+/// What a scaler has.
 struct View {
     now: watch::Receiver<Arc<PoolView>>,
-    outlives: bool,
+    /// The pool is elastic no more here: the scaler stops when it has nothing left.
+    ends: bool,
 }
 
 struct Running {
     scaler: Scaler,
-    /// Sizes of those that an earlier process had, and that went with it.
-    lost: Vec<Option<String>>,
     driver: DriverOptions,
     telling: JoinHandle<()>,
 }
@@ -71,15 +78,20 @@ impl Scalers {
         is_in_cluster: bool,
         kept: Option<Edition>,
     ) -> Scalers {
+        let saved = saved::load(&folder, &own);
+        let newest = Instructions { rosters: saved.rosters.clone(), ..Instructions::default() };
         Scalers {
             folder,
+            is_unsaved: AtomicBool::new(false),
+            drivers: Mutex::new(saved.drivers.clone()),
+            saved: Mutex::new(saved),
             running: tokio::sync::Mutex::default(),
             views: Mutex::default(),
             held: Mutex::default(),
             changes: watch::channel(0).0,
             own,
             is_in_cluster,
-            newest: Mutex::default(),
+            newest: Mutex::new(Arc::new(newest)),
             kept,
             applied: Mutex::default(),
             is_evicted: AtomicBool::new(false),
@@ -95,22 +107,23 @@ impl Scalers {
         self.changes.subscribe()
     }
 
-    /// Goes over to these pools. What is elastic no longer loses its backends after its time to drain.
+    /// Whether a pool that is elastic no more still has backends.
+    pub(super) fn is_ending(&self) -> bool {
+        lock(&self.views).values().any(|view| view.ends)
+    }
+
+    /// Goes over to these pools. The backends of one that is elastic no more leave as the leader says, which drains them.
     pub(super) async fn follow(&self, wish: &Wish) {
         let mut running = self.running.lock().await;
-        let gone: Vec<String> =
-            running.keys().filter(|it| !wish.planning.makers.contains_key(*it)).cloned().collect();
-        for pool in gone {
-            lock(&self.views).remove(&pool);
-            lock(&self.applied).remove(&pool);
-            let Some(one) = running.remove(&pool) else { continue };
-            tracing::info!(pool, "no longer elastic: its backends drain and go");
-            tokio::spawn(async move {
-                tokio::time::sleep(Limits::default().drain_timeout).await;
-                one.remove_all().await;
-            });
+        let makers = &wish.planning.makers;
+        for (pool, view) in &mut *lock(&self.views) {
+            let ends = !makers.contains_key(pool);
+            if ends && !view.ends {
+                tracing::info!(pool, "no longer elastic: its backends drain and go");
+            }
+            view.ends = ends;
         }
-        for (pool, maker) in &wish.planning.makers {
+        for (pool, maker) in makers {
             match running.get_mut(pool) {
                 Some(one) => {
                     let _ = one.scaler.set_limits(maker.limits).await;
@@ -118,19 +131,28 @@ impl Scalers {
                         self.change(pool, one, maker).await;
                     }
                 }
-                None => match self.start(pool, maker).await {
-                    Ok(one) => drop(running.insert(pool.clone(), one)),
-                    Err(error) => tracing::error!(
-                        pool,
-                        "the pool does not scale: {error:#}; mend it and reload"
-                    ),
-                },
+                None => self.start(&mut running, pool, maker, false).await,
             }
+        }
+        for (pool, maker) in self.left_over(&running) {
+            self.start(&mut running, &pool, &maker, true).await;
         }
         self.changes.send_modify(|count| *count += 1);
         drop(running);
-        let newest = lock(&self.newest).clone();
+        let newest = self.newest();
         self.obey(newest).await;
+    }
+
+    /// Pools that an earlier process had, whose backends outlived it and which the file has no more.
+    fn left_over(&self, running: &BTreeMap<String, Running>) -> Vec<(String, Maker)> {
+        let (newest, drivers) = (self.newest(), lock(&self.drivers).clone());
+        let left = newest.rosters.iter().filter(|(pool, _)| !running.contains_key(*pool));
+        let maker = |(pool, roster): (&String, &Roster)| {
+            let mut own = rosters::of_member(roster, &self.own).filter(|it| it.outlives);
+            let driver = own.find_map(|one| drivers.get(pool)?.get(&one.driver?).cloned())?;
+            Some((pool.clone(), Maker { driver, limits: Limits::default() }))
+        };
+        left.filter_map(maker).collect()
     }
 
     /// Goes over to another driver.
@@ -144,89 +166,145 @@ impl Scalers {
             return;
         }
         one.driver = maker.driver.clone();
-        if let Some(view) = lock(&self.views).get_mut(pool) {
-            view.outlives = one.scaler.outlives_us();
-        }
+        self.know(pool, &maker.driver);
         tracing::info!(
             pool,
             "its backends are made in another way from now on; those that there are are replaced one by one"
         );
     }
 
-    async fn start(&self, pool: &str, maker: &Maker) -> anyhow::Result<Running> {
-        let file = RecordFile::new(self.folder.join(format!("elastic-{pool}.json")));
-        if let Err(error) = std::fs::create_dir_all(&self.folder) {
-            // Processes need no record: they go with us.
-            anyhow::ensure!(!maker.driver.outlives_us(), "{}: {error}", self.folder.display());
-            let folder = self.folder.display();
-            tracing::warn!(pool, %folder, %error, "what is made is not written down");
+    /// Has a driver by the name that rosters will have for it.
+    fn know(&self, pool: &str, driver: &DriverOptions) {
+        if let Some(name) = driver.fingerprint() {
+            let mut drivers = lock(&self.drivers);
+            drivers.entry(pool.to_string()).or_default().insert(name, driver.clone());
         }
-        let Opened { record, damage } = file.open(pool)?;
-        if let Some(damage) = damage {
-            let (has_copy, why) = (damage.has_copy, damage.why);
-            let after = after_damage(has_copy, &maker.driver);
-            let done = match (damage.unwritten, damage.set_aside) {
-                // What its copy says is known, and nothing that outlives us is made until it is kept again.
-                (Some(error), _) if has_copy || !maker.driver.outlives_us() => {
-                    format!("cannot be written ({:#})", anyhow::Error::from(error))
-                }
-                (Some(error), _) => return Err(error.into()),
-                (None, Some(path)) => format!("set aside as {}", path.display()),
-                (None, None) => "written again".to_string(),
-            };
-            tracing::error!(
-                pool,
-                "the record of what was made is damaged ({why}) and {done}: {after}"
-            );
+    }
+
+    async fn start(
+        &self,
+        running: &mut BTreeMap<String, Running>,
+        pool: &str,
+        maker: &Maker,
+        ends: bool,
+    ) {
+        match self.started(pool, maker).await {
+            Ok(one) => {
+                let now = one.scaler.subscribe();
+                lock(&self.views).insert(pool.to_string(), View { now, ends });
+                running.insert(pool.to_string(), one);
+            }
+            Err(error) => {
+                tracing::error!(pool, "the pool does not scale: {error}; mend it and reload");
+            }
         }
-        let options = ScalerOptions {
+    }
+
+    async fn started(&self, pool: &str, maker: &Maker) -> Result<Running, OptionRefused> {
+        let (newest, unknown) = (self.newest(), Roster::default());
+        let roster = newest.rosters.get(pool).unwrap_or(&unknown);
+        let has = rosters::of_member(roster, &self.own).filter(|it| it.outlives).collect();
+        let earlier = lock(&self.drivers).get(pool).cloned().unwrap_or_default();
+        let scaler = Scaler::start(ScalerOptions {
             pool: pool.to_string(),
             limits: maker.limits,
             driver: maker.driver.clone(),
-            record: record.clone(),
-            keeper: Some(Arc::new(file)),
-        };
-        let scaler = Scaler::start(options).await?;
-        let lost = held::lost(record.as_ref(), &scaler.view());
-        let mut view = scaler.subscribe();
-        let outlives = scaler.outlives_us();
-        lock(&self.views).insert(pool.to_string(), View { now: view.clone(), outlives });
-        let changes = self.changes.clone();
+            earlier,
+            has,
+            next_number: roster.next_number.max(1),
+        });
+        let scaler = scaler.await?;
+        self.know(pool, &maker.driver);
+        let (mut view, changes) = (scaler.subscribe(), self.changes.clone());
         let telling = tokio::spawn(async move {
             while view.changed().await.is_ok() {
                 changes.send_modify(|count| *count += 1);
             }
         });
-        Ok(Running { scaler, lost, driver: maker.driver.clone(), telling })
+        Ok(Running { scaler, driver: maker.driver.clone(), telling })
+    }
+
+    /// Saves what these rosters give this member, and the drivers that made what they have, if that has changed. Whether it is
+    /// saved.
+    async fn save(&self, rosters: &Rosters) -> bool {
+        let mut drivers = lock(&self.drivers).clone();
+        for (pool, known) in &mut drivers {
+            let current = lock(&self.views).get(pool).and_then(|it| it.now.borrow().driver.clone());
+            let entries = || rosters.get(pool).into_iter().flat_map(|it| it.backends.values());
+            known.retain(|name, _| {
+                current.as_ref() == Some(name)
+                    || entries().any(|entry| entry.driver.as_ref() == Some(name))
+            });
+        }
+        drivers.retain(|_, known| !known.is_empty());
+        let own = rosters.iter().map(|(pool, roster)| {
+            let mut roster = roster.settled();
+            roster.backends.retain(|_, entry| entry.executor == *self.own);
+            (pool.clone(), roster)
+        });
+        let now = Saved { rosters: own.collect(), drivers };
+        if *lock(&self.saved) == now {
+            return true;
+        }
+        let (folder, written) = (self.folder.clone(), now.clone());
+        let done = tokio::task::spawn_blocking(move || saved::save(&folder, &written)).await;
+        let problem = match done {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(format!("{error:#}")),
+            Err(error) => Some(error.to_string()),
+        };
+        let was_unsaved = self.is_unsaved.swap(problem.is_some(), Relaxed);
+        match problem {
+            None => *lock(&self.saved) = now,
+            Some(problem) if !was_unsaved => tracing::warn!(
+                "rosters of elastic pools are not saved ({problem}): while the store is whole nothing is lost by that"
+            ),
+            Some(_) => {}
+        }
+        !self.is_unsaved.load(Relaxed)
     }
 
     /// While no controller runs on a machine of its own: makes what a pool lacks to what it had, or to its least. What went
-    /// with an earlier process is made again once.
+    /// with an earlier process is made again once. Nothing is made that outlives this process and cannot be saved.
     pub(super) async fn hold(&self, wish: &Wish) {
+        let running = self.running.lock().await;
+        let mut rosters = self.newest().rosters.clone();
         let mut all = BTreeMap::new();
-        for (pool, one) in &mut *self.running.lock().await {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for (pool, one) in &*running {
             let Some(elastic) = wish.planning.elastic.get(pool) else { continue };
             let listed = wish.listed.get(pool).map_or(0, BTreeSet::len) as u32;
-            let (view, lost) = (one.scaler.view(), std::mem::take(&mut one.lost));
-            let target = held::target(elastic, &view, listed, lost.len() as u32);
+            let view = one.scaler.view();
+            // Where nothing is known, no number comes twice: there are fewer backends than minutes since 1970.
+            let next_number = if view.outlives { since.as_secs() / 60 } else { 1 };
+            let unknown = Roster { next_number, ..Roster::default() };
+            let before = rosters.get(pool).unwrap_or(&unknown);
+            let nonce = format!("{:x}", since.as_millis());
+            let held = held::hold(before, &self.own, &view, elastic, listed, &nonce);
             tracing::warn!(
                 pool,
-                backends = target,
+                backends = held.target,
                 "without a controller the pool neither grows nor shrinks"
             );
-            let missing = held::missing(elastic, &view, listed, &lost);
-            if !missing.is_empty() {
-                let _ = one.scaler.make(missing).await;
-            }
-            all.insert(pool.clone(), target);
+            all.insert(pool.clone(), held.target);
+            rosters.insert(pool.clone(), held.roster);
         }
+        let is_saved = self.save(&rosters).await;
+        for (pool, one) in running.iter().filter(|(pool, _)| all.contains_key(*pool)) {
+            let view = one.scaler.view();
+            if is_saved || !view.outlives {
+                let _ = one.scaler.desire(rosters::desired(&rosters[pool], &self.own, &view)).await;
+            }
+        }
+        *lock(&self.newest) = Arc::new(Instructions { rosters, ..Instructions::default() });
         *lock(&self.held) = all;
     }
 
-    /// The controller of a machine of its own has stopped: its rosters are in force no more.
-    pub(super) fn forget_rosters(&self) {
+    /// The controller of a machine of its own has stopped: whichever rosters come next count.
+    pub(super) fn forget_edition(&self) {
         if !self.is_in_cluster {
-            *lock(&self.newest) = Arc::default();
+            let rosters = self.newest().rosters.clone();
+            *lock(&self.newest) = Arc::new(Instructions { rosters, ..Instructions::default() });
             lock(&self.applied).clear();
         }
     }
@@ -251,29 +329,52 @@ impl Scalers {
     /// time: only then it is known what an earlier process had and this one has not.
     pub(super) async fn obey(&self, newest: Arc<Instructions>) -> bool {
         let before = self.install(newest);
-        let running = self.running.lock().await;
+        let mut running = self.running.lock().await;
         // Newer ones may have come while a driver was being started.
         let newest = self.newest();
+        self.save(&newest.rosters).await;
         let mut is_first = false;
-        for (pool, one) in &*running {
-            let Some(roster) = newest.rosters.get(pool) else { continue };
-            if self.is_kept(&newest) {
-                continue;
+        if !newest.is_blank() && self.kept != Some(newest.edition()) {
+            for (pool, one) in &*running {
+                let Some(roster) = newest.rosters.get(pool) else { continue };
+                let view = one.scaler.view();
+                let desired = match self.is_evicted.load(Relaxed) {
+                    true => rosters::desired_of_evicted(roster, &view),
+                    false => rosters::desired(roster, &self.own, &view),
+                };
+                if one.scaler.desire(desired).await.is_ok() {
+                    let was = lock(&self.applied).insert(pool.clone(), newest.edition());
+                    is_first |= was.is_none();
+                }
             }
-            let is_shared = self.is_in_cluster && one.scaler.outlives_us();
-            let mut desired = rosters::desired(roster, &self.own, &one.scaler.view(), is_shared);
-            if self.is_evicted.load(Relaxed) {
-                (desired.backends, desired.kept) = (Vec::new(), BTreeSet::new());
-            }
-            if one.scaler.desire(desired).await.is_ok() {
-                let was = lock(&self.applied).insert(pool.clone(), newest.edition());
-                is_first |= was.is_none();
-            }
+            self.end(&mut running, &newest).await;
         }
         if rosters::places(&before.rosters).ne(rosters::places(&newest.rosters)) {
             self.changes.send_modify(|count| *count += 1);
         }
         is_first
+    }
+
+    /// Stops scalers of pools that are elastic no more and have nothing left.
+    async fn end(&self, running: &mut BTreeMap<String, Running>, newest: &Instructions) {
+        let has_some = |pool: &str| {
+            let roster = newest.rosters.get(pool);
+            roster.is_some_and(|it| rosters::of_member(it, &self.own).next().is_some())
+        };
+        let is_over = |(pool, view): (&String, &View)| {
+            let is_over = view.ends && view.now.borrow().backends.is_empty() && !has_some(pool);
+            is_over.then(|| pool.clone())
+        };
+        let over: Vec<String> = lock(&self.views).iter().filter_map(is_over).collect();
+        for pool in over {
+            lock(&self.views).remove(&pool);
+            lock(&self.applied).remove(&pool);
+            if let Some(one) = running.remove(&pool) {
+                one.stop().await;
+            }
+            tracing::info!(pool, "its backends are gone");
+            self.changes.send_modify(|count| *count += 1);
+        }
     }
 
     /// Goes by these instructions, if they are newer than those in force, which it returns.
@@ -301,7 +402,7 @@ impl Scalers {
         let views = lock(&self.views);
         let one = |(pool, view): (&String, &View)| {
             let edition = applied.get(pool).copied().unwrap_or_default();
-            (pool.clone(), rosters::making(&view.now.borrow(), view.outlives, edition))
+            (pool.clone(), rosters::making(&view.now.borrow(), view.ends, edition))
         };
         views.iter().map(one).collect()
     }
@@ -318,10 +419,6 @@ impl Scalers {
     /// The instructions with the rosters in force.
     fn newest(&self) -> Arc<Instructions> {
         lock(&self.newest).clone()
-    }
-
-    fn is_kept(&self, instructions: &Instructions) -> bool {
-        self.kept == Some(instructions.edition())
     }
 
     /// Samples of pools, with the sizes of what was made.
@@ -366,12 +463,11 @@ impl Scalers {
         let own = has.backends.iter().filter(|made| !of_another(&made.name));
         let own = own.filter_map(|made| Some((rosters::own(made)?, made.size.clone())));
         let is_unseen = |name: &String| has.backends.iter().all(|made| made.name != *name);
-        // In a cluster what outlives a process runs on, whether the scaler here has heard of it, or does not even start.
-        let lasts = |entry: &Entry| self.is_in_cluster && entry.outlives;
+        // What outlives a process runs on, whether the scaler here has heard of it, or does not even start.
         let others = roster
             .backends
             .iter()
-            .filter(|(name, entry)| !is_own(entry) || lasts(entry) && is_unseen(name));
+            .filter(|(name, entry)| !is_own(entry) || entry.outlives && is_unseen(name));
         let others = others
             .filter_map(|(name, entry)| Some((rosters::joined(name, entry)?, entry.size.clone())));
         own.chain(others).collect()
@@ -403,34 +499,6 @@ impl Running {
     async fn stop(self) {
         self.telling.abort();
         self.scaler.stop().await;
-    }
-
-    async fn remove_all(self) {
-        self.telling.abort();
-        self.scaler.remove_all().await;
-    }
-}
-
-/// What is gone by where a pool's record is damaged.
-fn after_damage(has_copy: bool, driver: &DriverOptions) -> &'static str {
-    let lists = match driver {
-        DriverOptions::Exec(options) => options.list.is_some(),
-        DriverOptions::Webhook(options) => options.list.is_some(),
-        _ => false,
-    };
-    match (has_copy, driver.outlives_us()) {
-        (true, _) => "its copy, which says the same, is gone by",
-        (false, false) => {
-            "the pool begins anew; its processes have ended with the one that made them, and what another driver \
-             may have made is named in the file that was set aside, to be removed by hand"
-        }
-        (false, true) if lists => {
-            "the pool goes on with what `list` says there is, and what is missing is made anew"
-        }
-        (false, true) => {
-            "the pool begins anew, since without `list` nobody says what there is: remove by hand what is named in the \
-             file that was set aside and still runs, by this driver or another"
-        }
     }
 }
 
