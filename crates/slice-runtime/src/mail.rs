@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::payload::Payload;
 
 /// Of the encoding. Both sides have to have the same.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;

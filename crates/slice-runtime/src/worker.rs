@@ -29,6 +29,7 @@ pub use program::{
 pub use threads::{Process, Threads};
 
 use crate::drops::{DropCounts, DropReason};
+use crate::payload::Payload;
 use crate::stream::{Stream, fnv1a, worker_id};
 use crate::transport::DdsTransport;
 
@@ -158,6 +159,7 @@ impl Worker {
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
+        let protocol = protocol.with_size(|payload: &Payload| payload.cdr().len());
         let begun = Instant::now();
         let (hands, outside) = match doer {
             Doer::Threads(threads) => (Some(threads), None),

@@ -26,12 +26,12 @@ impl BySlice {
     ) -> Self {
         let mut numbers: BTreeMap<K, usize> = BTreeMap::new();
         let mut parts: Vec<(Vec<SliceId>, Arc<Positions>)> = Vec::new();
+        let mut known: BTreeMap<Arc<Positions>, usize> = BTreeMap::new();
         for slice in slices {
             let number = *numbers.entry(key(slice)).or_insert_with(|| {
                 let of = positions(slice);
                 // By several ways the same may be known.
-                let same = parts.iter().position(|(_, known)| *known == of);
-                same.unwrap_or_else(|| {
+                *known.entry(of.clone()).or_insert_with(|| {
                     parts.push((Vec::new(), of));
                     parts.len() - 1
                 })

@@ -451,24 +451,25 @@ impl<T: Clone> Controller<T> {
             HandoverState::Preparing => {
                 self.send(taker, Message::Prepare { handover, slices, giver });
             }
-            // A giver that has cut or closed answers so.
-            HandoverState::Releasing | HandoverState::Settling { giver_lost: false } => {
+            // A giver that has cut or closed answers so; it alone knows what it has not started.
+            HandoverState::Releasing
+            | HandoverState::Activating { giver_lost: false }
+            | HandoverState::Settling { giver_lost: false } => {
                 let (positions, settled) = (open.positions.clone(), open.settled);
                 let release = Message::Release { handover, slices, taker, positions, settled };
                 self.send(giver, release);
             }
             HandoverState::AbortingGiver { .. } => self.send(giver, Message::Abort { handover }),
             HandoverState::AbortingTaker { .. } => self.send(taker, Message::Abort { handover }),
-            HandoverState::Activating { .. } => {
+            HandoverState::Activating { giver_lost: true } => {
                 let positions = open.cut.as_deref().cloned().unwrap_or_default();
-                self.send(taker, Message::Cut { handover, positions });
+                self.send(taker, Message::Cut { handover, positions, backlog: Vec::new() });
             }
             HandoverState::Settling { giver_lost: true } => {
                 let Some(open) = self.handovers.get(&handover) else { return };
                 let after = self.done_by_giver(handover, open);
                 self.send(taker, Message::Recover { handover, after });
             }
-            HandoverState::Orphaned => self.send(giver, Message::Forget { handover }),
             HandoverState::Moved
             | HandoverState::Kept
             | HandoverState::Returned

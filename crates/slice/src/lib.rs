@@ -18,7 +18,7 @@
 //! | CUT(C) | giver to taker and controller | what is at or below C, per writer, I admitted; nothing above. The one point where ownership changes |
 //! | ACTIVE | taker to giver and controller | I do what is above C, from the shadow first. What comes late, at or below C, I drop |
 //! | DRAINED | giver to taker | of this slice I have nothing unfinished; here is its state. In strict order the taker starts now |
-//! | TAIL | giver to taker | items above C of writers that matched the taker's readers late |
+//! | TAIL | giver to taker | items at or below C that I have not started, in order; then items above C of writers that matched the taker's readers late |
 //! | CLOSED | giver to controller | all is drained, and the taker lacks nothing |
 //!
 //! Each message names its handover, may come late, twice or never, and is said again until there is an answer. The
@@ -93,6 +93,6 @@ pub use by_slice::BySlice;
 pub use config::{Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Claims, Envelope, Given, Item, Message, Past, Progress, TailEntry, Taken,
+    Address, Backlog, Claims, Envelope, Given, Item, Message, Past, Progress, TailEntry, Taken,
 };
 pub use positions::Positions;

@@ -90,6 +90,9 @@ pub enum Message<T> {
         handover: HandoverId,
         /// C.
         positions: Positions,
+        /// Items at or below C that the giver has not started. They follow in the tail. Empty in messages from and to
+        /// the controller.
+        backlog: Vec<Backlog>,
     },
     /// Taker to giver and controller: the slices are mine, and this is how far I am.
     Active {
@@ -107,7 +110,7 @@ pub enum Message<T> {
         /// Slices, with their state.
         slices: Vec<(SliceId, Option<Vec<u8>>)>,
     },
-    /// Giver to taker: items after C of writers that matched the taker's readers late.
+    /// Giver to taker: items that were not started, then items after C of writers that matched the taker's readers late.
     Tail {
         /// The handover.
         handover: HandoverId,
@@ -148,11 +151,6 @@ pub enum Message<T> {
         handover: HandoverId,
         /// What it had committed, or was done before it had the slice.
         after: BySlice,
-    },
-    /// Controller to giver: the taker was lost; wait no more for it.
-    Forget {
-        /// The handover.
-        handover: HandoverId,
     },
     /// Controller to taker: it is over.
     End {
@@ -204,7 +202,6 @@ impl<T> Message<T> {
             Self::Aborted { .. } => "aborted",
             Self::Assign { .. } => "assign",
             Self::Recover { .. } => "recover",
-            Self::Forget { .. } => "forget",
             Self::End { .. } => "end",
             Self::Claims(_) => "claims",
             Self::Grant { .. } => "grant",
@@ -226,6 +223,9 @@ pub struct Progress {
     pub tail_next: u64,
     /// Writers whose items have come here from this position on: the tail has to reach there.
     pub until: Vec<(Writer, u64)>,
+    /// The backlog is in claims of the taker that the controller has received, or there is none. The giver keeps its part of
+    /// the responsibility until then.
+    pub claimed: bool,
     /// What the lost giver left is being recovered here: the number of the first claims that say so. Whoever
     /// succeeds this worker goes by those or later ones.
     pub recovered: Option<u64>,
@@ -234,12 +234,27 @@ pub struct Progress {
 /// A step of the tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TailEntry<T> {
+    /// An item at or below C that the giver has not started.
+    Unstarted(Item<T>),
+    /// Every item that the giver had not started is before this.
+    UnstartedEnd,
     /// An item after C.
     Item(Item<T>),
     /// There are no more of this writer.
     End(Writer),
     /// There are no more at all.
     EndAll,
+}
+
+/// Items of one writer in one slice that the giver of a handover has not started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backlog {
+    /// The slice.
+    pub slice: SliceId,
+    /// The writer.
+    pub writer: Writer,
+    /// Position before the first of these items.
+    pub after: u64,
 }
 
 /// What a worker holds: by it a lost worker is succeeded, and a new controller goes on with what the last one began. Claims
@@ -283,8 +298,10 @@ pub struct Given {
 pub struct Past {
     /// Slices that were moved.
     pub slices: Arc<[SliceId]>,
-    /// Of these all at or below is done, or was another's and is done.
+    /// Of these all at or below is done, or was another's and is done; except for `backlog`.
     pub done: Positions,
+    /// Items that the giver did not start: the taker received them.
+    pub backlog: Vec<Backlog>,
 }
 
 /// A handover at its taker.

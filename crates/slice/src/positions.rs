@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Writer;
 
 /// A position for each writer. A writer that is not here stands at 0, which is before its first item.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Positions(BTreeMap<Writer, u64>);
 
 impl Positions {

@@ -36,6 +36,8 @@ pub(crate) struct Scenario {
     /// For how long is published and moved.
     pub length_us: u64,
     pub item_gap_us: u64,
+    /// An item takes up to this long: long ones make queues.
+    pub work_us_max: u64,
     pub move_gap_us: u64,
     /// Of control messages, in a thousand.
     pub dropped_permille: u32,
@@ -94,6 +96,7 @@ impl Scenario {
             joining: seed / 9 % 3,
             length_us: 240_000,
             item_gap_us: 1_500,
+            work_us_max: [1_500, 1_500, 12_000][seed as usize / 11 % 3],
             move_gap_us: 1_000,
             dropped_permille: 50,
             doubled_permille: 50,
@@ -111,6 +114,11 @@ impl Scenario {
     pub(crate) fn crashing(seed: u64) -> Self {
         let faults = if seed.is_multiple_of(4) { Faults::Controller } else { Faults::Everybody };
         Self { faults, length_us: 150_000, ..Self::planned(seed) }
+    }
+
+    /// Everybody crashes while slices have queues.
+    pub(crate) fn queueing(seed: u64) -> Self {
+        Self { work_us_max: 12_000, faults: Faults::Everybody, ..Self::crashing(seed) }
     }
 
     pub(crate) fn cut_off(seed: u64) -> Self {

@@ -330,6 +330,10 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                 Output::Import { slice, state } => {
                     self.queue(slice, Task::Import { slice, state });
                 }
+                Output::Recall { handover, slices } => {
+                    let items = self.recall(&slices);
+                    self.worker.recalled(self.now, handover, items);
+                }
                 Output::Export { handover, slice } => {
                     self.queue(slice, Task::Export { handover, slice });
                 }
@@ -343,6 +347,30 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             }
         }
         Ok(())
+    }
+
+    /// Takes every item of `slices` that was not started from the queues.
+    fn recall(&mut self, slices: &[SliceId]) -> Vec<Item<T>> {
+        let mut items = Vec::new();
+        for slice in slices {
+            let Some(queue) = self.queues.get_mut(slice) else { continue };
+            let mut left = VecDeque::new();
+            for (since, task) in queue.tasks.drain(..) {
+                match task {
+                    Task::Execute(item) => items.push(item),
+                    task => left.push_back((since, task)),
+                }
+            }
+            queue.tasks = left;
+            if queue.tasks.is_empty() {
+                self.ready.remove(slice);
+                if !queue.busy {
+                    self.queues.remove(slice);
+                }
+            }
+        }
+        self.queued -= items.len();
+        items
     }
 
     fn queue(&mut self, slice: SliceId, task: Task<T>) {

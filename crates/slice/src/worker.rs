@@ -3,6 +3,7 @@
 //!
 //! `now` is the time since any fixed moment, and never goes back. The caller does the outputs in their order.
 
+mod backlog;
 mod claims;
 mod give;
 mod giver_table;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use giver_table::{GiverAction, GiverEvent, GiverState};
+pub use giving::{TAIL_BYTES, TAIL_PART};
 pub use reason::{Drops, Reason};
 pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
@@ -53,6 +55,14 @@ pub enum Output<T> {
     Execute(Item<T>),
     /// It was finished, and comes again: its reply may be lost. Send that again, if it is there.
     Answer(Item<T>),
+    /// The slices are cut: take back every item of them that is not started, and call [`Worker::recalled`] before anything
+    /// else of them is started.
+    Recall {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices.
+        slices: Arc<[SliceId]>,
+    },
     /// The slice is drained: get its state from the application, and call [`Worker::exported`].
     Export {
         /// The handover.
@@ -121,6 +131,8 @@ pub struct Worker<T> {
     standby: standby::Standby<T>,
     past: past::Pasts,
     claims: claims::Lease,
+    /// The bytes of an item, by which the tail is chunked.
+    size: fn(&T) -> usize,
     drops: Drops,
     out: VecDeque<Output<T>>,
     #[cfg(test)]
@@ -147,6 +159,12 @@ pub(crate) enum Sabotage {
     TrustAgain,
     /// Claims that what came by the tail is done.
     ClaimTail,
+    /// Claims that what its giver had not started is done.
+    ClaimBacklog,
+    /// Claims that what it handed over unstarted is done.
+    ClaimHanded,
+    /// Forgets what it handed over, before the controller knows that the taker has it.
+    NoClaimed,
     /// Claims as committed what has no reply yet.
     ClaimUnreplied,
     /// Does nothing for what comes again and nobody has.
@@ -192,6 +210,7 @@ impl<T: Clone> Worker<T> {
             standby: standby::Standby::default(),
             past: past::Pasts::default(),
             claims: claims::Lease::default(),
+            size: |_| 0,
             drops: Drops::default(),
             out: VecDeque::new(),
             #[cfg(test)]
@@ -205,6 +224,12 @@ impl<T: Clone> Worker<T> {
     #[must_use]
     pub fn in_process(self, process: Process) -> Self {
         Self { process, ..self }
+    }
+
+    /// Chunks what it hands over by the bytes of items: see [`TAIL_BYTES`].
+    #[must_use]
+    pub fn with_size(self, size: fn(&T) -> usize) -> Self {
+        Self { size, ..self }
     }
 
     /// Which life this is. Changes when the controller had given the worker up.
@@ -390,7 +415,9 @@ impl<T: Clone> Worker<T> {
             Message::Release { handover, slices, taker, positions, settled } => {
                 self.on_release(now, handover, slices, taker, positions, settled);
             }
-            Message::Cut { handover, positions } => self.on_cut(now, handover, positions),
+            Message::Cut { handover, positions, backlog } => {
+                self.on_cut(now, handover, positions, backlog);
+            }
             Message::Active { handover, progress, .. } => self.on_active(now, handover, &progress),
             Message::Drained { handover, slices } => self.on_drained(now, handover, slices),
             Message::Tail { handover, first, entries } => {
@@ -401,7 +428,6 @@ impl<T: Clone> Worker<T> {
                 self.on_assign(now, handover, slices, after);
             }
             Message::Recover { handover, after } => self.on_recover(now, handover, &after),
-            Message::Forget { handover } => self.giver_event(now, handover, GiverEvent::Forget),
             Message::End { handover } => self.taker_event(now, handover, TakerEvent::End),
             Message::Grant { number } => self.granted(now, number),
             Message::Expel { last } => self.expelled(now, last),
@@ -464,8 +490,10 @@ impl<T: Clone> Worker<T> {
     }
 
     /// An item of an owned slice that nothing stands before. `fresh`: it comes for the first time.
-    fn admit(&mut self, item: Item<T>, fresh: bool) {
+    fn admit(&mut self, mut item: Item<T>, fresh: bool) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
+        // Items after it may be done already: it is not handed over.
+        item.again |= owned.is_recovering(item.writer, item.position);
         match owned.admit(item.writer, item.position, fresh) {
             Ok(()) => {}
             #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Workers, controller and clients of one process, over DDS on loopback; each test in a DDS domain of its own.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod backlog;
 mod cluster;
 mod hostile;
 mod leases;

@@ -46,7 +46,11 @@ fn handover(seen: &Seen, party: Party, victim: &str) -> Option<String> {
 /// Kills `party` at each of these steps, one handover after the other. Returns how often something was executed more than
 /// once.
 fn kill_at(domain: u32, times: Times, order: Order, party: Party, steps: &[&str]) -> usize {
-    let mut stage = Stage::new(domain, times, Here { order, ..HERE }, &WORKERS);
+    kill_where(domain, times, Here { order, ..HERE }, party, steps)
+}
+
+fn kill_where(domain: u32, times: Times, here: Here, party: Party, steps: &[&str]) -> usize {
+    let mut stage = Stage::new(domain, times, here, &WORKERS);
     let load = load(domain);
     stage.until_done("controller", "pin 0 two");
     for step in steps {
@@ -128,6 +132,19 @@ fn a_controller_that_is_killed_at_any_step_is_succeeded_and_nothing_is_done_twic
     ];
     let twice = kill_at(61, Times::LONG, Order::Free, Party::Controller, &steps);
     assert_eq!(twice, 0, "no worker was lost");
+}
+
+/// Items come faster than workers do them: what waits goes with its slice.
+#[test]
+fn a_giver_that_is_killed_while_it_hands_over_what_waits_loses_nothing() {
+    let queueing = Here { work_ms: 4, ..HERE };
+    kill_where(98, Times::SHORT, queueing, Party::Giver, &["Sends tail", "Sent tail"]);
+}
+
+#[test]
+fn a_taker_that_is_killed_while_it_is_handed_what_waits_loses_nothing() {
+    let queueing = Here { work_ms: 4, order: Order::Strict, ..HERE };
+    kill_where(99, Times::SHORT, queueing, Party::Taker, &["Received tail", "Sent active"]);
 }
 
 /// In stricter orders a taker waits for what the giver has in hand, and for its state.

@@ -141,7 +141,9 @@ fn run_worker() {
     let log = folder.join(format!("{name}.done"));
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
     let log = Mutex::new(log);
+    let work = variable("WORK_MS").map_or(0, |ms| ms.parse().unwrap());
     let process = move |item: &DataItem<'_>| {
+        std::thread::sleep(Duration::from_millis(work));
         // One write of few bytes: whole or not at all.
         log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();
         item.message.to_vec()

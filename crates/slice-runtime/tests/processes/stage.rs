@@ -128,10 +128,12 @@ pub(crate) struct Here {
     pub(crate) etcd: Option<String>,
     /// In which order items are done.
     pub(crate) order: Order,
+    /// What an item takes, milliseconds.
+    pub(crate) work_ms: u64,
 }
 
 /// As is usual.
-pub(crate) const HERE: Here = Here { loss_permille: 0, etcd: None, order: Order::Free };
+pub(crate) const HERE: Here = Here { loss_permille: 0, etcd: None, order: Order::Free, work_ms: 0 };
 
 impl Place for Here {
     fn command(&self, _: &str) -> Command {
@@ -141,7 +143,8 @@ impl Place for Here {
     fn settings(&self) -> Vec<(&'static str, String)> {
         let loss = ("LOSS_PERMILLE", self.loss_permille.to_string());
         let order = ("ORDER", format!("{:?}", self.order));
-        [loss, order]
+        let work = ("WORK_MS", self.work_ms.to_string());
+        [loss, order, work]
             .into_iter()
             .chain(self.etcd.clone().map(|endpoint| ("ETCD", endpoint)))
             .collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::by_slice::BySlice;
 use crate::controller::standby::standby_of;
 use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record};
 use crate::ids::{HandoverId, Life, SliceId};
@@ -25,6 +26,14 @@ impl<T: Clone> Controller<T> {
         match open.state {
             HandoverState::Returned => self.give_back(now, handover, &open),
             HandoverState::Lost => self.assign_lost(now, handover, &open),
+            HandoverState::Moved if open.giver.is_some() => {
+                // The taker may still have to do what its giver had not started.
+                for (slices, done) in
+                    self.done_by_taker(handover, &open).iter().flat_map(BySlice::parts)
+                {
+                    self.set_floor(slices, done);
+                }
+            }
             _ => {}
         }
         if open.giver.is_none() {
@@ -36,7 +45,8 @@ impl<T: Clone> Controller<T> {
         self.assign_unowned(now);
     }
 
-    /// The taker never had the slices, or is lost with them; the giver has kept all above the cut.
+    /// The taker never had the slices, or is lost with them. The giver has kept what the taker did not acknowledge, and
+    /// knows what of the rest it has to accept from clients.
     fn give_back(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
         let mut after = open.cut.as_deref().cloned().unwrap_or_default();

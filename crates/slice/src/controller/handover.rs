@@ -27,13 +27,11 @@ pub enum HandoverState {
         /// The giver is lost; the taker recovers what it left undone.
         giver_lost: bool,
     },
-    /// The taker was lost; the giver still drains.
-    Orphaned,
     /// Over: the taker owns the slices, and the giver has nothing left of them.
     Moved,
     /// Over: there was no cut. The giver owns the slices, if it lives.
     Kept,
-    /// Over: cut, but the taker never had them. The giver still has all above the cut.
+    /// Over: cut, but the taker never had them, or was lost with them before the giver was done. They are the giver's again.
     Returned,
     /// Over: giver and taker are lost, and so may be what the giver had admitted.
     Lost,
@@ -102,12 +100,8 @@ impl HandoverState {
                 HandoverEvent::Recovered if giver_lost => (Self::Moved, &[]),
                 HandoverEvent::GiverLost => (Self::Settling { giver_lost: true }, &[]),
                 HandoverEvent::TakerLost if giver_lost => (Self::Lost, &[]),
-                HandoverEvent::TakerLost => (Self::Orphaned, &[]),
-                _ => (self, &[]),
-            },
-            Self::Orphaned => match event {
-                HandoverEvent::Closed => (Self::Moved, &[]),
-                HandoverEvent::GiverLost => (Self::Lost, &[]),
+                // The giver answers for what it handed over until the taker's claims do.
+                HandoverEvent::TakerLost => (Self::Returned, &[]),
                 _ => (self, &[]),
             },
             Self::Moved | Self::Kept | Self::Returned | Self::Lost => (self, &[]),
@@ -190,8 +184,9 @@ impl HandoverState {
             Self::AbortingGiver { .. } => "being called off at the giver",
             Self::AbortingTaker { .. } => "being called off at the taker",
             Self::Activating { .. } => "activating: the taker has not answered",
-            Self::Settling { .. } => "settling: the giver drains",
-            Self::Orphaned => "settling: the giver drains, the taker is lost",
+            Self::Settling { .. } => {
+                "settling: the giver hands over what waits and finishes what it started"
+            }
             Self::Moved => "moved",
             Self::Kept => "called off",
             Self::Returned => "returned to the giver",

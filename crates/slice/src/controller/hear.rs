@@ -58,7 +58,7 @@ impl<T: Clone> Controller<T> {
                     self.event(now, handover, HandoverEvent::Ready);
                 }
             }
-            Message::Cut { handover, positions } => {
+            Message::Cut { handover, positions, .. } => {
                 self.learn_cut(handover, positions);
                 self.event(now, handover, HandoverEvent::Cut);
             }

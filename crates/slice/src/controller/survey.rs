@@ -19,7 +19,7 @@ use crate::controller::{
     Controller, HandoverEvent, HandoverState, Intent, Member, Output, Record, Row,
 };
 use crate::ids::{HandoverId, Life, SliceId};
-use crate::message::{Message, Past};
+use crate::message::{Backlog, Message, Past};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
@@ -90,9 +90,17 @@ impl<T: Clone> Controller<T> {
 
     /// What givers have done stays done, though the taker is lost and cannot say from where it went on.
     fn learn_past(&mut self) {
-        for Past { slices, done } in self.members.take_pasts() {
-            for (slices, floor) in self.floors_of(&slices).parts() {
+        for Past { slices, done, backlog } in self.members.take_pasts() {
+            let before = self.floors_of(&slices);
+            for (slices, floor) in before.parts() {
                 self.set_floor(slices, &Arc::new(floor.furthest(&done)));
+            }
+            // What the taker received unstarted is not done, unless it was known to be.
+            for Backlog { slice, writer, after } in backlog {
+                let known = before.of(slice).map_or(0, |floor| floor.of(writer));
+                if let Some(floor) = self.table.get_mut(&slice).and_then(|it| it.floor.as_mut()) {
+                    Arc::make_mut(floor).set(writer, after.max(known));
+                }
             }
         }
     }

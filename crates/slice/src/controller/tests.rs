@@ -61,13 +61,10 @@ fn a_handover_goes_this_way_in_each_state() {
             activating(true), lost, activating(true), lost, activating(true)]),
         (settling(false), [
             settling(false), settling(false), settling(false), settling(false), moved,
-            settling(false), settling(false), settling(true), S::Orphaned, settling(false)]),
+            settling(false), settling(false), settling(true), returned, settling(false)]),
         (settling(true), [
             settling(true), settling(true), settling(true), moved, moved,
             settling(true), settling(true), settling(true), lost, settling(true)]),
-        (S::Orphaned, [
-            S::Orphaned, S::Orphaned, S::Orphaned, S::Orphaned, moved,
-            S::Orphaned, S::Orphaned, lost, S::Orphaned, S::Orphaned]),
         (moved, [moved; 10]),
         (kept, [kept; 10]),
         (returned, [returned; 10]),
@@ -78,7 +75,7 @@ fn a_handover_goes_this_way_in_each_state() {
             let (next, actions) = state.on(event);
             assert_eq!(next, expected, "{state:?} on {event:?}");
             // The taker's ownership is noted once: where it becomes known.
-            let known = |state| matches!(state, S::Settling { .. } | S::Orphaned | S::Moved);
+            let known = |state| matches!(state, S::Settling { .. } | S::Moved);
             let owns = !known(state) && known(next);
             let expected: &[_] = if owns { &[HandoverAction::Own] } else { &[] };
             assert_eq!(actions, expected, "{state:?} on {event:?}");
@@ -319,7 +316,7 @@ fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_
     let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
     let past = |slices: &[u32], position| {
         let slices = slices.iter().copied().map(SliceId).collect();
-        Past { slices, done: done(position) }
+        Past { slices, done: done(position), backlog: Vec::new() }
     };
     office
         .say(giver, Claims { past: vec![past(&[0, 1], 10), past(&[2], 20)], ..Claims::default() });
@@ -346,7 +343,7 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
     let heard = [giver, taker].map(|life| (life.worker, life.number)).into();
     let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
     // Two slices were another's, who did more than the giver says of the rest.
-    let past = Past { slices: [0, 1].map(SliceId).into(), done: done(20) };
+    let past = Past { slices: [0, 1].map(SliceId).into(), done: done(20), backlog: Vec::new() };
     let owned: Vec<_> = (0..4).map(|slice| (SliceId(slice), HandoverId(5))).collect();
     let claims = Claims { slices: owned, marks: done(10), ..Claims::default() };
     office.say(taker, Claims { past: vec![past], ..Claims::default() });
@@ -361,7 +358,7 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
     };
     let (positions, handover) = (done(30), moved);
     say(&mut office, taker, Message::Ready { handover, positions, settled: true });
-    say(&mut office, giver, Message::Cut { handover, positions: done(30) });
+    say(&mut office, giver, Message::Cut { handover, positions: done(30), backlog: Vec::new() });
     let active = Message::Active { handover, cut: done(30), progress: Default::default() };
     say(&mut office, taker, active);
     office.said.clear();

@@ -18,6 +18,8 @@ pub(crate) struct Verdict {
     pub executions: u64,
     pub late: u64,
     pub tails: u64,
+    /// Items that went with their slices before they were started.
+    pub handed_over: u64,
     pub recovered: u64,
     pub lost_workers: u64,
     pub lost_replies: u64,
@@ -126,6 +128,7 @@ impl Verdict {
         self.executions += other.executions;
         self.late += other.late;
         self.tails += other.tails;
+        self.handed_over += other.handed_over;
         self.recovered += other.recovered;
         self.lost_workers += other.lost_workers;
         self.lost_replies += other.lost_replies;

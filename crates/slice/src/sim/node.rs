@@ -48,7 +48,7 @@ pub(super) enum Work {
 }
 
 /// The messages at which somebody may crash.
-pub(super) const STEPS: usize = 17;
+pub(super) const STEPS: usize = 16;
 
 /// The number of a message's kind.
 pub(super) fn step<T>(message: &Message<T>) -> usize {
@@ -65,11 +65,10 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::Aborted { .. } => 9,
         Message::Assign { .. } => 10,
         Message::Recover { .. } => 11,
-        Message::Forget { .. } => 12,
-        Message::End { .. } => 13,
-        Message::Grant { .. } | Message::Claims(_) => 14,
-        Message::Expel { .. } | Message::Refuse { .. } => 15,
-        Message::Standby { .. } => 16,
+        Message::End { .. } => 12,
+        Message::Grant { .. } | Message::Claims(_) => 13,
+        Message::Expel { .. } | Message::Refuse { .. } => 14,
+        Message::Standby { .. } => 15,
     }
 }
 
@@ -128,6 +127,21 @@ impl World {
             worker::Output::Import { slice, state } => {
                 at.queues.entry(slice).or_default().0.push_back(Work::Import(state));
             }
+            worker::Output::Recall { handover, slices } => {
+                let mut items = Vec::new();
+                for slice in slices.iter() {
+                    let Some((queue, _)) = at.queues.get_mut(slice) else { continue };
+                    for work in std::mem::take(queue) {
+                        match work {
+                            Work::Item(item) => items.push(item),
+                            work => queue.push_back(work),
+                        }
+                    }
+                }
+                self.judge.verdict.handed_over += items.len() as u64;
+                let now = self.clock();
+                self.nodes[node].worker.recalled(now, handover, items);
+            }
             worker::Output::Export { handover, slice } => {
                 let state = self.judge.export(life, slice);
                 let now = self.clock();
@@ -183,7 +197,7 @@ impl World {
         }
         for item in begun {
             self.judge.begins(life, item.slice, item.payload, self.scenario.order, ordered);
-            let wait = self.rng.random_range(20..1_500);
+            let wait = self.rng.random_range(20..self.scenario.work_us_max);
             self.after(wait, Event::Done { node, process, item });
         }
     }

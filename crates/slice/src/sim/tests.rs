@@ -35,6 +35,7 @@ fn planned_moves_lose_nothing_and_do_nothing_twice_and_keep_the_order() {
         assert!(sum.moved > 30_000, "{sum:?}");
         // What makes it hard has happened: items came late, readers matched late.
         assert!(sum.late > 1_000 && sum.tails > 1_000, "{sum:?}");
+        assert!(sum.handed_over > 10_000, "{sum:?}");
     }
 }
 
@@ -174,6 +175,30 @@ fn a_worker_that_claims_what_has_no_reply_is_caught() {
 }
 
 #[test]
+fn a_taker_that_claims_what_its_giver_had_not_started_is_caught() {
+    assert!(is_caught(Sabotage::ClaimBacklog, Scenario::queueing));
+}
+
+#[test]
+fn a_giver_that_claims_what_it_handed_over_is_caught() {
+    assert!(is_caught(Sabotage::ClaimHanded, Scenario::queueing));
+}
+
+#[test]
+fn a_giver_that_forgets_what_it_handed_over_too_early_is_caught() {
+    assert!(is_caught(Sabotage::NoClaimed, Scenario::queueing));
+}
+
+#[test]
+fn what_waits_goes_with_its_slice_whoever_crashes() {
+    let sum = all(seeds(400).map(Scenario::queueing));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.handed_over > 10_000 && sum.lost_workers > 300, "{sum:?}");
+    }
+}
+
+#[test]
 fn a_successor_that_does_not_ask_is_caught() {
     assert!(is_caught(Sabotage::NoAsk, Scenario::crashing));
 }
@@ -236,8 +261,9 @@ fn soak() {
                 [Party::SenderBefore, Party::SenderAfter, Party::Receiver, Party::Controller];
             let party = parties[(seed / 4 % 4) as usize];
             let scenario = match seed / threads % 8 {
-                0..5 => Scenario::planned(seed),
-                5..7 => Scenario::crashing(seed),
+                0..4 => Scenario::planned(seed),
+                4..6 => Scenario::crashing(seed),
+                6 => Scenario::queueing(seed),
                 _ => Scenario::at(seed, step, 1 + (seed / 7 % 6) as u32, party),
             };
             let verdict = World::run(scenario.clone());

@@ -1,12 +1,12 @@
 //! The lease, and the claims that renew it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::by_slice::BySlice;
-use crate::ids::{Group, Life, SliceId, Writer};
-use crate::message::{Claims, Given, Message, Taken};
+use crate::ids::{Group, Groups, Life, SliceId, Writer};
+use crate::message::{Backlog, Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
@@ -86,6 +86,7 @@ impl<T: Clone> Worker<T> {
         self.past.heard(number, sent, self.config.forget);
         self.claims.until = self.claims.until.max(sent + self.config.lease);
         self.refused = None;
+        self.covered_by(now, number);
         if self.claims.fenced && now < self.claims.until {
             self.claims.fenced = false;
             self.out.push_back(Output::Resume);
@@ -132,6 +133,7 @@ impl<T: Clone> Worker<T> {
         #[cfg(test)]
         let reply = if self.sabotage == Sabotage::ClaimUnreplied { Duration::ZERO } else { reply };
         self.unfinished.replied(now.saturating_sub(reply));
+        self.settle_backlogs();
         let marks = self.marks();
         let claims = Claims {
             number: self.claims.number,
@@ -146,6 +148,22 @@ impl<T: Clone> Worker<T> {
         self.send_controller(Message::Claims(Box::new(claims)));
     }
 
+    /// The controller has claims of this number: the givers of backlogs that they cover need not answer for them any more.
+    fn covered_by(&mut self, now: Duration, number: u64) {
+        let waiting = self.taking.iter_mut().filter(|(_, taking)| {
+            let waits = taking.state == TakerState::Active && !taking.claimed;
+            waits && !taking.backlog.is_empty() && number >= taking.covering
+        });
+        let mut told = Vec::new();
+        for (handover, taking) in waiting {
+            taking.claimed = true;
+            told.push(*handover);
+        }
+        for handover in told {
+            self.say_active(now, handover);
+        }
+    }
+
     /// Up to where everything is done that was this worker's, and the replies have arrived.
     fn marks(&self) -> Positions {
         let open: Vec<&Taking<T>> = self
@@ -157,6 +175,7 @@ impl<T: Clone> Worker<T> {
             owned.recovering.as_ref().map(|recovering| (Group::of(*slice), recovering))
         });
         let recovering: Vec<_> = recovering.collect();
+        let coming = self.backlogs_under_way();
         let of = |writer: Writer, last| {
             let unfinished = self.unfinished.least(writer).map(|position| position - 1);
             // What is missing of slices of other groups does not come by this writer. Who said so all the same would claim
@@ -167,9 +186,33 @@ impl<T: Clone> Worker<T> {
             let holes = holes.map(|taking| taking.floor.of(writer));
             let lost = recovering.iter().filter(|(group, _)| brings(*group));
             let lost = lost.filter_map(|(_, recovering)| recovering.least(writer));
-            unfinished.into_iter().chain(holes).chain(lost).fold(last, u64::min)
+            let given = self.giving.values().filter(|giving| giving.has_cut());
+            let given = given.filter_map(|giving| giving.unstarted.after(writer));
+            let coming = coming.get(&writer).copied();
+            let all = unfinished.into_iter().chain(holes).chain(lost).chain(coming);
+            #[cfg(test)]
+            if self.sabotage == Sabotage::ClaimHanded {
+                return all.fold(last, u64::min);
+            }
+            all.chain(given).fold(last, u64::min)
         };
         self.seen.iter().map(|(writer, seen)| (*writer, of(*writer, seen.last))).collect()
+    }
+
+    /// By writer: the position before the first item that a giver has not started and that may still be on its way here.
+    fn backlogs_under_way(&self) -> BTreeMap<Writer, u64> {
+        let mut all = BTreeMap::new();
+        let coming =
+            self.taking.values().filter(|t| t.state == TakerState::Active && !t.has_backlog());
+        for Backlog { writer, after, .. } in coming.flat_map(|taking| &taking.backlog) {
+            let least = all.entry(*writer).or_insert(*after);
+            *least = (*after).min(*least);
+        }
+        #[cfg(test)]
+        if self.sabotage == Sabotage::ClaimBacklog {
+            return BTreeMap::new();
+        }
+        all
     }
 
     /// Floors that the marks have not passed.
@@ -179,7 +222,8 @@ impl<T: Clone> Worker<T> {
             let owned = self.owned.get(&slice);
             let recovering = owned.and_then(|owned| owned.recovering.as_ref());
             let lost = recovering.map(|recovering| Arc::as_ptr(recovering.lost()));
-            (owned.map(|owned| Arc::as_ptr(&owned.cut)), lost)
+            let own = owned.is_some_and(|owned| !owned.low.is_empty()).then_some(slice);
+            (owned.map(|owned| Arc::as_ptr(&owned.cut)), lost, own)
         };
         let floor = |slice: SliceId| {
             let Some(owned) = self.owned.get(&slice) else { return Arc::default() };
@@ -187,11 +231,33 @@ impl<T: Clone> Worker<T> {
             if self.sabotage == Sabotage::ClaimTail {
                 return owned.floor.clone();
             }
-            owned.committed_by_others()
+            self.committed_by_others(slice, owned)
         };
         let mut floors = BySlice::grouped(self.owned.keys().copied(), key, floor);
         floors.retain(|floor| floor.iter().any(|(writer, at)| marks.of(writer) < at));
         floors
+    }
+
+    /// At or below these positions all was another's, and none of it came here to be done.
+    fn committed_by_others(&self, slice: SliceId, owned: &Owned<T>) -> Arc<Positions> {
+        let committed = owned.committed_by_others();
+        #[cfg(test)]
+        if self.sabotage == Sabotage::ClaimBacklog {
+            return committed;
+        }
+        if owned.low.is_empty() {
+            return committed;
+        }
+        let comes = self.taking.get(&owned.epoch).is_some_and(|taking| !taking.has_backlog());
+        let groups = Groups::of(&[slice]);
+        let own = committed.iter().filter(|(writer, _)| groups.contains(writer.group));
+        let lowered = own.map(|(writer, at)| {
+            let Some(low) = owned.low.get(&writer) else { return (writer, at) };
+            let unfinished = self.unfinished.least(writer).map_or(u64::MAX, |least| least - 1);
+            let own = if comes { *low } else { unfinished.max(*low) };
+            (writer, at.min(own))
+        });
+        Arc::new(lowered.collect())
     }
 
     fn given(&self) -> Vec<Given> {

@@ -12,6 +12,7 @@ use crate::positions::Positions;
 use crate::worker::Sabotage;
 use crate::worker::giving::Giving;
 use crate::worker::ownership::Released;
+use crate::worker::taking::Taking;
 use crate::worker::{
     GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, TakerEvent, Worker,
 };
@@ -45,9 +46,18 @@ impl<T: Clone> Worker<T> {
         }
         let (before, first) = (giving.tail_end(), giving.tail_first());
         giving.heard(now, progress);
-        let goes_on = giving.tail_first() > first && giving.is_tail_long();
+        #[cfg(test)]
+        if self.sabotage == Sabotage::NoClaimed {
+            giving.claimed = true;
+        }
+        let goes_on = giving.tail_first() > first && giving.is_next_due();
         let ended = giving.tail_end() > before;
+        let slices = giving.drained_since(first);
+        let taker = Address::Worker(giving.taker);
         self.watching.insert(handover);
+        if !slices.is_empty() {
+            self.send(taker, Message::Drained { handover, slices });
+        }
         if ended || goes_on {
             self.say_tail(now, handover);
         }
@@ -71,7 +81,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    fn give(&mut self, now: Duration, handover: HandoverId, action: GiverAction) {
+    pub(super) fn give(&mut self, now: Duration, handover: HandoverId, action: GiverAction) {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         match action {
             GiverAction::Wait => {
@@ -82,17 +92,14 @@ impl<T: Clone> Worker<T> {
                 self.watching.remove(&handover);
             }
             GiverAction::MakeCut => self.make_cut(now, handover),
+            // It follows when the backlog is known.
+            GiverAction::SendCut if giving.recalls => {}
             GiverAction::SendCut => {
                 giving.said = now;
                 let taker = Address::Worker(giving.taker);
-                let positions = giving.cut.clone();
-                let cut = Message::Cut { handover, positions };
-                self.send(taker, cut.clone());
-                self.send_controller(cut);
-            }
-            GiverAction::BeginDrain => {
-                let idle = std::mem::take(&mut giving.idle);
-                self.drained(now, handover, idle);
+                let (positions, backlog) = (giving.cut.clone(), giving.backlog.clone());
+                self.send(taker, Message::Cut { handover, positions: positions.clone(), backlog });
+                self.send_controller(Message::Cut { handover, positions, backlog: Vec::new() });
             }
             GiverAction::DropReleased => giving.released = Default::default(),
             GiverAction::DropTail => {
@@ -108,9 +115,12 @@ impl<T: Clone> Worker<T> {
                 let gone: BTreeSet<_> = giving.slices.iter().filter(released).copied().collect();
                 self.released.retain(|slice, _| !gone.contains(slice));
                 let (cut, is_inherited) = (giving.cut.clone(), giving.is_inherited);
+                let mut backlog = std::mem::take(&mut giving.backlog);
+                backlog.retain(|of| gone.contains(&of.slice));
+                giving.unstarted = Default::default();
                 #[cfg(test)]
                 let gone = if self.sabotage == Sabotage::NoPast { BTreeSet::new() } else { gone };
-                self.past.add(now, handover, gone, &cut);
+                self.past.add(now, handover, gone, &cut, backlog);
                 if is_inherited {
                     // The controller in office may still be about to ask what there was, and claims say it is given no more.
                     self.past.tell();
@@ -130,8 +140,6 @@ impl<T: Clone> Worker<T> {
         let seen = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
         self.released.reserve(slices.len());
-        let mut idle = Vec::new();
-        let mut undrained = BTreeSet::new();
         let mut epochs = BTreeSet::new();
         for slice in slices.iter() {
             if let Some(owned) = self.owned.remove(slice) {
@@ -139,20 +147,14 @@ impl<T: Clone> Worker<T> {
                 if epochs.insert(owned.epoch) {
                     cut = cut.furthest(&owned.floor);
                 }
-                self.released.insert(*slice, Released { handover, cut: owned.cut });
-                if self.unfinished.of_slice(*slice) == 0 {
-                    idle.push(*slice);
-                } else {
-                    undrained.insert(*slice);
-                }
+                let released = Released { handover, cut: owned.cut, low: owned.low };
+                self.released.insert(*slice, released);
             }
-        }
-        if self.config.order == Order::Stateful {
-            undrained.extend(&idle);
         }
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.cut = cut;
-        (giving.undrained, giving.idle) = (undrained, idle);
+        giving.recalls = true;
+        self.out.push_back(Output::Recall { handover, slices });
         // Slices move on only when what brought them is over: who has not heard that knows it now.
         for epoch in epochs {
             if self.owned.values().all(|owned| owned.epoch != epoch) {
@@ -186,7 +188,7 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Nothing of these slices is unfinished.
-    fn drained(&mut self, now: Duration, handover: HandoverId, slices: Vec<SliceId>) {
+    pub(super) fn drained(&mut self, now: Duration, handover: HandoverId, slices: Vec<SliceId>) {
         if self.config.order == Order::Stateful {
             let exports = slices.into_iter().map(|slice| Output::Export { handover, slice });
             return self.out.extend(exports);
@@ -231,7 +233,12 @@ impl<T: Clone> Worker<T> {
         if strict && giving.state != GiverState::Closed {
             giving.drained.extend(slices.iter().cloned());
             let taker = Address::Worker(giving.taker);
-            self.send(taker, Message::Drained { handover, slices });
+            // Of the others the taker has still to receive what was not started.
+            let has_all = |(slice, _): &(SliceId, Option<Vec<u8>>)| giving.is_handed_over(*slice);
+            let slices: Vec<_> = slices.into_iter().filter(has_all).collect();
+            if !slices.is_empty() {
+                self.send(taker, Message::Drained { handover, slices });
+            }
         }
         self.check_finished(now, handover);
     }
@@ -290,7 +297,8 @@ impl<T: Clone> Worker<T> {
 
     /// Nothing is missing of what `epoch` gave, and what comes late of it has come.
     fn is_whole(&self, epoch: HandoverId, floor: &Positions) -> bool {
-        let whole = self.taking.get(&epoch).is_none_or(|taking| taking.covered);
+        let has_all = |taking: &Taking<T>| taking.covered && taking.has_backlog();
+        let whole = self.taking.get(&epoch).is_none_or(has_all);
         // A writer that has never been heard here was silent since it matched.
         let passed = |(writer, at)| self.last(writer).is_none() || self.has_reached(writer, at);
         whole && floor.iter().all(passed)
@@ -324,17 +332,18 @@ impl<T: Clone> Worker<T> {
                 self.give(now, handover, GiverAction::SendCut);
             }
             let Some(giving) = self.giving.get(&handover) else { continue };
-            if !giving.drained.is_empty() {
-                let slices = giving.drained.iter().map(|(s, state)| (*s, state.clone())).collect();
+            let slices = giving.drained_since(0);
+            if !slices.is_empty() {
                 self.send(taker, Message::Drained { handover, slices });
             }
             self.say_tail(now, handover);
         }
     }
 
-    fn say_tail(&mut self, now: Duration, handover: HandoverId) {
+    pub(super) fn say_tail(&mut self, now: Duration, handover: HandoverId) {
+        let size = self.size;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if let Some((first, entries)) = giving.tail() {
+        if let Some((first, entries)) = giving.tail(size) {
             giving.said = now;
             let taker = Address::Worker(giving.taker);
             self.send(taker, Message::Tail { handover, first, entries });

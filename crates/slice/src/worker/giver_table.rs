@@ -43,12 +43,10 @@ pub enum GiverAction {
     Wait,
     /// Forget P again.
     StopWaiting,
-    /// Stop admitting, note C.
+    /// Stop admitting, note C, and ask for the items that are not started. CUT follows when they are there.
     MakeCut,
     /// Say CUT.
     SendCut,
-    /// Say of what there is nothing to finish. After the cut: the taker does not heed it before.
-    BeginDrain,
     /// Let go of what was kept in case that the taker is lost.
     DropReleased,
     /// The taker is gone: it lacks nothing.
@@ -77,7 +75,7 @@ impl GiverState {
             (Self::Unknown, E::Forget) => (Self::Closed, &[Do::SendClosed]),
             (Self::Unknown, E::Passed | E::Active | E::Finished) => (self, &[]),
 
-            (Self::Waiting, E::Passed) => (Self::Cut, &[Do::MakeCut, Do::SendCut, Do::BeginDrain]),
+            (Self::Waiting, E::Passed) => (Self::Cut, &[Do::MakeCut]),
             (Self::Waiting, E::ReleaseForeign | E::Abort | E::Forget) => {
                 (Self::Aborted, &[Do::StopWaiting, Do::SendAborted])
             }

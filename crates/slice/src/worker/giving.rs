@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Life, SliceId, Writer};
-use crate::message::{Item, Progress, TailEntry};
+use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
+use crate::worker::backlog::{Unstarted, unstarted_of};
 use crate::worker::giver_table::GiverState;
 use crate::worker::reason::Reason;
 
-/// Tail entries in one message.
-const TAIL_PART: usize = 64;
+/// Tail entries in one message, at most.
+pub const TAIL_PART: usize = 512;
+/// Bytes of items in one message of the tail: the last item may exceed it.
+pub const TAIL_BYTES: usize = 256 << 10;
 
 /// One handover, at its giver.
 #[derive(Debug)]
@@ -27,21 +30,30 @@ pub(super) struct Giving<T> {
     known: HashSet<Writer>,
     /// C, once there is a cut.
     pub cut: Positions,
+    /// Waits for the items that are not started: [`Worker::recalled`](crate::worker::Worker::recalled).
+    pub recalls: bool,
+    /// The items that were not started, and what CUT says of them.
+    pub unstarted: Unstarted,
+    pub backlog: Vec<Backlog>,
+    /// See [`Progress::claimed`].
+    pub claimed: bool,
     /// It was cut for an earlier controller.
     pub is_inherited: bool,
     /// Cut slices that have unfinished items, or whose state is not exported.
     pub undrained: BTreeSet<SliceId>,
-    /// Cut slices that had nothing unfinished, until that is said.
-    pub idle: Vec<SliceId>,
     /// When a slice was last drained.
     pub drained_at: Duration,
     /// Drained slices that the taker may not know of.
     pub drained: BTreeMap<SliceId, Option<Vec<u8>>>,
     /// Items after C, until the taker is active.
     pub released: VecDeque<Item<T>>,
+    /// Entries of the tail that are not items after C: no room of theirs is taken.
+    unstarted_count: usize,
     /// The tail that the taker has not acknowledged.
     tail: VecDeque<TailEntry<T>>,
     tail_first: u64,
+    /// The number after the last entry that was sent.
+    tail_sent: u64,
     /// The tail has had its last entry.
     ended: bool,
     /// The taker has items of these writers from this position on, as it said first then.
@@ -60,14 +72,19 @@ impl<T: Clone> Giving<T> {
             covered: false,
             known: HashSet::new(),
             cut: Positions::default(),
+            recalls: false,
+            unstarted: Unstarted::default(),
+            backlog: Vec::new(),
+            claimed: true,
             is_inherited: false,
             undrained: BTreeSet::new(),
-            idle: Vec::new(),
             drained_at: Duration::ZERO,
             drained: BTreeMap::new(),
             released: VecDeque::new(),
+            unstarted_count: 0,
             tail: VecDeque::new(),
             tail_first: 0,
+            tail_sent: 0,
             ended: false,
             until: BTreeMap::new(),
             said: Duration::ZERO,
@@ -89,7 +106,7 @@ impl<T: Clone> Giving<T> {
     pub(super) fn release(&mut self, item: Item<T>, max: usize) -> Option<Reason> {
         let mut dropped = None;
         if !self.covered && !self.ended && !self.known.contains(&item.writer) {
-            if self.tail.len() < max {
+            if self.tail.len() < max + self.unstarted_count {
                 self.tail.push_back(TailEntry::Item(item.clone()));
             } else {
                 dropped = Some(Reason::TailFull);
@@ -110,7 +127,9 @@ impl<T: Clone> Giving<T> {
         while self.tail_first < progress.tail_next && self.tail.pop_front().is_some() {
             self.tail_first += 1;
         }
-        self.drained.retain(|slice, _| progress.held.contains(slice));
+        self.claimed |= progress.claimed;
+        let held: HashSet<_> = progress.held.iter().collect();
+        self.drained.retain(|slice, _| held.contains(slice));
         if self.ended || self.covered {
             self.covered |= self.tail.is_empty();
             return;
@@ -146,10 +165,52 @@ impl<T: Clone> Giving<T> {
         self.until.values().any(|(_, since)| *since <= then)
     }
 
+    /// The first entries of the tail: what was not started.
+    pub(super) fn hand_over(&mut self, items: Vec<Item<T>>) {
+        if items.is_empty() {
+            return;
+        }
+        self.unstarted = Unstarted::new(&items);
+        self.backlog = self.unstarted.backlog();
+        self.claimed = false;
+        self.unstarted_count = items.len() + 1;
+        let entries = items.into_iter().map(TailEntry::Unstarted);
+        self.tail.extend(entries.chain([TailEntry::UnstartedEnd]));
+    }
+
+    /// Whether the taker has all of `slice` that was not started.
+    pub(super) fn is_handed_over(&self, slice: SliceId) -> bool {
+        self.tail_first >= self.unstarted.end(slice)
+    }
+
+    /// Drained slices of which the taker has all, but had not when it had the tail up to `first`. 0: of any.
+    pub(super) fn drained_since(&self, first: u64) -> Vec<(SliceId, Option<Vec<u8>>)> {
+        let is_new = |slice: SliceId| {
+            self.is_handed_over(slice) && (first == 0 || self.unstarted.end(slice) > first)
+        };
+        let drained = self.drained.iter().filter(|(slice, _)| is_new(**slice));
+        drained.map(|(slice, state)| (*slice, state.clone())).collect()
+    }
+
+    /// Items of `slices` that were not started and that the taker has not acknowledged.
+    pub(super) fn unstarted_in_tail(&self, slices: &[SliceId]) -> Vec<Item<T>> {
+        unstarted_of(&self.tail, slices)
+    }
+
     /// What the taker has not acknowledged, as much as goes into one message, with the number of its first entry.
-    pub(super) fn tail(&self) -> Option<(u64, Vec<TailEntry<T>>)> {
-        let part = || self.tail.iter().take(TAIL_PART).cloned().collect();
-        (!self.tail.is_empty()).then(|| (self.tail_first, part()))
+    pub(super) fn tail(&mut self, size: fn(&T) -> usize) -> Option<(u64, Vec<TailEntry<T>>)> {
+        let mut bytes = 0;
+        let mut fits = |entry: &&TailEntry<T>| {
+            let room = bytes < TAIL_BYTES;
+            if let TailEntry::Item(item) | TailEntry::Unstarted(item) = entry {
+                bytes += size(&item.payload);
+            }
+            room
+        };
+        let part: Vec<_> =
+            self.tail.iter().take(TAIL_PART).take_while(|entry| fits(entry)).cloned().collect();
+        self.tail_sent = self.tail_first + part.len() as u64;
+        (!part.is_empty()).then_some((self.tail_first, part))
     }
 
     /// The number of the first entry that the taker has not acknowledged.
@@ -157,15 +218,19 @@ impl<T: Clone> Giving<T> {
         self.tail_first
     }
 
-    /// Whether it lacks more than goes into one message.
-    pub(super) fn is_tail_long(&self) -> bool {
-        self.tail.len() > TAIL_PART
+    /// Whether it lacks more, and all that was sent is acknowledged.
+    pub(super) fn is_next_due(&self) -> bool {
+        !self.tail.is_empty() && self.tail_first >= self.tail_sent
     }
 
-    /// The last entry alone, with its number: what was just added.
-    pub(super) fn tail_last(&self) -> Option<(u64, Vec<TailEntry<T>>)> {
-        let last = self.tail.back()?;
-        Some((self.tail_first + self.tail.len() as u64 - 1, vec![last.clone()]))
+    /// The last entry alone, with its number: what was just added. `None`: others are to be sent before it.
+    pub(super) fn tail_last(&mut self) -> Option<(u64, Vec<TailEntry<T>>)> {
+        let number = (self.tail_end()).checked_sub(1)?;
+        if self.tail_sent < number {
+            return None;
+        }
+        self.tail_sent = number + 1;
+        self.tail.back().map(|last| (number, vec![last.clone()]))
     }
 
     /// The number after the last tail entry.
@@ -177,17 +242,19 @@ impl<T: Clone> Giving<T> {
     pub(super) fn needs_progress(&self) -> bool {
         self.state == GiverState::Draining
             && self.undrained.is_empty()
-            && !self.covered
+            && !(self.covered && self.claimed)
             && self.tail.is_empty()
     }
 
     /// Items of the tail that the taker has not acknowledged.
     pub(super) fn tail_items(&self) -> usize {
-        self.tail.iter().filter(|entry| matches!(entry, TailEntry::Item(_))).count()
+        let is_item =
+            |entry: &&TailEntry<T>| matches!(entry, TailEntry::Item(_) | TailEntry::Unstarted(_));
+        self.tail.iter().filter(is_item).count()
     }
 
     pub(super) fn drop_tail(&mut self) {
-        self.covered = true;
+        (self.covered, self.claimed) = (true, true);
         self.tail.clear();
         self.until.clear();
     }
@@ -195,6 +262,7 @@ impl<T: Clone> Giving<T> {
     /// Drained and replied to, and the taker lacks nothing. `reply`: how long replies are on their way.
     pub(super) fn is_finished(&self, now: Duration, reply: Duration) -> bool {
         let replied = now.saturating_sub(self.drained_at) >= reply;
-        self.undrained.is_empty() && self.drained.is_empty() && self.covered && replied
+        let has_all = self.covered && self.claimed && self.tail.is_empty();
+        self.undrained.is_empty() && self.drained.is_empty() && has_all && replied
     }
 }

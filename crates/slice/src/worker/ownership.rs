@@ -1,6 +1,6 @@
 //! Which items of an owned slice are this worker's to do.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +18,13 @@ pub(super) struct Owned<T> {
     pub cut: Arc<Positions>,
     /// C, raised by the tail: items at or below this may still come, late.
     pub floor: Arc<Positions>,
-    /// Admitted items, while the giver has not drained.
+    /// Lower bounds of what is committed at or below `cut`: items after these positions came from the giver unstarted, or
+    /// were published again after the giver's loss. They are this worker's.
+    pub low: BTreeMap<Writer, u64>,
+    /// Admitted items, while the giver has not drained, or has not handed over what it had not started.
     pub held: Option<Vec<Item<T>>>,
+    /// Items that the giver had not started, while there is `held`: they come before it.
+    pub unstarted: Vec<Item<T>>,
     /// Set while items of a lost worker may be published again.
     pub recovering: Option<Recovering>,
 }
@@ -31,6 +36,8 @@ pub(super) struct Released {
     pub handover: HandoverId,
     /// What was another's before the slice was this worker's.
     pub cut: Arc<Positions>,
+    /// See [`Owned::low`].
+    pub low: BTreeMap<Writer, u64>,
 }
 
 /// What a lost worker may have left undone.
@@ -42,11 +49,22 @@ pub(super) struct Lost {
     others: bool,
 }
 
+/// Items of one slice that this worker handed to a taker without having started them.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// Single items.
+    pub items: BTreeSet<(Writer, u64)>,
+    /// Of a handover that is over: all items of the writer after the position.
+    pub after: BTreeMap<Writer, u64>,
+}
+
 /// What of a lost worker's items is taken when it comes again.
 #[derive(Debug)]
 pub(super) struct Recovering {
     /// Slices of which the same is lost share it.
     lost: Arc<Lost>,
+    /// What a lost taker of this slice alone had received.
+    handed: Handed,
     /// Taken already.
     done: HashSet<(Writer, u64)>,
     since: Duration,
@@ -89,10 +107,34 @@ impl Lost {
     }
 }
 
+impl Handed {
+    fn covers(&self, writer: Writer, position: u64) -> bool {
+        self.items.contains(&(writer, position))
+            || self.after.get(&writer).is_some_and(|after| position > *after)
+    }
+
+    /// The least position of `writer` that it has, less one.
+    fn least(&self, writer: Writer) -> Option<u64> {
+        let first = self.items.range((writer, 0)..=(writer, u64::MAX)).next();
+        let first = first.map(|(_, position)| position - 1);
+        first.into_iter().chain(self.after.get(&writer).copied()).min()
+    }
+}
+
 impl Recovering {
     /// What `lost` says, from now on.
     pub(super) fn new(lost: Arc<Lost>, now: Duration) -> Self {
-        Self { lost, done: HashSet::new(), since: now }
+        Self { lost, handed: Handed::default(), done: HashSet::new(), since: now }
+    }
+
+    /// As well as what a lost taker had received from this worker.
+    pub(super) fn with_handed(self, handed: Handed) -> Self {
+        Self { handed, ..self }
+    }
+
+    /// These items were received already.
+    pub(super) fn has(&mut self, items: impl Iterator<Item = (Writer, u64)>) {
+        self.done.extend(items);
     }
 
     /// What is taken, which other slices may share.
@@ -111,11 +153,11 @@ impl Recovering {
 
     /// The least position of `writer` that may still come, less one.
     pub(super) fn least(&self, writer: Writer) -> Option<u64> {
-        self.lost.least(writer)
+        self.lost.least(writer).into_iter().chain(self.handed.least(writer)).min()
     }
 
     fn covers(&self, writer: Writer, position: u64) -> bool {
-        self.lost.covers(writer, position)
+        self.lost.covers(writer, position) || self.handed.covers(writer, position)
     }
 }
 
@@ -125,6 +167,11 @@ impl<T> Owned<T> {
         let Some(recovering) = &self.recovering else { return self.cut.clone() };
         let least = |writer, at: u64| recovering.least(writer).map_or(at, |least| least.min(at));
         Arc::new(self.cut.iter().map(|(writer, at)| (writer, least(writer, at))).collect())
+    }
+
+    /// Whether the item is one that a lost worker may have left undone.
+    pub(super) fn is_recovering(&self, writer: Writer, position: u64) -> bool {
+        self.recovering.as_ref().is_some_and(|it| it.covers(writer, position))
     }
 
     /// Whether the item, which comes again, is one that is being recovered here. What comes of a lost worker's items shows that

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Group, HandoverId, SliceId};
-use crate::message::Past;
+use crate::ids::{Group, HandoverId, SliceId, Writer};
+use crate::message::{Backlog, Past};
 use crate::positions::Positions;
 
 /// What was given away, by handover.
@@ -23,8 +23,9 @@ pub(super) struct Pasts {
 #[derive(Debug)]
 struct Given {
     slices: BTreeSet<SliceId>,
-    /// All at or below is done.
+    /// All at or below is done; except for the backlog.
     done: Positions,
+    backlog: Vec<Backlog>,
     since: Duration,
 }
 
@@ -48,6 +49,7 @@ impl Pasts {
         handover: HandoverId,
         slices: BTreeSet<SliceId>,
         cut: &Positions,
+        backlog: Vec<Backlog>,
     ) {
         if slices.is_empty() {
             return;
@@ -55,12 +57,19 @@ impl Pasts {
         // What was given earlier, and came back meanwhile.
         self.given.retain(|_, given| {
             given.slices.retain(|slice| !slices.contains(slice));
+            given.backlog.retain(|of| !slices.contains(&of.slice));
             !given.slices.is_empty()
         });
         let groups: BTreeSet<_> =
             slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
         let done = cut.iter().filter(|(writer, _)| groups.contains(&writer.group)).collect();
-        self.given.insert(handover, Given { slices, done, since: now });
+        self.given.insert(handover, Given { slices, done, backlog, since: now });
+    }
+
+    /// What of `slice` was handed over unstarted when it was given away last: writers, and positions after which it was.
+    pub(super) fn handed(&self, slice: SliceId) -> BTreeMap<Writer, u64> {
+        let backlogs = self.given.values().flat_map(|given| &given.backlog);
+        backlogs.filter(|of| of.slice == slice).map(|of| (of.writer, of.after)).collect()
     }
 
     /// There is a new controller.
@@ -83,7 +92,7 @@ impl Pasts {
         }
         let said = self.given.values().map(|given| {
             let slices: Arc<[SliceId]> = given.slices.iter().copied().collect();
-            Past { slices, done: given.done.clone() }
+            Past { slices, done: given.done.clone(), backlog: given.backlog.clone() }
         });
         said.collect()
     }
@@ -104,7 +113,6 @@ impl Pasts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Writer;
 
     const FORGET: Duration = Duration::from_secs(60);
 
@@ -119,7 +127,7 @@ mod tests {
     fn pasts() -> Pasts {
         let mut pasts = Pasts::default();
         let cut = [1, 2, 3].map(|slice| (writer(slice), 10)).into_iter().collect();
-        pasts.add(at(0), HandoverId(1), [1, 2].map(SliceId).into(), &cut);
+        pasts.add(at(0), HandoverId(1), [1, 2].map(SliceId).into(), &cut, Vec::new());
         pasts
     }
 
@@ -158,7 +166,7 @@ mod tests {
     fn a_slice_that_came_back_and_was_given_again_counts_once() {
         let mut pasts = pasts();
         let cut = [(writer(2), 30)].into_iter().collect();
-        pasts.add(at(1), HandoverId(5), [SliceId(2)].into(), &cut);
+        pasts.add(at(1), HandoverId(5), [SliceId(2)].into(), &cut, Vec::new());
         pasts.begin_term(at(2));
         let said: Vec<_> = pasts.say(1).into_iter().map(|past| past.slices.to_vec()).collect();
         assert_eq!(said, [vec![SliceId(1)], vec![SliceId(2)]]);

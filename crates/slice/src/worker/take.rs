@@ -1,14 +1,15 @@
 //! The taker's part: from PREPARE to END, and what is assigned without a giver.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::by_slice::BySlice;
 use crate::ids::{Group, HandoverId, Life, SliceId};
-use crate::message::{Address, Item, Message, TailEntry};
+use crate::message::{Address, Backlog, Item, Message, TailEntry};
 use crate::positions::Positions;
 use crate::worker::ownership::{Lost, Owned, Recovering};
-use crate::worker::taking::{Hole, Taking};
+use crate::worker::taking::{Came, Hole, Taking};
 use crate::worker::{
     GiverEvent, Output, REMEMBERED, Reason, TakerAction, TakerEvent, TakerState, Worker,
 };
@@ -61,12 +62,20 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    pub(super) fn on_cut(&mut self, now: Duration, handover: HandoverId, cut: Positions) {
+    pub(super) fn on_cut(
+        &mut self,
+        now: Duration,
+        handover: HandoverId,
+        cut: Positions,
+        backlog: Vec<Backlog>,
+    ) {
         if let Some(taking) = self.taking.get_mut(&handover)
             && taking.state == TakerState::Shadowing
         {
             taking.cut = Arc::new(cut);
             taking.floor = taking.cut.clone();
+            taking.backlog = backlog;
+            taking.covering = self.claims.next();
         }
         self.taker_event(now, handover, TakerEvent::Cut);
     }
@@ -114,6 +123,9 @@ impl<T: Clone> Worker<T> {
             self.take(now, handover, *action);
         }
         if next != before && matches!(next, TakerState::Ended | TakerState::Aborted) {
+            if let Some(taking) = self.taking.get_mut(&handover) {
+                (taking.received, taking.backlog) = Default::default();
+            }
             self.stand_down(handover);
             self.unsubscribe_idle();
             self.forget_taken();
@@ -203,9 +215,19 @@ impl<T: Clone> Worker<T> {
         for slice in taking.slices.iter() {
             let (cut, floor) = (taking.cut.clone(), taking.floor.clone());
             let held = strict.then(Vec::new);
-            let owned = Owned { epoch: handover, cut, floor, held, recovering: None };
+            let (low, unstarted) = Default::default();
+            let owned =
+                Owned { epoch: handover, cut, floor, low, held, unstarted, recovering: None };
             self.owned.insert(*slice, owned);
         }
+        for Backlog { slice, writer, after } in &taking.backlog {
+            if let Some(owned) = self.owned.get_mut(slice) {
+                owned.low.insert(*writer, *after);
+                // Newer items wait for it in any order.
+                owned.held.get_or_insert_default();
+            }
+        }
+        let has_backlog = !taking.backlog.is_empty();
         for item in shadow {
             let first = self.seen.get(&item.writer).map_or(item.position, |seen| seen.first);
             let Some(taking) = self.taking.get_mut(&handover) else { return };
@@ -215,6 +237,10 @@ impl<T: Clone> Worker<T> {
         }
         if self.is_settled(handover) {
             self.cover(now, handover);
+        }
+        if has_backlog {
+            // The giver answers for it until the controller has heard these.
+            self.say_claims(now);
         }
     }
 
@@ -227,26 +253,31 @@ impl<T: Clone> Worker<T> {
         // Of slices that are new there may be items that nobody was there to read.
         let lost = Arc::new(Lost::all_after(&after));
         let mut back = Vec::new();
+        let mut returned = self.take_back(&slices);
         for slice in slices.iter() {
             self.subscribe(Group::of(*slice));
-            // Of a slice that comes back the state is here, or has just been exported.
             let mut state_lost = owner_lost;
-            let mut cut = after.clone();
+            let (mut cut, mut low) = (after.clone(), BTreeMap::new());
             if let Some(released) = self.released.remove(slice)
                 && let Some(giving) = self.giving.get_mut(&released.handover)
             {
                 // What was this worker's before it gave the slice is no other's, and it may still be at it.
-                cut = released.cut;
-                giving.undrained.remove(slice);
-                state_lost = false;
-                if let Some(state @ Some(_)) = giving.drained.remove(slice) {
-                    self.out.push_back(Output::Import { slice: *slice, state });
+                (cut, low) = (released.cut, released.low);
+                // Of a slice that comes back the state is here, or has just been exported, or is lost with its taker.
+                state_lost &= !giving.undrained.remove(slice);
+                if let Some(state) = giving.drained.remove(slice) {
+                    state_lost = false;
+                    if state.is_some() {
+                        self.out.push_back(Output::Import { slice: *slice, state });
+                    }
                 }
                 back.extend(giving.released.iter().filter(|item| item.slice == *slice).cloned());
             }
-            let recovering = Some(Recovering::new(lost.clone(), now));
-            let floor = after.clone();
-            let new = Owned { epoch: handover, cut, floor, held: None, recovering };
+            let handed = returned.handed.remove(slice).unwrap_or_default();
+            low.extend(&handed.after);
+            let recovering = Some(Recovering::new(lost.clone(), now).with_handed(handed));
+            let (floor, held, unstarted) = (after.clone(), None, Vec::new());
+            let new = Owned { epoch: handover, cut, floor, low, held, unstarted, recovering };
             match self.owned.get_mut(slice) {
                 Some(owned) => owned.epoch = handover,
                 None => {
@@ -256,6 +287,9 @@ impl<T: Clone> Worker<T> {
                     }
                 }
             }
+        }
+        for item in returned.items {
+            self.execute(item);
         }
         for item in back {
             self.admit(item, true);
@@ -308,8 +342,10 @@ impl<T: Clone> Worker<T> {
         if self.config.order == crate::config::Order::Stateful {
             self.out.push_back(Output::Import { slice, state });
         }
-        if let Some(held) = self.owned.get_mut(&slice).and_then(|owned| owned.held.take()) {
-            self.out.extend(held.into_iter().map(Output::Execute));
+        let Some(owned) = self.owned.get_mut(&slice) else { return };
+        if let Some(held) = owned.held.take() {
+            let unstarted = std::mem::take(&mut owned.unstarted);
+            self.out.extend(unstarted.into_iter().chain(held).map(Output::Execute));
         }
     }
 
@@ -324,8 +360,14 @@ impl<T: Clone> Worker<T> {
         if taking.state != TakerState::Active {
             return;
         }
-        let ready = taking.tail(first, entries);
+        let Came { unstarted, whole, ready } = taking.tail(first, entries);
         let (floor, slices) = (taking.floor.clone(), taking.slices.clone());
+        for item in unstarted {
+            self.admit_unstarted(handover, item);
+        }
+        if !self.config.order.is_strict() {
+            whole.into_iter().for_each(|slice| self.start_held(slice, None));
+        }
         for item in ready {
             self.admit(item, true);
         }
@@ -354,6 +396,7 @@ impl<T: Clone> Worker<T> {
         let cut = taking.cut.clone();
         let slices = taking.slices.clone();
         taking.held.clear();
+        let received = std::mem::take(&mut taking.received);
         let groups = taking.groups;
         let here = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
         let here = here.map(|(writer, seen)| (*writer, seen.first)).collect();
@@ -376,8 +419,17 @@ impl<T: Clone> Worker<T> {
             // It may have been given on meanwhile, and have come back by another handover.
             let owned = self.owned.get_mut(slice).filter(|owned| owned.epoch == handover);
             let Some(owned) = owned else { continue };
-            if let Some(lost) = after.part(*slice).and_then(|part| by_part.get(part)) {
-                owned.recovering = Some(Recovering::new(lost.clone(), now));
+            if let Some(part) = after.part(*slice)
+                && let Some(lost) = by_part.get(part)
+            {
+                let mut recovering = Recovering::new(lost.clone(), now);
+                recovering.has(received.get(slice).into_iter().flatten().copied());
+                owned.recovering = Some(recovering);
+                let committed = after.of(*slice).cloned().unwrap_or_default();
+                for (writer, at) in cut.iter() {
+                    let low = owned.low.entry(writer).or_insert(at);
+                    *low = committed.of(writer).min(*low);
+                }
             }
             self.start_held(*slice, None);
         }

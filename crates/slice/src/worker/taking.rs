@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Groups, Life, SliceId, Writer};
-use crate::message::{Item, Progress, TailEntry};
+use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
 use crate::worker::taker_table::TakerState;
 
@@ -33,6 +33,18 @@ pub(super) struct Taking<T> {
     pub cut: Arc<Positions>,
     /// C, raised by the tail: all at or below is done, or is in hand.
     pub floor: Arc<Positions>,
+    /// What the giver had not started, as the cut says.
+    pub backlog: Vec<Backlog>,
+    /// All of it has come.
+    pub backlog_came: bool,
+    /// The slice of which it comes: that of the last item.
+    backlog_at: Option<SliceId>,
+    /// By slice, what of it has come: should the giver be lost, this does not come again.
+    pub received: BTreeMap<SliceId, Vec<(Writer, u64)>>,
+    /// The number of the first claims that cover it.
+    pub covering: u64,
+    /// See [`Progress::claimed`].
+    pub claimed: bool,
     /// Slices that wait for the giver.
     pub held: BTreeSet<SliceId>,
     /// By writer: from where its items come here, and those that wait for the tail.
@@ -50,6 +62,17 @@ pub(super) struct Taking<T> {
 
 /// A hole that stays: after the first position, up to the second.
 type Missing = (Writer, u64, u64);
+
+/// What came by the tail. Items are those to be done, in order.
+#[derive(Debug)]
+pub(super) struct Came<T> {
+    /// Items that the giver had not started.
+    pub unstarted: Vec<Item<T>>,
+    /// Slices of which all of these have come.
+    pub whole: Vec<SliceId>,
+    /// Items after C.
+    pub ready: Vec<Item<T>>,
+}
 
 /// What is to be done with an item of a slice that was taken.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,6 +99,12 @@ impl<T> Taking<T> {
             covered: false,
             cut: Arc::default(),
             floor: Arc::default(),
+            backlog: Vec::new(),
+            backlog_came: false,
+            backlog_at: None,
+            received: BTreeMap::new(),
+            covering: 0,
+            claimed: false,
             held: BTreeSet::new(),
             open: BTreeMap::new(),
             tail_next: 0,
@@ -121,9 +150,14 @@ impl<T> Taking<T> {
         Hole::Asks
     }
 
-    /// Takes the tail from `first` on, as far as it is new and nothing is missing. Items are those to be done, in order.
-    pub(super) fn tail(&mut self, first: u64, entries: Vec<TailEntry<T>>) -> Vec<Item<T>> {
-        let mut ready = Vec::new();
+    /// Whether all has come that the giver had not started.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.backlog_came || self.backlog.is_empty()
+    }
+
+    /// Takes the tail from `first` on, as far as it is new and nothing is missing.
+    pub(super) fn tail(&mut self, first: u64, entries: Vec<TailEntry<T>>) -> Came<T> {
+        let (mut unstarted, mut whole, mut ready) = (Vec::new(), Vec::new(), Vec::new());
         for (number, entry) in (first..).zip(entries) {
             if number > self.tail_next {
                 break;
@@ -133,6 +167,20 @@ impl<T> Taking<T> {
             }
             self.tail_next += 1;
             match entry {
+                // What comes of a giver that is lost is recovered otherwise.
+                TailEntry::Unstarted(_) if self.recovered.is_some() => {}
+                TailEntry::Unstarted(item) => {
+                    let received = self.received.entry(item.slice).or_default();
+                    received.push((item.writer, item.position));
+                    // They come slice by slice.
+                    let before = self.backlog_at.replace(item.slice);
+                    whole.extend(before.filter(|slice| *slice != item.slice));
+                    unstarted.push(item);
+                }
+                TailEntry::UnstartedEnd => {
+                    self.backlog_came = true;
+                    whole.extend(self.backlog_at.take());
+                }
                 TailEntry::Item(item) => {
                     let is_new = item.position > self.floor.of(item.writer);
                     if is_new && !self.is_known(item.writer) {
@@ -155,7 +203,7 @@ impl<T> Taking<T> {
                 }
             }
         }
-        ready
+        Came { unstarted, whole, ready }
     }
 
     fn close(&mut self, writer: Writer) -> VecDeque<Item<T>> {
@@ -177,7 +225,7 @@ impl<T> Taking<T> {
             None => (writer, self.floor.of(writer), u64::MAX),
         };
         let holes = writers.into_iter().map(hole).collect();
-        self.covered = true;
+        (self.covered, self.backlog_came, self.claimed) = (true, true, true);
         let open = std::mem::take(&mut self.open).into_values();
         (open.flat_map(|(_, waiting)| waiting).collect(), holes)
     }
@@ -198,6 +246,7 @@ impl<T> Taking<T> {
             settled: self.settled || self.covered,
             tail_next: self.tail_next,
             until: self.open.iter().map(|(writer, (from, _))| (*writer, *from)).collect(),
+            claimed: self.claimed || self.backlog.is_empty(),
             recovered: self.recovered,
         }
     }

@@ -23,7 +23,7 @@ fn the_giver_does_this_in_each_state() {
             (S::Waiting, &[G::Wait][..]), aborted, nothing(S::Unknown),
             nothing(S::Unknown), nothing(S::Unknown), aborted, closed]),
         (S::Waiting, [
-            nothing(S::Waiting), stopped, (S::Cut, &[G::MakeCut, G::SendCut, G::BeginDrain]),
+            nothing(S::Waiting), stopped, (S::Cut, &[G::MakeCut]),
             nothing(S::Waiting), nothing(S::Waiting), stopped, stopped]),
         (S::Cut, [
             cut(S::Cut), cut(S::Cut), nothing(S::Cut),
@@ -135,8 +135,20 @@ mod items {
 
     /// What it does, but what it only says.
     fn does(worker: &mut Worker<u64>) -> Vec<Output<u64>> {
-        let outputs = std::iter::from_fn(|| worker.poll());
+        let outputs = outputs(worker).into_iter();
         outputs.filter(|output| !matches!(output, Output::Send(_))).collect()
+    }
+
+    /// All its outputs. Its surroundings have started every item.
+    fn outputs(worker: &mut Worker<u64>) -> Vec<Output<u64>> {
+        let mut outputs = Vec::new();
+        while let Some(output) = worker.poll() {
+            match output {
+                Output::Recall { handover, .. } => worker.recalled(ms(3), handover, Vec::new()),
+                output => outputs.push(output),
+            }
+        }
+        outputs
     }
 
     /// A worker that owns the slice and recovers nothing.
@@ -270,14 +282,14 @@ mod items {
             worker.settled(ms(1), group);
         }
         let positions = [(WRITER, 5)].into_iter().collect();
-        tell(&mut worker, ms(2), Message::Cut { handover, positions });
+        tell(&mut worker, ms(2), Message::Cut { handover, positions, backlog: Vec::new() });
         worker
     }
 
     /// What the last claims of `worker` say that it takes.
     fn taken(worker: &mut Worker<u64>) -> Vec<Vec<SliceId>> {
         worker.say_claims(ms(3));
-        let claims = std::iter::from_fn(|| worker.poll()).filter_map(|output| match output {
+        let claims = outputs(worker).into_iter().filter_map(|output| match output {
             Output::Send(Envelope { message: Message::Claims(claims), .. }) => Some(claims),
             _ => None,
         });
@@ -333,7 +345,7 @@ mod items {
         let (taker, positions) = (life(3), Positions::default());
         let release = Message::Release { handover, slices, taker, positions, settled: false };
         tell(&mut worker, ms(4), release);
-        let said = std::iter::from_fn(|| worker.poll()).filter_map(|output| match output {
+        let said = outputs(&mut worker).into_iter().filter_map(|output| match output {
             Output::Send(envelope) if envelope.to == Address::Worker(taker) => {
                 Some(envelope.message.name())
             }
@@ -350,6 +362,7 @@ mod items {
         let positions = Positions::default();
         let release = Message::Release { handover, slices, taker, positions, settled: false };
         tell(&mut worker, ms(3), release);
+        let before = outputs(&mut worker);
         // The next controller is there, and asks before the first one's handover is over.
         let (from, to) = (Address::Controller, Address::Worker(worker.life()));
         let message = Message::Grant { number: 2 };
@@ -366,7 +379,8 @@ mod items {
         for at in (100..1_000).step_by(100) {
             worker.tick(ms(at));
         }
-        let said = std::iter::from_fn(|| worker.poll()).filter_map(|output| match output {
+        let said = before.into_iter().chain(outputs(&mut worker));
+        let said = said.filter_map(|output| match output {
             Output::Send(Envelope { message: Message::Claims(claims), .. }) => Some(claims),
             _ => None,
         });

@@ -40,6 +40,18 @@ impl Unfinished {
         true
     }
 
+    /// It was not started, and another worker does it.
+    pub(super) fn withdraw(&mut self, slice: SliceId, writer: Writer, position: u64) {
+        if let Some(of_slice) = self.by_slice.get_mut(&slice)
+            && of_slice.remove(&(writer, position))
+        {
+            if of_slice.is_empty() {
+                self.by_slice.remove(&slice);
+            }
+            self.remove_of_writer(writer, position);
+        }
+    }
+
     /// Replies to what was finished by then have arrived.
     pub(super) fn replied(&mut self, until: Duration) {
         while let Some((_, slice, writer, position)) =

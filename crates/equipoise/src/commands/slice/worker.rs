@@ -230,6 +230,8 @@ struct Told {
     fenced: Option<bool>,
     stalled: bool,
     reminded: Option<Instant>,
+    /// Reported that no other worker is present.
+    alone: bool,
 }
 
 impl Told {
@@ -259,6 +261,13 @@ impl Told {
         }
         self.stalled = stalled;
         let Some(since) = leaving else { return };
+        if slices > 0 && worker.others() == Some(0) && !std::mem::replace(&mut self.alone, true) {
+            tracing::warn!(
+                slices,
+                queued = worker.queued(),
+                "no other worker can take its slices: it goes on with them until one joins"
+            );
+        }
         if self.reminded.unwrap_or(since).elapsed() >= REMIND {
             self.reminded = Some(Instant::now());
             tracing::warn!(

@@ -152,8 +152,8 @@ impl Desk {
             HandoverState::Settling { giver_lost: true } => {
                 format!("{taker}, to do what {giver} left when it was lost")
             }
-            HandoverState::Settling { .. } | HandoverState::Orphaned => {
-                format!("{giver}, to finish what it has of the slices")
+            HandoverState::Settling { .. } => {
+                format!("{giver}, to hand over what waits and to finish what it has started")
             }
             HandoverState::Moved
             | HandoverState::Kept
