@@ -102,24 +102,35 @@ fn lasts(premises: &Premises, pool: &str, rosters: &BTreeMap<String, Roster>) ->
     making.get(pool).is_some_and(|it| it.outlives) || entries.any(|entry| entry.outlives)
 }
 
-/// Each step that is taken, and once each that cannot be, until the pool's steps are taken whole again.
 fn log_steps(
     instructions: &Instructions,
     steps: &BTreeMap<String, Step>,
     known: &mut BTreeSet<String>,
 ) {
-    known.retain(|pool| steps.get(pool).is_some_and(|step| step.refused > 0));
+    for (pool, refused) in newly_refused(steps, known) {
+        tracing::warn!(pool, refused, "no room, or no member that makes backends");
+    }
     for (pool, step) in steps.iter().filter(|(_, step)| **step != Step::default()) {
         let Step { added, revived, leaving, refused } = step;
         let scaling = instructions.plan.pools.get(pool).and_then(|plan| plan.scaling.as_ref());
         let reason = scaling.map_or("", |scaling| scaling.reason.as_str());
-        if *refused > 0 && known.insert(pool.clone()) {
-            tracing::warn!(pool, refused, "no room, or no member that makes backends");
-        }
         if *refused == 0 || !(added.is_empty() && revived.is_empty()) {
             tracing::info!(pool, ?added, ?revived, ?leaving, "scaling: {reason}");
         }
     }
+}
+
+/// Pools with the number of backends that their steps do not get, but for those that are `known`: of these the last step was
+/// refused, too.
+fn newly_refused(
+    steps: &BTreeMap<String, Step>,
+    known: &mut BTreeSet<String>,
+) -> Vec<(String, u32)> {
+    let refused = steps.iter().filter(|(_, step)| step.refused > 0);
+    let refused: BTreeMap<&String, u32> = refused.map(|(pool, it)| (pool, it.refused)).collect();
+    known.retain(|pool| refused.contains_key(pool));
+    let new = refused.into_iter().filter(|(pool, _)| known.insert((*pool).clone()));
+    new.map(|(pool, count)| (pool.clone(), count)).collect()
 }
 
 /// Takes a later term if nodes go by later instructions than any that this leader knows.
@@ -290,4 +301,21 @@ fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
         || written.members != now.members
         || standing(&written.plan) != standing(&now.plan)
         || pools(&written.plan) != pools(&now.plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_is_refused_again_and_again_is_said_once() {
+        let mut known = BTreeSet::new();
+        for (refused, is_said) in [(2, true), (2, false), (1, false), (0, false), (1, true)] {
+            let step = Step { refused, ..Step::default() };
+            let steps = [("web".to_string(), step)].into();
+            let said = newly_refused(&steps, &mut known);
+            let expected = if is_said { vec![("web".to_string(), refused)] } else { Vec::new() };
+            assert_eq!(said, expected);
+        }
+    }
 }

@@ -262,6 +262,29 @@ async fn a_machine_of_its_own_makes_processes_while_the_store_takes_nothing_and_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_drains_is_waited_for_although_the_store_is_new_and_nothing_was_reported_yet() {
+    let scratch = Folder::new("alone-drains");
+    let mut premises = elastic(0);
+    premises.pools.get_mut("web").unwrap().elastic.as_mut().unwrap().min = 0;
+    let stage = Arc::new(Stage(premises.into()));
+    let mut making = own(Edition::default(), &["web-e1"], true);
+    making.backends.get_mut("web-e1").unwrap().state = MadeState::Draining;
+    says(&stage, making);
+    let controller = start("one", Arc::new(store_in(&scratch).await), stage);
+    let handle = controller.handle();
+    let mut now = until(&handle, |now| names(now) == ["web-e1"]).await;
+    let wanted = |now: &Instructions| now.rosters["web"].backends["web-e1"].wanted;
+    for _ in 0..5 {
+        assert_eq!(wanted(&now), Wanted::Drain);
+        now = newer(&handle, now.edition()).await;
+    }
+    let drained = [("web".to_string(), ["web-e1".to_string()].into())].into();
+    handle.report("one", NodeReport { drained, ..report(10.0, &[]) }).await.unwrap();
+    until(&handle, |now| wanted(now) == Wanted::Leave).await;
+    controller.stop().await;
+}
+
 /// Plans until there are so many backends of the pool, for a machine of its own that makes at once what it is to make.
 async fn until_made(controller: &Controller, stage: &Stage, pool: &str, count: usize) {
     let handle = controller.handle();

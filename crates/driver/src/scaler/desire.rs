@@ -61,6 +61,8 @@ const LISTING_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Above the number of every backend: a name with a larger one is not ours.
 const NUMBER_MAX: u64 = 1 << 53;
+/// The same of those that only a driver names: the leader takes in none above it.
+const LISTED_MAX: u64 = 1 << 52;
 
 impl Roster {
     /// Goes on with what outlived an earlier process: `has`, by the roster that process used last. The next names have
@@ -91,10 +93,8 @@ impl Roster {
 
     /// One that a driver lists.
     fn take_in(&mut self, maker: u32, one: &Listed) {
-        let Some(number) = self.number(&one.name) else { return };
-        if self.members.contains_key(&one.name) {
-            return;
-        }
+        let number = self.number(&one.name).filter(|number| *number < LISTED_MAX);
+        let Some(number) = number.filter(|_| !self.members.contains_key(&one.name)) else { return };
         // The roster has its key, if it knows it.
         let key = one.name.clone();
         let member = Member {

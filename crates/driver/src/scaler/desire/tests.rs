@@ -133,6 +133,7 @@ fn an_earlier_process_roster_is_gone_on_with_and_what_is_listed_decides() {
         listed("db-e1", 1),
         listed("web-e01", 2),
         listed("web-e18446744073709551615", 3),
+        listed("web-e4503599627370496", 4),
     ];
     let expected = [("web-e1", Ready), ("web-e4", Leaving), ("web-e9", Ready)];
     let mut kept = adopted(&four(), Some(&there));
