@@ -174,7 +174,7 @@ impl Prepared {
             Plan::WeightedRandom(roster) => Box::new(WeightedRandom::new(roster)),
             Plan::PowerOfTwo(roster) => Box::new(PowerOfTwo::new(roster)),
             Plan::LeastTime(roster) => Box::new(LeastTime::new(roster)),
-            Plan::Prequal(roster) => Box::new(Prequal::new(roster)),
+            Plan::Prequal(roster) => Box::new(Prequal::new(roster, rng)),
             Plan::Maglev(table) => Box::new(Maglev::new(table)),
             Plan::SourceHash(table) => Box::new(SourceHash::new(table)),
         }

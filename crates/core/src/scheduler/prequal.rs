@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use rand::RngExt;
+use rand::{Rng, RngExt};
 
 use super::roster::{Entry, Roster};
 use super::{Ask, Loads, Scheduler};
@@ -9,12 +9,15 @@ use super::{Ask, Loads, Scheduler};
 ///
 /// A candidate is *hot* if its load (in flight and failures, per weight, or per concurrency limit
 /// where all have one) is above the median. Of the others the one with the lowest cost is picked:
-/// `(load + 1) * service_us ^ 0.75`, with the service time of [`Loads::service_us`]. All candidates
-/// are drawn from pools of up to [`PROBES`], that many random ones from larger pools. O(1).
+/// what it would have in flight, with failures as such, per weight or limit, times its slowness.
+/// That is its service time ([`Loads::service_us`]) over [`ALIKE`] times the least one, to the power
+/// of 0.75, and at least 1. So candidates that are about as fast as the fastest are picked as by
+/// `least-connection`, and in turns while they are idle.
 ///
 /// In flight shows load at once. The service time shows how much of a backend other programs take.
 /// A candidate without a service time is tried at once, one request at a time; if none has one (TCP,
-/// UDP), the least loaded is picked.
+/// UDP), the least loaded is picked. All candidates are drawn from pools of up to [`PROBES`], that
+/// many random ones from larger pools. O(1).
 ///
 /// # Source
 /// Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI 2024: the
@@ -26,26 +29,42 @@ use super::{Ask, Loads, Scheduler};
 ///   responses.
 /// - Hot is above the median, not above the 0.84 quantile. A wrong estimate then costs less, and the
 ///   tail of the simulation `antagonists` is as short.
-/// - Weights, and failures as load.
+/// - Weights, failures as load, and service times that count as alike.
 pub(super) struct Prequal {
     roster: Arc<Roster>,
+    next: usize,
 }
 
 /// Candidates of which one is picked.
 const PROBES: usize = 16;
+/// Candidates whose service time is at most this multiple of the least one are equally fast.
+/// Estimates of equal backends differ by less.
+const ALIKE: f64 = 1.25;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Probe {
-    slot: usize,
+    position: usize,
     /// In flight and failures, per weight or limit.
     load: f64,
-    /// Zero for a candidate that is to be tried, endless for one that is being tried.
-    cost: f64,
+    /// `load` with one request more.
+    next_load: f64,
+    service: Service,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Service {
+    /// It is to be tried.
+    #[default]
+    Untried,
+    /// Requests that try it have no response yet.
+    Tried,
+    Us(f64),
 }
 
 impl Prequal {
-    pub(super) fn new(roster: Arc<Roster>) -> Prequal {
-        Prequal { roster }
+    pub(super) fn new(roster: Arc<Roster>, rng: &mut dyn Rng) -> Prequal {
+        let next = roster.random_start(rng);
+        Prequal { roster, next }
     }
 }
 
@@ -53,20 +72,18 @@ impl Scheduler for Prequal {
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize> {
         let avoided = self.roster.avoidable(ask.avoid);
         let entries = self.roster.entries();
-        if entries.is_empty() {
-            return None;
-        }
         let mut drawn = [0; PROBES];
         let mut count = 0;
-        // From a random place, so that threads do not choose alike among equals.
-        let start = self.roster.random_start(ask.rng);
         for at in 0..entries.len().min(2 * PROBES) {
+            if count == PROBES {
+                break;
+            }
             let position = match entries.len() <= PROBES {
-                true => (start + at) % entries.len(),
+                true => (self.next + at) % entries.len(),
                 false => ask.rng.random_range(0..entries.len()),
             };
             let is_full = ask.loads.is_full(entries[position].slot);
-            if Some(position) != avoided && !is_full && count < PROBES {
+            if Some(position) != avoided && !is_full {
                 drawn[count] = position;
                 count += 1;
             }
@@ -74,50 +91,68 @@ impl Scheduler for Prequal {
         let drawn = &drawn[..count];
         let limit = |position: &usize| ask.loads.limit(entries[*position].slot);
         let all_have_limits = drawn.iter().all(|position| limit(position).is_some());
-        let mut probes = [Probe { slot: 0, load: 0.0, cost: 0.0 }; PROBES];
+        let mut probes = [Probe::default(); PROBES];
         for (probe, position) in probes.iter_mut().zip(drawn) {
-            let entry = &entries[*position];
             let limit = limit(position).filter(|_| all_have_limits);
-            *probe = Probe::of(entry, limit.unwrap_or(entry.weight), ask.loads);
+            let capacity = limit.unwrap_or(entries[*position].weight);
+            *probe = Probe::of(*position, &entries[*position], capacity, ask.loads);
         }
         match pick(&probes[..count]) {
-            Some(slot) => Some(slot),
+            Some(position) => {
+                self.next = self.roster.after(position);
+                Some(entries[position].slot)
+            }
             None => self.roster.draw_free(ask, avoided),
         }
     }
 }
 
 impl Probe {
-    fn of(entry: &Entry, capacity: u32, loads: &dyn Loads) -> Probe {
+    fn of(position: usize, entry: &Entry, capacity: u32, loads: &dyn Loads) -> Probe {
         let load = entry.load(loads);
-        let known = loads.service_us(entry.slot).filter(|us| us.is_finite());
-        let cost = match known {
-            None if load == 0 => 0.0,
-            None => f64::INFINITY,
-            Some(us) => (load + 1) as f64 * tempered(us.max(0.0)),
+        let capacity = f64::from(capacity.max(1));
+        let service = match loads.service_us(entry.slot).filter(|us| us.is_finite()) {
+            None if load == 0 => Service::Untried,
+            None => Service::Tried,
+            Some(us) => Service::Us(us),
         };
-        Probe { slot: entry.slot, load: load as f64 / f64::from(capacity.max(1)), cost }
+        let next_load = (load + 1) as f64 / capacity;
+        Probe { position, load: load as f64 / capacity, next_load, service }
+    }
+
+    fn cost(&self, alike_us: f64) -> f64 {
+        match self.service {
+            Service::Untried => 0.0,
+            Service::Tried => f64::INFINITY,
+            Service::Us(us) if us <= alike_us => self.next_load,
+            Service::Us(us) => self.next_load * tempered(us / alike_us),
+        }
     }
 }
 
-/// `us ^ 0.75`. The service time is an estimate of the past: with the true one, too, the tail of the
-/// simulation is the shortest at about this exponent.
-fn tempered(us: f64) -> f64 {
-    let root = us.sqrt();
+/// `slowness ^ 0.75`. The service time is an estimate of the past: with the true one, too, the tail
+/// of the simulation is the shortest at about this exponent.
+fn tempered(slowness: f64) -> f64 {
+    let root = slowness.sqrt();
     root * root.sqrt()
 }
 
-/// The cheapest of those that are not hot.
+/// The position of the cheapest of those that are not hot.
 fn pick(probes: &[Probe]) -> Option<usize> {
     let mut loads = [0.0; PROBES];
     let loads = &mut loads[..probes.len()];
+    let mut least_us = f64::INFINITY;
     for (load, probe) in loads.iter_mut().zip(probes) {
         *load = probe.load;
+        if let Service::Us(us) = probe.service {
+            least_us = least_us.min(us);
+        }
     }
     loads.sort_unstable_by(f64::total_cmp);
     let median = *loads.get(loads.len() / 2)?;
     let cold = probes.iter().filter(|probe| probe.load <= median);
+    let cost = |probe: &Probe| probe.cost(ALIKE * least_us);
     let cheaper =
-        |a: &&Probe, b: &&Probe| a.cost.total_cmp(&b.cost).then(a.load.total_cmp(&b.load));
-    cold.min_by(cheaper).map(|probe| probe.slot)
+        |a: &&Probe, b: &&Probe| cost(a).total_cmp(&cost(b)).then(a.load.total_cmp(&b.load));
+    cold.min_by(cheaper).map(|probe| probe.position)
 }

@@ -467,7 +467,7 @@ pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&[
     (
         "prequal",
         SchedulerKind::Prequal,
-        "of the less loaded half of up to 16 the one that should respond first",
+        "as least-connection among backends that are about as fast; a slower one counts as if it had more in flight",
     ),
     ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
     ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),

@@ -16,7 +16,11 @@ proptest! {
         let loads = Given { response_us, ..Given::in_flight(&in_flight) };
         let slot = Bench::new(SchedulerKind::Prequal, &weights, seed).pick(&loads, None).unwrap();
         let load = |slot: usize| f64::from(in_flight[slot]) / f64::from(weights[slot]);
-        let cost = |slot: usize| f64::from(in_flight[slot] + 1) * f64::from(pool[slot].2).powf(0.75);
+        let least = f64::from(pool.iter().map(|(.., us)| *us).min().unwrap());
+        let cost = |slot: usize| {
+            let slowness = (f64::from(pool[slot].2) / least / 1.25).max(1.0);
+            f64::from(in_flight[slot] + 1) / f64::from(weights[slot]) * slowness.powf(0.75)
+        };
         let is_hot = |slot: usize| {
             let less = (0..pool.len()).filter(|&other| load(other) < load(slot)).count();
             less > pool.len() / 2
@@ -95,4 +99,20 @@ fn the_service_time_follows_and_is_forgotten_without_responses() {
     }
     let slower = seen.estimate_us(21 * SECOND).unwrap();
     assert!((slower - 400.0).abs() < 1.0, "{slower}");
+}
+
+#[test]
+fn idle_backends_that_are_about_as_fast_take_turns() {
+    let response_us = [1000.0, 1200.0, 1100.0, 2000.0].map(Some).into();
+    let loads = Given { response_us, ..Given::default() };
+    let mut bench = Bench::new(SchedulerKind::Prequal, &[1; 4], 9);
+    assert_eq!(bench.tally(4, 30, &loads), [10, 10, 10, 0]);
+}
+
+#[test]
+fn the_weight_says_how_much_is_much() {
+    let loads = Given { response_us: vec![Some(1000.0); 2], ..Given::in_flight(&[4, 2]) };
+    let picks = |weights| Bench::new(SchedulerKind::Prequal, weights, 10).tally(2, 10, &loads);
+    assert_eq!(picks(&[3, 1]), [10, 0]);
+    assert_eq!(picks(&[1, 1]), [0, 10]);
 }

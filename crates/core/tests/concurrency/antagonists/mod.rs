@@ -259,19 +259,19 @@ fn prequal_keeps_the_tail_short_while_others_take_cores() {
 #[test]
 fn prequal_keeps_the_tail_short_while_others_slow_cores() {
     let ratio = prequal_over_least(Shape::SlowCores(4.0), TAKEN, 1);
-    assert!(ratio <= 0.97, "{ratio:.2}");
+    assert!(ratio <= 0.95, "{ratio:.2}");
 }
 
 #[test]
 fn prequal_keeps_the_tail_short_while_others_slow_single_cores() {
     let ratio = prequal_over_least(Shape::SlowCores(1.0), TAKEN, 1);
-    assert!(ratio <= 0.78, "{ratio:.2}");
+    assert!(ratio <= 0.85, "{ratio:.2}");
 }
 
 #[test]
 fn prequal_keeps_the_tail_short_while_others_slow_workers() {
     let ratio = prequal_over_least(Shape::SlowWorkers(4.0), TAKEN, 1);
-    assert!(ratio <= 0.82, "{ratio:.2}");
+    assert!(ratio <= 0.8, "{ratio:.2}");
 }
 
 #[test]
@@ -283,5 +283,5 @@ fn prequal_keeps_the_tail_short_with_several_balancers() {
 #[test]
 fn prequal_loses_little_where_no_other_program_runs() {
     let ratio = prequal_over_least(Shape::Cores(4.0), [0.0; 8], 1);
-    assert!(ratio <= 1.03, "{ratio:.2}");
+    assert!(ratio <= 1.02, "{ratio:.2}");
 }
