@@ -1,4 +1,4 @@
-//! Eight backends, from single ones of which other work takes a part, now and then.
+//! Eight backends, of which other work takes a part that changes.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use equipoise_lab_runner::guest::Guest;
-use equipoise_lab_runner::{Case, Row};
+use equipoise_lab_runner::measure::{median, ratio};
+use equipoise_lab_runner::{Case, Row, share};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,18 +16,20 @@ use crate::load::{self, AFTER_WINDOW, Plan};
 use crate::place::Place;
 use crate::seen::{Answer, End, Window, goodput, latency_ms, percent};
 
-const BACKENDS: usize = 8;
-/// Of each, alone: four slots of 40 ms.
-const CAPACITY: f64 = 100.0;
-const OPTIONS: [&str; 4] = ["--kind=slots", "--share=0.2", "--slots=4", "--work-ms=40"];
-/// Mean time until the work beside a backend changes.
-const CHANGES_S: f64 = 1.0;
-/// The most that other work takes.
-const TAKEN_MAX: f64 = 0.8;
-/// How often weighted round robin hears what is left of the CPUs.
+/// Shares that other work takes of the backends.
+const TAKEN: [f64; 8] = [0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8];
+const BACKENDS: usize = TAKEN.len();
+/// Mean time until two backends change places.
+const CHANGES_S: f64 = 2.0;
+/// Of a core, for a backend alone. All eight with their antagonists leave room for balancer and clients on two cores.
+const SHARE: f64 = 0.15;
+/// The kernel's least quota is 1 ms: this leaves 1.2 ms to the slowest backend.
+const PERIOD: Duration = Duration::from_millis(40);
+const OPTIONS: [&str; 3] = ["--kind=cpu", "--share=0.15", "--work-ms=3"];
+/// How often weighted round robin receives what is left of the CPUs.
 const WEIGHTS_EACH: Duration = Duration::from_secs(1);
 
-/// At a time, what is left of a backend.
+/// From a time on, a backend's part of its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Change {
     at_s: f64,
@@ -34,99 +37,147 @@ struct Change {
     speed: f64,
 }
 
-/// Each backend's changes until `total_s`, in the order of time.
+/// The changes until `total_s`, in the order of time. What is left of all backends together is constant: were it not,
+/// the tail would be that of the times when no scheduler can help.
 fn changes(total_s: f64, seed: u64) -> Vec<Change> {
     let mut random = StdRng::seed_from_u64(seed);
+    let mut speeds = TAKEN.map(|taken| 1.0 - taken);
     let mut all = Vec::new();
-    for backend in 0..BACKENDS {
-        let mut at_s = 0.0;
-        while at_s < total_s {
-            let speed = 1.0 - TAKEN_MAX * random.random_range(0.0..1.0);
-            all.push(Change { at_s, backend, speed });
-            let uniform: f64 = random.random_range(0.0..1.0);
-            at_s -= (1.0 - uniform).ln() * CHANGES_S;
+    let change = |at_s, backend, speeds: &[f64; BACKENDS]| {
+        let speed: f64 = speeds[backend];
+        Change { at_s, backend, speed }
+    };
+    all.extend((0..BACKENDS).map(|backend| change(0.0, backend, &speeds)));
+    let mut at_s = 0.0;
+    loop {
+        let uniform: f64 = random.random_range(0.0..1.0);
+        at_s -= (1.0 - uniform).ln() * CHANGES_S;
+        if at_s >= total_s {
+            return all;
+        }
+        let one = random.random_range(0..BACKENDS);
+        let other = random.random_range(0..BACKENDS);
+        speeds.swap(one, other);
+        all.extend([one, other].map(|backend| change(at_s, backend, &speeds)));
+    }
+}
+
+/// A balancer by its name in a case.
+fn balancer(name: &str) -> Balancer {
+    match name {
+        "haproxy" => Balancer::leastconn(None),
+        "wrr" => Balancer::Haproxy { balance: "roundrobin", maxconn: None },
+        "default" => Balancer::equipoise(""),
+        "learnt" => Balancer::learnt(""),
+        "hedged" => Balancer::equipoise("scheduler = \"prequal\"\nhedge = \"p95\""),
+        scheduler => {
+            Balancer::equipoise(&format!("scheduler = \"{}\"", scheduler.replace('_', "-")))
         }
     }
-    all.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
-    all
 }
 
-/// Mean over time of the sum of all speeds.
-fn mean_speed(changes: &[Change], total_s: f64) -> f64 {
-    let of = |backend: usize| {
-        let own: Vec<&Change> = changes.iter().filter(|one| one.backend == backend).collect();
-        let ends = own.iter().skip(1).map(|one| one.at_s).chain([total_s]);
-        own.iter().zip(ends).map(|(one, end)| one.speed * (end - one.at_s)).sum::<f64>() / total_s
-    };
-    (0..BACKENDS).map(of).sum()
+/// What clients of a balancer saw, by round.
+#[derive(Default)]
+struct Rounds {
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    good: Vec<f64>,
+    refused: Vec<f64>,
 }
 
-/// A row: every balancer with the same arrivals and the same antagonists.
+/// A row: medians of rounds. In each round every balancer has the same arrivals and the same antagonists, and another
+/// one begins.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row, seed: u64) -> Result<()> {
     let (warm_up, window) = (case.number("warm_up_s")?, case.number("window_s")?);
     let measured = Window { from_s: warm_up, to_s: warm_up + window };
     let total_s = measured.to_s + AFTER_WINDOW.as_secs_f64();
-    let changes = changes(total_s, seed);
-    let possible = CAPACITY * mean_speed(&changes, total_s);
+    let free: f64 = TAKEN.iter().map(|taken| 1.0 - taken).sum();
+    let possible = free * capacity(place)?;
     let requests_per_second = case.number("load")? * possible;
-    let time = Duration::from_secs_f64(total_s);
     row.figure("offered", requests_per_second);
+    let mut all = Vec::new();
     for name in case.word("balancers")?.split(' ') {
-        let balancer = match name {
-            "haproxy" => Balancer::leastconn(None),
-            "wrr" => Balancer::Haproxy { balance: "roundrobin", maxconn: None },
-            "equipoise" => Balancer::learnt(""),
-            scheduler => {
-                Balancer::learnt(&format!("scheduler = \"{}\"", scheduler.replace('_', "-")))
-            }
-        };
-        if !balancer.is_accepted(place)? {
-            eprintln!("this equipoise has no scheduler `{name}`: it is left out");
-            continue;
+        let balancer = balancer(name);
+        if balancer.is_accepted(place)? {
+            all.push((name, balancer, Rounds::default()));
+        } else {
+            eprintln!("this equipoise does not accept `{name}`: it is left out");
         }
-        let plan = Plan { requests_per_second, time, seed };
-        let answers = run(place, &balancer, plan, &changes)?;
-        row.figure(&format!("p50_{name}"), latency_ms(&answers, 0.5, measured))
-            .figure(&format!("p99_{name}"), latency_ms(&answers, 0.99, measured))
-            .figure(&format!("good_{name}"), goodput(&answers, measured) / possible)
-            .figure(&format!("refused_{name}"), percent(&answers, End::Refused, measured));
     }
-    if let (Some(ours), Some(theirs)) = (row.number("p99_equipoise"), row.number("p99_haproxy")) {
-        row.figure("p99_over_haproxy", ours / theirs);
+    for round in 0..case.count("rounds")? {
+        let seed = seed + round as u64;
+        let changes = changes(total_s, seed);
+        let plan = Plan { requests_per_second, time: Duration::from_secs_f64(total_s), seed };
+        let count = all.len();
+        for turn in 0..count {
+            let (_, balancer, rounds) = &mut all[(round + turn) % count];
+            let answers = run(place, balancer, plan, &changes)?;
+            rounds.p50.push(latency_ms(&answers, 0.5, measured));
+            rounds.p99.push(latency_ms(&answers, 0.99, measured));
+            rounds.good.push(goodput(&answers, measured) / possible);
+            rounds.refused.push(percent(&answers, End::Refused, measured));
+        }
+    }
+    let haproxy = all.iter().find(|(name, ..)| *name == "haproxy");
+    for (name, _, rounds) in &all {
+        row.figure(&format!("p50_{name}"), median(&rounds.p50))
+            .figure(&format!("p99_{name}"), median(&rounds.p99))
+            .figure(&format!("good_{name}"), median(&rounds.good))
+            .figure(&format!("refused_{name}"), median(&rounds.refused));
+        if let Some((_, _, theirs)) = haproxy {
+            row.figure(&format!("over_haproxy_{name}"), ratio(&rounds.p99, &theirs.p99));
+        }
     }
     Ok(())
 }
 
+fn start(place: &Place, number: usize) -> Result<Guest> {
+    place.backend(&group(number), &OPTIONS)
+}
+
+/// The control group of a backend.
+fn group(number: usize) -> String {
+    format!("antagonist{number}")
+}
+
+/// Leaves this part of its share to a backend.
+fn leave(number: usize, speed: f64) -> Result<()> {
+    Ok(share::change("region", &group(number), SHARE * speed, PERIOD)?)
+}
+
+/// Answers a second of a backend alone.
+fn capacity(place: &Place) -> Result<f64> {
+    let backend = start(place, 0)?;
+    leave(0, 1.0)?;
+    load::closed(backend.address, 4, Duration::from_secs(1), Duration::from_secs(4))
+}
+
 fn run(place: &Place, balancer: &Balancer, plan: Plan, changes: &[Change]) -> Result<Vec<Answer>> {
-    let start = |number: usize| place.backend(&format!("antagonist{number}"), &OPTIONS);
-    let backends: Vec<Guest> = (0..BACKENDS).map(start).collect::<Result<_>>()?;
+    let backends: Vec<Guest> =
+        (0..BACKENDS).map(|number| start(place, number)).collect::<Result<_>>()?;
     let addresses: Vec<SocketAddr> = backends.iter().map(|one| one.address).collect();
     let guest = balancer.start(place, &addresses)?;
     let is_weighted = matches!(balancer, Balancer::Haproxy { balance: "roundrobin", .. });
     thread::scope(|scope| {
-        let antagonists = scope.spawn(|| disturb(place, &addresses, changes, is_weighted));
+        let antagonists = scope.spawn(|| disturb(place, changes, is_weighted));
         let answers = load::open(guest.address, plan)?;
         antagonists.join().map_err(|_| anyhow!("the antagonists' thread failed"))??;
         Ok(answers)
     })
 }
 
-/// Slows the backends as planned, and tells HAProxy the weights where it goes by them.
-fn disturb(
-    place: &Place,
-    backends: &[SocketAddr],
-    changes: &[Change],
-    is_weighted: bool,
-) -> Result<()> {
+/// Slows the backends as planned, and sets HAProxy's weights where they follow the CPUs.
+fn disturb(place: &Place, changes: &[Change], is_weighted: bool) -> Result<()> {
     let begin = Instant::now();
     let mut speeds = [1.0; BACKENDS];
     let mut weights_due = Duration::ZERO;
-    for change in changes {
+    for (number, change) in changes.iter().enumerate() {
         let at = Duration::from_secs_f64(change.at_s);
         thread::sleep(at.saturating_sub(begin.elapsed()));
-        load::set(backends[change.backend], &format!("speed={}", change.speed))?;
+        leave(change.backend, change.speed)?;
         speeds[change.backend] = change.speed;
-        if is_weighted && begin.elapsed() >= weights_due {
+        let is_last = changes.get(number + 1).is_none_or(|next| next.at_s > change.at_s);
+        if is_weighted && is_last && begin.elapsed() >= weights_due {
             for (server, speed) in speeds.iter().enumerate() {
                 set_weight(place, server, (100.0 * speed) as u32)?;
             }
@@ -141,17 +192,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn antagonists_come_from_the_seed_and_leave_what_they_are_said_to() {
+    fn antagonists_come_from_the_seed_and_leave_the_same_in_all() {
         let all = changes(1000.0, 7);
         assert_eq!(all, changes(1000.0, 7));
         assert!(all.is_sorted_by(|one, other| one.at_s <= other.at_s));
-        // Evenly spread from 0.2 to 1: 0.6 of each on average.
-        let mean = mean_speed(&all, 1000.0) / BACKENDS as f64;
-        assert!((0.58..0.62).contains(&mean), "{mean}");
-        let two = [
-            Change { at_s: 0.0, backend: 0, speed: 1.0 },
-            Change { at_s: 9.0, backend: 0, speed: 0.5 },
-        ];
-        assert!((mean_speed(&two, 10.0) - 0.95).abs() < 1e-9);
+        let mut speeds = [0.0; BACKENDS];
+        for pair in all.chunks(2) {
+            for change in pair {
+                speeds[change.backend] = change.speed;
+            }
+            if pair[0].at_s > 0.0 {
+                assert!((speeds.iter().sum::<f64>() - 5.6).abs() < 1e-9, "{speeds:?}");
+            }
+        }
+        // One in two seconds on average, each of two backends.
+        assert!((800..1200).contains(&all.len()), "{}", all.len());
     }
 }

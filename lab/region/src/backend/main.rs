@@ -1,6 +1,6 @@
 //! A backend: a small HTTP server with a thread for each connection, and one of several ways to serve a request.
 //!
-//! `GET /set?slots=4&speed=0.5` changes a running backend; every other request is served by its work.
+//! `GET /set?slots=4` changes a running backend; every other request is served by its work.
 
 mod gate;
 mod memory;
@@ -92,7 +92,7 @@ fn serve(stream: TcpStream, server: &Server) {
     let mut from = BufReader::with_capacity(2048, stream);
     while let Ok(Some(path)) = request(&mut from) {
         match path.strip_prefix("/set?") {
-            Some(changes) => server.change(changes),
+            Some(change) => server.change(change),
             None => server.work(),
         }
         if to.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_err() {

@@ -1,6 +1,6 @@
 //! What a request costs, by the kind of backend.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -48,8 +48,6 @@ pub(crate) struct Server {
     lock: Herd,
     memory: Option<Regions>,
     in_flight: AtomicUsize,
-    /// Bits of an f64; 1: nothing else runs on its machine.
-    speed: AtomicU64,
 }
 
 impl Server {
@@ -63,21 +61,16 @@ impl Server {
             lock: Herd::default(),
             memory: (arguments.kind == Kind::Memory).then(regions).transpose()?,
             in_flight: AtomicUsize::new(0),
-            speed: AtomicU64::new(1f64.to_bits()),
         })
     }
 
-    /// Changes of a running backend, as `slots=4&speed=0.5`.
-    pub(crate) fn change(&self, changes: &str) {
-        for (name, value) in changes.split('&').filter_map(|change| change.split_once('=')) {
-            match (name, value.parse::<f64>()) {
-                ("slots", Ok(slots)) if slots >= 1.0 => {
-                    self.slots.store(slots as usize, Relaxed);
-                    self.gate.resize(slots as usize);
-                }
-                ("speed", Ok(speed)) if speed > 0.0 => self.speed.store(speed.to_bits(), Relaxed),
-                _ => {}
-            }
+    /// Changes a running backend, as `slots=4`.
+    pub(crate) fn change(&self, change: &str) {
+        if let Some(("slots", value)) = change.split_once('=')
+            && let Ok(slots @ 1..) = value.parse()
+        {
+            self.slots.store(slots, Relaxed);
+            self.gate.resize(slots);
         }
     }
 
@@ -107,7 +100,7 @@ impl Server {
     /// How long a request stays in its slot.
     fn in_slot(&self) -> Duration {
         let uniform: f64 = rand::rng().random_range(0.0..1.0);
-        let base = match self.kind {
+        match self.kind {
             Kind::Pool => self.work.mul_f64(-(1.0 - uniform).ln()),
             Kind::Mixed if uniform < 0.9 => Duration::from_millis(1),
             Kind::Slowing => {
@@ -116,8 +109,7 @@ impl Server {
                 self.work.mul_f64(1.0 + beyond.max(0.0) / SLOWS_OVER)
             }
             _ => self.work,
-        };
-        base.mul_f64(1.0 / f64::from_bits(self.speed.load(Relaxed)))
+        }
     }
 }
 
