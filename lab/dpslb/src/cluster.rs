@@ -59,6 +59,8 @@ pub(crate) struct Shape {
     pub(crate) patient: bool,
     /// Whether workers note what they have done.
     pub(crate) logs: bool,
+    /// A program does the items, and not the worker's own thread.
+    pub(crate) program: bool,
 }
 
 impl Shape {
@@ -74,6 +76,7 @@ impl Shape {
             loss_permille: 0,
             patient: true,
             logs: true,
+            program: false,
         }
     }
 }
@@ -134,6 +137,9 @@ impl Cluster {
             .stdin(Stdio::piped());
         if shape.patient {
             command.arg("--patient");
+        }
+        if shape.program {
+            command.arg("--program");
         }
         if shape.logs {
             command.arg("--log").arg(self.folder.join(format!("{name}.done")));

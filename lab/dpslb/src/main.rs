@@ -5,13 +5,16 @@
 
 mod balance;
 mod cluster;
+mod cost;
 mod crash;
 mod during;
 mod image;
 mod join;
 mod load;
+mod offering;
 mod overhead;
 mod plain;
+mod program;
 mod sessions;
 mod times;
 mod trace;
@@ -40,6 +43,12 @@ enum Instead {
     /// The same work by plain Cyclone DDS
     #[command(hide = true)]
     Plain(plain::Args),
+    /// A worker's program
+    #[command(hide = true)]
+    Program(program::Args),
+    /// One client
+    #[command(hide = true)]
+    Client(offering::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -48,6 +57,8 @@ fn main() -> anyhow::Result<()> {
     match arguments.instead {
         Some(Instead::Worker(args)) => worker::run(args),
         Some(Instead::Plain(args)) => plain::run(&args),
+        Some(Instead::Program(args)) => program::run(&args),
+        Some(Instead::Client(args)) => offering::run(&args),
         None => measure(arguments.options),
     }
 }
@@ -61,6 +72,8 @@ fn measure(options: Options) -> anyhow::Result<()> {
     run.add(include_str!("../experiments/balance.toml"), balance::measure)?;
     run.add(include_str!("../experiments/during.toml"), during::measure)?;
     run.add(include_str!("../experiments/overhead.toml"), overhead::measure)?;
+    run.add(include_str!("../experiments/cost.toml"), cost::measure)?;
+    run.add(include_str!("../experiments/idle.toml"), cost::measure_idle)?;
     run.add_with_points(include_str!("../experiments/join.toml"), join::measure)?;
     run.run()
 }

@@ -119,7 +119,17 @@ fn with_slices(case: &Case) -> Result<(Outcome, Cpu)> {
 }
 
 /// Ends with this.
-struct Process(Child);
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn of(child: Child) -> Self {
+        Self(child)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -130,19 +140,38 @@ impl Drop for Process {
 
 fn plain(case: &Case) -> Result<(Outcome, Cpu)> {
     let domain = next_domain();
+    let worker = plain_worker(case, domain)?;
+    let items = case.count("items")? as u64;
+    let mut meter = None;
+    let start = || {
+        meter = Some(Meter::start(worker.id(), 0)?);
+        Ok(())
+    };
+    let outcome = publish(domain, &offer(case)?, start, |answered| answered < items)?;
+    let cpu = meter.context("it was not begun")?.stop(outcome.answers.len() as u64)?;
+    Ok((outcome, cpu))
+}
+
+/// The process that does items with plain DDS.
+pub(crate) fn plain_worker(case: &Case, domain: u32) -> Result<Process> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["plain", "--name", "plain"])
         .args(["--domain", &domain.to_string()])
         .args(["--cost-us", &case.count("item_us")?.to_string()])
-        .args(["--share", &case.number("share")?.to_string()])
+        .args(["--share", &case.number("share").unwrap_or(0.0).to_string()])
         .stdin(Stdio::piped());
-    let worker = Process(command.spawn().context("a worker does not start")?);
-    publish(domain, &offer(case)?, case.count("items")? as i64, worker.0.id())
+    Ok(Process(command.spawn().context("a worker does not start")?))
 }
 
-/// As [`Load`] does it, but what was published is not kept, and goes into no group.
-fn publish(domain: u32, offer: &Offer, items: i64, worker: u32) -> Result<(Outcome, Cpu)> {
+/// As [`Load`] does it, but what was published is not kept, and goes into no group. `start` is called when all have met, and
+/// `goes_on` with the number of replies.
+pub(crate) fn publish(
+    domain: u32,
+    offer: &Offer,
+    start: impl FnOnce() -> Result<()>,
+    mut goes_on: impl FnMut(u64) -> bool,
+) -> Result<Outcome> {
     let stream = stream(domain, 0, true);
     let participant = Participant::new(Domain::open(domain, &stream.dds)?, &[])?;
     let writer = participant.topic(&stream.items, &DATA_ITEM)?.writer(&Qos::default())?;
@@ -153,11 +182,11 @@ fn publish(domain: u32, offer: &Offer, items: i64, worker: u32) -> Result<(Outco
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(500));
-    let meter = Meter::start(worker, 0)?;
+    start()?;
     let mut outcome = Outcome::default();
     let (mut samples, mut cdr, mut published) = (Vec::new(), Vec::new(), Vec::new());
     let (mut due, mut last) = (0.0, Instant::now());
-    while (outcome.answers.len() as i64) < items {
+    while goes_on(outcome.answers.len() as u64) {
         let now = Instant::now();
         due = (due + now.duration_since(last).as_secs_f64() * offer.items_per_second).min(2000.0);
         last = now;
@@ -186,6 +215,5 @@ fn publish(domain: u32, offer: &Offer, items: i64, worker: u32) -> Result<(Outco
             outcome.answers.push(Answered { id, at, delay: at - *since });
         }
     }
-    let cpu = meter.stop(outcome.answers.len() as u64)?;
-    Ok((outcome, cpu))
+    Ok(outcome)
 }

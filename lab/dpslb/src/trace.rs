@@ -30,6 +30,13 @@ pub(crate) fn begin() {
     }
 }
 
+/// CPU time of an item, by thread.
+pub(crate) fn cost(thread: &str, time: Duration) {
+    if is_on() {
+        eprintln!("{time:>10.1?} of an item: {thread}");
+    }
+}
+
 /// How long items were on their way from their client to their work.
 pub(crate) struct Way(Option<Mutex<(u32, Duration)>>);
 

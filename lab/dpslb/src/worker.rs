@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context;
 use equipoise_dds::items::DataItem;
 use equipoise_lab_runner::share;
-use equipoise_slice_runtime::worker::{Options, Threads, Worker};
+use equipoise_slice_runtime::worker::{Doer, Options, Program, Threads, Worker};
 
 use crate::cluster::{protocol, stream};
 use crate::image;
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Nobody is given up soon
     #[arg(long)]
     pub(crate) patient: bool,
+    /// A program does the items
+    #[arg(long)]
+    pub(crate) program: bool,
     /// A file with the ids of items that were done, 8 bytes each, in order
     #[arg(long)]
     pub(crate) log: Option<PathBuf>,
@@ -77,6 +81,16 @@ pub(crate) fn hold(name: &str, cores: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn program(cost_us: u64) -> anyhow::Result<Program> {
+    let this = std::env::current_exe()?;
+    let start = move || {
+        let mut command = Command::new(&this);
+        command.args(["program", "--cost-us", &cost_us.to_string()]);
+        command
+    };
+    Program::start(start).context("the program does not start")
+}
+
 /// Runs until its standard input ends.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     hold(&args.name, args.share)?;
@@ -96,7 +110,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let protocol = protocol(args.patient);
     let options = Options { settle, protocol, ..Options::new(&args.name, args.slices) };
     let stream = stream(args.domain, args.loss_permille, args.patient);
-    let worker = Worker::start(&stream, options, Threads::new(1, process))?;
+    let doer: Doer =
+        if args.program { program(args.cost_us)?.into() } else { Threads::new(1, process).into() };
+    let worker = Worker::start(&stream, options, doer)?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     worker.stop()?;
     Ok(())
