@@ -152,6 +152,11 @@ impl DdsTransport {
         self.bell.waker()
     }
 
+    /// Whether every reader has had the time to meet its writers.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled == 0
+    }
+
     /// Its topics, as a number.
     pub(crate) fn topics(&self) -> u64 {
         self.topics.number

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use equipoise_dds::{Error, Waker};
+use equipoise_dds::Error;
 use equipoise_slice::transport::Driver;
 use equipoise_slice::worker::Worker as Protocol;
 use equipoise_slice::{Config, Life, Process as OsProcess};
@@ -110,7 +110,6 @@ impl<A: Application + 'static> From<A> for Doer {
 /// A worker that runs. Dropped, it ends at once, as a crash does; [`Worker::leave`] gives its slices away first.
 pub struct Worker {
     shared: Arc<Shared>,
-    waker: Waker,
     // Dropped first: a thread of the crew may wait for room.
     _writing: replies::Writing,
     threads: crew::Threaded,
@@ -184,17 +183,18 @@ impl Worker {
             acknowledged: Duration::ZERO,
             asked: None,
             told: Duration::ZERO,
+            is_told: false,
             options,
             begun,
         };
         let threads = crew::Crew::start(engine, hands, replies)?;
-        Ok(Self { shared, waker, _writing: writing, threads })
+        Ok(Self { shared, _writing: writing, threads })
     }
 
     /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].
     pub fn leave(&self) {
         self.shared.leaving.store(true, Relaxed);
-        self.waker.wake();
+        self.threads.wake();
     }
 
     /// Slices that it owns.

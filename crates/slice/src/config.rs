@@ -11,7 +11,7 @@ pub struct Config {
     pub order: Order,
     /// Who has no answer asks again after this.
     pub resend: Duration,
-    /// Workers send their claims so often. At most a third of `lease`.
+    /// Interval between the claims of a worker that has something under way. At most a third of `lease`.
     pub claims: Duration,
     /// A worker stops by itself this long after it sent the last claims that were heard. A worker that is paused for
     /// less loses nothing; a worker that dies has a successor after this and `margin`.
@@ -47,6 +47,16 @@ pub struct Config {
     pub standby_max: usize,
     /// Items kept for a taker that may be lost, and tail entries, of one handover. Beyond it the oldest go.
     pub released_max: usize,
+}
+
+/// Claims of a worker that has nothing under way, in a lease.
+const IDLE_CLAIMS: u32 = 5;
+
+impl Config {
+    /// Interval between the claims of a worker that has nothing under way: they only renew its lease.
+    pub fn idle_claims(&self) -> Duration {
+        self.claims.max(self.lease / IDLE_CLAIMS)
+    }
 }
 
 impl Default for Config {

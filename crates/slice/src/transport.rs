@@ -197,7 +197,8 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         self.queued
     }
 
-    /// Takes what has come and does what follows. Call it when something came, and at least every `Config::resend`.
+    /// Takes what has come and does what follows. Call it when something came, and at least every `Config::resend`, or after
+    /// [`Worker::idle_for`].
     ///
     /// # Errors
     /// The transport's.

@@ -237,6 +237,11 @@ impl<T: Clone> Worker<T> {
         self.life
     }
 
+    /// The term of the last controller that it heard.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
     /// What is to be done next.
     pub fn poll(&mut self) -> Option<Output<T>> {
         self.out.pop_front()
@@ -287,6 +292,7 @@ impl<T: Clone> Worker<T> {
     /// An item came. Items of a writer come in its order, without holes from the first that comes; one that is
     /// published again may come at any time.
     pub fn item(&mut self, now: Duration, item: Item<T>) {
+        self.claims.change();
         let group = item.writer.group;
         if !self.subscriptions.contains_key(&group)
             || (group != Group::BASE && group != Group::of(item.slice))
@@ -367,6 +373,7 @@ impl<T: Clone> Worker<T> {
         if !self.unfinished.finish(now, slice, writer, position) {
             return;
         }
+        self.claims.change();
         self.memory.finish(now, writer, position);
         if self.unfinished.of_slice(slice) == 0 {
             self.slice_drained(now, slice);
@@ -376,6 +383,7 @@ impl<T: Clone> Worker<T> {
     /// The readers of `group` are open and have matched every writer that was known when they were opened, or have
     /// waited for that long enough. What matches later costs a detour, not an item.
     pub fn subscribed(&mut self, now: Duration, group: Group) {
+        self.claims.change();
         if let Some(subscription) = self.subscriptions.get_mut(&group) {
             subscription.ready = true;
             self.subscriptions_ready(now);
@@ -385,6 +393,7 @@ impl<T: Clone> Worker<T> {
     /// The readers of `group` have matched every writer that was there when they were opened, and what those wrote
     /// before has arrived wherever it was going: seconds after `subscribed`.
     pub fn settled(&mut self, now: Duration, group: Group) {
+        self.claims.change();
         if let Some(subscription) = self.subscriptions.get_mut(&group) {
             subscription.ready = true;
             subscription.settled = true;
@@ -395,6 +404,7 @@ impl<T: Clone> Worker<T> {
 
     /// The writer is gone, and all that it wrote and that will come has come.
     pub fn writer_gone(&mut self, now: Duration, writer: Writer) {
+        self.claims.change();
         self.gone.insert(writer, now);
         self.move_on(now);
     }
@@ -407,6 +417,9 @@ impl<T: Clone> Worker<T> {
         if envelope.from == Address::Controller && envelope.term > self.term {
             self.term = envelope.term;
             self.begin_term(now);
+        }
+        if !matches!(envelope.message, Message::Grant { .. }) {
+            self.claims.change();
         }
         match envelope.message {
             Message::Prepare { handover, slices, giver } => {
@@ -443,7 +456,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Time has passed. Call it at least every `config.resend`.
+    /// Time has passed. Call it at least every `config.resend`, or after [`Worker::idle_for`].
     pub fn tick(&mut self, now: Duration) {
         self.tick_lease(now);
         self.tick_giving(now);

@@ -22,8 +22,8 @@ use crate::worker::error::WorkerError;
 use crate::worker::replies::Replies;
 use crate::worker::threads::{Threads, work};
 
-/// A hand that listens looks by itself so often: it is woken for all that it has to know.
-const LISTEN: Duration = Duration::from_millis(100);
+/// A hand that listens looks by itself after this: it is woken for all that it has to know.
+const LISTEN: Duration = Duration::from_secs(10);
 
 pub(super) struct Crew {
     posts: Mutex<Posts>,
@@ -34,7 +34,7 @@ pub(super) struct Crew {
     /// Of items; of all there is, if the clerk is alone.
     bell: Bell,
     waker: Waker,
-    /// How long the clerk waits when nothing comes.
+    /// How long the clerk waits when nothing comes and something is under way.
     patience: Duration,
     /// What jobs are done by; none: they are done elsewhere.
     hands: Option<Threads>,
@@ -46,6 +46,8 @@ struct Posts {
     engine: Option<Engine>,
     /// A hand waits for items.
     listening: bool,
+    /// The clerk waits for longer than usual: nothing was under way.
+    sleeps: bool,
     /// Hands that wait to be called.
     idle: usize,
     /// By thread: it is at a job.
@@ -73,7 +75,8 @@ impl Crew {
         let patience = engine.options.protocol.resend / 2;
         let working = vec![false; count];
         let engine = Some(engine);
-        let posts = Mutex::new(Posts { engine, listening: false, idle: 0, working, failed: None });
+        let (listening, sleeps, idle, failed) = Default::default();
+        let posts = Mutex::new(Posts { engine, listening, sleeps, idle, working, failed });
         let changed = Condvar::new();
         let crew = Arc::new(Self { posts, changed, post, bell, waker, patience, hands, replies });
         let mut threaded = Threaded { crew, threads: Vec::new() };
@@ -102,10 +105,14 @@ impl Crew {
 
     /// The clerk's, where there are no hands.
     fn lead(&self) -> Result<(), WorkerError> {
+        let mut patience = self.patience;
         loop {
-            self.bell.wait(self.patience)?;
+            self.bell.wait(patience)?;
             match &mut self.posts().engine {
-                Some(engine) => engine.step()?,
+                Some(engine) => {
+                    engine.step()?;
+                    patience = self.patience.max(engine.idle_for().unwrap_or_default());
+                }
                 None => return Ok(()),
             }
         }
@@ -113,13 +120,17 @@ impl Crew {
 
     /// The clerk's, where hands wait for items.
     fn keep_books(&self) -> Result<(), WorkerError> {
+        let mut patience = self.patience;
         loop {
-            self.post.wait(self.patience)?;
+            self.post.wait(patience)?;
             // What mail asks for depends on the items that have come.
             self.bell.look()?;
             let mut posts = self.posts();
             let Some(engine) = &mut posts.engine else { return Ok(()) };
             engine.step()?;
+            let idle = engine.idle_for();
+            patience = self.patience.max(idle.unwrap_or_default());
+            posts.sleeps = idle.is_some();
             self.call_a_hand(&posts);
         }
     }
@@ -158,6 +169,10 @@ impl Crew {
                 waited?;
                 if let Some(engine) = &mut posts.engine {
                     engine.step()?;
+                    // The clerk sees to what is under way from now on.
+                    if engine.idle_for().is_none() && std::mem::take(&mut posts.sleeps) {
+                        self.post.waker().wake();
+                    }
                 }
             }
         }
@@ -173,7 +188,7 @@ impl Crew {
         }
     }
 
-    /// To see that the worker has ended.
+    /// To see that the worker has ended, or leaves.
     fn wake_all(&self) {
         self.changed.notify_all();
         self.waker.wake();
@@ -201,6 +216,11 @@ impl Posts {
 }
 
 impl Threaded {
+    /// Has all threads look at what there is.
+    pub(super) fn wake(&self) {
+        self.crew.wake_all();
+    }
+
     /// Whether it still runs: DDS may have ended it, or another worker of its name.
     pub(super) fn is_running(&self) -> bool {
         self.crew.posts().engine.is_some() && !self.crew.posts.is_poisoned()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use equipoise_dds::Error;
 use equipoise_slice::transport::{Driver, Started, Task};
 use equipoise_slice::worker::Reason;
-use equipoise_slice::{Process, SliceId};
+use equipoise_slice::{Life, Process, SliceId, Term};
 
 use crate::drops::DropReason;
 use crate::mail::{InHand, Report, SliceReport, Terms};
@@ -39,6 +39,8 @@ pub(super) struct Engine {
     /// When clients were last asked for what they have.
     pub(super) asked: Option<Duration>,
     pub(super) told: Duration,
+    /// Nothing has changed since then.
+    pub(super) is_told: bool,
     pub(super) options: Options,
     pub(super) begun: Instant,
 }
@@ -53,9 +55,13 @@ pub(super) struct Outside {
 
 /// Clients are asked so often for what is recovered here.
 const ASK: Duration = Duration::from_millis(200);
+/// Interval between the reports of a worker that has nothing to do, at least.
+const IDLE_REPORT: Duration = Duration::from_secs(2);
+/// Interval between two looks at memory that can be given back.
+const TRIM: Duration = Duration::from_secs(2);
 /// A worker whose name is taken waits this much longer than the other's lease could last.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Who lives is heard so many times [`equipoise_slice::Config::claims`] ago at most.
+/// Who lives is heard so many times [`equipoise_slice::Config::idle_claims`] ago at most.
 const HEARD: u32 = 2;
 
 /// What was done since the last report.
@@ -68,7 +74,14 @@ pub(super) struct Tally {
     readers_apart: u32,
     /// What was said of losses.
     losses: Losses,
+    /// The life that reported last, and the controller's term then.
+    reported: Option<(Life, Term)>,
     since: Duration,
+    /// When was last looked at memory, how many items were done when it was last given back, and whether replies were forgotten
+    /// since.
+    trimmed: Duration,
+    done_at_trim: u64,
+    has_forgotten: bool,
 }
 
 impl Engine {
@@ -85,8 +98,19 @@ impl Engine {
         }
         let now = self.begun.elapsed();
         self.tell(now)?;
+        self.give_memory_back(now);
         self.ask_again(now)?;
         self.check_name()
+    }
+
+    /// How long nothing is to be done if nothing comes. `None`: something is under way.
+    pub(super) fn idle_for(&self) -> Option<Duration> {
+        let is_idle = self.has_no_work() && self.is_told && self.driver.transport().is_settled();
+        if is_idle { self.driver.worker().idle_for(self.begun.elapsed()) } else { None }
+    }
+
+    fn has_no_work(&self) -> bool {
+        self.under_way == 0 && self.driver.queued() == 0 && self.replies.waiting() == 0
     }
 
     /// Follows replies that waited, and sends again those that clients may have missed.
@@ -111,6 +135,22 @@ impl Engine {
         Ok(())
     }
 
+    /// Forgets old replies, and gives the memory back that items had: glibc keeps what was freed.
+    fn give_memory_back(&mut self, now: Duration) {
+        if now.saturating_sub(self.tally.trimmed) < TRIM {
+            return;
+        }
+        self.tally.trimmed = now;
+        self.tally.has_forgotten |= self.replies.forget(self.options.protocol.remember);
+        let done = self.shared.done.load(Relaxed);
+        let has_some = self.tally.has_forgotten || self.tally.done_at_trim != done;
+        // A busy worker needs what it frees soon again.
+        if has_some && self.has_no_work() && self.driver.worker().has_nothing_under_way() {
+            (self.tally.has_forgotten, self.tally.done_at_trim) = (false, done);
+            equipoise_dds::trim_heap();
+        }
+    }
+
     /// Asks clients for what a lost worker had.
     fn ask_again(&mut self, now: Duration) -> Result<(), Error> {
         if self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK) {
@@ -132,7 +172,7 @@ impl Engine {
         let ended = refused.since + protocol.lease + protocol.margin + REFUSED;
         let lives = refused.lives.is_some_and(|lives| lives >= ended);
         // A controller that stood still itself gives nobody up for that, and says that they were heard later than they were.
-        if !lives || refused.heard >= HEARD * protocol.claims {
+        if !lives || refused.heard >= HEARD * protocol.idle_claims() {
             return Ok(());
         }
         let (name, holder) = (self.options.name.clone(), refused.holder.clone());
@@ -187,7 +227,8 @@ impl Engine {
         let full = queued >= self.options.queue_max || held >= self.options.held_bytes_max;
         transport.full.store(full, Relaxed);
         // Items may come one by one.
-        if now.saturating_sub(self.told) < TELL {
+        self.is_told = now.saturating_sub(self.told) >= TELL;
+        if !self.is_told {
             return Ok(());
         }
         self.told = now;
@@ -199,10 +240,17 @@ impl Engine {
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
         self.shared.handovers.store(worker.handovers() as u64, Relaxed);
         let period = now.saturating_sub(self.tally.since);
-        if period < self.options.report {
+        let worker = self.driver.worker();
+        let now_reported = Some((worker.life(), worker.term()));
+        // A new controller waits for a report, and who ends a worker for those of one that leaves.
+        let is_waited_for =
+            self.tally.reported != now_reported || self.shared.leaving.load(Relaxed);
+        let is_idle = !is_waited_for && self.has_no_work() && worker.has_nothing_under_way();
+        let due = if is_idle { IDLE_REPORT } else { Duration::ZERO };
+        if period < self.options.report.max(due) {
             return Ok(());
         }
-        self.tally.since = now;
+        (self.tally.since, self.tally.reported) = (now, now_reported);
         let stalled = u64::try_from(self.stalled(now).as_millis()).unwrap_or(u64::MAX);
         self.shared.stalled_ms.store(stalled, Relaxed);
         for (reason, count) in self.driver.transport().dropped_by_dds() {

@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::{Started, Task};
@@ -18,7 +19,7 @@ use crate::drops::{DropCounts, DropReason};
 use crate::payload::Payload;
 use crate::worker::outlet::{Outlet, Sent};
 
-/// Bytes of replies that are kept; the oldest go first.
+/// Bytes of replies that are kept; the oldest go first, and each after [`equipoise_slice::Config::remember`].
 const KEPT_BYTES: usize = 64 << 20;
 /// Bytes of replies that wait. Beyond it whoever has done an item waits, too.
 const WAITING_BYTES: usize = 64 << 20;
@@ -44,7 +45,8 @@ pub(super) struct Replies {
 #[derive(Debug, Default)]
 struct Kept {
     by_item: HashMap<Name, Cdr>,
-    in_order: VecDeque<Name>,
+    /// Each with when it was sent first.
+    in_order: VecDeque<(Instant, Name)>,
     bytes: usize,
 }
 
@@ -109,7 +111,7 @@ impl Replies {
     pub(super) fn send(&self, started: &Started<Payload>, cdr: Vec<u8>) -> bool {
         let Task::Execute(item) = &started.task else { return true };
         let (name, cdr) = ((item.writer, item.position), Arc::new(cdr));
-        self.kept().keep(name, cdr.clone());
+        self.kept().keep(Instant::now(), name, cdr.clone());
         // What comes later does not wait for the same client once more.
         let is_next = self.queue().waiting.is_empty();
         if is_next && self.is_written(&cdr) {
@@ -135,6 +137,11 @@ impl Replies {
             queue.push(Waiting { name, cdr, started: None });
             self.changed.notify_all();
         }
+    }
+
+    /// Forgets replies that were sent longer ago than `keep`. Whether there were any.
+    pub(super) fn forget(&self, keep: Duration) -> bool {
+        self.kept().forget(Instant::now(), keep)
     }
 
     /// Items whose replies waited, and wait no more.
@@ -202,15 +209,31 @@ impl Replies {
 }
 
 impl Kept {
-    fn keep(&mut self, name: Name, cdr: Cdr) {
+    fn keep(&mut self, now: Instant, name: Name, cdr: Cdr) {
         self.bytes += cost(&cdr);
         match self.by_item.insert(name, cdr) {
             Some(before) => self.bytes -= cost(&before),
-            None => self.in_order.push_back(name),
+            None => self.in_order.push_back((now, name)),
         }
-        while self.bytes > KEPT_BYTES
-            && let Some(oldest) = self.in_order.pop_front()
-        {
+        while self.bytes > KEPT_BYTES {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget(&mut self, now: Instant, keep: Duration) -> bool {
+        let before = self.in_order.len();
+        while self.in_order.front().is_some_and(|(at, _)| now.duration_since(*at) >= keep) {
+            self.forget_oldest();
+        }
+        let some = self.in_order.len() < before;
+        if some && self.in_order.is_empty() {
+            *self = Self::default();
+        }
+        some
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, oldest)) = self.in_order.pop_front() {
             self.bytes -= self.by_item.remove(&oldest).map_or(0, |cdr| cost(&cdr));
         }
     }
@@ -260,18 +283,32 @@ mod tests {
         let mut kept = Kept::default();
         let megabyte = || Arc::new(vec![0; 1 << 20]);
         for position in 0..200 {
-            kept.keep(name(position), megabyte());
+            kept.keep(Instant::now(), name(position), megabyte());
             // Once more: it is not counted twice.
-            kept.keep(name(position), megabyte());
+            kept.keep(Instant::now(), name(position), megabyte());
         }
         assert_eq!((kept.by_item.len(), kept.in_order.len()), (63, 63));
         assert!(kept.by_item.contains_key(&name(199)) && !kept.by_item.contains_key(&name(136)));
         assert_eq!(kept.bytes, 63 * ((1 << 20) + OVERHEAD));
-        kept.keep(name(1000), Arc::new(vec![0; KEPT_BYTES]));
+        kept.keep(Instant::now(), name(1000), Arc::new(vec![0; KEPT_BYTES]));
         assert_eq!(
             (kept.by_item.len(), kept.bytes),
             (0, 0),
             "one that is larger than all the room"
         );
+    }
+
+    #[test]
+    fn replies_are_kept_for_their_time_and_no_room_is_kept_after_it() {
+        let (mut kept, begun, second) = (Kept::default(), Instant::now(), Duration::from_secs(1));
+        for position in 0..200_000 {
+            kept.keep(begun, name(position), Arc::new(vec![0; 8]));
+        }
+        kept.keep(begun + second, name(200_000), Arc::new(vec![0; 8]));
+        assert!(!kept.forget(begun + second, 2 * second), "none is old enough");
+        assert!(kept.forget(begun + 2 * second, 2 * second));
+        assert_eq!((kept.by_item.len(), kept.bytes), (1, 8 + OVERHEAD));
+        assert!(kept.forget(begun + 3 * second, 2 * second));
+        assert_eq!((kept.by_item.capacity(), kept.in_order.capacity(), kept.bytes), (0, 0, 0));
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod faults;
+mod idle;
 mod load;
 mod names;
 mod places;

@@ -163,14 +163,19 @@ pub(crate) struct Stage<P> {
 impl<P: Place> Stage<P> {
     /// With a controller, `controller`, and these workers, among whom the slices are.
     pub(crate) fn new(domain: u32, times: Times, place: P, workers: &[&str]) -> Self {
-        let folder = Folder::new(&format!("slice-{domain}"));
-        let mut stage = Self { domain, times, place, folder, processes: BTreeMap::new() };
+        let mut stage = Self::bare(domain, times, place);
         stage.start("controller", "controller");
         for worker in workers {
             stage.start("worker", worker);
         }
         stage.settled("controller", workers);
         stage
+    }
+
+    /// With no process yet.
+    pub(crate) fn bare(domain: u32, times: Times, place: P) -> Self {
+        let folder = Folder::new(&format!("slice-{domain}"));
+        Self { domain, times, place, folder, processes: BTreeMap::new() }
     }
 
     pub(crate) fn start(&mut self, role: &str, name: &str) {

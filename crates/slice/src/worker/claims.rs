@@ -28,12 +28,14 @@ pub(super) struct Lease {
     said: Option<Duration>,
     /// When this life first said anything.
     began: Option<Duration>,
+    /// Something happened since the last claims that later ones may have to say.
+    changed: bool,
 }
 
 impl Default for Lease {
     fn default() -> Self {
         let (until, sent) = (Duration::ZERO, VecDeque::new());
-        Self { number: 0, sent, until, fenced: true, said: None, began: None }
+        Self { number: 0, sent, until, fenced: true, said: None, began: None, changed: true }
     }
 }
 
@@ -50,6 +52,16 @@ impl Lease {
     /// The number of the next claims.
     pub(super) fn next(&self) -> u64 {
         self.number + 1
+    }
+
+    /// The next claims may say something new.
+    pub(super) fn change(&mut self) {
+        self.changed = true;
+    }
+
+    /// The lease is good, and claims have said all that there is to say.
+    fn is_said(&self) -> bool {
+        !self.fenced && !self.changed
     }
 }
 
@@ -72,10 +84,37 @@ impl<T: Clone> Worker<T> {
         if heard.is_some_and(|heard| now >= heard + self.config.retire) {
             return self.expelled(now, self.life.number);
         }
-        let period = self.config.claims;
+        let period = self.claims_period();
         if self.claims.said.is_none_or(|said| now.saturating_sub(said) >= period) {
             self.say_claims(now);
         }
+    }
+
+    fn claims_period(&self) -> Duration {
+        if self.is_idle() { self.config.idle_claims() } else { self.config.claims }
+    }
+
+    /// Whether only messages and items can change anything, and the controller has heard all that there is to say.
+    fn is_idle(&self) -> bool {
+        self.claims.sent.is_empty() && self.has_nothing_under_way()
+    }
+
+    /// Whether only messages and items can change anything but the lease.
+    pub fn has_nothing_under_way(&self) -> bool {
+        self.claims.is_said()
+            && self.out.is_empty()
+            && self.unfinished.is_clear()
+            && self.released.is_empty()
+            && self.shadows.is_empty()
+            && self.watching.is_empty()
+            && self.handovers() == 0
+            && self.recovering().next().is_none()
+    }
+
+    /// How long nothing is to be done if nothing comes. `None`: something is under way, and time moves it on.
+    pub fn idle_for(&self, now: Duration) -> Option<Duration> {
+        let next = self.claims.said? + self.config.idle_claims();
+        self.is_idle().then(|| next.saturating_sub(now))
     }
 
     /// The lease counts from when the claims were sent, which is before the controller counts.
@@ -124,6 +163,7 @@ impl<T: Clone> Worker<T> {
     pub fn say_claims(&mut self, now: Duration) {
         self.claims.number += 1;
         self.claims.said = Some(now);
+        self.claims.changed = false;
         self.claims.began.get_or_insert(now);
         if self.claims.sent.len() >= OUTSTANDING_MAX {
             self.claims.sent.pop_front();
@@ -301,5 +341,50 @@ impl<T: Clone> Worker<T> {
             self.giver_event(now, handover, GiverEvent::Abort);
         }
         self.say_claims(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::ids::{Term, WorkerId};
+    use crate::message::{Address, Envelope, Item};
+
+    const LIFE: Life = Life { worker: WorkerId(1), number: 1 };
+
+    /// Claims in 5 s, of a worker that hears an item each `items` milliseconds; the controller answers all.
+    fn claims_in_five_seconds(items: Option<u64>) -> usize {
+        let mut worker = Worker::<u64>::new(LIFE, Config::default());
+        let (writer, mut claims) = (Writer { group: Group::BASE, id: 7 }, 0);
+        for ms in 1..=5000 {
+            let now = Duration::from_millis(ms);
+            if items.is_some_and(|items| ms % items == 0) {
+                let slice = SliceId(0);
+                worker.item(now, Item { slice, writer, position: ms, again: false, payload: ms });
+            }
+            if worker.idle_for(now).is_none_or(|idle| idle.is_zero()) {
+                worker.tick(now);
+            }
+            while let Some(output) = worker.poll() {
+                let Output::Send(Envelope { message: Message::Claims(said), .. }) = output else {
+                    continue;
+                };
+                claims += 1;
+                let (from, to) = (Address::Controller, Address::Worker(LIFE));
+                let message = Message::Grant { number: said.number };
+                worker.message(now, Envelope { from, to, term: Term(1), message });
+            }
+            assert!(!worker.is_fenced());
+        }
+        claims
+    }
+
+    #[test]
+    fn a_worker_with_nothing_under_way_says_no_more_than_renews_its_lease() {
+        let idle = claims_in_five_seconds(None);
+        assert!((5..=8).contains(&idle), "{idle}");
+        let busy = claims_in_five_seconds(Some(10));
+        assert!((95..=101).contains(&busy), "{busy}");
     }
 }

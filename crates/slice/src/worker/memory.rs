@@ -77,6 +77,9 @@ impl Memory {
         while self.in_order.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= keep) {
             self.forget_oldest();
         }
+        if self.in_order.is_empty() && self.in_order.capacity() > 0 {
+            (self.finished, self.in_order) = Default::default();
+        }
         if !self.orphans.is_empty() && now.saturating_sub(self.swept) >= Duration::from_secs(1) {
             self.swept = now;
             let watched = orphan + ORPHAN_FORGOTTEN;

@@ -75,6 +75,11 @@ impl Unfinished {
         self.by_slice.values().map(BTreeSet::len).sum()
     }
 
+    /// Whether everything is finished and replied to.
+    pub(super) fn is_clear(&self) -> bool {
+        self.by_writer.is_empty() && self.replying.is_empty() && self.by_slice.is_empty()
+    }
+
     /// How many `slice` has.
     pub(super) fn of_slice(&self, slice: SliceId) -> usize {
         self.by_slice.get(&slice).map_or(0, BTreeSet::len)
