@@ -126,6 +126,8 @@ pub struct SliceReport {
     pub done: u64,
     /// Items that wait or are being done.
     pub queued: u64,
+    /// Items that came with the slice in the period, from its last owner.
+    pub handed_over: u64,
     /// How long the oldest of those has waited that are not being done.
     pub queue_age: Duration,
 }

@@ -1,8 +1,9 @@
 //! Which slices should move: a function of what was measured. It moves nothing itself.
 //!
 //! The load of a slice is the share of a core that it would keep busy if there were cores enough: the rate at which its
-//! items come, done or not, times what one takes ([`estimate`]). A worker's load is that of its slices, by its weight, and
-//! by what its queue says of that weight ([`pressure`]). Each round takes the best move (most imbalance removed for its
+//! items come, done or not, times what one takes ([`estimate`]). Items that wait count as if they came within
+//! [`Policy::queue_horizon`]: they move with their slice, so that queues are evened out as loads are. A worker's load is that
+//! of its slices, by its weight. Each round takes the best move (most imbalance removed for its
 //! cost) again and again, until the workers are even, or as much load has been moved as a round may ([`sides`]). In a
 //! round a worker gives or takes, but does not do both. When loads are even, slices that bring none are spread by number.
 //!
@@ -11,7 +12,6 @@
 //! splitting of slices; hysteresis, and a cool-down for each slice; load is busy time, as slices' items differ.
 
 mod estimate;
-mod pressure;
 mod sides;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,6 @@ pub use why::{Hold, Why};
 
 use crate::ids::{SliceId, WorkerId};
 use estimate::Estimates;
-use pressure::{Pressures, Queue};
 use sides::{Piece, Side, Sides, Step};
 
 /// A worker is not stuck while its item may only take long: this many times what items take.
@@ -38,8 +37,7 @@ const STUCK_ITEMS: u32 = 4;
 pub struct Policy {
     /// What was measured this long ago counts by 1/e. Of slices with few items, what came longer ago counts, too.
     pub smoothing: Duration,
-    /// When items of the most loaded worker wait this long, it is relieved however little it has over the mean; and a
-    /// worker whose queue grows is given less than its weight says.
+    /// Items that wait count as load as if they came within this time.
     pub queue_horizon: Duration,
     /// A worker is stuck that has had items for this long and finished none: it gets no slices, and its own go to
     /// others.
@@ -64,14 +62,14 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             smoothing: Duration::from_secs(1),
-            queue_horizon: Duration::from_secs(1),
+            queue_horizon: Duration::from_secs(10),
             stuck: Duration::from_secs(10),
             begin: 0.08,
             stop: 0.02,
             share_max: 0.25,
             batch_max: 512,
             first_batch_max: 8,
-            cool_down: Duration::from_secs(10),
+            cool_down: Duration::from_secs(2),
             hot: 0.8,
         }
     }
@@ -88,8 +86,6 @@ pub struct WorkerInput {
     pub leaving: bool,
     /// It may be given slices. One that may not, and is not leaving, keeps what it has.
     pub takes: bool,
-    /// Items that wait there or are being done, also of slices that it has given away.
-    pub queued: u64,
 }
 
 /// What was measured of a slice since the last round.
@@ -109,8 +105,8 @@ pub struct SliceInput {
     pub done: u64,
     /// How long those were being done.
     pub busy: Duration,
-    /// How long its oldest item waits.
-    pub queue_age: Duration,
+    /// Items that wait or are being done.
+    pub queued: u64,
 }
 
 /// Slices to be moved together.
@@ -151,7 +147,6 @@ pub struct Round {
 pub struct Balancer {
     policy: Policy,
     loads: Estimates,
-    pressures: Pressures,
     known: BTreeMap<SliceId, Known>,
     /// Since when each worker is here; those of the first round have always been.
     joined: BTreeMap<WorkerId, Option<Duration>>,
@@ -164,6 +159,8 @@ pub struct Balancer {
 struct Known {
     owner: WorkerId,
     moved: Option<Duration>,
+    /// Items that waited, as its last owner reported. A new owner reports a moment later.
+    queued: u64,
 }
 
 impl Balancer {
@@ -172,7 +169,6 @@ impl Balancer {
         Self {
             policy,
             loads: Estimates::default(),
-            pressures: Pressures::default(),
             known: BTreeMap::new(),
             joined: BTreeMap::new(),
             last: None,
@@ -185,9 +181,12 @@ impl Balancer {
         self.loads.load(slice)
     }
 
-    /// By how much `worker` can do less than its weight says, as its queue shows: its weight is divided by this.
-    pub fn pressure(&self, worker: WorkerId) -> f64 {
-        self.pressures.of(worker)
+    /// The load of what waits of `slice`, in cores: it is done in [`Policy::queue_horizon`].
+    fn backlog(&self, slice: SliceId) -> f64 {
+        let queued = self.known.get(&slice).map_or(0, |known| known.queued);
+        // One item may be under way, and is no backlog.
+        let seconds = self.loads.item_seconds(slice) * queued.saturating_sub(1) as f64;
+        seconds / self.policy.queue_horizon.as_secs_f64().max(1e-3)
     }
 
     /// A worker that has had items for this long and finished none is stuck.
@@ -275,11 +274,10 @@ impl Balancer {
     fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> (f64, f64) {
         let worst = sides.takers().map(|(_, side)| side);
         let worst = worst.max_by(|a, b| a.relative().total_cmp(&b.relative()));
-        let is_behind = worst.is_some_and(|side| side.queue_age >= self.policy.queue_horizon);
         let worst = worst.map_or(0.0, Side::relative);
         let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
         let policy = &self.policy;
-        let bound = if self.moving || is_behind { policy.stop } else { policy.begin };
+        let bound = if self.moving { policy.stop } else { policy.begin };
         self.moving = imbalance > bound;
         (imbalance, bound)
     }
@@ -290,30 +288,30 @@ impl Balancer {
         for worker in workers {
             self.joined.entry(worker.id).or_insert(since);
         }
-        let passed = now.saturating_sub(self.last.unwrap_or(now));
         self.last = Some(now);
         let mut moved = BTreeSet::new();
-        for SliceInput { id, owner, .. } in slices {
-            let new = || Known { owner: *owner, moved: None };
+        for SliceInput { id, owner, queued, .. } in slices {
+            let new = || Known { owner: *owner, moved: None, queued: *queued };
             let known = self.known.entry(*id).or_insert_with(new);
-            if known.owner != *owner {
+            if known.owner == *owner {
+                known.queued = *queued;
+            } else {
                 (known.owner, known.moved) = (*owner, Some(now));
+                known.queued = (*queued).max(known.queued);
                 moved.insert(*id);
             }
         }
         let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
         self.known.retain(|slice, _| present.contains(slice));
         self.loads.learn(self.policy.smoothing, slices, &moved);
-        self.pressures.learn(passed, self.policy.queue_horizon, &queues(workers, slices));
     }
 
     fn sides(&self, workers: &[WorkerInput], slices: &[SliceInput]) -> Sides {
         let side = |worker: &WorkerInput| Side {
-            weight: f64::from(worker.weight.get()) / self.pressures.of(worker.id),
+            weight: f64::from(worker.weight.get()),
             takes: worker.takes && !worker.leaving && worker.weight.get() > 0,
             leaving: worker.leaving,
             load: 0.0,
-            queue_age: Duration::ZERO,
             slices: Vec::new(),
             gave: false,
             took: false,
@@ -322,10 +320,10 @@ impl Balancer {
             workers.iter().map(|worker| (worker.id, side(worker))).collect();
         for slice in slices {
             if let Some(side) = sides.get_mut(&slice.owner) {
-                let load = self.load(slice.id);
+                let backlog = self.backlog(slice.id);
+                let load = self.load(slice.id) + backlog;
                 side.load += load;
-                side.queue_age = side.queue_age.max(slice.queue_age);
-                let typical = self.loads.typical(slice.id);
+                let typical = self.loads.typical(slice.id) + backlog;
                 side.slices.push(Piece { slice: slice.id, load, typical });
             }
         }
@@ -385,24 +383,4 @@ impl Balancer {
 fn newcomers(workers: &[WorkerInput], slices: &[SliceInput]) -> Vec<WorkerId> {
     let owns = |worker: &&WorkerInput| slices.iter().any(|slice| slice.owner == worker.id);
     workers.iter().filter(|worker| !owns(worker)).map(|worker| worker.id).collect()
-}
-
-/// How the queues of workers go that may be given slices.
-fn queues(workers: &[WorkerInput], slices: &[SliceInput]) -> BTreeMap<WorkerId, Queue> {
-    let queue = |worker: &WorkerInput| Queue {
-        queued: worker.queued,
-        arrived: 0,
-        age: Duration::ZERO,
-        slices: 0,
-    };
-    let takers = workers.iter().filter(|worker| worker.takes && !worker.leaving);
-    let mut queues: BTreeMap<_, _> = takers.map(|worker| (worker.id, queue(worker))).collect();
-    for slice in slices {
-        if let Some(queue) = queues.get_mut(&slice.owner) {
-            queue.arrived += slice.arrived;
-            queue.age = queue.age.max(slice.queue_age);
-            queue.slices += 1;
-        }
-    }
-    queues
 }

@@ -192,6 +192,11 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         })
     }
 
+    /// See [`Worker::take_handed_over`].
+    pub fn take_handed_over(&mut self) -> BTreeMap<SliceId, u64> {
+        self.worker.take_handed_over()
+    }
+
     /// Tasks that wait.
     pub fn queued(&self) -> usize {
         self.queued

@@ -131,6 +131,8 @@ pub struct Worker<T> {
     standby: standby::Standby<T>,
     past: past::Pasts,
     claims: claims::Lease,
+    /// Items that came with their slices since that was last asked.
+    handed_over: BTreeMap<SliceId, u64>,
     /// The bytes of an item, by which the tail is chunked.
     size: fn(&T) -> usize,
     drops: Drops,
@@ -210,6 +212,7 @@ impl<T: Clone> Worker<T> {
             standby: standby::Standby::default(),
             past: past::Pasts::default(),
             claims: claims::Lease::default(),
+            handed_over: BTreeMap::new(),
             size: |_| 0,
             drops: Drops::default(),
             out: VecDeque::new(),
@@ -282,6 +285,11 @@ impl<T: Clone> Worker<T> {
     /// Items of `slice` that are admitted and not finished.
     pub fn unfinished(&self, slice: SliceId) -> usize {
         self.unfinished.of_slice(slice)
+    }
+
+    /// How many items came with their slices since the last call: they had waited at the slices' last owners.
+    pub fn take_handed_over(&mut self) -> BTreeMap<SliceId, u64> {
+        std::mem::take(&mut self.handed_over)
     }
 
     /// What was dropped.

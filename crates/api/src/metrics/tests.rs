@@ -196,7 +196,6 @@ fn streams() -> Vec<StreamReading> {
         in_hand: 1,
         queue_age_seconds: 0.2,
         stalled_seconds: 1.5,
-        pressure: 1.0,
         items_total: 400,
         drops: BTreeMap::from([("late".to_owned(), 2)]),
     };

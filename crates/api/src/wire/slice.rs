@@ -109,8 +109,6 @@ pub struct SliceWorker {
     pub queue_age_seconds: f64,
     /// For how long its program has had items and acknowledged none.
     pub stalled_seconds: f64,
-    /// What its weight is divided by, since its queue grew while others had no more load: 1, or more.
-    pub pressure: f64,
     /// Items done since it started.
     pub items_total: u64,
     /// Items that were let go since it started, by reason.

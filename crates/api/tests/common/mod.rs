@@ -98,7 +98,6 @@ impl Recorder {
             in_hand: 1,
             queue_age_seconds: 0.2,
             stalled_seconds: 1.5,
-            pressure: 1.0,
             items_total: 0,
             drops: BTreeMap::new(),
         };

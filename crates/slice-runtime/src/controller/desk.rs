@@ -237,7 +237,6 @@ impl Desk {
                     weight: Weight::new(weight).unwrap_or(Weight::DEFAULT),
                     leaving: member.leaving || (member.stuck && is_left),
                     takes: !member.stuck,
-                    queued: report.map_or(0, |report| report.queued),
                 }
             })
             .collect();
@@ -257,7 +256,7 @@ impl Desk {
                     arrived: of.arrived,
                     done: of.done,
                     busy: of.busy,
-                    queue_age: waiting.get(slice).map_or(Duration::ZERO, |of| of.queue_age),
+                    queued: waiting.get(slice).map_or(0, |of| of.queued),
                 })
             })
             .collect();

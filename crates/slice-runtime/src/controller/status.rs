@@ -141,8 +141,6 @@ pub struct WorkerStatus {
     pub queue_age: Duration,
     /// For how long its program has had items and finished none.
     pub stalled: Duration,
-    /// What its weight is divided by, as its queue grew at even load: 1, or more.
-    pub pressure: f64,
     /// Items that were done since it started.
     pub done: u64,
     /// Items that were let go since it started, by reason.

@@ -290,6 +290,7 @@ impl Engine {
             busy: Duration::ZERO,
             done: 0,
             queued: 0,
+            handed_over: 0,
             queue_age: Duration::ZERO,
         };
         for (slice, (busy, done)) in std::mem::take(&mut self.tally.slices) {
@@ -298,6 +299,9 @@ impl Engine {
         for waiting in self.driver.waiting(now) {
             let of = slices.entry(waiting.slice).or_insert_with(|| nothing(waiting.slice));
             (of.queued, of.queue_age) = (waiting.tasks as u64, waiting.age);
+        }
+        for (slice, count) in self.driver.take_handed_over() {
+            slices.entry(slice).or_insert_with(|| nothing(slice)).handed_over = count;
         }
         let worker = self.driver.worker();
         let protocol =

@@ -53,6 +53,7 @@ struct Count {
     rate: f64,
     load: f64,
     typical: f64,
+    item: f64,
 }
 
 /// The loads of all slices.
@@ -72,6 +73,11 @@ impl Estimates {
     /// The load by which `slice` is chosen among others: its own if it is known well.
     pub(super) fn typical(&self, slice: SliceId) -> f64 {
         self.counts.get(&slice).map_or(0.0, |count| count.typical)
+    }
+
+    /// Seconds of an item of `slice`.
+    pub(super) fn item_seconds(&self, slice: SliceId) -> f64 {
+        self.counts.get(&slice).map_or(0.0, |count| count.item)
     }
 
     /// Seconds of an item, if any was done.
@@ -105,7 +111,7 @@ impl Estimates {
             let before = items.get(&slice.owner).copied().or(self.item_seconds);
             let before = before.unwrap_or(ITEM_SECONDS);
             let item = (ITEMS_BEFORE * before + count.busy_seconds) / (ITEMS_BEFORE + count.done);
-            count.load = count.rate * item;
+            (count.item, count.load) = (item, count.rate * item);
             let few = count.effective().0 < FEW_ITEMS;
             count.typical = if few { prior.mean * before } else { count.load };
         }

@@ -1,7 +1,6 @@
 //! Workers while a round is planned, and the moves between them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::ids::{SliceId, WorkerId, mixed};
 
@@ -24,7 +23,6 @@ pub(super) struct Side {
     pub(super) takes: bool,
     pub(super) leaving: bool,
     pub(super) load: f64,
-    pub(super) queue_age: Duration,
     pub(super) slices: Vec<Piece>,
     pub(super) gave: bool,
     pub(super) took: bool,

@@ -124,7 +124,7 @@ mod tests {
 
     fn worker(id: u64, weight: u16, leaving: bool) -> WorkerInput {
         let weight = Weight::new(weight).unwrap();
-        WorkerInput { id: WorkerId(id), weight, leaving, takes: true, queued: 0 }
+        WorkerInput { id: WorkerId(id), weight, leaving, takes: true }
     }
 
     fn slice(id: u32, owner: u64, load: f64) -> SliceInput {
@@ -138,7 +138,7 @@ mod tests {
             arrived: items,
             done: items,
             busy,
-            queue_age: Duration::ZERO,
+            queued: 0,
         }
     }
 
@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn a_slice_that_was_moved_is_said_to_cool_down() {
         let workers = [worker(1, 1, false), worker(2, 1, false)];
-        let mut balancer = Balancer::new(Policy::default());
+        let cool_down = Duration::from_secs(10);
+        let mut balancer = Balancer::new(Policy { cool_down, ..Policy::default() });
         let of = |owner: u64| [slice(0, owner, 0.4), slice(1, owner, 0.4)];
         for (round, owner) in [(1, 2), (2, 1), (3, 1)] {
             let why = any_slice(balancer.round(round * ROUND, &workers, &of(owner)).why);

@@ -160,6 +160,7 @@ impl<T: Clone> Worker<T> {
             return self.drops.count(Reason::Duplicate);
         }
         self.unfinished.add(item.slice, item.writer, item.position);
+        *self.handed_over.entry(item.slice).or_default() += 1;
         match &owned.held {
             Some(_) => owned.unstarted.push(item),
             None => self.out.push_back(Output::Execute(item)),

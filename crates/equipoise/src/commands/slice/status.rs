@@ -287,7 +287,6 @@ mod tests {
             in_hand: 1,
             queue_age_seconds: 0.125,
             stalled_seconds: 0.0,
-            pressure: 1.0,
             items_total: 400,
             drops: BTreeMap::from([("late".to_string(), 2), ("malformed".to_string(), 0)]),
         }

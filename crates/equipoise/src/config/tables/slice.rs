@@ -115,8 +115,8 @@ static BALANCING: Table = Table {
         Opt::default(
             "queue-horizon",
             Kind::Duration(ms(10), HOUR),
-            "\"1s\"",
-            "When items of the most loaded worker wait this long, it is relieved however little it has over the mean; and a worker whose queue grows while others have none is given less than its weight says.",
+            "\"10s\"",
+            "Items that wait count as load as if they came within this time: queues are evened out as loads are.",
         ),
         Opt::default(
             "stuck",
@@ -152,7 +152,7 @@ static BALANCING: Table = Table {
         Opt::default(
             "cool-down",
             Kind::Duration(secs(0), HOUR),
-            "\"10s\"",
+            "\"2s\"",
             "A slice that was moved stays this long.",
         ),
         Opt::default(

@@ -69,7 +69,6 @@ fn worker(worker: &WorkerStatus) -> SliceWorker {
         in_hand: worker.in_hand,
         queue_age_seconds: worker.queue_age.as_secs_f64(),
         stalled_seconds: worker.stalled.as_secs_f64(),
-        pressure: worker.pressure,
         items_total: worker.done,
         drops: worker.drops.iter().cloned().collect(),
     }

@@ -83,7 +83,7 @@ impl Desk {
             let (pinned, in_handover, cooling) = self.held(now, id);
             let takes = input.filter(|input| input.takes && !input.leaving);
             let weight = takes.map(|input| input.weight.get()).filter(|weight| *weight > 0);
-            let weight = weight.map(|weight| f64::from(weight) / self.balancer.pressure(id));
+            let weight = weight.map(f64::from);
             let counts = weight.is_some() || input.is_some_and(|input| input.leaving);
             Part { worker, counts, weight, over_mean: None, pinned, in_handover, cooling }
         };

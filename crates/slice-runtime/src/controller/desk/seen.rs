@@ -28,7 +28,8 @@ pub(super) struct Activity {
 }
 
 impl Seen {
-    /// A report, and the last one of the same worker: what has come is what was done, and what waits more than before.
+    /// A report, and the last one of the same worker: what has come is what was done, and what waits more than before, but for
+    /// what had come to the last owner.
     pub(super) fn add(
         &mut self,
         report: &Report,
@@ -52,7 +53,7 @@ impl Seen {
             if *by != life {
                 (*by, *activity) = (life, Activity::default());
             }
-            activity.arrived += (of.done + of.queued).saturating_sub(waited);
+            activity.arrived += (of.done + of.queued).saturating_sub(waited + of.handed_over);
             activity.done += of.done;
             activity.busy += of.busy;
         }
@@ -85,6 +86,7 @@ mod tests {
             busy: Duration::from_millis(done),
             done,
             queued,
+            handed_over: 0,
             queue_age: Duration::ZERO,
         };
         Report {
@@ -119,6 +121,18 @@ mod tests {
         assert_eq!(of(1), Activity { arrived: 13, done: 12, busy }, "3 of them had waited");
         assert_eq!(of(2), Activity { arrived: 9, ..Activity::default() });
         assert_eq!(of(3), Activity::default(), "it is another's");
+    }
+
+    #[test]
+    fn what_came_with_a_slice_has_not_just_come() {
+        let mut seen = Seen::default();
+        let mut taken = report(ONE, &[(1, 10, 33)]);
+        taken.slices[0].handed_over = 40;
+        seen.add(&taken, None, |_| Some(ONE));
+        assert_eq!(seen.of(SliceId(1), ONE).arrived, 3);
+        let next = report(ONE, &[(1, 10, 25)]);
+        seen.add(&next, Some(&taken), |_| Some(ONE));
+        assert_eq!(seen.of(SliceId(1), ONE).arrived, 5);
     }
 
     #[test]

@@ -80,7 +80,6 @@ impl Desk {
                     in_hand: report.map_or(0, |report| report.in_hand),
                     queue_age: report.map_or(Duration::ZERO, oldest),
                     stalled: report.map_or(Duration::ZERO, |report| report.stalled),
-                    pressure: self.balancer.pressure(member.life.worker),
                     done: report.map_or(0, |report| report.done),
                     drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
                 };
