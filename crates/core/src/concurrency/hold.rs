@@ -1,10 +1,10 @@
-use super::learner::{FEW, FIRST, Learner, Mode};
-use super::search::{FAILING, FAILING_USUAL};
+use super::learner::{FIRST, Learner, Mode};
+use super::search::FAILING;
 use super::window::Window;
 
 /// Highest and lowest of the held limits over the knee.
 pub(super) const HEADROOM: f64 = 1.3;
-const HEADROOM_MIN: f64 = 1.08;
+pub(super) const HEADROOM_MIN: f64 = 1.08;
 const HEADROOM_MAX: f64 = 1.5;
 /// Ratio of the upper arm to the high arm; and while the knee is still moving.
 const UP: f64 = 1.5;
@@ -24,7 +24,7 @@ const SURPRISE: f64 = 2.0;
 
 /// Limits at which a held knee is measured. The low and the high arm lie around the best limit.
 const HIGH: usize = 1;
-const UPPER: usize = 2;
+pub(super) const UPPER: usize = 2;
 
 /// A knee, and what was measured around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,14 +33,14 @@ pub(super) struct Hold {
     pub(super) knee: f64,
     /// Standard deviation of the knee's logarithm.
     spread: f64,
-    /// Newest limit at which requests did not fail.
-    sound: u32,
     /// Highest held limit over the knee.
     headroom: f64,
     arms: [Window; 3],
-    arm: usize,
+    pub(super) arm: usize,
     /// The rate falls above the held limits.
     up_hurts: bool,
+    /// Lowest limit above the held ones at which the rate collapsed.
+    pub(super) ceiling: f64,
     /// Seconds of a cycle of one measurement above and at most one below; a power of four.
     period: f64,
     /// Slots since the epoch.
@@ -52,11 +52,11 @@ impl Default for Hold {
         Hold {
             knee: FIRST,
             spread: 1.0,
-            sound: u32::MAX,
             headroom: HEADROOM,
             arms: [Window::default(); 3],
             arm: HIGH,
             up_hurts: false,
+            ceiling: f64::INFINITY,
             period: 1.0,
             slot: 0,
         }
@@ -69,6 +69,7 @@ impl Hold {
         self.spread = spread.max(0.1);
         self.headroom = HEADROOM;
         self.up_hurts = false;
+        self.ceiling = f64::INFINITY;
     }
 
     /// Holds close to the knee: the rate falls above it.
@@ -90,8 +91,24 @@ impl Hold {
         let whole = |limit: f64| (limit - less).ceil().max(1.0);
         let high = whole(self.knee * self.headroom);
         let up = if self.spread >= MOVING { UP_MOVING } else { UP };
+        let up = up.min((self.ceiling / high).sqrt());
         let upper = (up * high).floor().max(high + 1.0);
         [whole(self.knee * self.headroom.powf(0.3)), high, upper]
+    }
+
+    /// Nothing was measured yet at the present limit.
+    pub(super) fn is_new(&self) -> bool {
+        self.arms[self.arm].answers == 0.0
+    }
+
+    /// Cycles from one measurement above the held limits to the next.
+    fn cycles_between_ups(&self) -> u64 {
+        let [_, _, upper] = self.limits();
+        match upper >= self.ceiling {
+            true => 16,
+            false if self.up_hurts => 4,
+            false => 1,
+        }
     }
 
     /// Chooses the cycle by the length of a window. Powers of four, so that all balancers mostly
@@ -106,7 +123,7 @@ impl Hold {
 
 impl Learner {
     /// Plays an arm.
-    fn play(&mut self, arm: usize) {
+    pub(super) fn play(&mut self, arm: usize) {
         self.hold.arm = arm;
         self.set(self.hold.limits()[arm]);
     }
@@ -126,18 +143,25 @@ impl Learner {
     }
 
     /// The low arm if it is known to be better, or the high one.
-    fn best(&self) -> usize {
+    pub(super) fn best(&self) -> usize {
         let falls =
             self.gain(0, HIGH).is_some_and(|(gain, noise)| gain < -0.02 && gain < -1.5 * noise);
         usize::from(!falls)
     }
 
     pub(super) fn hold(&mut self, now: f64) {
+        let is_fresh = self.hold.arms.iter().all(|arm| arm.answers == 0.0);
+        if is_fresh && self.window.finished == 0.0 && self.gives_way() {
+            return;
+        }
         if self.turns(now) || !self.full() {
             return;
         }
         if self.hold.arm == UPPER {
             // Old measurements would hide that the backend has grown.
+            if f64::from(self.limit) >= self.hold.ceiling {
+                self.hold.ceiling = f64::INFINITY;
+            }
             let little = 0.5 * self.need();
             self.hold.arms[UPPER].shrink(little);
             self.keep();
@@ -172,7 +196,7 @@ impl Learner {
         self.hold.slot = slot;
         let cycle = slot / u64::from(SLOTS);
         match slot % u64::from(SLOTS) {
-            0 if cycle.is_multiple_of(if self.hold.up_hurts { 4 } else { 1 }) => {
+            0 if cycle.is_multiple_of(self.hold.cycles_between_ups()) => {
                 self.keep();
                 self.play(UPPER);
             }
@@ -199,9 +223,7 @@ impl Learner {
         if self.window.settles() {
             return;
         }
-        if self.window.answers >= FEW && self.window.failing() < FAILING_USUAL {
-            self.hold.sound = self.limit;
-        }
+        self.note_sound();
         let most = 8.0 * self.need();
         let arm = &mut self.hold.arms[self.hold.arm];
         *arm = arm.plus(&self.window);
@@ -219,11 +241,18 @@ impl Learner {
     pub(super) fn hold_retreats(&mut self, usual: f64) -> bool {
         let best = self.best();
         let kept = &self.hold.arms[if self.hold.arm == UPPER { best } else { self.hold.arm }];
+        if kept.answers == 0.0
+            && let Some((from, _)) = self.sound.filter(|(from, _)| *from < f64::from(self.limit))
+        {
+            self.collapsed_from(from);
+            return true;
+        }
         if kept.answers == 0.0 || kept.failing() > usual {
             return false;
         }
         if self.hold.arm == UPPER {
             self.hold.up_hurts = true;
+            self.hold.ceiling = f64::from(self.limit);
             self.play(best);
         } else {
             self.hold.knee = (RETREAT * self.hold.knee).max(1.0);
@@ -237,7 +266,8 @@ impl Learner {
     ///
     /// Failures are quick, so that a backend which refuses requests leaves no queue.
     pub(super) fn retreats_at_rest(&mut self) {
-        if self.failing > FAILING && self.limit > self.hold.sound {
+        let rose = self.sound.is_some_and(|(from, _)| f64::from(self.limit) > from);
+        if self.failing > FAILING && rose {
             self.failing = 0.0;
             self.hold.knee = (RETREAT * self.hold.knee).max(1.0);
             self.hold.spread = 1.0;

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::hold::{HEADROOM, Hold};
 use super::parked::Parked;
+use super::search::FAILING_USUAL;
 use super::window::{Passed, Times, Window};
 use super::{Load, Region, Report, Sample};
 
@@ -48,6 +49,8 @@ pub struct Learner {
     /// Limit without parked requests.
     pub(super) limit: u32,
     pub(super) window: Window,
+    /// The last limit at which requests did not fail, and the rate that was measured there.
+    pub(super) sound: Option<(f64, f64)>,
     pub(super) hold: Hold,
     pub(super) last: Load,
     /// Squared coefficient of variation of the service time at one limit.
@@ -63,7 +66,7 @@ pub struct Learner {
     /// What passed since the beginning.
     sums: Passed,
     /// Seconds from a change of the limit until its effect is seen.
-    delay: f64,
+    pub(super) delay: f64,
     parked: Parked,
     started: bool,
     /// Seconds since the limit bound.
@@ -87,6 +90,7 @@ impl Learner {
             mode: Mode::Start { below: None },
             limit: FIRST as u32,
             window: Window::after(FIRST, 0.0),
+            sound: None,
             hold: Hold::default(),
             last: Load::default(),
             variation: 1.0,
@@ -193,7 +197,7 @@ impl Learner {
             self.rest();
             return;
         }
-        if self.retreats() {
+        if self.retreats() || self.collapses() {
             return;
         }
         match self.mode {
@@ -315,9 +319,17 @@ impl Learner {
         !self.window.settles() && (self.window.answers >= self.need() || late)
     }
 
+    /// Notes that requests do not fail at the present limit.
+    pub(super) fn note_sound(&mut self) {
+        if self.window.answers >= FEW && self.window.failing() < FAILING_USUAL {
+            self.sound = Some((f64::from(self.limit), self.window.rate()));
+        }
+    }
+
     /// Sets the limit and begins a window once what is in flight has left.
     pub(super) fn set(&mut self, limit: f64) {
         let before = self.limit;
+        self.note_sound();
         self.limit = limit.clamp(1.0, LARGEST) as u32;
         self.window = match self.limit == before {
             true => Window::default(),

@@ -39,7 +39,9 @@
 //! 9. Cycles follow the wall clock and last a power of four seconds, so that all balancers before
 //!    one backend measure at the same time. Each sees what all of them together gain. One that
 //!    measured alone would see its own throughput grow at the cost of the others, at every limit.
-//! 10. If requests begin to fail at a higher limit, the limit falls back at once.
+//! 10. If requests begin to fail at a higher limit, or far fewer finish there, the limit falls back
+//!     at once. It then rises only half of the way to the one at which the rate collapsed, and to
+//!     that one rarely.
 //! 11. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
 //!     limit gives way. A request that runs for much longer than most is *parked* and does not
 //!     count. Without a standing queue nothing moves.
@@ -51,6 +53,9 @@
 //! - A start into full load costs most where requests take long: "10 slots of 10 ms behind 100 ms"
 //!   refuse 2 % in the first ten seconds at 0.8 of capacity, "100 slots of 50 ms" 1.6 %, where the
 //!   others refuse none or 1 % (`cold_starts` in `tests/concurrency`).
+//! - A backend that does nothing at all above a number, such as one out of memory, loses a second or
+//!   more whenever that number is found out: what is in flight has to leave first ("memory for 24" in
+//!   `tests/concurrency`: 0.7 to 0.8 of what is possible).
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
 //! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most

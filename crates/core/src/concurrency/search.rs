@@ -1,5 +1,5 @@
-use super::hold::HEADROOM;
-use super::learner::{Learner, Mode};
+use super::hold::{HEADROOM, HEADROOM_MIN, UPPER};
+use super::learner::{FEW, Learner, Mode};
 use super::start::PATIENCE;
 use super::window::Window;
 
@@ -45,7 +45,11 @@ impl Learner {
         let usual = (6.0 * self.gap).max(4.0 * self.usual_time());
         let silence_max = (0.7 * self.wait).max(usual);
         let gives_way = self.silent > silence_max;
-        if gives_way {
+        if let (true, Mode::Ascend { below: Some((_, from)) }) = (gives_way, self.mode) {
+            // It may be the rise that stopped everything. If not, nothing finishes below, either.
+            self.silent = 0.0;
+            self.collapsed_from(from);
+        } else if gives_way {
             self.gave_way = true;
             self.mode = self.first_mode();
             // Step by step, because a few long requests may hold up many short ones.
@@ -81,6 +85,37 @@ impl Learner {
         }
     }
 
+    /// Goes back at once when the rate collapses after a rise, without waiting for enough answers:
+    /// there may be none.
+    pub(super) fn collapses(&mut self) -> bool {
+        // With a delay the rate is that of several balancers.
+        let Some((from, rate)) = self.sound.filter(|_| self.delay == 0.0) else { return false };
+        // Where nothing at all finishes, requests may be long ones: see `gives_way`.
+        let some = self.window.finished >= FEW;
+        let is_new = match self.mode {
+            Mode::Ascend { .. } => some,
+            Mode::Hold => self.hold.arm == UPPER || some && self.hold.is_new(),
+            _ => false,
+        };
+        let rose = f64::from(self.limit) > from;
+        if !is_new || !rose || !self.window.collapsed(rate, self.variation) {
+            return false;
+        }
+        self.collapsed_from(from);
+        true
+    }
+
+    /// Goes back to a limit, because the rate collapsed at the present one.
+    pub(super) fn collapsed_from(&mut self, limit: f64) {
+        let ceiling = f64::from(self.limit);
+        if self.mode == Mode::Hold && self.hold.arm == UPPER {
+            self.play(self.best());
+        } else {
+            self.arrive_below_a_fall(limit);
+        }
+        self.hold.ceiling = ceiling;
+    }
+
     /// Goes on at half of a limit at which the rate was `above`.
     pub(super) fn descend_from(&mut self, limit: f64, above: Window) {
         self.mode = Mode::Descend { above, is_first: false };
@@ -108,7 +143,7 @@ impl Learner {
 
     /// Holds a limit above which the rate falls.
     pub(super) fn arrive_below_a_fall(&mut self, limit: f64) {
-        self.hold.found(limit, 0.3);
+        self.hold.found(limit / HEADROOM_MIN, 0.3);
         self.hold.narrow();
         self.hold_from_here();
     }

@@ -103,6 +103,16 @@ impl Window {
         if by_time.is_finite() { by_rate.min(by_time) } else { by_rate }
     }
 
+    /// Far fewer requests finished since the limit rose than at a known rate. `variation` is the
+    /// squared coefficient of variation of their service times.
+    ///
+    /// Settling counts, too: what was in flight before finishes as fast as before, or faster.
+    pub(super) fn collapsed(&self, rate: f64, variation: f64) -> bool {
+        let expected = rate * self.waited;
+        self.finished < 0.5 * expected
+            && expected - self.finished > 4.0 * (variation.max(1.0) * expected).sqrt()
+    }
+
     /// Share of requests that failed.
     pub(super) fn failing(&self) -> f64 {
         self.failed / (self.answers + self.failed).max(1.0)

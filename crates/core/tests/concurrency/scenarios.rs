@@ -82,7 +82,15 @@ pub(crate) fn more() -> Vec<Backend> {
     let lock: fn(f64) -> f64 = |n| n.min(12.0) / (1.0 + (n - 12.0).max(0.0) / 18.0);
     // Ten times the work at first, half of it gone after about two seconds.
     let cold: fn(f64) -> f64 = |t| 1.0 + 9.0 * (-t / 3.0).exp();
+    // Each uses memory, of which there is enough for 24.
+    let pages: fn(f64) -> f64 = |n| if n <= 24.0 { n } else { 1.0 };
     vec![
+        backend(
+            "memory for 24",
+            Sharing(pages),
+            |rng, _| job(0.04 + exponential(rng, 0.04)),
+            300.0,
+        ),
         backend("lock collapses past 12", Sharing(lock), EXPONENTIAL_20_MS, 600.0),
         // V falls from 200 at 4 to 160 at 5 and 50 at 16.
         backend("4 workers that slow down", Slowing(4.0, 0.005), |_, _| job(0.02), 200.0),
