@@ -233,7 +233,7 @@ fn a_reload_changes_concurrency_and_serves_those_that_wait() {
     };
     let mut first = asking("/held");
     assert!(backend.wait(|requests| requests.len() == 1));
-    for (concurrency, limit) in [("\"none\"", None), ("1", Some(1)), ("\"learnt\"", Some(16))] {
+    for (concurrency, limit) in [("\"none\"", None), ("1", Some(1)), ("\"learnt\"", Some(4))] {
         if concurrency != "1" {
             let mut waiting = asking("/");
             assert!(eventually(|| pool()["queued"] == 1), "{}", pool());

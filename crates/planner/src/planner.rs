@@ -167,12 +167,9 @@ impl<'a> Context<'a> {
     /// What is refused so that all nodes together can do the rest. By what clients ask for and what that is known to cost, so that
     /// the plan does not react to its own effect; without known costs nothing is refused. What is refused in all moves in bounded
     /// steps, and not each class by itself: on the way, too, a class is refused only once those before it are refused whole.
-    /// Where every application has a concurrency limit, nodes' queues refuse, by what waits, and this estimate refuses nothing.
     fn refuse(&self, rows: &[Row]) -> PerClass<f64> {
         let (mut asked, mut fixed, mut cpu) = (PerClass::default(), 0.0, 0.0);
-        let mut is_limited = Vec::new();
         for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
-            is_limited.push(row.spec.permits.is_some());
             let Some(load) = row.load else { continue };
             let used = load.class_use();
             // What comes to a joiner is done there, however little others send it yet.
@@ -192,8 +189,7 @@ impl<'a> Context<'a> {
         let before = PerClass::from_fn(|class| sane(before[class]).min(1.0));
         let (demand, limit) = (sane(fixed) + sum(&asked), self.policy.dispatch.admit * cpu);
         let begins_at = if sum(&before) > 0.0 { limit } else { SURELY_TOO_MUCH * limit };
-        let queued = is_limited.iter().any(|it| *it) && is_limited.iter().all(|it| *it);
-        let is_too_much = demand > begins_at && !queued;
+        let is_too_much = demand > begins_at;
         let target = if is_too_much { (demand - limit).min(sum(&asked)) } else { 0.0 };
         // Where nobody asks, or costs are known no more, what was refused comes back by the same steps and in the same order.
         let shape = if sum(&asked) > 0.0 { asked } else { PerClass::from_fn(|_| 1.0) };

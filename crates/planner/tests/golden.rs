@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use equipoise_core::load::{ClassRate, ClassRates, REFUSED_FIRST, Reported, RequestClass};
 use equipoise_core::{AdminState, Health};
-use equipoise_planner::{
-    History, Inventory, NameSpec, NodeSpec, Permits, Plan, Policy, Report, Tick, plan,
-};
+use equipoise_planner::{History, Inventory, NameSpec, NodeSpec, Plan, Policy, Report, Tick, plan};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -63,8 +61,6 @@ struct Event {
     up: Vec<String>,
     unhealthy: Vec<String>,
     healthy: Vec<String>,
-    /// Those with a concurrency limit, for which requests wait.
-    queues: Vec<String>,
     /// Capacity of a node that is new.
     join: BTreeMap<String, f64>,
 }
@@ -109,9 +105,6 @@ fn happen(event: &Event, nodes: &mut BTreeMap<String, Node>) {
         }
         if is_in(&event.healthy) {
             node.spec.health = Health::Healthy;
-        }
-        if is_in(&event.queues) {
-            node.spec.permits = Some(Permits { free: 0, queued: 10 });
         }
     }
 }

@@ -18,6 +18,7 @@ use equipoise_session::config::{
 use super::option::Choices;
 use super::problem::Findings;
 use super::text::{ApiListen, BackendAddress, HedgeDelay, Listen, StatusRange, StatusRanges};
+use super::users::Users;
 use super::values::Values;
 use super::{
     Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, labels, names, packet,
@@ -32,7 +33,9 @@ pub(super) fn config(
 ) -> Config {
     let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
     let instance = of("instance");
-    let mut pools: Vec<_> = file.tables("pool").iter().filter_map(|p| pool(p, findings)).collect();
+    let users = Users::of(file);
+    let mut pools: Vec<_> =
+        file.tables("pool").iter().filter_map(|p| pool(p, &users, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
     for pool in &mut pools {
         // A VIP's packets go to one address of its family: the check has to show which.
@@ -86,13 +89,14 @@ fn operations(
     }
 }
 
-fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
+fn pool(pool: &Values, users: &Users<'_>, findings: &mut Findings<'_>) -> Option<PoolConfig> {
     let passive = pool.table("passive").expect("has a default: a test reads every one");
+    let name = pool.text("name")?;
     Some(PoolConfig {
-        name: pool.text("name")?.into(),
+        name: name.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
         backends: backends(pool, findings),
-        concurrency: concurrency_of_pool(pool),
+        concurrency: concurrency_of_pool(pool, users.of_pool(name).are_http()),
         options: PoolOptions {
             upstream: chosen(pool, "upstream", &tables::UPSTREAM),
             multiplex_sessions: pool.amount("multiplex-sessions"),
@@ -126,15 +130,14 @@ fn pool(pool: &Values, findings: &mut Findings<'_>) -> Option<PoolConfig> {
     })
 }
 
-/// An elastic pool's use is of its backends' limits, so that these are learnt unless another is stated, or a target for
-/// each backend.
-pub(super) fn concurrency_of_pool(pool: &Values) -> Concurrency {
+/// Limits are learnt of requests, unless others are stated. An elastic pool needs them, unless it states a target for each
+/// backend: how full it is shows in its backends' limits.
+pub(super) fn concurrency_of_pool(pool: &Values, is_http: bool) -> Concurrency {
     let targets = ["target-concurrency", "target-requests"];
-    let goes_by_limits = |elastic: &&Values| !targets.iter().any(|option| elastic.given(option));
-    match pool.table("elastic").filter(goes_by_limits) {
-        Some(_) if !pool.given("concurrency") => Concurrency::Learnt,
-        _ => concurrency(pool).expect("has a default: a test reads every one"),
-    }
+    let needs_limits = |elastic: &Values| !targets.iter().any(|option| elastic.given(option));
+    let is_learnt = is_http || pool.table("elastic").is_some_and(needs_limits);
+    let otherwise = if is_learnt { Concurrency::Learnt } else { Concurrency::None };
+    concurrency(pool).unwrap_or(otherwise)
 }
 
 pub(super) fn concurrency(values: &Values) -> Option<Concurrency> {

@@ -1,7 +1,8 @@
 //! The configuration file: TOML in, a validated [`Config`] or everything that is wrong with it out.
 //!
 //! [`tables`] defines every option once. [`read`] checks a document against that, option by option;
-//! [`build`] makes the typed configuration and [`relations`] checks what options mean to each other;
+//! [`build`] makes the typed configuration and [`relations`] checks what options mean to each other,
+//! both by which front doors, VIPs and names use a pool ([`users`]);
 //! [`schema`] and [`reference`] describe the options to editors and to people.
 
 mod api;
@@ -30,6 +31,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
+mod users;
 mod values;
 
 use std::io;

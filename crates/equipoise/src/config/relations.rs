@@ -1,7 +1,7 @@
 //! What options mean to each other: names that must be unique or exist, addresses that clash, options
 //! that exclude each other or have no effect.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use equipoise_core::SchedulerKind;
@@ -9,49 +9,12 @@ use equipoise_session::config::{CheckMethod, Concurrency, Protocol, Upstream};
 
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
+use super::users::{PoolUsers, Users, protocol_of};
 use super::values::Values;
 use super::{Surroundings, build, dispatch, slice, tables};
 
 /// The tables that pools serve.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
-
-/// What uses each pool, by the pool's name.
-#[derive(Default)]
-struct Users<'v>(HashMap<&'v str, PoolUsers<'v>>);
-
-/// What uses a pool.
-#[derive(Default)]
-struct PoolUsers<'v> {
-    doors: Vec<&'v Values>,
-    /// A `[[packet]]` table does.
-    packet: bool,
-    /// A name of a `[[dns]]` table does.
-    dns: bool,
-}
-
-impl<'v> Users<'v> {
-    fn of(file: &'v Values) -> Users<'v> {
-        let mut users = Users::default();
-        for door in file.tables("session").iter().chain(file.tables("dispatch")) {
-            users.add(door, |pool| pool.doors.push(door));
-        }
-        for vip in file.tables("packet") {
-            users.add(vip, |pool| pool.packet = true);
-        }
-        for zone in file.tables("dns") {
-            for named in std::iter::once(zone).chain(zone.tables("names")) {
-                users.add(named, |pool| pool.dns = true);
-            }
-        }
-        users
-    }
-
-    fn add(&mut self, user: &'v Values, note: impl FnOnce(&mut PoolUsers<'v>)) {
-        if let Some(name) = user.text("pool") {
-            note(self.0.entry(name).or_default());
-        }
-    }
-}
 
 /// Checks the whole file.
 pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
@@ -86,7 +49,6 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         named_pool(user, pools, &known, findings);
     }
     let users = Users::of(file);
-    let nothing = PoolUsers::default();
     for pool in pools {
         backends(pool, findings);
         if let Some(elastic) = pool.table("elastic") {
@@ -99,7 +61,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
             scheduling(pool, findings);
             continue;
         };
-        let users = users.0.get(name).unwrap_or(&nothing);
+        let users = &users.of_pool(name);
         if let Some(elastic) = pool.table("elastic") {
             targets(pool, elastic, users, findings);
         }
@@ -141,7 +103,7 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
     let is_unlimited = match pool.given("concurrency") {
         true => build::concurrency(pool) == Some(Concurrency::None),
         // Only of requests.
-        false => users.doors.iter().any(|door| protocol_of(door) != Some(Protocol::Http)),
+        false => !users.are_http(),
     };
     if is_unlimited && given.is_empty() && !is_paused && !users.doors.is_empty() {
         let text = "\"none\", so how full the pool is does not show and it never grows; accepted: another `concurrency`, or \
@@ -233,14 +195,6 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// What a front door speaks; `None` if that could not be read.
-fn protocol_of(door: &Values) -> Option<Protocol> {
-    match door.spec.option("protocol") {
-        Some(_) => door.choice("protocol", &tables::PROTOCOL),
-        None => Some(Protocol::Http),
-    }
-}
-
 fn front_door(door: &Values, findings: &mut Findings<'_>) {
     if door.texts("listen").is_some_and(<[String]>::is_empty) {
         let text = "an empty list; accepted: one address or more".to_string();
@@ -299,7 +253,7 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
     // A pool that is not paused has its own error.
     if !pool.given("concurrency")
         && pool.table("elastic").is_some_and(is_paused)
-        && build::concurrency_of_pool(pool) == Concurrency::Learnt
+        && build::concurrency_of_pool(pool, false) == Concurrency::Learnt
     {
         let text = "not stated, and this elastic pool would learn it, but a front door that speaks udp uses the pool, \
                     where nothing waits that could be learnt from; accepted: a number or \"none\"";

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use equipoise_session::config::{
-    ActiveHealth, FrontDoor, HealthCheck, HttpCheck, PassiveHealth, PoolOptions, Protocol,
+    ActiveHealth, Concurrency, FrontDoor, HealthCheck, HttpCheck, PassiveHealth, PoolOptions,
+    Protocol,
 };
 use serde_json::Value;
 
@@ -384,7 +385,7 @@ fn the_defaults_are_those_of_the_levels() {
     assert_eq!(pool.scheduler, Default::default());
     assert_eq!(pool.options, PoolOptions::default());
     assert_eq!(pool.passive, PassiveHealth::default());
-    assert_eq!(pool.concurrency, Default::default());
+    assert_eq!(pool.concurrency, Concurrency::Learnt);
     assert_eq!(pool.slow_start, None);
     let check = HealthCheck::Http(HttpCheck::get("/"));
     assert_eq!(pool.health, Some(ActiveHealth { check, ..ActiveHealth::default() }));

@@ -18,10 +18,10 @@ pub(in super::super) static CONCURRENCY: Choices<Concurrency> = Choices(&[
     ("none", Concurrency::None, "as many as there are; none waits"),
 ]);
 
-pub(super) const OF_POOL: Opt = Opt::default(
+pub(super) const OF_POOL: Opt = Opt::optional(
     "concurrency",
     Kind::CountOr(1, LIMIT_MAX, &CONCURRENCY),
-    "\"none\"",
+    "\"learnt\" where http front doors alone use the pool, else \"none\"",
     "Requests (http), connections (tcp) or client addresses (udp) that each backend is given at once, over all data-plane threads. \"learnt\" is not for udp. What exceeds it waits in the pool's `queue`; udp: datagrams of new clients are dropped. A request counts while the backend is what it waits for: a tunnel (101) does not count, nor a response that its client reads slowly, nor a body that its client sends slowly.",
 );
 

@@ -1,0 +1,67 @@
+//! Which front doors, VIPs and names use a pool.
+
+use std::collections::HashMap;
+
+use equipoise_session::config::Protocol;
+
+use super::tables;
+use super::values::Values;
+
+/// What uses each pool, by the pool's name.
+#[derive(Default)]
+pub(super) struct Users<'v>(HashMap<&'v str, PoolUsers<'v>>);
+
+/// What uses a pool.
+#[derive(Clone, Default)]
+pub(super) struct PoolUsers<'v> {
+    pub(super) doors: Vec<&'v Values>,
+    /// A `[[packet]]` table does.
+    pub(super) packet: bool,
+    /// A name of a `[[dns]]` table does.
+    pub(super) dns: bool,
+}
+
+impl<'v> Users<'v> {
+    pub(super) fn of(file: &'v Values) -> Users<'v> {
+        let mut users = Users::default();
+        for door in file.tables("session").iter().chain(file.tables("dispatch")) {
+            users.add(door, |pool| pool.doors.push(door));
+        }
+        for vip in file.tables("packet") {
+            users.add(vip, |pool| pool.packet = true);
+        }
+        for zone in file.tables("dns") {
+            for named in std::iter::once(zone).chain(zone.tables("names")) {
+                users.add(named, |pool| pool.dns = true);
+            }
+        }
+        users
+    }
+
+    /// What uses the pool of that name.
+    pub(super) fn of_pool(&self, name: &str) -> PoolUsers<'v> {
+        self.0.get(name).cloned().unwrap_or_default()
+    }
+
+    fn add(&mut self, user: &'v Values, note: impl FnOnce(&mut PoolUsers<'v>)) {
+        if let Some(name) = user.text("pool") {
+            note(self.0.entry(name).or_default());
+        }
+    }
+}
+
+impl PoolUsers<'_> {
+    /// Front doors use the pool, and all of them speak http.
+    pub(super) fn are_http(&self) -> bool {
+        let is_http = |door: &&Values| protocol_of(door) == Some(Protocol::Http);
+        !self.doors.is_empty() && self.doors.iter().all(is_http)
+    }
+}
+
+/// What a front door speaks; `None` if that could not be read.
+pub(super) fn protocol_of(door: &Values) -> Option<Protocol> {
+    match door.spec.option("protocol") {
+        Some(_) => door.choice("protocol", &tables::PROTOCOL),
+        None => Some(Protocol::Http),
+    }
+}
