@@ -22,6 +22,10 @@ const DRIFT: f64 = 0.035;
 /// Standard deviations from which on an estimate replaces the known knee.
 const SURPRISE: f64 = 2.0;
 
+/// Requests that a backend finishes within so many seconds may be in flight in any case, as long as
+/// its rate does not suffer: a queue of ours costs more than such a wait.
+const UNIMPORTANT: f64 = 0.002;
+
 /// Limits at which a held knee is measured. The low and the high arm lie around the best limit.
 const HIGH: usize = 1;
 pub(super) const UPPER: usize = 2;
@@ -41,6 +45,10 @@ pub(super) struct Hold {
     up_hurts: bool,
     /// Lowest limit above the held ones at which the rate collapsed.
     pub(super) ceiling: f64,
+    /// A limit far above the knee, which does no harm: see [`UNIMPORTANT`]. 0 if there is none.
+    pub(super) wide: f64,
+    /// A wide limit did harm.
+    is_wide_bad: bool,
     /// Seconds of a cycle of one measurement above and at most one below; a power of four.
     period: f64,
     /// Slots since the epoch.
@@ -57,6 +65,8 @@ impl Default for Hold {
             arm: HIGH,
             up_hurts: false,
             ceiling: f64::INFINITY,
+            wide: 0.0,
+            is_wide_bad: false,
             period: 1.0,
             slot: 0,
         }
@@ -70,6 +80,7 @@ impl Hold {
         self.headroom = HEADROOM;
         self.up_hurts = false;
         self.ceiling = f64::INFINITY;
+        (self.wide, self.is_wide_bad) = (0.0, false);
     }
 
     /// Holds close to the knee: the rate falls above it.
@@ -154,6 +165,10 @@ impl Learner {
         if is_fresh && self.window.finished == 0.0 && self.gives_way() {
             return;
         }
+        if self.hold.wide > 0.0 {
+            self.hold_wide();
+            return;
+        }
         if self.turns(now) || !self.full() {
             return;
         }
@@ -179,6 +194,53 @@ impl Learner {
             self.adapt_headroom();
         }
         self.play(self.best());
+        self.widen();
+    }
+
+    /// Takes a wide limit if the backend is so fast that it does no harm.
+    fn widen(&mut self) {
+        let hold = &self.hold;
+        if hold.arms[hold.arm].answers == 0.0 {
+            return;
+        }
+        let falls = hold.is_wide_bad || hold.up_hurts || hold.ceiling.is_finite();
+        let wide = hold.rate().map_or(0.0, |rate| (UNIMPORTANT * rate).floor());
+        if !falls && self.delay == 0.0 && wide > hold.limits()[UPPER] {
+            self.hold.wide = wide;
+            self.hold.arms[UPPER] = Window::default();
+            self.set(wide);
+        }
+    }
+
+    /// Keeps a wide limit while the rate does not suffer, in proportion to the rate.
+    fn hold_wide(&mut self) {
+        let known = self.hold.arms[self.hold.arm];
+        if self.window.collapsed(known.rate(), self.variation) {
+            self.narrow_again();
+        } else if self.full() {
+            let most = 8.0 * self.need();
+            let mut all = self.hold.arms[UPPER].plus(&self.window);
+            all.shrink(most);
+            self.hold.arms[UPPER] = all;
+            let noise = self.noise(&all, &known);
+            let suffers = (all.rate() / known.rate()).ln() < -(0.03 + 2.0 * noise);
+            let wide = (UNIMPORTANT * all.rate()).floor();
+            let [_, high, _] = self.hold.limits();
+            if suffers || wide <= high {
+                self.narrow_again();
+            } else {
+                let moved = (wide / self.hold.wide).ln().abs() > 0.2;
+                self.hold.wide = if moved { wide } else { self.hold.wide };
+                self.set(self.hold.wide);
+            }
+        }
+    }
+
+    /// Gives a wide limit up, and measures anew.
+    fn narrow_again(&mut self) {
+        (self.hold.wide, self.hold.is_wide_bad) = (0.0, true);
+        self.hold.spread = 1.0;
+        self.hold_from_here();
     }
 
     /// Begins what the clock asks for: a measurement above, one below, or one at the other held
@@ -195,6 +257,7 @@ impl Learner {
         }
         self.hold.slot = slot;
         let cycle = slot / u64::from(SLOTS);
+        self.hold.is_wide_bad &= !cycle.is_multiple_of(64);
         match slot % u64::from(SLOTS) {
             0 if cycle.is_multiple_of(self.hold.cycles_between_ups()) => {
                 self.keep();
@@ -239,6 +302,10 @@ impl Learner {
 
     /// Goes back from the upper arm, or lowers the knee, if requests usually do not fail.
     pub(super) fn hold_retreats(&mut self, usual: f64) -> bool {
+        if self.hold.wide > 0.0 {
+            self.narrow_again();
+            return true;
+        }
         let best = self.best();
         let kept = &self.hold.arms[if self.hold.arm == UPPER { best } else { self.hold.arm }];
         if kept.answers == 0.0

@@ -356,6 +356,8 @@ impl Learner {
         match self.mode {
             Mode::Start { .. } => self.window = Window::after(f64::from(self.limit), 0.0),
             Mode::Ascend { .. } => self.window = Window::default(),
+            // It rarely binds.
+            Mode::Hold if self.hold.wide > 0.0 => self.window = Window::default(),
             _ => {
                 self.retreats_at_rest();
                 self.hold_from_here();

@@ -42,7 +42,9 @@
 //! 10. If requests begin to fail at a higher limit, or far fewer finish there, the limit falls back
 //!     at once. It then rises only half of the way to the one at which the rate collapsed, and to
 //!     that one rarely.
-//! 11. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
+//! 11. A fast backend may have in flight what it finishes within 2 ms, as long as its rate does not
+//!     suffer: there a queue costs more than the wait that it saves.
+//! 12. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
 //!     limit gives way. A request that runs for much longer than most is *parked* and does not
 //!     count. Without a standing queue nothing moves.
 //!

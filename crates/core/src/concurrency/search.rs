@@ -94,6 +94,7 @@ impl Learner {
         let some = self.window.finished >= FEW;
         let is_new = match self.mode {
             Mode::Ascend { .. } => some,
+            Mode::Hold if self.hold.wide > 0.0 => false,
             Mode::Hold => self.hold.arm == UPPER || some && self.hold.is_new(),
             _ => false,
         };

@@ -66,6 +66,16 @@ fn at_twice_and_four_times_the_capacity_goodput_stays_at_its_top() {
     }
 }
 
+#[test]
+fn a_fast_backend_may_have_what_it_finishes_in_two_milliseconds() {
+    let backend = named("8 cores of 100 us");
+    let mut setting = Setting::new(&backend, 2.0, 1);
+    setting.seconds = 4.0;
+    let out = learned(&setting);
+    let (limit, share) = (out.limit(), out.goodput(1.0, 4.0) / backend.capacity);
+    assert!((100.0..=200.0).contains(&limit) && share >= 0.97, "{limit:.0}, {share:.3}");
+}
+
 /// Misses 0.95 for some seeds: a few dear requests among many cheap ones are a noise that takes
 /// minutes to see through.
 #[test]
