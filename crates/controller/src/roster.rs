@@ -202,8 +202,10 @@ impl Roster {
         size: Option<String>,
     ) -> Entry {
         let making = seen.making.get(executor);
+        let Edition { term, generation } = seen.edition;
         Entry {
-            key: format!("{pool}-e{number}-{:x}", seen.edition.term),
+            // A pool that is elastic again later has the same names again.
+            key: format!("{pool}-e{number}-{term:x}-{generation:x}"),
             size,
             executor: executor.to_string(),
             since: seen.edition,

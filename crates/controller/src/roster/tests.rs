@@ -689,3 +689,14 @@ fn a_roster_of_a_later_version_is_read_as_far_as_it_is_known() {
     }
     assert_eq!(serde_json::from_value::<Roster>(value).unwrap(), bed.roster);
 }
+
+#[test]
+fn a_name_that_comes_again_with_a_new_roster_has_another_key() {
+    let mut bed = Bed::new(true, &["a"]);
+    bed.period(&out(1));
+    let key = |bed: &Bed| bed.roster.backends["web-e1"].key.clone();
+    let first = key(&bed);
+    bed.roster = Roster { next_number: 1, ..Roster::default() };
+    bed.period(&out(1));
+    assert_ne!(key(&bed), first);
+}

@@ -136,7 +136,10 @@ impl Roster {
     pub(super) fn heed(&mut self, now: Duration, one: &Desired) {
         let drain_timeout = self.limits.drain_timeout;
         let Some(member) = self.members.get_mut(&one.name) else { return };
-        member.key.clone_from(&one.key);
+        // It was listed, and no driver was asked for it under another key here.
+        if member.key == one.name {
+            member.key.clone_from(&one.key);
+        }
         member.replaces.clone_from(&one.replaces);
         match (one.wish, &member.phase) {
             (Wish::Serve, Phase::Draining { .. }) => member.phase = Phase::Ready,

@@ -119,15 +119,11 @@ fn what_scripts_made_for_a_pool_that_is_elastic_no_more_is_removed_also_by_the_n
         assert!(eventually(stopped), "{}", instance.printed());
         assert!(eventually(|| roster(&instance).is_null()), "{:#}", roster(&instance));
 
-        // Elastic again, it has backends of later names.
+        // Elastic again, it is made anew.
         instance.write(&pool);
         assert_eq!(reload(&instance.socket).0, 200);
-        assert!(
-            eventually(|| fleet.there().len() == 1),
-            "{:?} {}",
-            fleet.log(),
-            instance.printed()
-        );
+        assert!(eventually(|| knows(&instance, 3)), "{:?} {}", fleet.log(), instance.printed());
+        assert_eq!(fleet.there().len(), 3, "{:?}", fleet.log());
     }
 }
 
