@@ -288,7 +288,7 @@ fn a_sudden_load_on_a_pool_that_never_saw_one_is_served(mode: Upstream) {
     let backend = Backend::start();
     let proxy = learning(mode, &backend);
     assert_eq!(proxy.backends[0].live.learned(), None, "no work, nothing learned");
-    assert_eq!(proxy.backends[0].live.limit(), Some(16));
+    assert_eq!(proxy.backends[0].live.limit(), Some(4));
     assert_all(asking(&proxy, 200, &get("/")), "short");
     proxy.assert_drops(&[]);
     let live = &proxy.backends[0].live;
