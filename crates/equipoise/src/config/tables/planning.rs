@@ -81,7 +81,7 @@ pub(super) static CONTROLLER: Table = Table {
 
 pub(super) static ELASTIC: Table = Table {
     title: "[pool.elastic]",
-    help: "How a pool grows and shrinks by itself. `equipoise plan` shows what is planned, and why. The pool's `concurrency` is \"learnt\" unless it states another, or `target-concurrency` or `target-requests` is given.",
+    help: "How a pool grows and shrinks by itself. `equipoise plan` shows what is planned, and why. Without `target-concurrency` or `target-requests` the pool's `concurrency` is \"learnt\" unless it states another.",
     options: &[
         Opt::default(
             "min",
