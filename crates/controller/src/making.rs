@@ -56,6 +56,9 @@ pub struct Made {
     /// The backend that it replaces, by the roster that the member used last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// The key under which the driver was asked for it; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

@@ -275,6 +275,8 @@ fn check_making(name: &str, making: &Making) -> Result<(), ReportRefused> {
         made.size.iter().try_for_each(|size| check_text("size", size))?;
         made.driver.iter().try_for_each(|driver| check_text("driver", driver))?;
         made.replaces.iter().try_for_each(|older| check_text("backend", older))?;
+        let key = made.key.as_ref().map_or(0, String::len);
+        at_most("bytes of a key", key, NodeReport::PROBLEM_BYTES_MAX)?;
         let id = made.id.as_ref().map_or(0, String::len);
         at_most("bytes of an id", id, NodeReport::PROBLEM_BYTES_MAX)?;
         let problem = made.problem.as_ref().map_or(0, String::len);

@@ -99,8 +99,10 @@ impl Roster {
                 };
                 let replaces = made.replaces.clone().filter(|_| wanted == Wanted::Serve);
                 let (state, address, id) = (made.state, made.address, made.id.clone());
+                // A driver that may be asked once more is asked under the same key.
+                let key = made.key.clone().unwrap_or_else(|| entry.key.clone());
                 let entry =
-                    Entry { outlives, driver, wanted, state, address, id, replaces, ..entry };
+                    Entry { outlives, driver, wanted, state, address, id, replaces, key, ..entry };
                 self.backends.insert(name.clone(), entry);
                 self.forgotten.remove(number);
             }

@@ -578,9 +578,15 @@ fn numbers_that_are_claimed_later_leave_those_claimed_before_open() {
     };
     assert_eq!(is_open(&bed), [3, 4, 5, 7, 8, 9]);
     let made = Made { state: MadeState::Ready, ..Made::default() };
-    let both = ["web-e4", "web-e8"].map(|name| (name.to_string(), made.clone()));
+    let both = ["web-e4", "web-e8"].map(|name| {
+        // A driver was asked for it before, and may be asked again.
+        let key = (name == "web-e8").then(|| "asked".to_string());
+        (name.to_string(), Made { key, ..made.clone() })
+    });
     bed.makers.get_mut("b").unwrap().making.backends.extend(both);
     bed.period(&Scaling::Hold);
+    assert_eq!(bed.roster.backends["web-e8"].key, "asked");
+    assert_ne!(bed.roster.backends["web-e4"].key, "asked");
     assert_eq!(bed.told().len(), 5, "{:?}", bed.told());
     assert_eq!(is_open(&bed), [3, 5, 7, 9]);
 }

@@ -283,6 +283,7 @@ impl Work {
             driver: name_of(one.maker),
             outlives: self.roster.outlives(one.maker),
             replaces: one.replaces.clone(),
+            key: Some(&one.key).filter(|key| *key != name).cloned(),
         };
         let backends = self.roster.members().into_iter().map(backend).collect();
         let (pool, next_number) = (self.pool.clone(), self.roster.next_number);

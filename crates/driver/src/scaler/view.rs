@@ -51,6 +51,8 @@ pub struct ElasticBackend {
     pub outlives: bool,
     /// The backend that it replaces, by the leader's roster.
     pub replaces: Option<String>,
+    /// The key under which the driver is asked for it; `None` if it was found in a listing alone.
+    pub key: Option<String>,
 }
 
 /// The backends that a pool's scaler made, by name.

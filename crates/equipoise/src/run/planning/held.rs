@@ -144,6 +144,7 @@ mod tests {
             driver: Some("scripts".to_string()),
             outlives: true,
             replaces: None,
+            key: None,
         }
     }
 

@@ -105,6 +105,7 @@ pub(super) fn making(view: &PoolView, ends: bool, applied: Edition) -> Making {
             outlives: Some(made.outlives),
             driver: made.driver.clone(),
             replaces: made.replaces.clone(),
+            key: made.key.clone(),
         };
         (made.name.clone(), made_now)
     });

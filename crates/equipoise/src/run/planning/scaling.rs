@@ -338,13 +338,20 @@ impl Scalers {
             for (pool, one) in &*running {
                 let Some(roster) = newest.rosters.get(pool) else { continue };
                 let view = one.scaler.view();
-                let desired = match self.is_evicted.load(Relaxed) {
+                let is_evicted = self.is_evicted.load(Relaxed);
+                let desired = match is_evicted {
                     true => rosters::desired_of_evicted(roster, &view),
                     false => rosters::desired(roster, &self.own, &view),
                 };
                 if one.scaler.desire(desired).await.is_ok() {
-                    let was = lock(&self.applied).insert(pool.clone(), newest.edition());
-                    is_first |= was.is_none();
+                    let mut applied = lock(&self.applied);
+                    if is_evicted {
+                        // Its view leaves out what outlives this process, and so says of no backend
+                        // that it is gone.
+                        applied.remove(pool);
+                    } else {
+                        is_first |= applied.insert(pool.clone(), newest.edition()).is_none();
+                    }
                 }
             }
             self.end(&mut running, &newest).await;
