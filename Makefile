@@ -137,6 +137,8 @@ lint: setup
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
 	  || rustup component add rustfmt clippy
 	$(CARGO) fmt --all --check
+	@$(call install_missing,python3:/usr/bin/python3)
+	python3 scripts/plain_words.py
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: test-setup
