@@ -1,4 +1,4 @@
-//! What the DNS level is told to serve: validated option values.
+//! Validated option values of the DNS level.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,49 +9,51 @@ use domain::base::iana::Rtype;
 use crate::cookie::CookieSecrets;
 use crate::rate_limit::RateLimit;
 
-/// A name of the DNS, absolute.
+/// An absolute DNS name.
 pub type Name = domain::base::Name<Vec<u8>>;
 
-/// The most bytes that a datagram of ours has, and the default: no link that carries IPv6 fragments it.
+/// Largest UDP response, bytes; also the EDNS payload size that we advertise. A datagram of this
+/// size passes every IPv6 link without fragmentation.
 pub const UDP_PAYLOAD_MAX: u16 = 1232;
-/// Nodes of a name of a mode that gives all of them: as many A records as fit into a datagram.
+/// Maximum number of nodes of a name in a mode that answers with all nodes: as many A records as
+/// fit into a datagram.
 pub const LISTED_NODES_MAX: usize = 64;
-/// Nodes of a name, and of a zone.
+/// Maximum number of nodes of a name, and of a zone.
 pub const NODES_MAX: usize = 4096;
 
-/// Everything that is served.
+/// The whole configuration of the DNS level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DnsConfig {
-    /// Where queries arrive, over UDP and TCP; every zone is answered on each.
+    /// Addresses that receive queries, over UDP and TCP. Every zone is answered on each address.
     pub listen: Vec<SocketAddr>,
-    /// No two of one name.
+    /// Zones; their names are distinct.
     pub zones: Vec<Arc<ZoneConfig>>,
-    /// What holds for all of them.
+    /// Options of all zones.
     pub options: DnsOptions,
 }
 
-/// What holds for all zones.
+/// Options of all zones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DnsOptions {
-    /// Responses over UDP that a prefix may be sent.
+    /// Limit on the UDP responses to one client prefix.
     pub rate_limit: RateLimit,
-    /// Whether clients that send a cookie get one.
+    /// Whether the server answers a client's cookie with a server cookie (RFC 7873).
     pub cookies_wanted: bool,
-    /// What server cookies are made with; `None`: a secret of this process's own.
+    /// Secrets of server cookies. `None`: each process makes a random secret.
     pub cookies: Option<CookieSecrets>,
     /// The answer to NSID, and to `id.server` of class CHAOS.
     pub identity: Option<Arc<str>>,
     /// The answer to `version.bind` of class CHAOS.
     pub version: Option<Arc<str>>,
-    /// Whether a client's subnet, where a resolver sends it, is looked at in its stead.
+    /// Whether an EDNS client subnet replaces the resolver's address as the source of load.
     pub client_subnet: bool,
-    /// The share of answers that is logged.
+    /// Fraction of answers that the query log records, 0 to 1.
     pub query_log: f64,
-    /// A resolver that brings this share of all load is heavy, and gets the shorter TTL.
+    /// A resolver with at least this fraction of all load is heavy; its answers have `ttl_heavy`.
     pub heavy_share: f64,
-    /// TCP connections at a time.
+    /// Maximum number of open TCP connections.
     pub tcp_connections_max: usize,
-    /// A connection without a whole query for this long is closed.
+    /// Timeout after which a TCP connection without a complete query is closed.
     pub tcp_idle_timeout: Duration,
 }
 
@@ -75,23 +77,24 @@ impl Default for DnsOptions {
 /// A zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoneConfig {
-    /// Its name.
+    /// Name of the zone.
     pub origin: Name,
-    /// Of its own records (SOA, NS, the nodes' host names), in seconds.
+    /// TTL of the zone's own records (SOA, NS, the nodes' host names), seconds.
     pub ttl: u32,
-    /// How long resolvers may keep that something does not exist, in seconds.
+    /// TTL of negative answers, seconds.
     pub negative_ttl: u32,
-    /// SOA's serial number: of use where a secondary copies the zone.
+    /// Serial number of the SOA record. Only secondaries use it.
     pub serial: u32,
-    /// SOA's mailbox, its `@` a dot.
+    /// Mailbox of the SOA record, with a dot in place of `@`.
     pub mailbox: Name,
-    /// Its name servers; the first is SOA's primary. Empty: the zone file has NS records.
+    /// Name servers; the first is the primary in the SOA record. Empty: the zone file has the NS
+    /// records.
     pub servers: Vec<NameServer>,
-    /// Who its balanced names are spread over.
+    /// Nodes that its balanced names are spread over.
     pub nodes: Vec<NodeConfig>,
     /// Its balanced names.
     pub names: Vec<NameConfig>,
-    /// What else it has.
+    /// Records of the zone file.
     pub records: Vec<StaticRecord>,
 }
 
@@ -100,27 +103,28 @@ pub struct ZoneConfig {
 pub struct NameServer {
     /// Its name.
     pub name: Name,
-    /// Required if the name is in the zone.
+    /// Addresses; required if the name is inside the zone.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A node: a backend of a pool, by its addresses.
+/// A node: a backend of a pool, with the addresses that clients use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     /// Its pool.
     pub pool: Arc<str>,
     /// Its name in the pool.
     pub name: Arc<str>,
-    /// Where it listens: its SRV record's, of names that have no port for all.
+    /// Port that the node listens on. SRV records have it unless the name sets one port for all
+    /// nodes.
     pub port: u16,
-    /// Where clients reach it over IPv4.
+    /// IPv4 addresses that clients use.
     pub v4: Vec<Ipv4Addr>,
-    /// The same over IPv6.
+    /// IPv6 addresses that clients use.
     pub v6: Vec<Ipv6Addr>,
 }
 
 impl NodeConfig {
-    /// A backend that clients reach at these addresses, each once.
+    /// Makes a node. Duplicate addresses are dropped; IPv4-mapped IPv6 addresses count as IPv4.
     pub fn new(
         pool: Arc<str>,
         name: Arc<str>,
@@ -139,60 +143,61 @@ impl NodeConfig {
     }
 }
 
-/// What a name has of a pool that grows and shrinks, beside the nodes that are listed.
+/// Elastic pool of a name: its backends are nodes of the name, in addition to the listed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElasticNodes {
-    /// The pool: a name over it may have no node at all for now.
+    /// Name of the pool. While it is empty, the name may have no nodes.
     pub pool: Arc<str>,
-    /// How many nodes the name may come to have, listed ones too.
+    /// Maximum number of nodes of the name, including the listed ones.
     pub nodes_max: usize,
 }
 
 /// A name that is spread over nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NameConfig {
-    /// In the zone, or the zone's own.
+    /// The name, in the zone or equal to the zone's name.
     pub name: Name,
-    /// Which of the nodes an answer has.
+    /// Selects the nodes of an answer.
     pub mode: Mode,
-    /// Places in [`ZoneConfig::nodes`].
+    /// Indices into [`ZoneConfig::nodes`].
     pub nodes: Vec<usize>,
-    /// The pool whose other backends are nodes of it, too, as they come and go. Who serves the zone puts them into `nodes`.
+    /// Elastic pool of the name. The caller that builds the snapshot appends its current backends
+    /// to `nodes`.
     pub elastic: Option<ElasticNodes>,
-    /// In seconds, at most.
+    /// TTL, seconds.
     pub ttl: u32,
-    /// In seconds, while a node drains.
+    /// Upper bound of the TTL while a node drains, seconds.
     pub ttl_draining: u32,
-    /// In seconds, for heavy resolvers.
+    /// TTL of answers to heavy resolvers, seconds.
     pub ttl_heavy: u32,
-    /// The port of all nodes. `None`: SRV tells each one's own, HTTPS 443.
+    /// Port of all nodes. `None`: SRV records have the port of each node, HTTPS records mean 443.
     pub port: Option<u16>,
-    /// HTTPS's protocols, such as `h2`.
+    /// Protocols of HTTPS records (ALPN identifiers), such as `h2`.
     pub alpn: Vec<Arc<str>>,
 }
 
-/// Which of a name's nodes an answer has.
+/// Selects the nodes that an answer contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Mode {
-    /// Two, weighted.
+    /// Two nodes, drawn by weight.
     #[default]
     Pair,
-    /// One, weighted.
+    /// One node, drawn by weight.
     Single,
-    /// All, in weighted random order.
+    /// All nodes, in weighted random order.
     Ordered,
-    /// All, as SRV records with weights.
+    /// All nodes, as SRV records with weights.
     Srv,
-    /// All, as HTTPS records with distinct priorities, in weighted random order.
+    /// All nodes, as HTTPS records with distinct priorities, in weighted random order.
     Https,
 }
 
 impl Mode {
-    /// Every mode, in the order of their numbers.
+    /// Every mode, in the order of its discriminant.
     pub const ALL: [Mode; 5] = [Mode::Pair, Mode::Single, Mode::Ordered, Mode::Srv, Mode::Https];
 
-    /// As the configuration and metrics say it.
+    /// The mode's name in the configuration and in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Mode::Pair => "pair",
@@ -203,7 +208,7 @@ impl Mode {
         }
     }
 
-    /// Whether an answer has all nodes.
+    /// Whether an answer contains all nodes.
     pub(crate) const fn gives_all(self) -> bool {
         matches!(self, Mode::Ordered | Mode::Srv | Mode::Https)
     }
@@ -212,12 +217,12 @@ impl Mode {
 /// A record of a zone file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticRecord {
-    /// Whose it is, in lower case.
+    /// Owner name, in lower case.
     pub owner: Name,
-    /// Its type.
+    /// Record type.
     pub rtype: Rtype,
-    /// In seconds.
+    /// TTL, seconds.
     pub ttl: u32,
-    /// As on the wire, names in full.
+    /// Record data in wire format, without name compression.
     pub body: Vec<u8>,
 }

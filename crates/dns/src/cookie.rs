@@ -1,8 +1,8 @@
-//! DNS cookies: what tells a client at its own address from one that borrows another's.
+//! DNS cookies. A valid server cookie proves that the client receives at its source address.
 //!
 //! # Source
-//! RFC 7873; the interoperable server cookie of RFC 9018, section 4, so that a fleet with one secret takes each
-//! other's, and those of other vendors' servers with that secret.
+//! RFC 7873. Server cookies have the interoperable format of RFC 9018, section 4: all servers of a
+//! fleet with one secret accept each other's cookies, also when they are of different vendors.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -13,24 +13,24 @@ use siphasher::sip::SipHasher24;
 
 use crate::message::edns::{COOKIE_BYTES, Cookie};
 
-/// A cookie is taken for this long, in seconds (RFC 9018, 4.3).
+/// Maximum age of a server cookie, seconds (RFC 9018, 4.3).
 const AGE_MAX: u32 = 3600;
-/// And up to this far from the future: clocks of a fleet differ.
+/// Maximum time that a cookie may lie in the future, seconds: clocks of a fleet differ.
 const AHEAD_MAX: u32 = 300;
-/// From this age on the client is given a fresh one.
+/// A client with an older cookie gets a new one, seconds.
 const RENEW_AGE: u32 = 1800;
 
-/// A secret that server cookies are made with.
+/// Secret key of server cookies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CookieSecret([u8; 16]);
 
-/// A text that is no [`CookieSecret`].
+/// The text is not a [`CookieSecret`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not 32 hexadecimal digits")]
 pub struct NotASecret;
 
 impl CookieSecret {
-    /// A secret of these bytes.
+    /// Makes a secret of these bytes.
     pub const fn new(bytes: [u8; 16]) -> CookieSecret {
         CookieSecret(bytes)
     }
@@ -39,7 +39,7 @@ impl CookieSecret {
 impl FromStr for CookieSecret {
     type Err = NotASecret;
 
-    /// 32 hexadecimal digits, as other servers' `cookie-secret` has them.
+    /// Parses 32 hexadecimal digits, the format of other servers' `cookie-secret` option.
     fn from_str(text: &str) -> Result<CookieSecret, NotASecret> {
         let digits = text.as_bytes();
         if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -57,23 +57,24 @@ impl fmt::Debug for CookieSecret {
     }
 }
 
-/// The secrets of a server: the first makes cookies, all are taken.
+/// Secrets of a server. It makes cookies with the first and accepts those of all.
 ///
-/// A rotation has three steps, each on the whole fleet before the next (RFC 9018, 5): the new one is added
-/// as second, becomes the first, and an hour later the old one is removed.
+/// To rotate a secret (RFC 9018, 5): add the new one as the second, make it the first, and remove
+/// the old one an hour later. Finish each step on the whole fleet before the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CookieSecrets(Vec<CookieSecret>);
 
 impl CookieSecrets {
-    /// The most that make sense at a time: old, present, next.
+    /// Maximum number of secrets: old, current, next.
     pub const MAX: usize = 3;
 
-    /// `None` without any, or with more than [`CookieSecrets::MAX`].
+    /// Returns `None` if `secrets` is empty or has more than [`CookieSecrets::MAX`] entries.
     pub fn new(secrets: Vec<CookieSecret>) -> Option<CookieSecrets> {
         (1..=Self::MAX).contains(&secrets.len()).then_some(CookieSecrets(secrets))
     }
 
-    /// What to answer a cookie with, and whether it proves that the client is where it says.
+    /// Returns the cookie option of the response, and whether the client's cookie is valid and so
+    /// proves its address.
     pub(crate) fn answer(
         &self,
         cookie: &Cookie,
@@ -85,7 +86,7 @@ impl CookieSecrets {
         if let Some(server) = &cookie.server
             && let Some((age, secret)) = self.age(cookie, server, client, now)
         {
-            // One of a secret that is on its way out is renewed too.
+            // A cookie of an older secret is renewed, too.
             if age < RENEW_AGE && secret == 0 {
                 whole[8..].copy_from_slice(server);
             } else {
@@ -97,7 +98,8 @@ impl CookieSecrets {
         (whole, false)
     }
 
-    /// The age in seconds of a cookie that is ours and in force, 0 for one from the future; and the place of its secret.
+    /// Returns the age of a valid server cookie in seconds and the index of its secret. The age of
+    /// a cookie from the future is 0.
     fn age(
         &self,
         cookie: &Cookie,
@@ -109,15 +111,14 @@ impl CookieSecrets {
             return None;
         }
         let made = u32::from_be_bytes(*server[4..].first_chunk()?);
-        // Serial arithmetic: the clock may go round.
+        // Serial number arithmetic: the 32-bit clock wraps.
         let age = now.wrapping_sub(made);
         let age = match age {
             0..=AGE_MAX => age,
             _ if made.wrapping_sub(now) <= AHEAD_MAX => 0,
             _ => return None,
         };
-        // Sixteen bytes of a keyed hash: comparing them in variable time tells an attacker nothing that a guess
-        // over the network could use, but the constant-time way costs no more.
+        // Comparison in constant time costs no more than any other.
         let ours = |secret: &CookieSecret| {
             let wanted = secret.make(&cookie.client, client, made);
             wanted.iter().zip(server).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
@@ -127,7 +128,8 @@ impl CookieSecrets {
 }
 
 impl CookieSecret {
-    /// RFC 9018, 4: version 1, reserved, time, and SipHash-2-4 of client cookie, those, and the address.
+    /// Makes a server cookie (RFC 9018, 4): version 1, reserved bytes, time, and the SipHash-2-4 of
+    /// the client cookie, these fields and the client's address.
     fn make(self, client_cookie: &[u8; 8], client: IpAddr, when: u32) -> [u8; 16] {
         let [low, high] = [&self.0[..8], &self.0[8..]]
             .map(|half| u64::from_le_bytes(half.try_into().expect("half of sixteen")));
@@ -170,19 +172,19 @@ mod tests {
 
     #[test]
     fn the_examples_of_rfc_9018_come_out() {
-        // Appendix A.1, learning a new server cookie.
+        // Appendix A.1: a client learns a server cookie.
         let secret = secrets(&["e5e973e5a6b2a43f48e7dc849e37bfcf"]);
         let client = "198.51.100.100".parse().unwrap();
         let (answer, valid) = secret.answer(&cookie("2464c4abcf10c957", None), client, 1559731985);
         assert!(!valid);
         assert_eq!(answer.to_vec(), hex("2464c4abcf10c957010000005cf79f111f8130c3eee29480"));
-        // A.2: the same comes back half an hour later, and is renewed.
+        // A.2: the cookie comes back half an hour later and is renewed.
         let back = cookie("2464c4abcf10c957", Some("010000005cf79f111f8130c3eee29480"));
         let (answer, valid) = secret.answer(&back, client, 1559734385);
         assert!(valid);
         assert_eq!(answer.to_vec(), hex("2464c4abcf10c957010000005cf7a871d4a564a1442aca77"));
-        // A.3: another client's, whose reserved bits are not zero, is not ours by the layout of version 1.
-        // A.4: IPv6, and a rolled secret.
+        // A.3: the reserved bits of another client's cookie are not zero, so version 1 rejects it.
+        // A.4: IPv6, and a rotated secret.
         let client = "2001:db8:220:1:59de:d0f4:8769:82b8".parse().unwrap();
         let rolled =
             secrets(&["445536bcd2513298075a5d379663c962", "dd3bdf9344b678b185a6f5cb60fca715"]);

@@ -1,4 +1,4 @@
-//! A zone for tests, and queries in bytes.
+//! A zone for tests, and queries in wire format.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn balanced(text: &str, mode: Mode) -> NameConfig {
     }
 }
 
-/// The records of a zone file that includes no other.
+/// Records of a zone file without `$INCLUDE`.
 pub(crate) fn records(text: &str, origin: &Name) -> Vec<StaticRecord> {
     file::read(Path::new("/a.zone"), origin, &|_| Ok(text.to_owned())).unwrap()
 }
@@ -144,7 +144,7 @@ pub(crate) fn snapshot(config: &DnsConfig, states: &[Vec<NodeState>]) -> Snapsho
     build(&input, &mut SmallRng::seed_from_u64(1))
 }
 
-/// A server without sockets.
+/// The message path without sockets.
 pub(crate) struct Server {
     pub(crate) published: Published,
     pub(crate) responder: Responder,
@@ -189,7 +189,7 @@ impl Server {
     }
 }
 
-/// A query of class IN with RD.
+/// Makes a query of class IN with RD.
 pub(crate) fn query(text: &str, rtype: u16) -> Vec<u8> {
     let mut bytes = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
     bytes.extend(wire(text));
@@ -198,7 +198,7 @@ pub(crate) fn query(text: &str, rtype: u16) -> Vec<u8> {
     bytes
 }
 
-/// The same with an OPT record of this size, TTL field and options.
+/// Adds an OPT record with this payload size, TTL field and options.
 pub(crate) fn with_opt(mut query: Vec<u8>, size: u16, ttl: u32, options: &[u8]) -> Vec<u8> {
     query[11] += 1;
     query.extend([0, 0, 41]);
@@ -214,7 +214,7 @@ impl Server {
         self.figure(mode.word())
     }
 
-    /// A count of any kind by its name.
+    /// A counter of any kind by its name.
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let figures = crate::stats::Figures::sum([&self.stats]);
         let all = [figures.modes, figures.drops, figures.rcodes, figures.types].concat();

@@ -1,15 +1,16 @@
-//! The DNS level: an authoritative server whose answers spread clients over nodes.
+//! The DNS level: an authoritative server that spreads clients over nodes with its answers.
 //!
-//! **In**: queries, over UDP and TCP; a [`Snapshot`] of zones, names and nodes with their shares; the loads that
-//! resolvers bring ([`ResolverLoads`]). **Out**: answers, and counters. **Fails** by dropping with a counted
-//! [`Reason`], never by waiting: losing whoever makes snapshots leaves the last one in force.
+//! **In**: queries over UDP and TCP; a [`Snapshot`] of zones, names and nodes with their shares;
+//! the loads of resolvers ([`ResolverLoads`]). **Out**: answers and counters. **Fails** by dropping
+//! a message with a counted [`Reason`], never by waiting. If no new snapshot comes, the last one
+//! stays in force.
 //!
-//! The message path ([`Responder`]) is pure: bytes, an address and the time in, bytes out. What can be known before
-//! a query comes is in the snapshot as bytes already, so that a query costs a parse, a pick and a copy. [`engine`]
-//! has the sockets and threads.
+//! The message path ([`Responder`]) is pure: bytes, an address and the time in, bytes out. The
+//! snapshot holds prepared answers as bytes, so that a query costs a parse, a pick and a copy.
+//! [`engine`] has the sockets and threads.
 //!
-//! There is room for DNSSEC (signatures are further records of a tail, chosen by the DO bit that queries already
-//! carry along) and for RFC 2136 (an update makes the next snapshot); both are to come.
+//! Not implemented yet, but planned for: DNSSEC (signatures are further records of a tail, chosen
+//! by the DO bit that queries already carry) and RFC 2136 (an update makes the next snapshot).
 
 pub mod config;
 mod cookie;

@@ -1,12 +1,14 @@
-//! How much load each resolver brings, and the assignment that makes use of it.
+//! Load of each resolver, and the assignment of nodes by load.
 //!
-//! A few resolvers carry most clients. Random answers give each of them to some node, and that node is off its share
-//! until the TTL ends. Where the load of a resolver is known, the answer goes to the node that is *furthest behind its
-//! share*, counting what every other known resolver was given last. A resolver whose clients are more than any node's
-//! share goes from node to node.
+//! A few resolvers serve most clients. A random answer gives all clients of such a resolver to one
+//! node, which is off its share until the TTL ends. If the resolver's load is known, the answer has
+//! the node with the *largest deficit*: the node furthest behind its share, counting the last
+//! answers to all other known resolvers. A resolver with more load than any node's share rotates
+//! over the nodes.
 //!
-//! [`ResolverLoads`] learns, off the hot path; [`LoadTable`] is what queries read. Its accounts are atomics without
-//! locks: a race may leave them off by one answer until the next table, which computes them anew.
+//! [`ResolverLoads`] learns outside the hot path; queries read a [`LoadTable`]. Its accounts are
+//! atomics without locks. A race may leave them off by one answer until the next table recomputes
+//! them.
 //!
 //! # Source
 //! Largest-deficit assignment, as in list scheduling (Graham, 1969) with weights; design section 6.
@@ -27,7 +29,7 @@ use crate::rate_limit::prefix;
 use crate::respond::Now;
 use crate::spread::{Chosen, Group};
 
-/// Who a load is known of.
+/// A source of load: a resolver or a client subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source {
     prefix: u128,
@@ -35,12 +37,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// A resolver by its address: the clients that it answers.
+    /// A resolver: the load of all clients that it answers.
     pub fn resolver(address: IpAddr) -> Source {
         Source { prefix: prefix(address, 128), subnet: false }
     }
 
-    /// The clients of a subnet, of which so much counts as of a [`SourcePrefix`].
+    /// A client subnet, truncated to the length of a [`SourcePrefix`].
     pub fn subnet(address: IpAddr) -> Source {
         let bits = if address.is_ipv4() { SourcePrefix::BITS4 } else { SourcePrefix::BITS6 };
         Source { prefix: prefix(address, bits), subnet: true }
@@ -54,7 +56,7 @@ impl Source {
     }
 }
 
-/// Loads as they are told, in a table of bounded size.
+/// Learned loads of sources, in a table of bounded size.
 #[derive(Debug)]
 pub struct ResolverLoads {
     known: HashMap<Source, Learnt>,
@@ -68,19 +70,21 @@ struct Learnt {
     when: Instant,
 }
 
-/// Learnt loads below this share of all are left out: they change nothing, and the table stays small.
+/// Minimum share of all load of a source in a [`LoadTable`]. Smaller sources do not change the
+/// result, and the table stays small.
 const SHARE_MIN: f64 = 1e-5;
 
 impl ResolverLoads {
-    /// Sources that are remembered unless said otherwise.
+    /// Default capacity, in sources.
     pub const CAPACITY: usize = 4096;
 
-    /// `capacity` sources; what is not told any more halves every `half_life`.
+    /// Makes a table of up to `capacity` sources. Without observations a load halves every
+    /// `half_life`.
     pub fn new(capacity: usize, half_life: Duration) -> ResolverLoads {
         ResolverLoads { known: HashMap::new(), capacity: capacity.max(1), half_life }
     }
 
-    /// The part of what was learnt that still counts.
+    /// Factor by which a load has decayed.
     fn kept(&self, learnt: Learnt, now: Instant) -> f64 {
         let age = now.saturating_duration_since(learnt.when).as_secs_f64();
         0.5f64.powf(age / self.half_life.as_secs_f64())
@@ -90,14 +94,16 @@ impl ResolverLoads {
         learnt.load * self.kept(learnt, now)
     }
 
-    /// Tells what a source brings now, in any unit that is the same for all (requests a second, bytes a second).
+    /// Records the current load of a source, in any unit that is the same for all (requests per
+    /// second, bytes per second).
     ///
-    /// It is averaged with what was told before, which counts half after a half-life.
+    /// The result is a weighted mean with the earlier load, which has weight 1/2 after a half-life.
     pub fn observe(&mut self, source: Source, load: f64, now: Instant) {
         self.observe_all([(source, load)], now);
     }
 
-    /// Tells it of many. Of more sources than are remembered those that bring most stay. O(told + capacity).
+    /// Records the loads of many sources. Above the capacity, the sources with the smallest loads
+    /// are removed. O(sources given + capacity).
     pub fn observe_all(&mut self, told: impl IntoIterator<Item = (Source, f64)>, now: Instant) {
         for (source, load) in told.into_iter().filter(|(_, load)| load.is_finite() && *load >= 0.0)
         {
@@ -113,29 +119,30 @@ impl ResolverLoads {
             (self.aged(*learnt, now), std::cmp::Reverse(learnt.when), *source)
         });
         let mut aged: Vec<_> = aged.collect();
-        // Of those that bring as much, who was told of last goes.
+        // Among equal loads, the most recently observed source is removed.
         aged.select_nth_unstable_by(last_too_many, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         for (_, _, source) in &aged[..=last_too_many] {
             self.known.remove(source);
         }
     }
 
-    /// What a source brings, as far as it is known.
+    /// Returns the decayed load of a source; 0 if it is unknown.
     pub fn load(&self, source: Source, now: Instant) -> f64 {
         self.known.get(&source).map_or(0.0, |learnt| self.aged(*learnt, now))
     }
 
-    /// Sources that are remembered.
+    /// Returns the number of sources.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether nothing was told.
+    /// Whether no source has a load.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// The table for queries; what `before` gave to whom is carried over where the names and nodes are the same.
+    /// Makes the table for queries. Accounts of `before` are carried over for names with the same
+    /// nodes.
     pub fn table(
         &mut self,
         now: Instant,
@@ -158,32 +165,33 @@ impl ResolverLoads {
     }
 }
 
-/// Which names have accounts, and over which nodes: what makes two tables' accounts comparable.
+/// The names that have accounts, and their nodes. Accounts of two tables are comparable if both are
+/// equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// A name in lower case, and the identities of its nodes in the order of its configuration.
+    /// Name in lower case, and the identities of its nodes in the configured order.
     pub(crate) names: Vec<(Vec<u8>, Vec<Arc<str>>)>,
 }
 
-/// A known source.
+/// A source in a [`LoadTable`].
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     source: Source,
-    /// In units of [`UNIT`] of all load.
+    /// Load, in fractions of 1 / [`UNIT`] of all load.
     load: i64,
     heavy: bool,
 }
 
-/// All load together: fine enough that the least that is listed has a hundred.
+/// All load. The smallest listed load is 1000 of these units.
 const UNIT: f64 = 1e8;
 
-/// What [`Now::ticks`] counts in a second.
+/// Number of [`Now::ticks`] in a second.
 const TICKS_PER_SECOND: f64 = 1e5;
 
-/// Families have accounts of their own: A and AAAA answers of a name.
+/// Number of accounts of a name: A and AAAA answers are accounted separately.
 const FAMILIES: usize = 2;
 
-/// What queries read of loads, and what they were given.
+/// Loads that queries read, and the accounts of the answers given.
 #[derive(Debug, Default)]
 pub struct LoadTable {
     entries: Box<[Entry]>,
@@ -204,7 +212,7 @@ impl LoadTable {
             .iter()
             .map(|(source, load)| Entry {
                 source: *source,
-                // Even, so that its halves are whole.
+                // Even, so that its halves are integers.
                 load: (load / total * UNIT / 2.0) as i64 * 2,
                 heavy: *load >= heavy,
             })
@@ -260,7 +268,7 @@ impl LoadTable {
         self.entries.is_empty()
     }
 
-    /// Sources whose load is known.
+    /// Returns the number of sources with a known load.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -283,17 +291,18 @@ impl LoadTable {
         }
     }
 
-    /// Whether a source brings so much that its answers should be short-lived.
+    /// Whether answers to the source have the short TTL.
     #[inline]
     pub(crate) fn is_heavy(&self, index: usize) -> bool {
         self.entries[index].heavy
     }
 
-    /// The members of `group` furthest behind their shares, which are given the load of entry `index` for `ttl` seconds;
-    /// `None` if this table has no account of the name.
+    /// Selects the members of `group` with the largest deficits. Records them as the last answer to
+    /// the source of entry `index`, which lives for `ttl` seconds. `None`: this table has no account
+    /// of the name.
     ///
-    /// A source that brings more than any share is not counted with the others: it goes from node to node, and time shares
-    /// it as the others are shared at any moment.
+    /// A source with more load than any share has a separate account: it rotates over the nodes,
+    /// which share it over time.
     pub(crate) fn assign(
         &self,
         name: usize,
@@ -315,7 +324,7 @@ impl LoadTable {
         let lived = now.ticks.saturating_sub(since) as f64 / TICKS_PER_SECOND;
         let part = (lived / f64::from(ttl.max(1))).min(1.0);
 
-        // What is divided now, and what of it every place has.
+        // `load` is the load to divide now; `has` returns the part of it that a place has.
         let mut load = entry.load;
         if let Some(last) = last.filter(|last| rotates && last.rotates) {
             load = (load as f64 * part) as i64;

@@ -1,4 +1,4 @@
-//! The query log: a line for each answer of the share that is logged.
+//! The query log: one line for each sampled answer.
 
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
@@ -10,7 +10,8 @@ use equipoise_core::LogLine;
 
 use crate::stats::Transport;
 
-/// Takes what adds a line's fields; `false`: the line was given up. It must not wait.
+/// Sink of log lines. It calls the function that it receives to fill a line, and returns `false` if
+/// it dropped the line. It must not block.
 #[derive(Clone)]
 pub struct QueryLog(Arc<Take>);
 
@@ -20,7 +21,7 @@ pub type Fill<'a> = dyn Fn(&mut LogLine<'_>) + 'a;
 type Take = dyn Fn(&Fill<'_>) -> bool + Send + Sync;
 
 impl QueryLog {
-    /// Lines go to `take`.
+    /// Makes a log that passes lines to `take`.
     pub fn new(take: impl Fn(&Fill<'_>) -> bool + Send + Sync + 'static) -> QueryLog {
         QueryLog(Arc::new(take))
     }
@@ -37,11 +38,11 @@ impl fmt::Debug for QueryLog {
     }
 }
 
-/// What is told of an answer.
+/// Fields of a line.
 pub(crate) struct QueryLine<'a> {
     pub(crate) client: IpAddr,
     pub(crate) transport: Transport,
-    /// The whole message.
+    /// The whole response message.
     pub(crate) answer: &'a [u8],
 }
 
@@ -55,7 +56,8 @@ impl QueryLine<'_> {
                 Transport::Tcp => "tcp",
             },
         );
-        // It is our own answer: it has a header, and a question unless the query's could not be read.
+        // Our own answer always has a header. It has a question unless that of the query was
+        // unreadable.
         let Ok(message) = Message::from_octets(self.answer) else { return };
         if let Some(question) = message.first_question() {
             line.text("name", question.qname().to_string().as_bytes());

@@ -1,16 +1,17 @@
-//! Response-rate limiting: a server that answers over UDP must not be a megaphone for forged sources.
+//! Response rate limiting: a server that answers over UDP must not amplify attacks with forged
+//! sources.
 //!
-//! Responses of one kind (this name, or NXDOMAIN of this zone, or an error) to one prefix of clients share
-//! a bucket. A limited response is dropped, or once in a while sent short with the TC bit, so that a real
-//! client there comes back over TCP. A client with a valid cookie is not limited.
+//! Responses of one kind (for one name, NXDOMAIN in one zone, or one error code) to one client
+//! prefix share a bucket. A limited response is dropped, or sometimes sent short with the TC bit,
+//! so that a real client retries over TCP. A client with a valid cookie is not limited.
 //!
-//! The table has a fixed size and no lock: a bucket is one atomic word, read and replaced. Two kinds that
-//! fall on one bucket are told apart by a tag, and the later one takes the place of a bucket that is idle,
-//! or else the place of the other: then the limit is lax, never strict.
+//! The table has a fixed size and no lock: a bucket is one atomic word. A tag distinguishes two
+//! kinds that hash to the same bucket. The later kind overwrites the earlier one, so that a
+//! collision makes the limit looser, never stricter.
 //!
 //! # Source
-//! Vixie and Schryver, "DNS Response Rate Limiting", ISC-TN-2012-1; the bucket is GCRA (ITU-T I.371), which
-//! needs one number.
+//! Vixie and Schryver, "DNS Response Rate Limiting", ISC-TN-2012-1. The bucket is GCRA (ITU-T
+//! I.371), which needs one number.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -18,18 +19,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siphasher::sip::SipHasher13;
 
-/// How many responses a prefix may be sent.
+/// Limit on the responses to one client prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Responses of one kind a second to one prefix; 0: no limit.
+    /// Responses of one kind per second to one prefix; 0: no limit.
     pub per_second: u32,
-    /// Of limited responses, one in this many is sent truncated; 0: none.
+    /// One in this many limited responses is sent truncated; 0: none.
     pub slip: u32,
-    /// Bits of an IPv4 address that make a prefix.
+    /// Length of an IPv4 client prefix, bits.
     pub prefix4: u8,
-    /// Bits of an IPv6 address that make a prefix.
+    /// Length of an IPv6 client prefix, bits.
     pub prefix6: u8,
-    /// Prefixes that are not limited: address and length.
+    /// Prefixes without a limit: address and length.
     pub exempt: Vec<(IpAddr, u8)>,
 }
 
@@ -39,26 +40,26 @@ impl Default for RateLimit {
     }
 }
 
-/// Ten microseconds, the clock of the buckets. Their 40 bits go round in 127 days.
+/// Clock of the buckets: 10 µs. Its 40 bits wrap after 127 days.
 pub(crate) const TICKS_PER_SECOND: u64 = 100_000;
 const TIME_BITS: u32 = 40;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
-/// So many seconds' worth may come at once.
+/// Burst, in seconds of the rate.
 const BURST_SECONDS: u64 = 1;
-/// Places; 512 KiB.
+/// Number of buckets (512 KiB).
 const PLACES: usize = 1 << 16;
 
 /// The buckets, shared by all threads.
 pub(crate) struct RateLimiter {
     rules: RateLimit,
-    /// Ticks that a response takes from its bucket.
+    /// Ticks that a response adds to its bucket.
     cost: u64,
     keys: (u64, u64),
     places: Box<[AtomicU64]>,
 }
 
 impl RateLimiter {
-    /// `keys` are secret: who knew them could choose sources that share a bucket.
+    /// `keys` must be secret: with them, an attacker can choose sources that share a bucket.
     pub(crate) fn new(rules: RateLimit, keys: (u64, u64)) -> RateLimiter {
         let cost = TICKS_PER_SECOND / u64::from(rules.per_second.max(1));
         let places = if rules.per_second == 0 { 0 } else { PLACES };
@@ -66,7 +67,7 @@ impl RateLimiter {
         RateLimiter { rules, cost: cost.max(1), keys, places }
     }
 
-    /// Whether it goes by these rules.
+    /// Whether it enforces these rules.
     pub(crate) fn is_of(&self, rules: &RateLimit) -> bool {
         self.rules == *rules
     }
@@ -75,7 +76,8 @@ impl RateLimiter {
         self.rules.slip
     }
 
-    /// Takes one response of `kind` to `client` at `now`, in ticks, from its bucket; whether it may be sent.
+    /// Adds a response of `kind` to `client` at `now` (ticks) to its bucket. Returns whether it may
+    /// be sent.
     #[inline]
     pub(crate) fn allows(&self, client: IpAddr, kind: u64, now: u64) -> bool {
         if self.places.is_empty() {
@@ -99,19 +101,20 @@ impl RateLimiter {
         let burst = BURST_SECONDS * TICKS_PER_SECOND;
         let now = now & TIME_MASK;
         let old = place.load(Relaxed);
-        // How far the bucket's time is ahead of ours; what seems far ahead is long past.
+        // Time by which the bucket is ahead of `now`, modulo 2^40 ticks. A lead of more than two
+        // bursts is a time in the past.
         let ahead = (old & TIME_MASK).wrapping_sub(now) & TIME_MASK;
         let ahead = if ahead > 2 * burst || old & !TIME_MASK != tag { 0 } else { ahead };
         if ahead + self.cost > burst {
             return false;
         }
-        // Lost races let a few more through: one for each thread at most.
+        // A lost race lets at most one more response per thread through.
         place.store(tag | (now + ahead + self.cost) & TIME_MASK, Relaxed);
         true
     }
 }
 
-/// An address's first bits; IPv4 and IPv6 apart.
+/// The first `length` bits of an address. IPv4 and IPv6 prefixes are distinct.
 #[inline]
 pub(crate) fn prefix(address: IpAddr, length: u8) -> u128 {
     match address {
@@ -144,7 +147,7 @@ mod tests {
         let mut now = 5_000_000;
         let allowed = (0..1000).filter(|_| limiter.allows(ip("192.0.2.1"), 7, now)).count();
         assert_eq!(allowed, 100);
-        // At four times the rate, a quarter of them.
+        // At four times the rate, a quarter is allowed.
         let mut allowed = 0;
         for _ in 0..4000 {
             now += TICKS_PER_SECOND / 400;

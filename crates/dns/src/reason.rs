@@ -1,14 +1,15 @@
-//! Why a query got no answer.
+//! Reasons why a query gets no answer.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal;)*) => {
-        /// Why a message, datagram or connection was dropped. Each is counted under its name.
+        /// Reason why a message, datagram or connection was dropped. Each has a counter of this
+        /// name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Reason { $($(#[$doc])* $variant),* }
 
         impl Reason {
-            /// Every reason, in the order of their numbers.
+            /// Every reason, in the order of its discriminant.
             pub const ALL: &'static [Reason] = &[$(Reason::$variant),*];
 
             /// The name in metrics and status.
@@ -20,26 +21,27 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Shorter than a header: there is nothing to answer to.
+    /// Shorter than a header, so that no response is possible.
     TooShort = "too_short";
-    /// A response, not a query: answering could go round for ever.
+    /// A response, not a query. An answer could cause an endless loop.
     NotAQuery = "not_a_query";
-    /// Longer than any query has to be.
+    /// Longer than any valid query.
     TooLong = "too_long";
-    /// From port 0, where no client is.
+    /// From source port 0, which no client uses.
     SourcePort = "source_port";
-    /// More responses of one kind to one prefix than `rate-limit` allows.
+    /// The client prefix exceeded the `rate-limit` for this kind of response.
     RateLimited = "rate_limited";
-    /// The kernel did not take the response.
+    /// The kernel rejected the response.
     SendFailed = "send_failed";
-    /// `tcp-connections-max` connections are open, and the longest idle one made room for another.
+    /// `tcp-connections-max` connections were open, and a new connection replaced the longest idle
+    /// one.
     ConnectionsMax = "connections_max";
-    /// The connection was idle, or a message on it incomplete, for too long.
+    /// The connection had an incomplete query until the idle timeout.
     ConnectionIdle = "connection_idle";
     /// The client did not read its responses.
     ClientStalled = "client_stalled";
-    /// The connection broke while something was under way.
+    /// The connection broke with a query or an answer outstanding.
     ConnectionBroken = "connection_broken";
-    /// Answering panicked: a defect of ours. Datagrams of the batch under way, or a connection.
+    /// Answering panicked, which is a defect. Counts the datagrams of the batch, or the connection.
     Panicked = "panicked";
 }

@@ -26,20 +26,20 @@ use crate::{Mode, Reason};
 use additional::Additional;
 use exchange::{Exchange, KIND_ERROR};
 
-/// Of a message over TCP.
+/// Maximum size of a message over TCP, bytes.
 pub const TCP_MESSAGE_MAX: usize = 65_535;
 
-/// The time as the message path needs it.
+/// The time that the message path uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
     /// Seconds since 1970, for cookies.
     pub unix_seconds: u32,
-    /// Of a monotonous clock, in 10 µs, for rates.
+    /// Monotonic clock in units of 10 µs, for rates and loads.
     pub ticks: u64,
 }
 
 impl Now {
-    /// From a wall clock since 1970 and a monotonous clock since whenever.
+    /// Makes it from the time since 1970 and a monotonic time with any origin.
     pub fn new(unix: Duration, monotonous: Duration) -> Now {
         let ticks =
             monotonous.as_secs() * TICKS_PER_SECOND + u64::from(monotonous.subsec_nanos()) / 10_000;
@@ -47,12 +47,12 @@ impl Now {
     }
 }
 
-/// What answers are made from.
+/// Published inputs of answers.
 #[derive(Debug)]
 pub struct Published {
-    /// Names and nodes.
+    /// Zones, names and nodes.
     pub snapshot: Arc<Snapshot>,
-    /// What is known of resolvers.
+    /// Known loads of resolvers.
     pub loads: Arc<LoadTable>,
 }
 
@@ -63,25 +63,26 @@ pub struct Responder {
     rng: SmallRng,
     asked: u64,
     pub(crate) top: TopResolvers,
-    /// Whether `top` has changed since it was told.
+    /// Whether `top` changed since it was last published.
     pub(crate) has_new_top: bool,
 }
 
-/// What the answer section and those behind it come from.
+/// Source of the answer section and of the sections after it.
 enum Answer<'s> {
     Tail(&'s Tail),
-    /// A spread, behind a tail that leads to it, and where its owner's name is then.
+    /// A balanced name. `lead` is the tail of aliases that leads to it, and the pointer to its
+    /// owner's name.
     Spread {
         spread: &'s Spread,
         group: &'s Group,
         lead: Option<(&'s Tail, u16)>,
     },
-    /// A code alone.
+    /// A response code without records.
     Code(u16),
 }
 
 impl Responder {
-    /// The responder of data thread `thread`.
+    /// Makes the responder of data thread `thread`.
     pub fn new(thread: usize, seed: u64) -> Responder {
         Responder {
             thread,
@@ -93,19 +94,20 @@ impl Responder {
         }
     }
 
-    /// Whether the next answer is one of the share that is logged.
+    /// Decides at random whether the next answer is logged.
     #[inline]
     pub(crate) fn is_logged(&mut self, published: &Published) -> bool {
         let share = published.snapshot.query_log;
         share > 0.0 && self.rng.random::<f64>() < share
     }
 
-    /// Writes the answer to `query` of `client` to the start of `out`; returns its length.
+    /// Writes the answer to `query` from `client` to the start of `out`. Returns its length.
     ///
-    /// `out` has room for [`crate::config::UDP_PAYLOAD_MAX`] bytes, over TCP for [`TCP_MESSAGE_MAX`].
+    /// `out` must have at least [`crate::config::UDP_PAYLOAD_MAX`] bytes, and [`TCP_MESSAGE_MAX`]
+    /// over TCP.
     ///
     /// # Errors
-    /// Why there is none; it is counted.
+    /// The [`Reason`] why there is no answer; it is already counted.
     #[inline]
     pub fn respond(
         &mut self,
@@ -158,7 +160,8 @@ impl Responder {
         let opt_len = opt.as_ref().map_or(0, Opt::len);
         let room = exchange.limit(query.edns.as_ref());
         let end = query.question_end;
-        // A question has at most 259 bytes and OPT less than 200 with an identity of its longest: both fit.
+        // Both fit: a question has at most 259 bytes and an OPT record less than 200, with the
+        // longest identity.
         let room = room.saturating_sub(opt_len).max(end);
         exchange.out[..end].copy_from_slice(&exchange.query[..end]);
         let written = match answer {
@@ -183,7 +186,7 @@ impl Responder {
         Ok(signature.map_or(length, |signature| exchange.unknown_key(signature, length)))
     }
 
-    /// The answer, and the kind of response for limiting.
+    /// Finds the answer, and the kind of response for the rate limiter.
     #[inline]
     fn find<'s>(&self, snapshot: &'s Snapshot, query: &Query) -> (Answer<'s>, u64) {
         let error = |code: u16| (Answer::Code(code), KIND_ERROR + u64::from(code));
@@ -191,7 +194,7 @@ impl Responder {
             return error(rcode::BADVERS);
         }
         if query.signature.is_some() {
-            // Without keys, every signature is by an unknown one (RFC 8945, 5.2.1).
+            // The server has no keys, so every key is unknown (RFC 8945, 5.2.1).
             return error(rcode::NOTAUTH);
         }
         if !query.is_internet() {
@@ -202,14 +205,14 @@ impl Responder {
         }
         match query.rtype {
             OPT => return error(rcode::FORMERR),
-            // Keys, signatures and transfers are no questions for records.
+            // Keys, signatures and transfers do not ask for records.
             TKEY..=AXFR => return error(rcode::REFUSED),
             _ => {}
         }
         let names = &snapshot.fixed.names;
         let Some((index, exact)) = names.closest(&self.name) else { return error(rcode::REFUSED) };
         let mut entry = &names.entries[index];
-        // A parent answers for DS itself (RFC 4035, 3.1.4.1): at the cut, not below it.
+        // The parent answers a query for DS at the cut (RFC 4035, 3.1.4.1), but not below it.
         let ours =
             entry.role == Role::Ours || exact && entry.role == Role::Cut && query.rtype == DS;
         if let Role::BelowCut(cut) = entry.role {
@@ -221,7 +224,8 @@ impl Responder {
         if !exact {
             let zone = &snapshot.fixed.zones[entry.zone];
             let Some(wildcard) = entry.wildcard else {
-                // One kind for the whole zone: names that do not exist are never asked twice in a flood.
+                // NXDOMAIN is one kind for the whole zone: a flood never repeats a name that does
+                // not exist.
                 return (Answer::Tail(&zone.no_such_name), zone.seed);
             };
             entry = &names.entries[wildcard];
@@ -235,7 +239,7 @@ impl Responder {
         snapshot.chaos.iter().find(|(known, _)| asked && known == name).map(|(_, tail)| tail)
     }
 
-    /// Members, TTL and the scope that the answer is for.
+    /// Returns the chosen members, the TTL and the scope of the answer.
     #[inline]
     fn choose(
         &mut self,
@@ -248,7 +252,8 @@ impl Responder {
             exchange.stats.fail_open.add(1);
         }
         let loads = &exchange.published.loads;
-        // What weighs no client is the same for all of them: resolvers may keep it for all.
+        // An answer that does not depend on the client has scope 0, so that resolvers may cache it
+        // for all clients.
         if loads.is_empty() || !matches!(group.mode, Mode::Pair | Mode::Single) {
             return (group.draw(&mut self.rng), spread.ttl, 0);
         }
@@ -279,7 +284,7 @@ impl Responder {
         written
     }
 
-    /// Writes to `out` from `end`, where the question ends.
+    /// Writes the records of chosen members to `out` from `end`, the offset after the question.
     #[inline]
     fn spread(
         &mut self,

@@ -1,4 +1,4 @@
-//! What queries are answered from: immutable, numbered, made by [`crate::zone`].
+//! Immutable, numbered input of the message path, made by [`crate::zone`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,27 +16,27 @@ use crate::rate_limit::RateLimiter;
 use crate::spread::Spread;
 use crate::stats::Counter;
 
-/// Everything that an answer takes but loads.
+/// Everything that an answer depends on, except loads.
 pub struct Snapshot {
-    /// A later one replaces an earlier one, never the other way round.
+    /// Number of the snapshot. The engine only replaces a snapshot by a later one.
     pub generation: Generation,
     pub(crate) fixed: Arc<Fixed>,
-    /// By [`Fixed::balanced`].
+    /// Same order as [`Fixed::balanced`].
     pub(crate) spreads: Vec<Spread>,
     pub(crate) limiter: Arc<RateLimiter>,
     pub(crate) cookies: Option<CookieSecrets>,
     pub(crate) identity: Option<Arc<[u8]>>,
-    /// Names of class CHAOS, in lower case, with what they answer to TXT.
+    /// Names of class CHAOS in lower case, and their TXT answers.
     pub(crate) chaos: Vec<(Vec<u8>, Tail)>,
     pub(crate) client_subnet: bool,
-    /// The share of answers that is logged.
+    /// Fraction of answers that the query log records.
     pub(crate) query_log: f64,
     pub(crate) keepalive_tenths: u16,
-    /// Counts answers by node; the same in successive snapshots as long as the nodes are.
+    /// Counts answers by node. Successive snapshots share it as long as the nodes are the same.
     pub(crate) tallies: Arc<NodeTallies>,
-    /// Which names have accounts of load.
+    /// The names that have accounts of load.
     pub layout: Arc<Layout>,
-    /// Names and shares, for people.
+    /// Names and shares for the status report.
     pub names_told: Vec<NameStatus>,
 }
 
@@ -47,84 +47,84 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// Answers by node.
+    /// Returns the numbers of answers by node.
     pub fn tallies(&self) -> &NodeTallies {
         &self.tallies
     }
 }
 
-/// What does not depend on how nodes stand: snapshots of one configuration share it.
+/// The part that does not depend on the state of nodes. Snapshots of one configuration share it.
 #[derive(Debug)]
 pub(crate) struct Fixed {
-    /// What it was made of.
+    /// The zones that it was made of.
     pub(crate) of: Vec<Arc<ZoneConfig>>,
     pub(crate) names: NameTable,
     pub(crate) zones: Vec<Zone>,
-    /// By zone and place there: each has a spread, and an account in the layout.
+    /// Zone index, and index of the name there. Each has a spread, and an account in the layout.
     pub(crate) balanced: Vec<(usize, usize)>,
     pub(crate) layout: Arc<Layout>,
 }
 
 impl Fixed {
-    /// Whether it was made of the very same zones.
+    /// Whether it was made of these zones (the same `Arc`s).
     pub(crate) fn is_of(&self, zones: &[Arc<ZoneConfig>]) -> bool {
         self.of.len() == zones.len() && self.of.iter().zip(zones).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 }
 
-/// What all names of a zone share.
+/// Parts that all names of a zone share.
 #[derive(Debug)]
 pub(crate) struct Zone {
-    /// The answer to a name that does not exist.
+    /// The answer for a name that does not exist.
     pub(crate) no_such_name: Tail,
-    /// Tells the zone's NXDOMAINs from those of others, for limiting.
+    /// Kind of the zone's NXDOMAIN responses in the rate limiter.
     pub(crate) seed: u64,
 }
 
-/// Everything of a name.
+/// All answers of a name.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Box<[u8]>,
     pub(crate) hash: u64,
     pub(crate) zone: usize,
     pub(crate) role: Role,
-    /// By type.
+    /// Answers by type.
     pub(crate) sets: Vec<(u16, Tail)>,
-    /// The place of its spread, if it is balanced.
+    /// Index of its spread, if the name is balanced.
     pub(crate) spread: Option<usize>,
-    /// What types have that it does not: nothing, or where it leads.
+    /// The answer for other types: no records, a referral or an alias.
     pub(crate) otherwise: Otherwise,
     /// The answer to ANY.
     pub(crate) any: Option<Tail>,
-    /// The entry that stands for names below this one that do not exist.
+    /// Index of the wildcard entry for names below this one that do not exist.
     pub(crate) wildcard: Option<usize>,
 }
 
-/// What stands at a name.
+/// Authority for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// We answer for it.
+    /// The zone is authoritative for the name.
     Ours,
-    /// Another server does: a referral.
+    /// The name is delegated to another server: the answer is a referral.
     Cut,
-    /// It is below this entry's cut.
+    /// The name is below the cut of this entry.
     BelowCut(usize),
 }
 
 /// The answer for types that a name has no records of.
 #[derive(Debug)]
 pub(crate) enum Otherwise {
-    /// There are none.
+    /// No records: the answer has the SOA record.
     Nothing(Tail),
-    /// A referral.
+    /// A referral to other servers.
     Referral(Tail),
-    /// It is an alias.
+    /// The name is an alias (CNAME).
     Alias {
-        /// The answer for types that the end of the chain has not.
+        /// The answer for types that the target does not have.
         plain: Tail,
-        /// The answers for types that it has.
+        /// The answers for types that the target has.
         by_type: Vec<(u16, Tail)>,
-        /// For a chain that ends at a balanced name.
+        /// The balanced name at the end of the chain of aliases, if there is one.
         balanced: Option<Lead>,
     },
 }
@@ -132,11 +132,11 @@ pub(crate) enum Otherwise {
 /// Aliases that lead to a balanced name.
 #[derive(Debug)]
 pub(crate) struct Lead {
-    /// The balanced name's entry.
+    /// Index of the balanced name's entry.
     pub(crate) entry: usize,
-    /// A pointer to its name in the message.
+    /// Compression pointer to its name in the message.
     pub(crate) owner: u16,
-    /// The aliases alone.
+    /// The alias records.
     pub(crate) tail: Tail,
 }
 
@@ -179,12 +179,13 @@ impl NameTable {
         }
     }
 
-    /// The entry of a name, if it is of this zone.
+    /// Returns the index of a name's entry if it belongs to this zone.
     pub(crate) fn of_zone(&self, name: &[u8], zone: usize) -> Option<usize> {
         self.find((name, hash_of(name))).filter(|entry| self.entries[*entry].zone == zone)
     }
 
-    /// The entry of a name, or of its closest encloser: the longest suffix that exists. RFC 4592, 3.3.1.
+    /// Returns the entry of a name, or of its closest encloser, the longest existing suffix (RFC
+    /// 4592, 3.3.1). The flag says whether the name itself exists.
     #[inline]
     pub(crate) fn closest(&self, asked: &AskedName) -> Option<(usize, bool)> {
         if let Some(found) = self.find(asked.suffix(0)) {
@@ -194,21 +195,21 @@ impl NameTable {
     }
 }
 
-/// A node's pool and its name there.
+/// A node: the name of its pool, and its name there.
 pub type NodeKey = (Arc<str>, Arc<str>);
 
-/// Answers by node and thread.
+/// Numbers of answers by node and thread.
 #[derive(Debug, Default)]
 pub struct NodeTallies {
     /// Each node's pool and name.
     pub(crate) nodes: Vec<(Arc<str>, Arc<str>)>,
-    /// What earlier tallies had counted.
+    /// Counts of earlier tallies.
     carried: Vec<u64>,
     threads: Vec<CachePadded<Box<[Counter]>>>,
 }
 
 impl NodeTallies {
-    /// For these nodes, each with its pool's name and its own; counts go on from `before`.
+    /// Makes tallies for `nodes` (pool and name). Counts continue from `before`.
     pub(crate) fn following(
         nodes: Vec<(Arc<str>, Arc<str>)>,
         threads: usize,
@@ -231,7 +232,7 @@ impl NodeTallies {
         }
     }
 
-    /// Answers that each node stood in, by pool and name.
+    /// Returns the number of answers that contained each node.
     pub fn sums(&self) -> Vec<(NodeKey, u64)> {
         let sum = |node: usize| {
             self.threads
@@ -243,22 +244,22 @@ impl NodeTallies {
     }
 }
 
-/// A balanced name as it is answered now.
+/// Status of a balanced name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NameStatus {
-    /// With its final dot.
+    /// The name, with its final dot.
     pub name: String,
-    /// How it is answered.
+    /// Selects the nodes of an answer.
     pub mode: crate::Mode,
-    /// In seconds, now.
+    /// Current TTL, seconds.
     pub ttl: u32,
-    /// Of an address family no node serves, and others are given.
+    /// No node of some address family serves, so the answers have nodes that do not serve.
     pub fail_open: bool,
-    /// In configured order.
+    /// The nodes, in the configured order.
     pub nodes: Vec<NodeStatus>,
 }
 
-/// A node of a balanced name.
+/// Status of a node of a balanced name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatus {
     /// Its pool.
@@ -267,8 +268,9 @@ pub struct NodeStatus {
     pub name: Arc<str>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// How it stands.
+    /// State of the node.
     pub standing: crate::zone::Standing,
-    /// The share of clients that its answers aim at, 0 to 1, among nodes of its address family.
+    /// Fraction of clients that answers aim at for this node, 0 to 1, among nodes of its address
+    /// family.
     pub share: f64,
 }

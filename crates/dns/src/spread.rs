@@ -1,12 +1,14 @@
-//! Which nodes an answer has: weighted picks over tables that a snapshot carries.
+//! Picks the nodes of an answer: weighted draws from tables in the snapshot.
 //!
-//! An ordered list keeps its weights only for who asks directly: resolvers shuffle it. What stands in the answer
-//! at all is what they cannot change. Therefore `pair` is drawn so that each node stands in a share of answers
-//! of twice its weight: a client that takes either address with the same probability then takes each node by weight.
+//! The order of an answer reaches only clients without a resolver: resolvers shuffle records. They
+//! cannot change the set of records. Therefore `pair` draws each node into a fraction of answers
+//! that is twice its weight. A client that picks either address with equal probability then picks
+//! each node by weight.
 //!
 //! # Source
-//! Systematic sampling with probability proportional to size: Madow, Annals of Mathematical Statistics 20, 1949. A node
-//! of more than half of the weight is drawn twice at times: then the answer has it alone, which keeps shares exact.
+//! Systematic sampling with probability proportional to size: Madow, Annals of Mathematical
+//! Statistics 20, 1949. A node with more than half of the weight is sometimes drawn twice. The
+//! answer then has this node only, which keeps shares exact.
 
 use rand::{Rng, RngExt};
 
@@ -15,17 +17,18 @@ use crate::config::LISTED_NODES_MAX;
 use crate::message::code::{CLASS_IN, HTTPS};
 use crate::message::tail::{QUESTION_POINTER, Written};
 
-/// Orders of the nodes of which a pair's is drawn: neighbours stand together in answers, and a node that fails
-/// should not burden the same neighbour every time.
+/// Number of random orders of the nodes for pairs. Neighbours in an order appear together in
+/// answers; with several orders, the load of a failed node does not always move to the same
+/// neighbour.
 const ORDERS: usize = 8;
 
-/// A name that is spread over nodes, with what an answer takes.
+/// A balanced name, ready for draws.
 #[derive(Debug)]
 pub(crate) struct Spread {
     pub(crate) mode: Mode,
     pub(crate) ttl: u32,
     pub(crate) ttl_heavy: u32,
-    /// The name's place in the accounts of load.
+    /// Index of the name in the accounts of load.
     pub(crate) account: usize,
     pub(crate) groups: Vec<Group>,
 }
@@ -37,37 +40,37 @@ impl Spread {
     }
 }
 
-/// The nodes that have records of one type.
+/// The nodes with records of one type.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) rtype: u16,
-    /// How an answer of this type is put together.
+    /// Selects the members of an answer of this type.
     pub(crate) mode: Mode,
     pub(crate) members: Vec<Member>,
-    /// None of the nodes with such records serves, so others are given.
+    /// No node with records of this type serves, so members are nodes that do not serve.
     pub(crate) fail_open: bool,
-    /// Some members point to names of the zone.
+    /// Whether records of members point to names of the zone.
     pub(crate) has_hosts: bool,
     orders: Vec<Order>,
 }
 
-/// A node's part of a group.
+/// A node in a group.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// Its place in the zone's nodes, for counting.
+    /// Index in the zone's nodes, for counters.
     pub(crate) node: usize,
-    /// Its place in the name's account.
+    /// Index in the name's account.
     pub(crate) place: usize,
-    /// Of the group's answers; all members' sum to 1.
+    /// Fraction of the group's answers; the shares of all members sum to 1.
     pub(crate) share: f64,
-    /// Whole records, each with a pointer to the question's name for owner.
+    /// Complete records, with a pointer to the question's name as owner.
     pub(crate) records: Box<[u8]>,
     pub(crate) count: u16,
-    /// The entry of the name that its record points to.
+    /// Entry of the name that its record points to.
     pub(crate) host: Option<usize>,
 }
 
-/// Members in some order, with running sums of their shares, of 2^32.
+/// Members in some order, with cumulative shares, scaled to 2^32.
 #[derive(Debug)]
 struct Order(Box<[(u64, u16)]>);
 
@@ -80,7 +83,7 @@ impl Order {
                 ((sum * (1u64 << 32) as f64) as u64, member)
             })
             .collect();
-        // Rounding may leave a gap behind the last.
+        // Rounding may leave a gap after the last member.
         if let Some(last) = entries.last_mut() {
             last.0 = 1 << 32;
         }
@@ -89,7 +92,7 @@ impl Order {
 
     #[inline]
     fn at(&self, point: u64) -> usize {
-        // Without branches that nobody can predict, as long as there are few.
+        // A branchless count is faster for few members, because branches would be unpredictable.
         let place = match self.0.len() {
             0..=16 => self.0.iter().map(|(end, _)| usize::from(*end <= point)).sum(),
             _ => self.0.partition_point(|(end, _)| *end <= point),
@@ -98,7 +101,7 @@ impl Order {
     }
 }
 
-/// The members of an answer, in its order.
+/// The members of an answer, in order.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     places: [u16; LISTED_NODES_MAX],
@@ -129,7 +132,8 @@ impl Chosen {
 }
 
 impl Group {
-    /// `members` have shares that sum to 1, and are at most [`LISTED_NODES_MAX`] if `mode` gives all.
+    /// The shares of `members` must sum to 1. A mode that answers with all nodes takes at most
+    /// [`LISTED_NODES_MAX`].
     pub(crate) fn new(rtype: u16, mode: Mode, members: Vec<Member>, rng: &mut dyn Rng) -> Group {
         let mut places: Vec<u16> = (0..members.len() as u16).collect();
         let orders = if mode == Mode::Pair && members.len() > 2 { ORDERS } else { 1 };
@@ -143,7 +147,7 @@ impl Group {
         Group { rtype, mode, orders: orders.collect(), members, fail_open: false, has_hosts }
     }
 
-    /// Draws an answer by shares.
+    /// Draws the members of an answer by share.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut impl Rng) -> Chosen {
         match self.mode {
@@ -168,7 +172,7 @@ impl Group {
         }
     }
 
-    /// All of them: each next one is drawn by share among those left.
+    /// Draws all members: each next one by share among the remaining ones.
     fn draw_all(&self, rng: &mut impl Rng) -> Chosen {
         let mut left = [(0.0, 0u16); LISTED_NODES_MAX];
         let count = self.members.len().min(LISTED_NODES_MAX);
@@ -192,11 +196,12 @@ impl Group {
         chosen
     }
 
-    /// Writes the chosen members' records to the start of `out`, whole members only; `owner` is a pointer to
-    /// their owner's name; `given` is called with each node that was written.
+    /// Writes the chosen members' records to the start of `out`, whole members only. `owner` is a
+    /// pointer to the owner's name. Calls `given` with each node that was written.
     ///
-    /// What does not fit is no part of a weighted answer, which is not truncated as long as there is somebody in it. SRV clients
-    /// choose by the weights of all: without one of them it is truncated, and TCP has the rest.
+    /// A weighted answer may omit members that do not fit: it is truncated (TC) only if no member
+    /// fits. SRV clients choose by the weights of all members, so an SRV answer that omits one is
+    /// truncated, and the client retries over TCP.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -223,7 +228,8 @@ impl Group {
                 }
                 record[6..10].copy_from_slice(&ttl);
                 if self.rtype == HTTPS {
-                    // RFC 9460, 2.4.1: clients shuffle those of one priority, so that each has its own.
+                    // RFC 9460, 2.4.1: clients shuffle records of equal priority, so each record
+                    // gets its own.
                     record[12..14].copy_from_slice(&(rank as u16 + 1).to_be_bytes());
                 }
                 at += RECORD_HEAD + usize::from(u16::from_be_bytes([record[10], record[11]]));
@@ -236,10 +242,10 @@ impl Group {
     }
 }
 
-/// Pointer, type, class, TTL, length.
+/// Size of pointer, type, class, TTL and length.
 pub(crate) const RECORD_HEAD: usize = 12;
 
-/// A record owned by the question's name.
+/// Makes a record owned by the question's name.
 pub(crate) fn record(rtype: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = QUESTION_POINTER.to_be_bytes().to_vec();
     bytes.extend(rtype.to_be_bytes());

@@ -1,7 +1,7 @@
-//! Counters of the DNS level: one shard per thread, summed by whoever reads.
+//! Counters of the DNS level: one shard per thread; readers sum the shards.
 //!
-//! A shard has one writer, its thread, so adding is a load and a store: no locked instruction, no
-//! shared cache line.
+//! A shard has one writer, its thread. Adding is therefore a load and a store, without a locked
+//! instruction or a shared cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::message::code::{self, QUERY_TYPES};
 use crate::{Mode, Reason};
 
-/// A count with one writer and any number of readers.
+/// A counter with one writer and any number of readers.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -20,20 +20,20 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// The value now.
+    /// Returns the current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Upper bounds of the latency histogram's buckets in microseconds; one more bucket takes the rest.
+/// Upper bounds of the latency histogram's buckets, microseconds. One more bucket has the rest.
 pub const BUCKETS_US: [u64; 12] =
     [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000, 100_000, 1_000_000];
 
-/// Response codes that are counted one by one, by number; the last of the counters takes the others.
+/// Number of response codes with a counter of their own. One more counter has the others.
 const RCODES: usize = 24;
 
-/// Over what a query came.
+/// Transport of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A datagram.
@@ -42,7 +42,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// What one thread counts.
+/// Counters of one thread.
 #[derive(Debug, Default)]
 pub struct Shard {
     /// Queries by transport: UDP, TCP.
@@ -51,19 +51,19 @@ pub struct Shard {
     rcodes: [Counter; RCODES + 1],
     modes: [Counter; Mode::ALL.len()],
     drops: [Counter; Reason::ALL.len()],
-    /// Responses with the TC bit, over UDP.
+    /// UDP responses with the TC bit.
     pub truncated: Counter,
-    /// Answers of names all of whose nodes are unhealthy.
+    /// Answers of names without a serving node.
     pub fail_open: Counter,
-    /// Answers given to the node furthest behind its share.
+    /// Answers with the node of the largest deficit.
     pub by_deficit: Counter,
-    /// Queries with a server cookie of ours.
+    /// Queries with a valid server cookie.
     pub cookies_valid: Counter,
-    /// Rate-limited responses that were sent truncated or as BADCOOKIE in place of being dropped.
+    /// Rate-limited responses that were sent truncated or as BADCOOKIE instead of being dropped.
     pub slipped: Counter,
-    /// Lines of the query log that were given up.
+    /// Dropped lines of the query log.
     pub log_dropped: Counter,
-    /// TCP connections accepted.
+    /// Accepted TCP connections.
     pub connections: Counter,
     latency: [Counter; BUCKETS_US.len() + 1],
     latency_us_sum: Counter,
@@ -86,12 +86,12 @@ impl Shard {
         self.modes[mode as usize].add(1);
     }
 
-    /// Counts a drop.
+    /// Counts `count` drops.
     pub fn dropped(&self, reason: Reason, count: u64) {
         self.drops[reason as usize].add(count);
     }
 
-    /// Counts that each of `count` queries took this long, from being received to their answers' being sent.
+    /// Records the latency of `count` queries, from their receipt until their answers were sent.
     #[inline]
     pub(crate) fn took(&self, took: Duration, count: u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -107,7 +107,7 @@ pub struct Figures {
     pub queries_udp: u64,
     /// Queries over TCP.
     pub queries_tcp: u64,
-    /// By type; those without a counter of their own are `other`.
+    /// Queries by type; `other` has those without a counter of their own.
     pub types: Vec<(&'static str, u64)>,
     /// Responses by response code.
     pub rcodes: Vec<(&'static str, u64)>,
@@ -129,14 +129,15 @@ pub struct Figures {
     pub log_dropped: u64,
     /// TCP connections accepted.
     pub connections: u64,
-    /// Queries per bucket of [`BUCKETS_US`], not cumulative; the last holds what exceeds every bound.
+    /// Queries per bucket of [`BUCKETS_US`], not cumulative; the last holds what exceeds every
+    /// bound.
     pub latency: Vec<u64>,
-    /// Microseconds in all.
+    /// Sum of all latencies, microseconds.
     pub latency_us_sum: u64,
 }
 
 impl Figures {
-    /// Sums the shards.
+    /// Adds up the shards.
     pub fn sum<'s>(shards: impl IntoIterator<Item = &'s Shard>) -> Figures {
         let shards: Vec<_> = shards.into_iter().collect();
         let total =
@@ -166,7 +167,7 @@ impl Figures {
             latency: (0..=BUCKETS_US.len()).map(|at| total(&|s| s.latency[at].get())).collect(),
             latency_us_sum: total(&|s| s.latency_us_sum.get()),
         };
-        // The codes without a name of their own are one row.
+        // Merges the codes without a name into one row.
         let unnamed: u64 =
             figures.rcodes.iter().filter(|(name, _)| *name == "other").map(|(_, n)| n).sum();
         figures.rcodes.retain(|(name, _)| *name != "other");

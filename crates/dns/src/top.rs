@@ -1,35 +1,35 @@
-//! The resolvers that ask most, in a bounded table.
+//! The resolvers with the most queries, in a bounded table.
 //!
 //! # Source
-//! Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
-//! ICDT 2005 (Space-Saving). Deviates: one query in [`SAMPLE`] is looked at, so the counts are estimates; and they halve
-//! every [`HALF_LIFE`], or who asked for weeks would hide who asks now.
+//! Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data
+//! streams", ICDT 2005 (Space-Saving). Deviates: it samples one query in [`SAMPLE`], so counts are
+//! estimates. Counts halve every [`HALF_LIFE`], so that past load does not hide current load.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::rate_limit::TICKS_PER_SECOND;
 
-/// Queries count half after this long: by then a resolver whose answers live for a minute has asked ten times.
+/// Half-life of counts. In this time, a resolver that caches answers for a minute asks ten times.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// One query in so many is counted, as so many.
+/// One in this many queries is counted, with this weight.
 pub(crate) const SAMPLE: u64 = 32;
 
-/// Resolvers that are remembered: what is kept of any that asks more than a 64th of all queries is exact but for
-/// the sampling.
+/// Capacity, in resolvers. A resolver with more than a 64th of the sampled queries is always among
+/// them.
 const PLACES: usize = 64;
 
-/// Half-lives since the clock began that counts its ticks.
+/// Number of half-lives since the origin of the tick clock.
 pub(crate) fn epoch(ticks: u64) -> u64 {
     ticks / (HALF_LIFE.as_secs() * TICKS_PER_SECOND)
 }
 
-/// Of one thread.
+/// Table of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TopResolvers {
     places: Vec<(IpAddr, u64)>,
-    /// When counts were halved last.
+    /// Epoch of the last halving.
     epoch: u64,
 }
 
@@ -46,7 +46,7 @@ impl TopResolvers {
         }
     }
 
-    /// Halves what was counted in earlier epochs; what is nothing by then is forgotten.
+    /// Halves the counts for each epoch that passed. Removes resolvers with a count of 0.
     fn age(&mut self, epoch: u64) {
         let Some(halvings) = epoch.checked_sub(self.epoch).filter(|halvings| *halvings > 0) else {
             return;
@@ -59,7 +59,8 @@ impl TopResolvers {
     }
 }
 
-/// The `most` that ask most, over all threads, busiest first, with estimates of their queries: as they count in `epoch`.
+/// Returns the `most` resolvers with the most queries over all threads, busiest first, with
+/// estimated counts decayed to `epoch`.
 pub(crate) fn merged(
     tables: impl IntoIterator<Item = TopResolvers>,
     most: usize,
@@ -113,7 +114,7 @@ mod tests {
         (0..100).for_each(|_| top.count(flooder, weeks));
         assert_eq!(merged([top.clone()], 1, weeks)[0].0, flooder);
         assert_eq!(merged([top.clone()], 1, weeks + 1)[0].0, flooder);
-        // A thread that nobody asks any more tells no more of it.
+        // The counts of an idle thread decay, too.
         assert_eq!(merged([top.clone()], 1, weeks + 20), []);
         assert_eq!(merged([top], 1, u64::MAX), []);
     }

@@ -1,4 +1,4 @@
-//! The engine over real sockets.
+//! The engine with real sockets.
 #![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
 
 use std::io::{Read, Write};
@@ -105,7 +105,7 @@ fn ask(from: &UdpSocket, to: SocketAddr, id: u16) -> (Vec<u8>, SocketAddr) {
     (answer[..length].to_vec(), peer)
 }
 
-/// Records in the answer section.
+/// Number of records in the answer section.
 fn answers(message: &[u8]) -> u16 {
     u16::from_be_bytes([message[6], message[7]])
 }
@@ -133,7 +133,8 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Waits until a count is so: many follow an answer, which may be read before.
+/// Waits until a count has the expected value: counters may change after the client has read its
+/// answer.
 #[track_caller]
 fn soon<T: PartialEq + std::fmt::Debug>(count: impl Fn() -> T, expected: T) {
     let begun = std::time::Instant::now();
@@ -143,7 +144,7 @@ fn soon<T: PartialEq + std::fmt::Debug>(count: impl Fn() -> T, expected: T) {
     assert_eq!(count(), expected);
 }
 
-/// How often something was dropped for this reason.
+/// Number of drops with this reason.
 fn drops(engine: &Engine, reason: &str) -> u64 {
     let drops = engine.figures().drops;
     drops.iter().find(|(known, _)| *known == reason).map_or(0, |(_, count)| *count)
@@ -218,7 +219,7 @@ fn queries_in_line_on_a_connection_are_answered_in_their_order() {
     let bytes = framed(0..1000);
     let mut writer = stream.try_clone().unwrap();
     let writing = std::thread::spawn(move || {
-        // In pieces that end in the middle of messages.
+        // In pieces that end inside messages.
         bytes.chunks(777).for_each(|chunk| writer.write_all(chunk).unwrap());
     });
     for id in 0..1000u16 {
@@ -228,7 +229,7 @@ fn queries_in_line_on_a_connection_are_answered_in_their_order() {
     soon(|| engine.figures().queries_tcp, 1000);
 }
 
-/// Whether the other side ends a connection.
+/// Whether the peer closes the connection.
 fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0; 16]) {
         Ok(read) => read == 0,
@@ -251,7 +252,7 @@ fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
     for stream in &mut kept {
         asks(stream, 1);
     }
-    // Now the second has been idle for longer.
+    // The second connection has been idle for longer.
     asks(&mut kept[0], 2);
     soon(|| engine.connections_open(), 2);
     let mut third = connect(engine.addresses()[0]);
@@ -270,7 +271,8 @@ fn idle_connections_keep_nobody_out() {
     for id in 0..100 {
         flood.push(connect(to));
         asks(&mut connect(to), id);
-        // A thread may have one beyond the limit, and one more while it makes room.
+        // Each thread may have one connection beyond the limit, and one more while it closes
+        // another.
         let begun = std::time::Instant::now();
         while engine.connections_open() >= 16 + THREADS {
             assert!(begun.elapsed() < PATIENT, "{}", engine.connections_open());
@@ -283,7 +285,7 @@ fn idle_connections_keep_nobody_out() {
 fn a_connection_whose_query_never_ends_is_closed() {
     let engine = engine(&["127.0.0.1:0"], TcpLimits { idle: Duration::from_millis(100), ..LIMITS });
     let mut stream = connect(engine.addresses()[0]);
-    // It may be closed before that: a busy machine lets time pass.
+    // The server may close it earlier, because a busy machine delays this test.
     let _ = stream.write_all(&framed([1])[..10]);
     assert!(is_closed(&mut stream));
     soon(|| drops(&engine, "connection_idle"), 1);
@@ -330,7 +332,7 @@ fn addresses_come_and_go_without_touching_the_others() {
     assert_eq!(same, first);
     assert_eq!(answers(&ask(&client, first, 1).0), 3);
     assert_eq!(answers(&ask(&client, second, 1).0), 3);
-    // One that is taken changes nothing.
+    // A failed change has no effect.
     let taken = UdpSocket::bind("127.0.0.3:0").unwrap();
     let error = engine.listen(&[other, taken.local_addr().unwrap()], LIMITS).unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
@@ -356,7 +358,7 @@ fn the_busiest_resolver_is_known() {
     assert_eq!(engine.top_resolvers(3)[0].0, "127.0.0.5".parse::<IpAddr>().unwrap());
 }
 
-/// The line with these fields, behind its time and kind.
+/// The text of a line, without its time and kind.
 fn text_of(fill: &Fill<'_>) -> String {
     let mut out = Vec::new();
     let mut line = LogLine::begin(LineFormat::Text, "query", Duration::ZERO, &mut out);
@@ -384,7 +386,7 @@ fn answers_are_logged_on_demand_a_line_each() {
     let expected = " client=127.0.0.6 transport=udp name=\"www.cluster.example\" type=A rcode=NOERROR bytes=53 truncated=false addresses=192.0.2.1";
     assert_eq!(line, expected);
 
-    // What a client can put into a name stays inside of its line.
+    // Characters of a name cannot end its log line.
     let mut odd = query(3);
     odd[13..16].copy_from_slice(b"\n\"\\");
     client.send_to(&odd, to).unwrap();
@@ -394,7 +396,7 @@ fn answers_are_logged_on_demand_a_line_each() {
     let mut stream = connect(to);
     stream.write_all(&framed(0..3)).unwrap();
     (0..3).for_each(|_| drop(read_message(&mut stream)));
-    // There was room for two.
+    // The log had space for two lines.
     soon(|| engine.figures().log_dropped, 1);
     let logged: Vec<_> = lines.try_iter().collect();
     assert!(logged.iter().all(|line| line.contains("transport=tcp")), "{logged:?}");
@@ -403,7 +405,7 @@ fn answers_are_logged_on_demand_a_line_each() {
 
 #[test]
 fn a_panic_costs_the_datagrams_or_the_connection_in_which_it_happened_and_no_more() {
-    // A log that panics whenever it is told to.
+    // A log that panics on demand.
     let (panics, armed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
     let (told, whether) = (Arc::clone(&panics), Arc::clone(&armed));
     let query_log = QueryLog::new(move |_| {

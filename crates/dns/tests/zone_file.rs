@@ -1,4 +1,4 @@
-//! Zone files beside BIND: both turn one file into the same records, byte by byte.
+//! Zone files compared with BIND: both turn a file into the same records, byte by byte.
 #![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 use equipoise_dns::Name;
 use equipoise_dns::zone::file;
 
-/// Everything that both know.
+/// Everything that both support.
 const ZONE: &str = "$TTL 1h30m
 @ IN SOA ns1 host\\.master 2024010101 ( 1h ; refresh
     10M 2w 5m30s )
@@ -112,7 +112,8 @@ fn of_bind(folder: &Path) -> Vec<Record> {
     records_of(&fs::read(raw).unwrap())
 }
 
-/// Reads BIND's raw format: a header, then for each set a length, class, type, covered type, TTL, count, owner and data.
+/// Parses BIND's raw format: a header, then for each set a length, class, type, covered type, TTL,
+/// count, owner and data.
 fn records_of(raw: &[u8]) -> Vec<Record> {
     const HEADER: usize = 24;
     let number = |at: usize, bytes: usize| {

@@ -1,7 +1,7 @@
-//! Receiving queries and sending answers, many with one system call: `recvmmsg(2)`, `sendmmsg(2)`.
+//! Receives queries and sends answers in batches: `recvmmsg(2)`, `sendmmsg(2)`.
 //!
-//! An answer goes back with the name and the control message that its query came with: the peer's address as the
-//! kernel wrote it, and the address of ours that it had asked. Nothing of that is converted.
+//! An answer reuses the peer name and the control message of its query as the kernel wrote them:
+//! the client's address, and the local address that it queried.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,16 +9,17 @@ use std::os::fd::RawFd;
 
 use crate::config::UDP_PAYLOAD_MAX;
 
-/// Queries in a batch.
+/// Number of queries in a batch.
 pub(super) const BATCH: usize = 64;
-/// No query has to be longer: a name, and an OPT record padded to a block of 468 bytes (RFC 8467) at most.
+/// Size of the query buffer. The longest query is a name and an OPT record padded to a block of 468
+/// bytes (RFC 8467).
 const QUERY_BYTES_MAX: usize = 2048;
 const ANSWER_BYTES_MAX: usize = UDP_PAYLOAD_MAX as usize;
-/// Room for either packet-information message with its header.
+/// Space for either packet-information message with its header.
 const CONTROL_BYTES: usize = 64;
 
-/// As aligned as a control message's header has to be. The vectors share a cache line with the name, as far as an IPv4
-/// address needs it.
+/// Buffers of one datagram. The alignment satisfies that of a control message header. The vectors
+/// share a cache line with the start of the peer name, which is all that IPv4 needs.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Place {
@@ -35,21 +36,21 @@ const _: () = {
     assert!(vector / 64 == (name + size_of::<libc::sockaddr_in>() - 1) / 64);
 };
 
-/// The datagrams that a thread has in its hands.
+/// The datagrams that a thread receives and answers with two system calls.
 pub(super) struct Batch {
     places: Box<[Place]>,
     received: Box<[libc::mmsghdr]>,
     answers: Box<[libc::mmsghdr]>,
     answered: usize,
-    /// Of `received` from the first one on: what the kernel may have written to since it was made ready.
+    /// Length of the prefix of `received` that the kernel may have modified since the last reset.
     touched: usize,
 }
 
-/// A datagram that was received.
+/// A received datagram.
 pub(super) struct Received<'b> {
-    /// Whose it is; `None`: of a family that we do not serve.
+    /// Address and port of the client. `None`: the address family is not supported.
     pub(super) peer: Option<(IpAddr, u16)>,
-    /// Whether it was longer than a place.
+    /// Whether the datagram was longer than the buffer and was truncated.
     pub(super) cut: bool,
     pub(super) query: &'b [u8],
     pub(super) answer: &'b mut [u8],
@@ -67,7 +68,7 @@ impl Batch {
             answered: 0,
             touched: BATCH,
         };
-        // The places never move again: they are behind a box.
+        // The addresses of the places stay valid: the box never reallocates.
         for (place, message) in batch.places.iter_mut().zip(&mut batch.received) {
             place.vector =
                 libc::iovec { iov_base: place.query.as_mut_ptr().cast(), iov_len: QUERY_BYTES_MAX };
@@ -79,17 +80,18 @@ impl Batch {
         batch
     }
 
-    /// Receives what has come; waits for the first, if `wait`, as long as the socket's time-out says.
+    /// Receives up to [`BATCH`] datagrams and returns their number. With `wait`, blocks until the
+    /// first arrives or the socket's timeout expires.
     pub(super) fn receive(&mut self, socket: RawFd, wait: bool) -> io::Result<usize> {
         self.answered = 0;
-        // Most batches are small when there is little to do: then most headers are as they were.
+        // Resets only the headers that the last call modified: batches are small under low load.
         for message in &mut self.received[..self.touched] {
             message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             message.msg_hdr.msg_controllen = CONTROL_BYTES;
         }
         let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
-        // SAFETY: each message points to the buffers of its place, with their lengths; nothing else uses
-        // them during the call.
+        // SAFETY: each message points to the buffers of its place, with their lengths. Nothing else
+        // uses them during the call.
         let received = unsafe {
             libc::recvmmsg(
                 socket,
@@ -100,12 +102,12 @@ impl Batch {
             )
         };
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error());
-        // The one behind the last is that at which the kernel gave up.
+        // The kernel may also have modified the header after the last received one.
         self.touched = received.as_ref().map_or(BATCH, |received| (received + 1).min(BATCH));
         received
     }
 
-    /// The datagram at `place` of those that were received.
+    /// Returns the received datagram at index `place`.
     #[inline]
     pub(super) fn datagram(&mut self, place: usize) -> Received<'_> {
         let message = &self.received[place];
@@ -120,7 +122,8 @@ impl Batch {
         }
     }
 
-    /// Puts the first `length` bytes of `place`'s answer in line to be sent to where its query came from.
+    /// Queues the first `length` bytes of the answer at `place`, addressed to the sender of its
+    /// query.
     #[inline]
     pub(super) fn answer(&mut self, place: usize, length: usize) {
         let (from, to) =
@@ -138,7 +141,7 @@ impl Batch {
         self.answered += 1;
     }
 
-    /// Sends what is in line; returns how many the kernel did not take.
+    /// Sends the queued answers. Returns the number of answers that the kernel rejected.
     pub(super) fn send(&mut self, socket: RawFd) -> u64 {
         let (mut next, mut failed) = (0, 0);
         while next < self.answered {
@@ -154,7 +157,8 @@ impl Batch {
             };
             match usize::try_from(sent) {
                 Ok(sent) if sent > 0 => next += sent,
-                // What is wrong is wrong with the first of them: no route, a firewall.
+                // The error concerns the first message, for example no route or a firewall rule.
+                // Skips it.
                 _ => {
                     if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                         failed += 1;
@@ -172,13 +176,13 @@ impl Batch {
 fn peer(name: &libc::sockaddr_storage) -> Option<(IpAddr, u16)> {
     match i32::from(name.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says that this is what the kernel wrote.
+            // SAFETY: the family says that the kernel wrote a `sockaddr_in`.
             let name = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
             let address = Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes());
             Some((address.into(), u16::from_be(name.sin_port)))
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: as above, for `sockaddr_in6`.
             let name = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in6>() };
             Some((Ipv6Addr::from(name.sin6_addr.s6_addr).into(), u16::from_be(name.sin6_port)))
         }
@@ -186,11 +190,12 @@ fn peer(name: &libc::sockaddr_storage) -> Option<(IpAddr, u16)> {
     }
 }
 
-/// The control message names the interface that the query came in by; the answer may have to leave by another. A
-/// link-local address means nothing without its interface, and keeps it.
+/// Clears the interface index of the packet-information message, so that routing chooses the
+/// interface of the answer. A link-local address keeps its index, because it is ambiguous without
+/// one.
 fn leave_interface_to_routing(header: &mut libc::msghdr) {
-    // SAFETY: the kernel wrote whole control messages and their total length to the header, whose buffer is aligned
-    // for them; the payload's type follows from level and type.
+    // SAFETY: the kernel wrote whole control messages, and their total length to the header. The
+    // buffer is aligned for them. Level and type determine the type of the payload.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(header);
         if message.is_null() {

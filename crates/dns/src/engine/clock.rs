@@ -1,13 +1,13 @@
-//! The time, for the message path of one thread.
+//! Clock of one thread's message path.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::respond::Now;
 
-/// The wall clock is looked at this often: cookies, which alone need it, are good for an hour.
+/// Interval between reads of the wall clock. Only cookies use it, and their resolution is a second.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Makes one look at the monotonous clock enough for a batch.
+/// Converts one reading of the monotonic clock per batch into [`Now`].
 pub(super) struct Clock {
     started: Instant,
     wall: Duration,
@@ -15,12 +15,12 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Counts ticks from `started` on.
+    /// Ticks count from `started`.
     pub(super) fn new(started: Instant) -> Clock {
         Clock { started, wall: wall(), looked: Instant::now() }
     }
 
-    /// The time at `now`, which was looked at just before.
+    /// Returns the time at `now`, which must be a current reading.
     #[inline]
     pub(super) fn at(&mut self, now: Instant) -> Now {
         if now.saturating_duration_since(self.looked) >= LOOK {
@@ -30,7 +30,7 @@ impl Clock {
     }
 }
 
-/// Since 1970.
+/// Time since 1970.
 #[cold]
 fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

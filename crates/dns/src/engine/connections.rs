@@ -1,20 +1,22 @@
-//! The connections of a thread by how long they have been idle, and which is closed when there is no room for another.
+//! Open connections of a thread, ordered by idle time. Selects the connection to close when the
+//! limit is reached.
 //!
-//! Whoever opens as many as are allowed and leaves them idle must not keep others out, nor may one network push out
-//! everybody else's: at the limit, a newcomer takes the place of the longest idle connection; of its own prefix, if that has more
-//! than an [eighth](PREFIX_PART) of the thread's.
+//! A client that opens the maximum number of connections and leaves them idle must not lock out
+//! other clients, and one network must not displace the connections of all others. Therefore a new
+//! connection at the limit replaces the longest idle connection. If the new connection's prefix has
+//! more than an [eighth](PREFIX_PART) of the thread's connections, it replaces one of that prefix.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use equipoise_core::SourcePrefix;
 
-/// A prefix that has more than one connection in so many makes room among its own.
+/// A prefix with more than this fraction (1/N) of the connections replaces its own.
 const PREFIX_PART: usize = 8;
 
-/// Names a connection, and says when it was last active: later ones are higher.
+/// Identifies a connection and orders connections by last activity: higher is more recent.
 pub(super) type Stamp = u64;
 
-/// Open connections, each with what closes it.
+/// Open connections. `C` is the handle that closes one.
 #[derive(Debug)]
 pub(super) struct Connections<C> {
     next: Stamp,
@@ -29,7 +31,7 @@ impl<C> Default for Connections<C> {
 }
 
 impl<C> Connections<C> {
-    /// Takes up a connection from `prefix`, active now.
+    /// Adds a connection from `prefix` that is active now.
     pub(super) fn add(&mut self, prefix: SourcePrefix, close: C) -> Stamp {
         self.next += 1;
         self.open.insert(self.next, (prefix, close));
@@ -37,7 +39,7 @@ impl<C> Connections<C> {
         self.next
     }
 
-    /// Notes that a connection is active now; returns what names it from now on. O(log n).
+    /// Marks a connection as active now and returns its new stamp. O(log n).
     pub(super) fn active(&mut self, stamp: Stamp) -> Stamp {
         if stamp == self.next {
             return stamp;
@@ -48,7 +50,7 @@ impl<C> Connections<C> {
         }
     }
 
-    /// Forgets a connection, if it is still there.
+    /// Removes a connection if it is still present.
     pub(super) fn remove(&mut self, stamp: Stamp) -> Option<(SourcePrefix, C)> {
         let (prefix, close) = self.open.remove(&stamp)?;
         if let Some(own) = self.by_prefix.get_mut(&prefix) {
@@ -60,7 +62,8 @@ impl<C> Connections<C> {
         Some((prefix, close))
     }
 
-    /// Forgets the connection that makes room for one from `prefix`, and gives what closes it; `None`: there is none.
+    /// Removes the connection that a new one from `prefix` replaces and returns its handle. `None`:
+    /// there are no connections.
     pub(super) fn make_room(&mut self, prefix: SourcePrefix) -> Option<C> {
         let own = self.by_prefix.get(&prefix);
         let own = own.filter(|own| own.len() * PREFIX_PART > self.open.len());
@@ -115,7 +118,7 @@ mod tests {
         for n in 0..64 {
             connections.add(prefix(1), n);
         }
-        // Active without a pause, and ever more of them.
+        // Always active, with ever more connections.
         for round in 0..1000u64 {
             let own = connections.add(prefix(2), u64::MAX);
             assert!(connections.make_room(prefix(1)).is_some_and(|closed| closed != u64::MAX));

@@ -1,9 +1,10 @@
 //! Sockets and threads of the DNS level.
 //!
-//! For each core there is a thread for datagrams and one for connections; the kernel spreads both over their
-//! `SO_REUSEPORT` sockets. A thread of datagrams blocks in `recvmmsg`, answers the batch and sends it with `sendmmsg`:
-//! two system calls for up to 64 queries. Threads share what is published, as `Arc`s that are changed rarely, and the
-//! rate limiter's table; counters have a shard for each thread.
+//! Each core has a thread for datagrams and a thread for connections. The kernel spreads queries
+//! over their `SO_REUSEPORT` sockets. A datagram thread blocks in `recvmmsg`, answers the batch and
+//! sends it with `sendmmsg`: two system calls for up to 64 queries. Threads share the published
+//! snapshot and loads, as `Arc`s that change rarely, and the rate limiter's table. Each thread has
+//! its own shard of counters.
 
 mod batch;
 mod clock;
@@ -30,38 +31,39 @@ use crate::top::{self, TopResolvers};
 
 pub use socket::BindError;
 
-/// Why the engine did not start.
+/// Error of [`Engine::start`].
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be served.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The kernel gives no thread.
+    /// The kernel refused to start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// Limits of connections.
+/// Limits on TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
-    /// At a time, over all threads; then the longest idle one makes room. A thread that has none may open one beyond it.
+    /// Maximum number of connections over all threads. At the limit, the longest idle connection is
+    /// closed. A thread without connections may open one more.
     pub connections_max: usize,
-    /// Without a whole query for this long, a connection is closed.
+    /// Timeout after which a connection without a complete query is closed.
     pub idle: Duration,
 }
 
-/// How the engine runs.
+/// Options of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Cores to use; twice as many threads.
+    /// Number of cores; the engine runs two threads for each.
     pub threads: usize,
     /// Limits of connections.
     pub tcp: TcpLimits,
-    /// Where lines go if a share of answers is logged.
+    /// Receives the lines of the query log.
     pub query_log: QueryLog,
 }
 
-/// The running DNS level. Stopping it, or dropping it, ends its threads.
+/// The running DNS level. [`Engine::stop`] or dropping it ends its threads.
 pub struct Engine {
     shared: Arc<Shared>,
     threads: usize,
@@ -69,9 +71,9 @@ pub struct Engine {
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What all threads see.
+/// State that all threads share.
 struct Shared {
-    /// Rises when `state` changes.
+    /// Increases when `state` changes.
     version: AtomicU64,
     state: Mutex<State>,
     stopping: AtomicBool,
@@ -91,12 +93,12 @@ struct State {
     bound: Vec<Bound>,
 }
 
-/// The sockets of an address, one for each thread.
+/// The sockets of one address: one of each kind per thread.
 #[derive(Clone)]
 struct Bound {
-    /// As the configuration has it: its port may be 0.
+    /// The configured address; its port may be 0.
     asked: SocketAddr,
-    /// As it is.
+    /// The bound address.
     address: SocketAddr,
     datagrams: Vec<Arc<socket2::Socket>>,
     listeners: Vec<Arc<std::net::TcpListener>>,
@@ -106,19 +108,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A thread of datagrams looks this often for addresses that were added.
+/// Interval at which a datagram thread checks for changed addresses.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How many shards of counters an engine of so many threads has, for [`crate::SnapshotInput::threads`].
+/// Number of counter shards of an engine with `threads` cores, for
+/// [`crate::SnapshotInput::threads`].
 pub fn shards(threads: usize) -> usize {
     2 * threads
 }
 
 impl Engine {
-    /// Binds the addresses and starts to answer.
+    /// Binds the addresses and starts the threads.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is bound then.
+    /// [`StartError`]; then no address stays bound.
     pub fn start(
         options: EngineOptions,
         listen: &[SocketAddr],
@@ -161,7 +164,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Answers from `snapshot` from the next batch on; `false`: the one in force is as new or newer.
+    /// Publishes a snapshot; threads use it from the next batch. Returns `false` if the current one
+    /// is as new or newer.
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> bool {
         let mut state = lock(&self.shared.state);
         if snapshot.generation <= state.published.snapshot.generation {
@@ -172,22 +176,23 @@ impl Engine {
         true
     }
 
-    /// Assigns by these loads from the next batch on.
+    /// Publishes the loads of resolvers; threads use them from the next batch.
     pub fn publish_loads(&self, loads: Arc<LoadTable>) {
         let mut state = lock(&self.shared.state);
         let snapshot = Arc::clone(&state.published.snapshot);
         self.shared.replace(&mut state, Published { snapshot, loads });
     }
 
-    /// What queries are answered from.
+    /// Returns the published snapshot and loads.
     pub fn published(&self) -> Arc<Published> {
         Arc::clone(&lock(&self.shared.state).published)
     }
 
-    /// Goes over to other addresses, all or none; those that stay keep their sockets and what waits in them.
+    /// Changes the addresses, all or none. Addresses that stay keep their sockets and the datagrams
+    /// queued there.
     ///
     /// # Errors
-    /// [`BindError`]; everything stays as it was.
+    /// [`BindError`]; then nothing changes.
     pub fn listen(&self, addresses: &[SocketAddr], tcp: TcpLimits) -> Result<(), BindError> {
         let mut state = lock(&self.shared.state);
         state.bound = socket::bind_all(addresses, &state.bound, self.threads)?;
@@ -199,34 +204,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Where queries arrive, in the order they were asked for.
+    /// Returns the bound addresses in the order of the configuration.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         lock(&self.shared.state).bound.iter().map(|bound| bound.address).collect()
     }
 
-    /// What was counted, over all threads.
+    /// Returns the sums of the counters over all threads.
     pub fn figures(&self) -> Figures {
         Figures::sum(self.shared.shards.iter().map(|shard| &**shard))
     }
 
-    /// TCP connections that are open.
+    /// Returns the number of open TCP connections.
     pub fn connections_open(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// The `most` resolvers that ask most, with estimates of their queries of late: each counts half after ten minutes.
+    /// Returns the `most` resolvers with the most queries, with estimated counts. Counts halve
+    /// every ten minutes.
     pub fn top_resolvers(&self, most: usize) -> Vec<(IpAddr, u64)> {
         let now = Now::new(Duration::ZERO, self.shared.started.elapsed());
         let tables = self.shared.tops.iter().map(|top| lock(top).clone());
         top::merged(tables, most, top::epoch(now.ticks))
     }
 
-    /// Ends all threads; what waits in sockets is lost, as datagrams may be.
+    /// Stops all threads. Datagrams queued in sockets are lost.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.listeners.send_replace(Arc::default());
         for thread in std::mem::take(&mut *lock(&self.running)) {
-            // A thread that panicked has said so.
+            // The thread has already logged its panic.
             let _ = thread.join();
         }
     }
@@ -254,7 +260,7 @@ fn listeners(bound: &[Bound], threads: usize) -> Arc<Vec<Vec<Arc<std::net::TcpLi
 }
 
 impl Shared {
-    /// Writes the line of an answer, or counts that there was no room for it.
+    /// Writes a line to the query log, or counts it as dropped.
     #[cold]
     fn log(&self, stats: &Shard, (client, transport): (IpAddr, Transport), answer: &[u8]) {
         if !self.query_log.write(&QueryLine { client, transport, answer }) {

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Bound, LOOK};
 
-/// An address that cannot be served.
+/// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot listen on {address} ({protocol}){}",
@@ -22,20 +22,21 @@ use super::{Bound, LOOK};
     }
 )]
 pub struct BindError {
-    /// The address.
+    /// The configured address.
     pub address: SocketAddr,
     /// `UDP` or `TCP`.
     pub protocol: &'static str,
-    /// What the kernel said.
+    /// Error of the system call.
     #[source]
     pub source: io::Error,
 }
 
-/// Datagrams that wait while a thread answers a batch; the kernel may grant less.
+/// Receive buffer of a UDP socket, bytes. It holds datagrams while the thread answers a batch; the
+/// kernel may grant less.
 const RECEIVE_BYTES: usize = 4 << 20;
 const BACKLOG: i32 = 1024;
 
-/// Binds all addresses, but takes those that `before` has from there.
+/// Binds all addresses. Reuses the sockets of `before` for addresses that stay.
 pub(super) fn bind_all(
     addresses: &[SocketAddr],
     before: &[Bound],
@@ -54,10 +55,11 @@ pub(super) fn bind_all(
     Ok(all)
 }
 
-/// Ports that the system chose for UDP and TCP has in use, until another is tried no more.
+/// Maximum number of ports to try when the configured port is 0.
 const CHOICES_MAX: usize = 16;
 
-/// A port of 0 is one that the system chooses for UDP; it may be in use for TCP, and then another is chosen.
+/// Binds an address. For port 0, the kernel chooses a UDP port. If that port is in use for TCP,
+/// tries another.
 fn bind(asked: SocketAddr, threads: usize) -> Result<Bound, BindError> {
     let is_in_use = |error: &BindError| error.source.kind() == io::ErrorKind::AddrInUse;
     let choice = |_| match bind_once(asked, threads) {
@@ -83,7 +85,8 @@ fn bind_once(asked: SocketAddr, threads: usize) -> Result<Bound, BindError> {
     Ok(bound)
 }
 
-/// `SO_REUSEPORT` would let two processes of one user share a port and its queries: that is refused.
+/// Checks that no other process uses the address. `SO_REUSEPORT` alone would let two processes of
+/// one user share its queries.
 fn free(address: SocketAddr) -> Result<(), BindError> {
     let probe = |kind: Type, protocol: Protocol| {
         let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
@@ -91,7 +94,7 @@ fn free(address: SocketAddr) -> Result<(), BindError> {
             socket.set_only_v6(true)?;
         }
         if kind == Type::STREAM {
-            // As for any server: what is in TIME_WAIT is no other program.
+            // Connections in TIME_WAIT must not block the address.
             socket.set_reuse_address(true)?;
         }
         socket.bind(&address.into())
@@ -118,7 +121,7 @@ fn datagrams(address: SocketAddr) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_port(true)?;
-    // More than `rmem_max` is cut to it without an error.
+    // The kernel reduces a value above `rmem_max` without an error.
     socket.set_recv_buffer_size(RECEIVE_BYTES)?;
     socket.set_read_timeout(Some(LOOK))?;
     if address.ip().is_unspecified() {
@@ -143,7 +146,7 @@ fn listener(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 fn option(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the kernel reads an integer of the size that is said.
+    // SAFETY: the kernel reads an integer of the given size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -156,7 +159,8 @@ fn option(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The kernel says which address of ours a query was sent to: the answer has to come from it.
+/// Makes the kernel report the destination address of each query. The answer must have it as its
+/// source.
 fn tell_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     match address {
         SocketAddr::V4(_) => option(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
@@ -164,7 +168,8 @@ fn tell_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Forged "too big" messages must not make us fragment: answers are small enough for every path.
+/// Disables path MTU discovery: forged "too big" messages must not make us fragment. Answers are
+/// small enough for every path.
 fn no_path_discovery(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     match address {
         SocketAddr::V4(_) => {

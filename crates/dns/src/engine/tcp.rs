@@ -1,4 +1,4 @@
-//! A thread of connections: queries in line on each, answered in their order (RFC 7766).
+//! A thread that serves TCP connections. Queries on a connection are answered in order (RFC 7766).
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, TcpListener as StdListener};
@@ -22,16 +22,16 @@ use crate::Reason;
 use crate::respond::{Published, Responder, TCP_MESSAGE_MAX};
 use crate::stats::{Shard, Transport};
 
-/// A query over TCP is no longer than one over UDP may be.
+/// Maximum size of a query over TCP, bytes.
 const QUERY_BYTES_MAX: usize = 4096;
-/// Answers are written when so much has gathered, or there are no more queries to answer.
+/// Answers are written when this many bytes are buffered or no complete query is left.
 const GATHERED_BYTES: usize = 32 << 10;
-/// After an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed because descriptors or memory ran out.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Listeners = watch::Receiver<Arc<Vec<Vec<Arc<StdListener>>>>>;
 
-/// What the tasks of a thread share.
+/// State that the tasks of a thread share.
 struct Thread {
     shared: Arc<Shared>,
     shard: usize,
@@ -39,12 +39,12 @@ struct Thread {
     open: RefCell<Connections<AbortHandle>>,
 }
 
-/// What answering takes.
+/// Inputs and buffers of the message path.
 struct Answering {
     version: u64,
     published: Arc<Published>,
     responder: Responder,
-    /// With room for the longest answer.
+    /// Buffer with space for the longest answer.
     scratch: Vec<u8>,
     clock: Clock,
 }
@@ -55,8 +55,9 @@ impl Thread {
     }
 }
 
-/// Serves connections until the engine stops. A panic costs the connection in which it happened (tokio catches it); one elsewhere
-/// those of the thread, which goes on: the kernel would give its listeners new ones all the same.
+/// Serves connections until the engine stops. A panic in a connection's task ends that connection
+/// only (tokio catches it). A panic elsewhere ends the thread's connections, and the thread starts
+/// again: the kernel would assign its listeners new connections in any case.
 pub(super) fn run(shared: &Arc<Shared>, (thread, shard): (usize, usize), listeners: &Listeners) {
     while !shared.stopping() {
         let followed =
@@ -96,7 +97,7 @@ fn follow_until_stopped(
     LocalSet::new().block_on(&runtime, follow(own, thread, listeners.clone()));
 }
 
-/// Accepts on whatever the engine listens on.
+/// Accepts connections on the current listeners.
 async fn follow(own: Rc<Thread>, thread: usize, mut listeners: Listeners) {
     let mut accepting: Vec<(Arc<StdListener>, JoinHandle<()>)> = Vec::new();
     loop {
@@ -121,9 +122,9 @@ async fn follow(own: Rc<Thread>, thread: usize, mut listeners: Listeners) {
     }
 }
 
-/// Accepts again if accepting panics.
+/// Runs [`accept`] again if it panics.
 async fn accept_always(own: Rc<Thread>, listener: Arc<StdListener>) {
-    // Dropped together with this task, which ends the one inside.
+    // Dropping the set with this task also ends the inner task.
     let mut inside = JoinSet::new();
     loop {
         inside.spawn_local(accept(Rc::clone(&own), Arc::clone(&listener)));
@@ -164,7 +165,7 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
                 open.own.stats().dropped(reason, 1);
             }
             drop(open);
-            // Last: who sees the end of the connection finds it counted.
+            // Dropped last: a client that sees the connection end finds it counted.
             drop(stream);
         });
         stamp.set(own.open.borrow_mut().add(prefix, task.abort_handle()));
@@ -172,14 +173,15 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
 }
 
 impl Thread {
-    /// Counts a connection from `prefix` in, and closes another if there are too many.
+    /// Counts a new connection from `prefix`. Closes others if the limit is exceeded.
     fn make_room(&self, prefix: SourcePrefix) {
         let shared = &self.shared;
         let max = shared.connections_max.load(Ordering::Relaxed);
         let mut open = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         while open > max {
             let longest_idle = self.open.borrow_mut().make_room(prefix);
-            // Without one of its own a thread may have one too many: nobody is kept out by what other threads have.
+            // A thread without connections may exceed the limit by one, so that other threads'
+            // connections cannot lock out its clients.
             let Some(longest_idle) = longest_idle else { return };
             longest_idle.abort();
             open = shared.connections.fetch_sub(1, Ordering::Relaxed) - 1;
@@ -188,10 +190,10 @@ impl Thread {
     }
 }
 
-/// Counts a connection as open.
+/// Guard: counts a connection as open until it is dropped.
 struct Open {
     own: Rc<Thread>,
-    /// Changes whenever a query comes.
+    /// Updated with every query.
     stamp: Rc<Cell<Stamp>>,
 }
 
@@ -203,7 +205,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // One that made room is counted out already.
+        // [`Thread::make_room`] has already subtracted a connection that it closed.
         if self.own.open.borrow_mut().remove(self.stamp.get()).is_some() {
             self.own.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
@@ -214,10 +216,10 @@ impl Drop for Open {
     }
 }
 
-/// Serves one connection to its end; an error is why something of it was lost.
+/// Serves a connection until its end. An error is the reason why a query or an answer was lost.
 async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<(), Reason> {
     let own = &*open.own;
-    // Answers are gathered here, and written when they are due.
+    // Answers are buffered here, so Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
     let mut received = Vec::with_capacity(512);
     let mut answers = Vec::new();
@@ -226,7 +228,7 @@ async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<()
     loop {
         let read = timeout_at(deadline, stream.read_buf(&mut received)).await;
         match read {
-            // Between queries it is what every connection comes to.
+            // A connection that is idle between queries ends without an error.
             Err(_) if received.is_empty() => return Ok(()),
             Err(_) => return Err(Reason::ConnectionIdle),
             Ok(Ok(0)) if received.is_empty() => return Ok(()),
@@ -237,7 +239,8 @@ async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<()
         let before = rest.len();
         let mut failed = None;
         while let Some((query, after)) = framed(rest) {
-            // Only whole queries keep a connection open: not bytes that drip.
+            // Only complete queries extend the deadline, so that a client cannot keep a connection
+            // open byte by byte.
             deadline = idle();
             match query.and_then(|query| answer(own, client, query, &mut answers)) {
                 Ok(()) => {}
@@ -257,7 +260,7 @@ async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<()
         }
         received.drain(..done);
         write(stream, &mut answers, deadline).await?;
-        // What is no query is counted already.
+        // A malformed query is already counted.
         match failed {
             Some(Reason::TooLong) => return Err(Reason::TooLong),
             Some(_) => return Ok(()),
@@ -266,10 +269,10 @@ async fn serve(open: &Open, stream: &mut TcpStream, client: IpAddr) -> Result<()
     }
 }
 
-/// A message, or why there is none, and what is behind it.
+/// A message or the reason why it is rejected, and the bytes after it.
 type Framed<'b> = (Result<&'b [u8], Reason>, &'b [u8]);
 
-/// The first message of some bytes, and what is behind it; `None`: it is not whole yet.
+/// Splits off the first message. `None`: it is incomplete.
 fn framed(bytes: &[u8]) -> Option<Framed<'_>> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let length = usize::from(u16::from_be_bytes(*length));
@@ -295,7 +298,7 @@ fn answer(own: &Thread, client: IpAddr, query: &[u8], answers: &mut Vec<u8>) -> 
     if responder.is_logged(published) {
         own.shared.log(own.stats(), from, &scratch[..length]);
     }
-    // A message of TCP has at most 65,535 bytes.
+    // [`TCP_MESSAGE_MAX`] fits into 16 bits.
     answers.extend((length as u16).to_be_bytes());
     answers.extend(&scratch[..length]);
     own.stats().took(began.elapsed(), 1);

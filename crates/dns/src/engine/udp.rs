@@ -1,4 +1,4 @@
-//! A thread of datagrams.
+//! A thread that serves datagrams.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,10 +16,10 @@ use crate::Reason;
 use crate::respond::{Published, Responder};
 use crate::stats::{Shard, Transport};
 
-/// The busiest resolvers are told to who asks for them every so many batches.
+/// Number of batches between publications of the busiest resolvers.
 const TELL_TOP: u64 = 1024;
 
-/// What a thread has of what is shared.
+/// The thread's copy of the shared state.
 struct View {
     version: u64,
     published: Arc<Published>,
@@ -37,7 +37,7 @@ impl View {
         }
     }
 
-    /// Takes what was published meanwhile. Only then is there a lock.
+    /// Copies the shared state if it changed. Takes the lock only then.
     #[inline]
     fn refresh(&mut self, shared: &Shared, thread: usize) {
         if shared.version.load(Ordering::Acquire) != self.version {
@@ -46,10 +46,10 @@ impl View {
     }
 }
 
-/// Answers until the engine stops.
+/// Answers queries until the engine stops.
 ///
-/// A panic costs the batch in which it happened: the thread's sockets stay open and the kernel goes on giving it its part of the
-/// queries, so that a thread that ended would lose them all.
+/// A panic loses only the batch in which it happened. The thread must go on: its sockets stay open
+/// and the kernel keeps assigning them a part of the queries.
 pub(super) fn run(shared: &Shared, thread: usize) {
     while !shared.stopping() {
         let mut worker = Worker {
@@ -62,7 +62,8 @@ pub(super) fn run(shared: &Shared, thread: usize) {
             clock: Clock::new(shared.started),
             view: View::of(shared, thread),
         };
-        // What is shared are atomics, and what locks guard is replaced whole; the worker itself is made anew.
+        // Unwind safety: shared state is atomic or replaced as a whole under its lock. The worker
+        // is rebuilt.
         let answered = catch_unwind(AssertUnwindSafe(|| worker.answer_until_stopped()));
         if answered.is_err() {
             shared.shards[thread].dropped(Reason::Panicked, worker.under_way);
@@ -81,7 +82,7 @@ struct Worker<'w> {
     responder: Responder,
     batch: Batch,
     batches: u64,
-    /// Datagrams of the batch that is being answered.
+    /// Number of datagrams in the batch that is being answered.
     under_way: u64,
     clock: Clock,
     view: View,
@@ -118,7 +119,8 @@ impl Worker<'_> {
                 let nothing =
                     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
                 if !nothing {
-                    // Such as an ICMP error for an earlier answer: nothing to do about it, but not in a tight loop.
+                    // For example an ICMP error for an earlier answer. There is nothing to do, but
+                    // the thread must not spin.
                     tracing::debug!(%error, "dns: receiving");
                     std::thread::yield_now();
                 }
@@ -128,7 +130,7 @@ impl Worker<'_> {
         };
         self.under_way = received as u64;
         let began = Instant::now();
-        // What was published before the query came has to hold for its answer.
+        // A snapshot that was published before the query arrived must apply to its answer.
         self.view.refresh(self.shared, self.thread);
         let stats = &self.shared.shards[self.thread];
         let now = self.clock.at(began);
@@ -175,9 +177,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Tells who asks most, if that is another than was told.
+    /// Publishes the busiest resolvers if they changed.
     fn tell_top(&mut self) {
-        // Whoever reads it now gets the one before.
+        // Skips this time if a reader holds the lock.
         if self.responder.has_new_top
             && let Ok(mut told) = self.shared.tops[self.thread].try_lock()
         {
@@ -187,7 +189,7 @@ impl Worker<'_> {
     }
 }
 
-/// Those that have something, after waiting a while for it.
+/// Waits for datagrams and returns the sockets that have some.
 fn ready(sockets: &[Arc<Socket>]) -> Vec<&Arc<Socket>> {
     let asked = |socket: &Arc<Socket>| libc::pollfd {
         fd: socket.as_raw_fd(),
@@ -195,7 +197,7 @@ fn ready(sockets: &[Arc<Socket>]) -> Vec<&Arc<Socket>> {
         revents: 0,
     };
     let mut asked: Vec<_> = sockets.iter().map(asked).collect();
-    // SAFETY: the kernel writes to as many elements as the vector has.
+    // SAFETY: the pointer and the length are those of the vector.
     let found = unsafe {
         libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, LOOK.as_millis() as libc::c_int)
     };

@@ -1,4 +1,5 @@
-//! What nodes have been given of a name, and who is furthest behind.
+//! Load that nodes of a name were assigned, and the selection of the nodes with the largest
+//! deficit.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -6,35 +7,35 @@ use super::{Source, UNIT};
 use crate::Mode;
 use crate::spread::Group;
 
-/// No entry, or no answer yet.
+/// Marks an empty slot, or an entry without an answer.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// How many TTLs of all load the account of sources that go from node to node remembers.
+/// Horizon of the account of rotating sources, in TTLs of all load.
 const ROTATION_TTLS: f64 = 16.0;
 
-/// Of one name and family.
+/// Account of one name and address family.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// By entry: a [`Given`], packed.
+    /// By entry: the last answer, a packed [`Given`].
     pub(super) given: Box<[AtomicU32]>,
-    /// By entry: when that was, in 10 µs.
+    /// By entry: time of the last answer, in 10 µs.
     pub(super) since: Box<[AtomicU64]>,
-    /// By place of node: the load that it has been given of the other sources.
+    /// By place of node: load assigned to it by sources that do not rotate.
     pub(super) loads: Box<[AtomicI64]>,
-    /// By place of node: what it has had of sources that go from node to node, in the load of a whole TTL.
+    /// By place of node: load that it served of rotating sources, in the load of a whole TTL.
     pub(super) served: Box<[AtomicI64]>,
 }
 
-/// Who the last answer has.
+/// Nodes of the last answer to a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given {
-    /// The same twice for an answer of one.
+    /// Both are equal if the answer has one node.
     pub(super) places: [usize; 2],
     pub(super) rotates: bool,
 }
 
 impl Given {
-    /// Of [`Given::packed`]: the highest bit.
+    /// Flag in [`Given::packed`]: the highest bit.
     const ROTATES: u32 = 1 << 31;
 
     pub(super) fn packed(self) -> u32 {
@@ -48,14 +49,14 @@ impl Given {
         (given != NONE).then_some(Given { places, rotates: given & Given::ROTATES != 0 })
     }
 
-    /// Halves of the load that a place has.
+    /// Number of halves of the source's load that a place has: 0, 1 or 2.
     pub(super) fn halves(self, place: usize) -> i64 {
         self.places.iter().filter(|given| **given == place).count() as i64
     }
 }
 
 impl Account {
-    /// Notes what places have had of a source that goes from node to node. What was served long ago counts less and less.
+    /// Records the load that places served of a rotating source. Older load decays.
     pub(super) fn serve(&self, last: Given, load: i64) {
         let had: i64 = self.served.iter().map(|served| served.load(Relaxed)).sum();
         let most = ROTATION_TTLS * UNIT;
@@ -79,14 +80,14 @@ impl Account {
     }
 }
 
-/// The two members, or one twice, that are furthest behind their shares when `load` comes to what places have.
+/// Selects the two members with the largest deficits (or one member twice) after adding `load`.
 pub(super) fn furthest_behind(
     group: &Group,
     load: i64,
     source: Source,
     has: impl Fn(usize) -> i64,
 ) -> [usize; 2] {
-    // Whoever is as far behind as another comes in an order of the source's own.
+    // Ties are broken in an order that depends on the source.
     let (count, from) = (group.members.len(), source.hash() as usize);
     let has = |member: usize| has(group.members[member].place);
     let total = (0..count).map(has).sum::<i64>() + load;
@@ -101,7 +102,8 @@ pub(super) fn furthest_behind(
     let first = furthest(None).unwrap_or(0);
     let second = match group.mode {
         Mode::Pair => {
-            // Twice the same only where shares cannot be kept otherwise, as in a draw by shares.
+            // One member fills both places only if shares cannot be kept otherwise, as in a draw by
+            // shares.
             let share = group.members[first].share;
             let twice = share > 0.5 && has(first) + load <= (share * total as f64) as i64;
             if twice { first } else { furthest(Some(first)).unwrap_or(first) }

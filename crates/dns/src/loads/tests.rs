@@ -36,30 +36,31 @@ fn zipf(count: usize, exponent: f64) -> Vec<f64> {
     loads.into_iter().map(|load| load / sum).collect()
 }
 
-/// How resolvers pass an answer on, and how it is chosen.
+/// A mode, and what resolvers do with its answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// All nodes in weighted order, shuffled on the way: each client takes the first it sees.
+    /// All nodes in weighted order, shuffled by the resolver. Each client takes the first.
     OrderedShuffled,
     /// One node, weighted.
     Single,
-    /// Two nodes, weighted, shuffled on the way.
+    /// Two nodes, drawn by weight, shuffled by the resolver.
     Pair,
-    /// One node, the furthest behind.
+    /// The node with the largest deficit.
     SingleByDeficit,
-    /// Two nodes, the furthest behind.
+    /// The two nodes with the largest deficits.
     PairByDeficit,
 }
 
 const TTL: u32 = 60;
 
-/// So many TTLs after the beginning.
+/// The time `count` TTLs after the start.
 fn ttls(count: f64) -> Now {
     Now { ticks: (count * f64::from(TTL) * TICKS_PER_SECOND) as u64, ..Now::default() }
 }
 
-/// The worst node's distance from its share, in points, averaged over `rounds` TTLs in which every resolver asks
-/// once, at any time: loads are looked at when each has been answered.
+/// Returns the largest distance of a node from its share, in points, averaged over `rounds` TTLs.
+/// In each TTL every resolver asks once, at a random time; loads are compared after all have been
+/// answered.
 fn worst_error(
     way: Way,
     loads: &[f64],
@@ -107,7 +108,7 @@ fn worst_error(
     errors / rounds as f64 * 100.0
 }
 
-/// The gain of knowing sizes, with the figures of the design: about 15, 8 and 1 points.
+/// Compares the errors with the design's figures: about 15, 8 and 1 points.
 #[test]
 fn knowing_what_resolvers_bring_keeps_shares_within_a_point() {
     println!(
@@ -173,11 +174,11 @@ fn an_answer_that_is_given_anew_takes_the_place_of_the_last() {
     assert!((sum - 100_000_000).abs() < 4, "{sum}");
 }
 
-/// A resolver may bring more than the share of any node: then time has to share it.
+/// A resolver may have more load than any node's share: then nodes must share it over time.
 #[test]
 fn a_resolver_above_every_share_goes_from_node_to_node() {
     for (mode, most) in [(Mode::Single, 2.0), (Mode::Pair, 4.0)] {
-        // It asks anew a hundred times a TTL, as one without a cache does, or when a TTL is over.
+        // The resolver asks a hundred times a TTL, as one without a cache does, or once a TTL.
         for (every, mode) in [(0.01, mode), (1.0, mode)] {
             let mut known = ResolverLoads::new(8, Duration::from_secs(600));
             let now = Instant::now();

@@ -1,10 +1,10 @@
-//! Numbers of the protocol that the message path looks at.
+//! Protocol numbers that the message path uses.
 
 use domain::base::iana::Rtype;
 
 pub(crate) const HEADER: usize = 12;
 
-/// Bits of the header's third byte.
+/// Flags in the header's third byte.
 pub(crate) const QR: u8 = 0x80;
 pub(crate) const AA: u8 = 0x04;
 pub(crate) const TC: u8 = 0x02;
@@ -30,11 +30,11 @@ pub(crate) const SVCB: u16 = Rtype::SVCB.to_int();
 pub(crate) const HTTPS: u16 = Rtype::HTTPS.to_int();
 pub(crate) const TSIG: u16 = Rtype::TSIG.to_int();
 pub(crate) const ANY: u16 = Rtype::ANY.to_int();
-/// From TKEY to AXFR, with TSIG and IXFR between them: types of queries that ask for no records.
+/// From TKEY to AXFR, including TSIG and IXFR: query types that do not ask for records.
 pub(crate) const TKEY: u16 = Rtype::TKEY.to_int();
 pub(crate) const AXFR: u16 = Rtype::AXFR.to_int();
 
-/// Types of queries that are counted one by one.
+/// Query types with a counter of their own.
 pub(crate) const QUERY_TYPES: [(u16, &str); 13] = [
     (A, "A"),
     (AAAA, "AAAA"),
@@ -51,7 +51,7 @@ pub(crate) const QUERY_TYPES: [(u16, &str); 13] = [
     (ANY, "ANY"),
 ];
 
-/// By type, so far as there are such: its place among [`QUERY_TYPES`].
+/// Index into [`QUERY_TYPES`] by type number.
 const PLACES: [u8; ANY as usize + 1] = {
     let mut places = [QUERY_TYPES.len() as u8; ANY as usize + 1];
     let mut place = 0;
@@ -62,13 +62,13 @@ const PLACES: [u8; ANY as usize + 1] = {
     places
 };
 
-/// The place of a type among [`QUERY_TYPES`]; one beyond them for others.
+/// Returns the index of a type in [`QUERY_TYPES`], or its length for other types.
 #[inline]
 pub(crate) fn place_of(rtype: u16) -> usize {
     PLACES.get(usize::from(rtype)).map_or(QUERY_TYPES.len(), |place| usize::from(*place))
 }
 
-/// Response codes, with what EDNS adds to them.
+/// Response codes, including the extended ones of EDNS.
 pub(crate) mod rcode {
     pub(crate) const NOERROR: u16 = 0;
     pub(crate) const FORMERR: u16 = 1;
@@ -80,7 +80,7 @@ pub(crate) mod rcode {
     pub(crate) const BADCOOKIE: u16 = 23;
 }
 
-/// As metrics name a response code.
+/// Name of a response code in metrics.
 pub(crate) fn rcode_name(number: usize) -> &'static str {
     match u16::try_from(number).unwrap_or(u16::MAX) {
         rcode::NOERROR => "NOERROR",

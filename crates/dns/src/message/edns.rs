@@ -1,8 +1,8 @@
-//! EDNS(0): what an OPT record asks, and the one that answers it.
+//! EDNS(0): reads the OPT record of a query, and writes that of a response.
 //!
 //! # Source
-//! RFC 6891; NSID RFC 5001; client subnet RFC 7871; cookies RFC 7873; TCP keepalive RFC 7828. Unknown options are
-//! ignored (RFC 6891, 6.1.2).
+//! RFC 6891; NSID RFC 5001; client subnet RFC 7871; cookies RFC 7873; TCP keepalive RFC 7828.
+//! Unknown options are ignored (RFC 6891, 6.1.2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,18 +13,19 @@ const CLIENT_SUBNET: u16 = 8;
 const COOKIE: u16 = 10;
 const TCP_KEEPALIVE: u16 = 11;
 
-/// OPT without options: root, type, class (size), TTL (rcode, version, flags), length.
+/// Size of an OPT record without options: root, type, class (size), TTL (rcode, version, flags),
+/// length.
 pub(crate) const OPT_BYTES: usize = 11;
 const OPTION_HEADER: usize = 4;
-/// A client cookie, and a server cookie of ours after it.
+/// Size of a client cookie and a server cookie.
 pub(crate) const COOKIE_BYTES: usize = 24;
 
-/// What a query says in its OPT record.
+/// Contents of a query's OPT record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edns {
     pub(crate) version: u8,
     pub(crate) dnssec_ok: bool,
-    /// The largest datagram that the sender takes.
+    /// Largest datagram that the client accepts, bytes.
     pub(crate) payload: u16,
     pub(crate) nsid: bool,
     pub(crate) keepalive: bool,
@@ -36,16 +37,17 @@ pub(crate) struct Edns {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cookie {
     pub(crate) client: [u8; 8],
-    /// What the client takes for our cookie; ours have 16 bytes.
+    /// The server cookie that the client returned. Other lengths than that of our cookies are read
+    /// as `None`.
     pub(crate) server: Option<[u8; 16]>,
 }
 
 /// A client subnet option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subnet {
-    /// With zeros behind the length. `None`: no family was told (0), and so no address.
+    /// Address with zero bits after the prefix. `None`: the option has family 0 and no address.
     pub(crate) address: Option<IpAddr>,
-    /// Bits of it that are known.
+    /// Prefix length, bits.
     pub(crate) length: u8,
 }
 
@@ -66,8 +68,9 @@ impl Subnet {
         usize::from(self.length).div_ceil(8)
     }
 
-    /// RFC 7871, 6: as many address bytes as the length covers, zero behind it, scope 0 in a query. Of length 0 it asks that no
-    /// subnet be looked at (7.1.2), and some say so without a family: dig of BIND 9.10 and getdns; BIND takes it so.
+    /// Reads the option (RFC 7871, 6): as many address bytes as the prefix covers, zero bits after
+    /// it, and scope 0. Length 0 asks the server not to use a subnet (7.1.2). Some clients then
+    /// send family 0: dig of BIND 9.10 and getdns. BIND accepts that.
     fn read(option: &[u8]) -> Option<Subnet> {
         let [family_high, family, length, scope, ref address @ ..] = *option else { return None };
         let (bits, family) = match u16::from_be_bytes([family_high, family]) {
@@ -96,7 +99,7 @@ impl Subnet {
 }
 
 impl Edns {
-    /// Reads an OPT record's class, TTL and options; `None`: it is malformed.
+    /// Reads an OPT record's class, TTL and options. `None`: it is malformed.
     #[inline]
     pub(crate) fn read(class: u16, ttl: u32, options: &[u8]) -> Option<Edns> {
         let mut edns = Edns {
@@ -120,11 +123,11 @@ impl Edns {
         match code {
             NSID => self.nsid = true,
             TCP_KEEPALIVE => self.keepalive = true,
-            // The first of several counts (RFC 7873, 5.2; RFC 7871 knows only one).
+            // The first cookie counts (RFC 7873, 5.2), and the first client subnet.
             COOKIE if self.cookie.is_none() => {
                 let client = *option.first_chunk()?;
                 let server = &option[8..];
-                // RFC 7873, 4: 8 to 32 bytes.
+                // RFC 7873, 4: a server cookie has 8 to 32 bytes.
                 if !server.is_empty() && !(8..=32).contains(&server.len()) {
                     return None;
                 }
@@ -140,20 +143,20 @@ impl Edns {
 /// The OPT record of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opt<'o> {
-    /// The whole response code, of which OPT carries the upper bits.
+    /// The full response code; OPT carries its upper bits.
     pub(crate) rcode: u16,
     pub(crate) payload: u16,
     pub(crate) dnssec_ok: bool,
     pub(crate) nsid: Option<&'o [u8]>,
     pub(crate) cookie: Option<[u8; COOKIE_BYTES]>,
-    /// With the scope that the answer is for.
+    /// The client subnet, and the scope of the answer.
     pub(crate) subnet: Option<(Subnet, u8)>,
-    /// In tenths of a second.
+    /// Timeout, in tenths of a second.
     pub(crate) keepalive: Option<u16>,
 }
 
 impl Opt<'_> {
-    /// Bytes that it takes.
+    /// Size of the record, bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         let option = |bytes: usize| OPTION_HEADER + bytes;
@@ -164,7 +167,8 @@ impl Opt<'_> {
             + self.keepalive.map_or(0, |_| option(2))
     }
 
-    /// Writes it to the start of `out`, which has [`Opt::len`] bytes; returns how many.
+    /// Writes the record to the start of `out`, which has at least [`Opt::len`] bytes. Returns its
+    /// size.
     #[inline]
     pub(crate) fn write(&self, out: &mut [u8]) -> usize {
         let mut at = OPT_BYTES;

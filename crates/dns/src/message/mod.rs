@@ -1,7 +1,8 @@
-//! Messages of the DNS, as far as an authoritative server reads and writes them.
+//! DNS messages, as far as an authoritative server reads and writes them.
 //!
-//! The hot path has its own reader and writer, over fixed places and without allocation; types, names and record data
-//! of zones are those of the `domain` crate, which the tests also read our answers with.
+//! The hot path has its own reader and writer, with fixed buffers and no allocation. Types, names
+//! and record data of zones are those of the `domain` crate. The tests also read our answers with
+//! it.
 
 pub(crate) mod code;
 pub(crate) mod edns;

@@ -1,34 +1,34 @@
-//! Names as queries have them, and how they are found.
+//! Names of queries, and their hashes.
 //!
-//! A name is hashed label by label from the root, so that one pass gives the hash of each of its suffixes:
-//! the search for the closest encloser hashes nothing again. Hashes need no secret: the table's names
-//! are the operator's, and a query only reads it.
+//! A name is hashed label by label from the root: one pass gives the hashes of all its suffixes, so
+//! that the search for the closest encloser does not hash again. The hash needs no secret, because
+//! the names in the table are the operator's and queries do not insert any.
 
-/// Bytes of the longest name, with the root's.
+/// Size of the longest name, bytes, including the root label.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
-/// Labels of the deepest name, without the root: each takes two bytes or more.
+/// Number of labels of the deepest name, without the root: each label takes at least two bytes.
 pub(crate) const LABELS_MAX: usize = 127;
 
-/// A query's name in lower case, ready to be looked up. A place to read one into.
+/// Buffer for the name of a query, in lower case and hashed.
 #[derive(Debug)]
 pub(crate) struct AskedName {
     bytes: [u8; NAME_BYTES_MAX],
     length: usize,
-    /// Where each label begins, first label first.
+    /// Offset of each label, first label first.
     starts: [u8; LABELS_MAX],
-    /// `hashes[i]` is that of the suffix that begins with label `i`.
+    /// `hashes[i]` is the hash of the suffix that begins with label `i`.
     hashes: [u64; LABELS_MAX + 1],
     labels: usize,
 }
 
-/// Why there is no name.
+/// Error of [`AskedName::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameError {
-    /// The message ends within it.
+    /// The message ends inside the name.
     Short,
-    /// It is longer than 255 bytes.
+    /// The name is longer than 255 bytes.
     Long,
-    /// A label of another type than plain: a pointer, or what RFC 6891 withdrew.
+    /// A label is not plain: it is a pointer, or of a type that RFC 6891 withdrew.
     Label,
 }
 
@@ -45,7 +45,7 @@ impl AskedName {
         }
     }
 
-    /// Reads the name that `message` has at `at`; returns where it ends.
+    /// Reads the name at offset `at` of `message`. Returns the offset after it.
     #[inline]
     pub(crate) fn read(&mut self, message: &[u8], at: usize) -> Result<usize, NameError> {
         let mut end = at;
@@ -59,7 +59,8 @@ impl AskedName {
             if length > 63 {
                 return Err(NameError::Label);
             }
-            // Two bytes a label at least, so a name within its bound has no more than LABELS_MAX of them.
+            // A label takes at least two bytes, so a name within this bound has at most LABELS_MAX
+            // labels.
             if end - at + usize::from(length) + 2 > NAME_BYTES_MAX {
                 return Err(NameError::Long);
             }
@@ -72,7 +73,7 @@ impl AskedName {
         self.labels = labels;
         let bytes = &mut self.bytes[..name.len()];
         bytes.copy_from_slice(name);
-        // Length bytes are below `A`, and so stay as they are.
+        // Length bytes are below `A` and do not change.
         bytes.make_ascii_lowercase();
         self.hash_suffixes();
         Ok(end)
@@ -91,17 +92,17 @@ impl AskedName {
         }
     }
 
-    /// Labels without the root.
+    /// Number of labels, without the root.
     pub(crate) fn labels(&self) -> usize {
         self.labels
     }
 
-    /// Bytes, with the root's.
+    /// Size in bytes, including the root label.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// The suffix that begins with label `label`, in lower case, and its hash.
+    /// Returns the suffix that begins with label `label`, in lower case, and its hash.
     #[inline]
     pub(crate) fn suffix(&self, label: usize) -> (&[u8], u64) {
         let start =
@@ -109,13 +110,13 @@ impl AskedName {
         (&self.bytes[start..self.length], self.hashes[label])
     }
 
-    /// The hash of the whole name.
+    /// Returns the hash of the whole name.
     pub(crate) fn hash(&self) -> u64 {
         self.hashes[0]
     }
 }
 
-/// Goes from a suffix's hash to that of the name with one more label in front (with its length byte).
+/// Extends a suffix's hash by one more label in front (with its length byte).
 #[inline]
 fn step(hash: u64, label: &[u8]) -> u64 {
     let mut hash = hash;
@@ -139,12 +140,12 @@ fn mix(word: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64) ^ 0xe703_7ed1_a0b4_28db
 }
 
-/// The hash of a whole name in lower case, as [`AskedName::hash`] has it.
+/// Returns the hash of a whole name in lower case, equal to [`AskedName::hash`].
 pub(crate) fn hash_of(name: &[u8]) -> u64 {
     let mut asked = AskedName::new();
     match asked.read(name, 0) {
         Ok(_) => asked.hash(),
-        // Names of zones are valid: `domain` made them.
+        // Names of zones are valid, because `domain` made them.
         Err(_) => 0,
     }
 }

@@ -1,17 +1,18 @@
-//! Reads a query: header, question, and the OPT record if it has one.
+//! Reads a query: header, question and, if present, the OPT and TSIG records.
 
 use super::code::{ANY, CLASS_IN, HEADER, OPT, QR, TSIG};
 use super::edns::Edns;
 use super::name::AskedName;
 use super::tsig::Signature;
 
-/// More records than any query has: with them it is malformed. An IXFR has one, OPT and TSIG are two.
+/// Maximum number of authority and additional records. An IXFR query has one; OPT and TSIG are two
+/// more.
 const RECORDS_MAX: usize = 8;
 
-/// A well-formed query of one question; its name is in the [`AskedName`] it was read with.
+/// A well-formed query with one question. The [`AskedName`] passed to [`read`] has its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// Where the question ends.
+    /// Offset after the question.
     pub(crate) question_end: usize,
     pub(crate) rtype: u16,
     pub(crate) class: u16,
@@ -19,18 +20,18 @@ pub(crate) struct Query {
     pub(crate) signature: Option<Signature>,
 }
 
-/// What a message is.
+/// Result of reading a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Read {
-    /// To be answered.
+    /// A query to answer.
     Query(Query),
     /// A query without a question that asks for a cookie (RFC 7873, 5.4).
     CookieOnly(Edns),
-    /// Another opcode than QUERY.
+    /// The opcode is not QUERY.
     NotImplemented,
-    /// No query of RFC 1035. Where its question ends, if that can be read.
+    /// The query is malformed. Contains the offset after the question, if that is readable.
     Malformed(Option<usize>),
-    /// Too short for a header.
+    /// Shorter than a header.
     TooShort,
     /// The QR bit is set.
     Response,
@@ -54,7 +55,7 @@ pub(crate) fn read(message: &[u8], name: &mut AskedName) -> Read {
     let count = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
     let (questions, records) = (count(4), [count(6), count(8), count(10)]);
     if questions > 1 {
-        // RFC 9619.
+        // RFC 9619: at most one question.
         return Read::Malformed(None);
     }
     if questions == 0 {
@@ -77,7 +78,7 @@ pub(crate) fn read(message: &[u8], name: &mut AskedName) -> Read {
     }
 }
 
-/// Walks over all records to the message's very end; returns what OPT says, and the TSIG record.
+/// Walks over all records to the end of the message. Returns the OPT and TSIG records.
 #[inline]
 fn additional(
     message: &[u8],
@@ -100,10 +101,10 @@ fn additional(
         let body = message.get(at..at + length)?;
         at += length;
         match rtype {
-            // One, at the root, among the additional records (RFC 6891, 6.1.1).
+            // One OPT record, at the root, in the additional section (RFC 6891, 6.1.1).
             OPT if place < authorities || !root || edns.is_some() => return None,
             OPT => edns = Some(Edns::read(class, ttl, body)?),
-            // RFC 8945, 5.1: the last of the additional records.
+            // RFC 8945, 5.1: TSIG is the last additional record.
             TSIG if place + 1 < authorities + additionals || additionals == 0 => return None,
             TSIG if class != ANY || ttl != 0 => return None,
             TSIG => {
@@ -116,7 +117,7 @@ fn additional(
     (at == message.len()).then_some((edns, signature))
 }
 
-/// Over a name that may end in a pointer, which nobody follows.
+/// Skips a name without following compression pointers.
 #[inline]
 fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
@@ -130,7 +131,7 @@ fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
 }
 
 impl Query {
-    /// Whether it asks of the Internet.
+    /// Whether the class is IN.
     pub(crate) fn is_internet(&self) -> bool {
         self.class == CLASS_IN
     }

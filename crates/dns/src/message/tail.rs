@@ -1,35 +1,36 @@
-//! The records of a response, made before anybody asks for them.
+//! The records of a response, prepared before a query arrives.
 //!
-//! What follows the question is the same in every response to one name, so it is kept as bytes: with
-//! pointers to the question's name, whose place (byte 12) and length are known. A tail for names of different
-//! lengths (a name that does not exist, one below a cut) keeps the places of its pointers, to be moved.
+//! The bytes after the question are the same in every response to one name. They are stored with
+//! compression pointers to the question's name, which begins at byte 12 and has a known length. A
+//! tail that is used for names of different lengths (a name that does not exist, a name below a
+//! cut) stores the offsets of its pointers, which are adjusted when it is written.
 
 use super::code::{CLASS_CHAOS, CLASS_IN, CNAME, HEADER, HTTPS, MX, NS, PTR, SOA, SRV, SVCB};
 
-/// Bytes of a question behind its name: type and class.
+/// Size of a question after its name: type and class.
 const QUESTION_REST: usize = 4;
 /// A compression pointer has 14 bits (RFC 1035, 4.1.4).
 const POINTER_MAX: usize = 0x3fff;
-/// Points to the question's name.
+/// Compression pointer to the question's name.
 pub(crate) const QUESTION_POINTER: u16 = 0xc000 | HEADER as u16;
 
-/// A compression pointer to byte `at` of a message, unless that is too far from the start.
+/// Returns a compression pointer to byte `at` of a message. `None`: the offset does not fit.
 #[inline]
 pub(crate) fn pointer_to(at: usize) -> Option<u16> {
     (at <= POINTER_MAX).then_some(0xc000 | at as u16)
 }
 
-/// Where a message has a name.
+/// Location of a name in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Bytes from the start of the question's name.
+    /// Offset from the start of the question's name.
     Question(u16),
-    /// Bytes from the start of the tail.
+    /// Offset from the start of the tail.
     Tail(u16),
 }
 
 impl Place {
-    /// A compression pointer to it, behind a question whose name has `name_len` bytes.
+    /// Returns a compression pointer to it, if the question's name has `name_len` bytes.
     #[inline]
     pub(crate) fn pointer(self, name_len: usize) -> Option<u16> {
         pointer_to(match self {
@@ -39,29 +40,30 @@ impl Place {
     }
 }
 
-/// A name of the zone that records of an answer point to: the additional section gets its records.
+/// A name of the zone that records of an answer point to. Its records go into the additional
+/// section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The entry of the name.
+    /// Index of the name's entry.
     pub(crate) entry: usize,
-    /// Where the answer has the name.
+    /// Location of the name in the answer.
     pub(crate) place: Place,
     /// Types of the additional records.
     pub(crate) types: &'static [u16],
 }
 
-/// Where a record ends, or a set of records that is never cut.
+/// End of a record, or of a set of records that is never split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     at: u16,
-    /// Records from the end before to this one.
+    /// Number of records since the previous end.
     count: u16,
     section: Section,
-    /// Whether leaving it out makes the response truncated.
+    /// Whether the response is truncated (TC) if they are omitted.
     required: bool,
 }
 
-/// A part of a response.
+/// A section of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Section {
@@ -70,22 +72,22 @@ pub(crate) enum Section {
     Additional,
 }
 
-/// Records, ready to be copied behind a question.
+/// Records that are ready to be copied after a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tail {
     bytes: Box<[u8]>,
     ends: Box<[End]>,
     counts: [u16; 3],
-    /// Where there are pointers to the base, if the question's name is not always the same.
+    /// Offsets of pointers to the base name, if the length of the question's name varies.
     pointers: Box<[u16]>,
     base_len: u16,
-    /// Names whose records the additional section gets behind a whole tail.
+    /// Names with additional records, which are appended if the tail fits.
     pub(crate) targets: Box<[Target]>,
     pub(crate) authoritative: bool,
     pub(crate) rcode: u16,
 }
 
-/// What was written of a tail.
+/// Size and record counts of a written tail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) bytes: usize,
@@ -94,7 +96,7 @@ pub(crate) struct Written {
 }
 
 impl Tail {
-    /// Writes as many whole records as there is room for to the start of `out`, behind a question whose name has
+    /// Writes as many whole records as fit to the start of `out`, after a question with a name of
     /// `name_len` bytes.
     #[inline]
     pub(crate) fn write(&self, out: &mut [u8], name_len: usize) -> Written {
@@ -121,8 +123,8 @@ impl Tail {
         for end in &self.ends {
             if usize::from(end.at) > room {
                 written.truncated |= end.required;
-                // What is left out is left out together with all behind it, so that no record of a section
-                // stands behind a gap.
+                // Everything after the first omitted record is omitted, too, so that no section has
+                // a gap.
                 continue;
             }
             written.bytes = usize::from(end.at);
@@ -131,7 +133,7 @@ impl Tail {
         written
     }
 
-    /// The records of the answer section, and their count.
+    /// Returns the records of the answer section, and their number.
     #[inline]
     pub(crate) fn answer(&self) -> (&[u8], u16) {
         let count = self.counts[Section::Answer as usize];
@@ -139,7 +141,7 @@ impl Tail {
         (last.map_or(&[], |end| &self.bytes[..usize::from(end.at)]), count)
     }
 
-    /// Bytes of all records.
+    /// Size of all records, bytes.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
@@ -152,22 +154,23 @@ pub(crate) struct TailWriter {
     ends: Vec<End>,
     counts: [u16; 3],
     pointers: Vec<u16>,
-    /// Names that the message has, as far as a pointer reaches.
+    /// Names that a compression pointer can refer to.
     names: Vec<(Vec<u8>, Place)>,
     targets: Vec<Target>,
     base: Base,
 }
 
 enum Base {
-    /// The question's name, of `name_len` bytes, is known: pointers replace names that the message has already.
+    /// The question's name has `name_len` bytes and is known: pointers replace names that the
+    /// message already contains.
     Known { name_len: usize },
-    /// The question's name ends with this one.
+    /// The question's name ends with this name.
     Below(Vec<u8>),
-    /// The question's name is any, and the owner.
+    /// The question's name is arbitrary and owns the records.
     Owner,
 }
 
-/// Stands for the question's name where that is not known.
+/// Stands for the question's name where that is unknown.
 pub(crate) const QUESTION: &[u8] = b"\xffquestion";
 
 impl TailWriter {
@@ -183,24 +186,24 @@ impl TailWriter {
         }
     }
 
-    /// Behind the question of this name.
+    /// For the question of this name.
     pub(crate) fn known(name: &[u8]) -> TailWriter {
         let names =
             suffixes(name).map(|(at, name)| (name.to_vec(), Place::Question(at as u16))).collect();
         TailWriter::new(Base::Known { name_len: name.len() }, names)
     }
 
-    /// Behind questions of names that end with `base`.
+    /// For questions of names that end with `base`.
     pub(crate) fn below(base: &[u8]) -> TailWriter {
         TailWriter::new(Base::Below(base.to_vec()), Vec::new())
     }
 
-    /// Behind questions of any name, which own the records of [`QUESTION`].
+    /// For questions of any name. The question's name owns the records of [`QUESTION`].
     pub(crate) fn any() -> TailWriter {
         TailWriter::new(Base::Owner, vec![(QUESTION.to_vec(), Place::Question(0))])
     }
 
-    /// Adds a record; `required`: without it the response is truncated.
+    /// Adds a record. If a `required` record does not fit, the response is truncated (TC).
     pub(crate) fn record(
         &mut self,
         section: Section,
@@ -224,7 +227,8 @@ impl TailWriter {
         self.counts[section as usize] += 1;
     }
 
-    /// Adds all records of a name and type to the additional section, where they are written together or left out.
+    /// Adds all records of a name and type to the additional section. They are written together or
+    /// omitted together.
     pub(crate) fn additional_set(
         &mut self,
         owner: &[u8],
@@ -242,7 +246,7 @@ impl TailWriter {
         }
     }
 
-    /// RFC 3597, 4: only names of RFC 1035's types may be shortened.
+    /// Writes record data. Only names in types of RFC 1035 may be compressed (RFC 3597, 4).
     fn body(&mut self, rtype: u16, body: &[u8]) {
         let (plain, names) = match rtype {
             SOA => (0, 2),
@@ -286,7 +290,8 @@ impl TailWriter {
         self.bytes.extend(name);
     }
 
-    /// Keeps where `name`, which is written next, and its suffixes that begin before `end` stand.
+    /// Records the offsets of `name`, which is written next, and of its suffixes that begin before
+    /// `end`.
     fn remember(&mut self, name: &[u8], end: usize) {
         let here = self.bytes.len();
         for (at, suffix) in suffixes(name).take_while(|(at, _)| *at < end) {
@@ -297,16 +302,16 @@ impl TailWriter {
         }
     }
 
-    /// The one record of a name of class CHAOS.
+    /// The only record of a name of class CHAOS.
     pub(crate) fn chaos(rtype: u16, body: &[u8]) -> Tail {
         let mut writer = TailWriter::any();
         writer.record(Section::Answer, QUESTION, rtype, 0, body, true);
-        // Behind the pointer and the type.
+        // Overwrites the class, which follows the pointer and the type.
         writer.bytes[4..6].copy_from_slice(&CLASS_CHAOS.to_be_bytes());
         writer.end(true, 0)
     }
 
-    /// Where the message has a name, in any case of its letters.
+    /// Returns the location of a name in the message, ignoring case.
     pub(crate) fn place_of(&self, name: &[u8]) -> Option<Place> {
         self.names
             .iter()
@@ -339,7 +344,7 @@ impl TailWriter {
     }
 }
 
-/// Where the data of a record has the name of its target, of types whose answers have additional addresses.
+/// Returns the offset of the target name in the record data, for types with additional addresses.
 pub(crate) fn target_at(rtype: u16) -> Option<usize> {
     match rtype {
         NS => Some(0),
@@ -349,7 +354,7 @@ pub(crate) fn target_at(rtype: u16) -> Option<usize> {
     }
 }
 
-/// A name's suffixes but the root, longest first, with where they begin.
+/// Returns a name's suffixes except the root, longest first, with their offsets.
 pub(crate) fn suffixes(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -363,7 +368,7 @@ pub(crate) fn suffixes(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// Bytes of the uncompressed name at the start of `bytes`.
+/// Returns the size of the uncompressed name at the start of `bytes`.
 pub(crate) fn name_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(length) = bytes.get(at).filter(|length| **length > 0) {

@@ -1,16 +1,16 @@
-//! TSIG: the signature of a query, and the record that refuses it.
+//! TSIG: reads the signature of a query, and writes the record that rejects its key.
 //!
 //! # Source
 //! RFC 8945, sections 4.2, 5.2.1 and 5.3.2.
 
 use super::code::{ANY, HEADER, TSIG};
 
-/// Error of a key that the server does not know.
+/// TSIG error: the server does not know the key.
 const BADKEY: u16 = 17;
-/// Time and fudge.
+/// Size of the time and fudge fields.
 const TIME_BYTES: usize = 8;
 
-/// Places of a TSIG record's fields in a message.
+/// Offsets of a TSIG record's fields in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
     /// The key's name.
@@ -22,7 +22,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// Reads a TSIG record of a message that ends with it; `None`: it is malformed.
+    /// Reads the TSIG record at the end of a message. `None`: it is malformed.
     #[cold]
     pub(crate) fn read(
         message: &[u8],
@@ -30,10 +30,11 @@ impl Signature {
         owner_at: usize,
         body_at: usize,
     ) -> Option<Signature> {
-        // Type, class, TTL and length stand between the name and the data.
+        // Type, class, TTL and length are between the name and the data.
         let owner_end = body_at.checked_sub(10)?;
         let owner = message.get(owner_at..owner_end)?;
-        // A response has the question where the query has it, so a pointer into it stays valid.
+        // A response has the question at the same offset as the query, so a pointer into it stays
+        // valid.
         let mut pointer_at = 0;
         while let Some(length @ 1..=63) = owner.get(pointer_at) {
             pointer_at += usize::from(*length) + 1;
@@ -67,14 +68,14 @@ impl Signature {
         })
     }
 
-    /// Writes the record that refuses the key of `query` to the start of `out`, without a MAC; returns its bytes, `None` if
-    /// there is no room.
+    /// Writes the record that rejects the key of `query` to the start of `out`, without a MAC.
+    /// Returns its size, or `None` if it does not fit.
     #[cold]
     pub(crate) fn write_unknown_key(&self, query: &[u8], out: &mut [u8]) -> Option<usize> {
         let part = |(start, end): (u16, u16)| query.get(usize::from(start)..usize::from(end));
         let (owner, head) = (part(self.owner)?, part(self.head)?);
         let original_id = part((self.original_id, self.original_id + 2))?;
-        // The sizes of the MAC and of other data are 0.
+        // The lengths of the MAC and of the other data are 0.
         let length = (head.len() + 8) as u16;
         let parts: [&[u8]; 9] = [
             owner,

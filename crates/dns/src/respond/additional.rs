@@ -1,7 +1,9 @@
-//! The additional section: addresses of the names that an answer points to, so that clients need not ask for them.
+//! The additional section: addresses of the names that an answer points to, so that clients need no
+//! further query.
 //!
-//! A set of records is written whole or left out, for a resolver may keep it as the whole set; of a balanced name,
-//! whose sets are draws anyway, whole nodes are left out. Neither truncates a response (RFC 2181, section 9).
+//! A set of records is written as a whole or omitted, because a resolver may cache it as the
+//! complete set. A balanced name's set is a random draw anyway, so single nodes of it may be
+//! omitted. Neither truncates the response (RFC 2181, section 9).
 //!
 //! # Source
 //! MX: RFC 1035, 3.3.9; SRV: RFC 2782; SVCB and HTTPS: RFC 9460, 4.1.
@@ -13,16 +15,16 @@ use crate::message::tail::{Tail, Written, pointer_to, target_at};
 use crate::snapshot::Snapshot;
 use crate::spread::{Chosen, Group, RECORD_HEAD};
 
-/// Adds records to a response whose answer is whole.
+/// Adds records to a response with a complete answer section.
 pub(super) struct Additional<'a> {
     pub(super) snapshot: &'a Snapshot,
-    /// The room behind the question.
+    /// The buffer after the question.
     pub(super) out: &'a mut [u8],
     pub(super) written: &'a mut Written,
 }
 
 impl Additional<'_> {
-    /// Of the names that the records of `tail` point to.
+    /// Adds records of the names that the records of `tail` point to.
     pub(super) fn of_tail(&mut self, tail: &Tail, name_len: usize, rng: &mut impl Rng) {
         for target in &tail.targets {
             if let Some(owner) = target.place.pointer(name_len) {
@@ -33,7 +35,8 @@ impl Additional<'_> {
         }
     }
 
-    /// Of the names that the records of chosen members point to: `count` records from byte `at` of the message.
+    /// Adds records of the names that the chosen members' records point to: `count` records from
+    /// byte `at` of the message.
     #[inline]
     pub(super) fn of_members(
         &mut self,
@@ -56,16 +59,16 @@ impl Additional<'_> {
         }
     }
 
-    /// Adds the records of a type that an entry has, each with a TTL of at most `ttl_max`; of a balanced name, those of
-    /// the nodes that are drawn.
+    /// Adds an entry's records of one type, with TTLs of at most `ttl_max`. For a balanced name,
+    /// adds the records of drawn nodes.
     #[inline]
     fn set(&mut self, entry: usize, rtype: u16, (owner, ttl_max): (u16, u32), rng: &mut impl Rng) {
         let entry = &self.snapshot.fixed.names.entries[entry];
         let room = &mut self.out[self.written.bytes..];
         let spread = entry.spread.and_then(|place| self.snapshot.spreads.get(place));
         if let Some((spread, group)) = spread.and_then(|s| Some((s, s.group(rtype)?))) {
-            // RFC 7871, 7.3.1: this section is not for one network, so that no client's load counts, and the
-            // shorter TTL holds for all clients.
+            // RFC 7871, 7.3.1: the additional section is not specific to one network. Therefore no
+            // client's load is used, and the short TTL applies to all clients.
             let ttl = spread.ttl_heavy.min(ttl_max);
             let drawn = group.write(&group.draw(rng), (ttl, owner), room, |_| {});
             self.written.bytes += drawn.bytes;
@@ -81,7 +84,7 @@ impl Additional<'_> {
     }
 }
 
-/// Replaces the owner of each record, which is a pointer, and bounds its TTL.
+/// Replaces the owner of each record, which is a pointer, and limits its TTL.
 #[inline]
 fn patch(records: &mut [u8], owner: u16, ttl_max: u32) {
     let mut rest = records;

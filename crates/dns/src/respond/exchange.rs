@@ -1,4 +1,4 @@
-//! What surrounds an answer: sizes, OPT, limits, the header.
+//! Envelope of an answer: size limit, OPT, rate limit, header.
 
 use std::net::IpAddr;
 
@@ -17,13 +17,13 @@ use crate::message::tail::Written;
 use crate::message::tsig::Signature;
 use crate::stats::{Shard, Transport};
 
-/// A datagram to who does not say more (RFC 1035, 4.2.1).
+/// Maximum response size for a client without EDNS (RFC 1035, 4.2.1).
 const PLAIN_PAYLOAD: usize = 512;
 
-/// What kind of response a rate is counted for.
+/// Base of the rate limiter's kinds for errors; the response code is added.
 pub(super) const KIND_ERROR: u64 = 1;
 
-/// Of a query under way.
+/// Inputs and output buffer of the current query.
 pub(super) struct Exchange<'e> {
     pub(super) published: &'e Published,
     pub(super) stats: &'e Shard,
@@ -35,20 +35,20 @@ pub(super) struct Exchange<'e> {
 }
 
 impl<'e> Exchange<'e> {
-    /// The most bytes that the response may have.
+    /// Maximum size of the response, bytes.
     #[inline]
     pub(super) fn limit(&self, edns: Option<&Edns>) -> usize {
         match (self.transport, edns) {
             (Transport::Tcp, _) => self.out.len().min(TCP_MESSAGE_MAX),
             (Transport::Udp, None) => PLAIN_PAYLOAD,
-            // RFC 6891, 6.2.3: less than 512 means 512.
+            // RFC 6891, 6.2.3: values below 512 count as 512.
             (Transport::Udp, Some(edns)) => {
                 usize::from(edns.payload.min(UDP_PAYLOAD_MAX)).max(PLAIN_PAYLOAD)
             }
         }
     }
 
-    /// The OPT record that answers one, and whether a cookie proves the client's address.
+    /// Returns the response's OPT record, and whether a cookie proves the client's address.
     #[inline]
     pub(super) fn opt(&self, edns: Option<&Edns>) -> (Option<Opt<'e>>, bool) {
         let Some(edns) = edns else { return (None, false) };
@@ -74,7 +74,7 @@ impl<'e> Exchange<'e> {
         (Some(opt), proven)
     }
 
-    /// Whose load an answer is for, and the scope (RFC 7871) that says so.
+    /// Returns the entry of the source of load, and the scope of the answer (RFC 7871).
     #[inline]
     pub(super) fn source(&self, subnet: Option<Subnet>) -> (Option<usize>, u8) {
         let loads = &self.published.loads;
@@ -91,7 +91,8 @@ impl<'e> Exchange<'e> {
         (found.or_else(|| loads.find(Source::subnet(self.client))), 0)
     }
 
-    /// A response without records: `end` bytes of the query, its header among them.
+    /// Writes a response without records. It copies the first `end` bytes of the query, including
+    /// the header.
     #[cold]
     pub(super) fn bare(
         &mut self,
@@ -127,7 +128,7 @@ impl<'e> Exchange<'e> {
         Ok(end + opt_len)
     }
 
-    /// Whether a limited response goes out short in place of being dropped.
+    /// Decides whether a limited response is sent short instead of being dropped.
     #[cold]
     pub(super) fn slips(&self, rng: &mut SmallRng) -> Result<(), Reason> {
         let slip = self.published.snapshot.limiter.slip();
@@ -138,7 +139,8 @@ impl<'e> Exchange<'e> {
         Ok(())
     }
 
-    /// A client of a limited prefix: BADCOOKIE to one that takes cookies (RFC 7873, 5.2.3), else TC, at times.
+    /// Answers a client of a limited prefix, or drops the query: BADCOOKIE for a client with
+    /// cookies (RFC 7873, 5.2.3), otherwise TC.
     #[cold]
     pub(super) fn limited(
         &mut self,
@@ -191,7 +193,8 @@ impl<'e> Exchange<'e> {
         length
     }
 
-    /// Adds the TSIG record of an unknown key to a response of `length` bytes; returns the new length.
+    /// Adds the TSIG record of an unknown key to a response of `length` bytes. Returns the new
+    /// length.
     #[cold]
     pub(super) fn unknown_key(&mut self, signature: Signature, length: usize) -> usize {
         let most = match self.transport {

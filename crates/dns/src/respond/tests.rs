@@ -1,4 +1,5 @@
-//! The message path: bytes in, bytes out. Answers are read with the `domain` crate, which shares nothing with the writer.
+//! The message path: bytes in, bytes out. Answers are read with the `domain` crate, which shares no
+//! code with the writer.
 
 mod additional;
 mod answers;
@@ -23,7 +24,7 @@ pub(super) struct Told {
     pub(super) sections: [Vec<String>; 3],
 }
 
-/// Reads a response whole; anything that is wrong with it panics.
+/// Reads a whole response; panics if anything is wrong with it.
 pub(super) fn told(bytes: &[u8]) -> Told {
     let message = Message::from_octets(bytes).expect("a message");
     let header = message.header();

@@ -18,7 +18,7 @@ fn group(mode: Mode, weights: &[f64]) -> Group {
     Group::new(1, mode, members.collect(), &mut SmallRng::seed_from_u64(1))
 }
 
-/// Shares of clients that take one of an answer's addresses at random.
+/// Shares of clients that take a random address of an answer.
 fn shuffled_shares(group: &Group) -> Vec<f64> {
     let mut rng = SmallRng::seed_from_u64(7);
     let mut taken = vec![0.0; group.members.len()];
@@ -31,7 +31,7 @@ fn shuffled_shares(group: &Group) -> Vec<f64> {
     taken.iter().map(|count| count / DRAWS as f64).collect()
 }
 
-/// Shares of clients that take the first.
+/// Shares of clients that take the first address of an answer.
 fn first_shares(group: &Group) -> Vec<f64> {
     let mut rng = SmallRng::seed_from_u64(9);
     let mut taken = vec![0.0; group.members.len()];
@@ -118,7 +118,8 @@ fn a_node_that_fails_burdens_more_than_one_neighbour() {
     assert!(beside.len() >= 4, "{beside:?}");
 }
 
-/// Records, bytes and truncation of an answer of 20 nodes, each of 16 bytes, and how many were told to be given.
+/// Records, bytes and truncation of an answer of 20 nodes with 16 bytes each, and the number of
+/// nodes reported as given.
 fn in_room(mode: Mode, room: usize) -> (u16, usize, bool, usize) {
     let group = group(mode, &[1.0; 20]);
     let chosen = group.draw(&mut SmallRng::seed_from_u64(3));

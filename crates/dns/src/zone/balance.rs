@@ -1,4 +1,4 @@
-//! Balanced names: which nodes they give, with which shares, and the records that say so.
+//! Balanced names: their nodes, shares and records.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::message::code::{A, AAAA, HTTPS, SRV};
 use crate::snapshot::{NameStatus, NodeStatus};
 use crate::spread::{Group, Member, Spread, record};
 
-/// Types that a balanced name answers from its nodes.
+/// Record types that a balanced name answers from its nodes.
 pub(super) fn types_of(mode: Mode) -> &'static [u16] {
     match mode {
         Mode::Pair | Mode::Single | Mode::Ordered => &[A, AAAA],
@@ -23,22 +23,23 @@ pub(super) fn types_of(mode: Mode) -> &'static [u16] {
     }
 }
 
-/// A balanced name being made.
+/// Builds the answers of one balanced name.
 pub(super) struct Spreading<'s> {
     pub(super) zone: &'s ZoneConfig,
     pub(super) config: &'s NameConfig,
     pub(super) origin: &'s [u8],
-    /// Nodes of the zones before.
+    /// Number of nodes of the preceding zones.
     pub(super) nodes_before: usize,
     pub(super) state: &'s dyn Fn(usize) -> NodeState,
-    /// The entry of a name of the zone.
+    /// Returns the entry of a name of the zone.
     pub(super) host: &'s dyn Fn(&[u8]) -> Option<usize>,
 }
 
 impl Spreading<'_> {
-    /// The nodes that records of a type are of, and whether none of those serves: then the answer has those that drain, for
-    /// they live, or else the unhealthy ones, for a check may be wrong. Each address family is judged by itself, so that
-    /// clients of one family are not left without an answer.
+    /// Returns the nodes with records of type `rtype`, and whether the name fails open because none
+    /// of them serves. In that case the answer has the draining nodes, which are alive, or else the
+    /// unhealthy ones, because a check may be wrong. Each address family is judged separately, so
+    /// that clients of one family always get an answer.
     fn given(&self, rtype: u16) -> (Vec<usize>, bool) {
         use Standing::{Draining, DrainingUnhealthy, Serving, Unhealthy};
         let has_type = |place: &usize| match (rtype, self.node(*place)) {
@@ -61,7 +62,8 @@ impl Spreading<'_> {
         (Vec::new(), false)
     }
 
-    /// As many as an answer can have: of an elastic pool there may be more for a moment than are planned.
+    /// Limits the nodes to the maximum of an answer: an elastic pool may temporarily exceed its
+    /// planned size.
     fn bounded(&self, mut places: Vec<usize>) -> Vec<usize> {
         let most = if self.config.mode.gives_all() { LISTED_NODES_MAX } else { NODES_MAX };
         places.truncate(most);
@@ -95,7 +97,7 @@ impl Spreading<'_> {
         let (given, fail_open) = self.given(rtype);
         let mut members: Vec<Member> =
             given.iter().filter_map(|place| self.member(rtype, *place)).collect();
-        // Nodes of two pools may have one name: its addresses are given once.
+        // Nodes of two pools may have the same name; its addresses are given once.
         let mut hosts = BTreeSet::new();
         for member in &mut members {
             member.host = member.host.filter(|host| hosts.insert(*host));
@@ -103,7 +105,7 @@ impl Spreading<'_> {
         let sum: f64 = members.iter().map(|member| member.share).sum();
         let count = members.len() as f64;
         for member in &mut members {
-            // Those that fail open may all have share 0.
+            // In fail-open, all shares may be 0.
             member.share = if sum > 0.0 { member.share / sum } else { 1.0 / count };
         }
         let mode = match (rtype, self.config.mode) {
@@ -150,7 +152,8 @@ impl Spreading<'_> {
         }
     }
 
-    /// RFC 2782: priority 0 for all, weight, port, target. Weight 0 means hardly ever, so that none has it.
+    /// SRV data (RFC 2782): priority 0, weight, port, target. The weight is at least 1, because
+    /// clients hardly ever pick weight 0.
     fn service(&self, host: &[u8], node: &NodeConfig, share: f64) -> Vec<u8> {
         let largest =
             self.config.nodes.iter().map(|node| (self.state)(*node).share).fold(0.0, f64::max);
@@ -162,7 +165,8 @@ impl Spreading<'_> {
         body
     }
 
-    /// RFC 9460, 2.2: priority (written with each answer), target, and parameters in rising order of their keys.
+    /// HTTPS data (RFC 9460, 2.2): priority (written with each answer), target, and parameters in
+    /// ascending order of their keys.
     fn https(&self, host: &[u8], node: &NodeConfig) -> Vec<u8> {
         const HTTPS_PORT: u16 = 443;
         let mut body = vec![0, 1];
@@ -194,7 +198,7 @@ impl Spreading<'_> {
         let share_of = |place: usize| (self.state)(self.config.nodes[place]).share;
         let nodes = (0..self.config.nodes.len()).filter_map(|place| {
             let node = self.node(place)?;
-            // The first of the types that the node's records have.
+            // Uses the first type that the node has records of.
             let given = by_type.iter().find(|(given, _)| given.contains(&place));
             let share = given.map_or(0.0, |(given, _)| {
                 let sum: f64 = given.iter().map(|place| share_of(*place)).sum();

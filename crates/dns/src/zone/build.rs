@@ -1,4 +1,4 @@
-//! Makes a snapshot: every answer as bytes, and the tables that picks are drawn from.
+//! Builds a snapshot: every answer as bytes, and the tables for draws.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::rate_limit::RateLimiter;
 use crate::snapshot::{Entry, Fixed, NameStatus, NameTable, NodeTallies, Snapshot, Zone};
 use crate::spread::Spread;
 
-/// What a snapshot is made of.
+/// Inputs of [`build`].
 pub struct SnapshotInput<'i> {
-    /// Its number.
+    /// Number of the snapshot.
     pub generation: Generation,
-    /// What is served; every zone passes [`super::check`].
+    /// The configuration; every zone must pass [`super::check`].
     pub config: &'i DnsConfig,
-    /// By zone and node, as in the configuration.
+    /// State of nodes, by zone and node as in the configuration.
     pub states: &'i [Vec<NodeState>],
-    /// Threads that answer.
+    /// Number of threads that answer.
     pub threads: usize,
-    /// The one that it replaces.
+    /// The snapshot that it replaces.
     pub before: Option<&'i Snapshot>,
-    /// Secret numbers of this process: keys of the rate limiter's table, and of cookies unless the configuration has
-    /// others.
+    /// Secret numbers of this process: keys of the rate limiter's table, and of cookies unless the
+    /// configuration has cookie secrets.
     pub secrets: (u64, u64),
 }
 
-/// Makes a snapshot. Nodes without a state count as serving with share 1. What does not depend on states is made once for a
-/// configuration, as long as the one that is replaced is of the same.
+/// Builds a snapshot. Nodes without a state count as serving with share 1. The part that does not
+/// depend on states is taken from `before` if that has the same zones.
 pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
     let SnapshotInput { config, before, .. } = input;
     let options = &config.options;
@@ -72,7 +72,7 @@ pub fn build(input: &SnapshotInput<'_>, rng: &mut dyn Rng) -> Snapshot {
     }
 }
 
-/// Static answers, and the tables by which names are found.
+/// Builds static answers and the table of names.
 fn fixed(zones: &[Arc<ZoneConfig>], before: Option<&Snapshot>) -> Fixed {
     let tree = ZoneTree::new(zones.iter().map(|zone| &zone.origin));
     let mut parts = Parts::default();
@@ -93,7 +93,7 @@ fn fixed(zones: &[Arc<ZoneConfig>], before: Option<&Snapshot>) -> Fixed {
     }
 }
 
-/// What balanced names give now, by their places in [`Fixed::balanced`], and the same for people.
+/// Builds the spreads of balanced names in the order of [`Fixed::balanced`], and their status.
 fn spreads(
     fixed: &Fixed,
     states: &[Vec<NodeState>],
@@ -142,7 +142,7 @@ struct Parts {
     zones: Vec<Zone>,
     balanced: Vec<(usize, usize)>,
     layout: Layout,
-    /// What zones answer to DS of zones below them.
+    /// Answers to DS queries for zones below a served zone.
     ds: BTreeMap<Vec<u8>, Tail>,
 }
 
@@ -181,7 +181,8 @@ impl Parts {
         }
     }
 
-    /// DS of a zone's own name is what the zone above it says (RFC 4035, 3.1.4.1), if that is served, too.
+    /// A query for DS of a zone's own name gets the answer of the parent zone (RFC 4035, 3.1.4.1),
+    /// if this server has it.
     fn take_ds(&mut self) {
         for entry in &mut self.entries {
             if let Some(tail) = self.ds.remove(&entry.name[..]) {
@@ -192,7 +193,7 @@ impl Parts {
     }
 }
 
-/// RFC 4592, 2.2.2: names that have nothing but names below them exist.
+/// Adds empty non-terminals: a name that only has names below it exists (RFC 4592, 2.2.2).
 fn add_empty_names(names: &mut Names, origin: &[u8]) {
     let known: Vec<Vec<u8>> = names.keys().cloned().collect();
     for name in known {
@@ -204,7 +205,7 @@ fn add_empty_names(names: &mut Names, origin: &[u8]) {
     }
 }
 
-/// `id.server` and `version.bind`, where they are told.
+/// Answers of class CHAOS: `id.server` and `version.bind` and their synonyms, if configured.
 fn chaos(config: &DnsConfig) -> Vec<(Vec<u8>, Tail)> {
     let options = &config.options;
     let answers = [

@@ -1,4 +1,4 @@
-//! Gathers a zone's names from its configuration, and checks what they mean to each other.
+//! Collects a zone's names from its configuration, and checks how they relate.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,28 +19,29 @@ pub(super) struct Set {
     pub(super) bodies: Vec<Vec<u8>>,
 }
 
-/// What a name has.
+/// Records of a name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Collected {
     pub(super) sets: BTreeMap<u16, Set>,
-    /// Its place among the zone's balanced names.
+    /// Index in the zone's balanced names.
     pub(super) balanced: Option<usize>,
 }
 
 /// A zone's names, in lower case.
 pub(super) type Names = BTreeMap<Vec<u8>, Collected>;
 
-/// Bytes of records of one name and type: with the rest of a message, what TCP takes.
+/// Maximum size of the records of one name and type: with the rest of the message, the maximum over
+/// TCP.
 const SET_BYTES_MAX: usize = 60_000;
-/// Most records of a set within [`SET_BYTES_MAX`]: each has 12 bytes beside its data.
+/// Maximum number of records of a set within [`SET_BYTES_MAX`]: each has 12 bytes besides its data.
 const SET_RECORDS_MAX: usize = SET_BYTES_MAX / 12;
 
-/// Whether a zone can be served: everything that is wrong with it.
+/// Returns everything that prevents a zone from being served.
 pub fn check(zone: &ZoneConfig) -> Vec<ZoneError> {
     collect(zone).1
 }
 
-/// A name in text.
+/// A name as text.
 pub(super) fn text(name: &[u8]) -> String {
     DomainName::from_slice(name)
         .map_or_else(|_| "?".to_owned(), |name| name.fmt_with_dot().to_string())
@@ -56,7 +57,7 @@ pub(super) fn is_within(name: &[u8], parent: &[u8]) -> bool {
     name == parent || suffixes(name).any(|(_, suffix)| suffix == parent) || parent == [0]
 }
 
-/// All names, and everything that is wrong with them.
+/// Returns all names, and all errors.
 pub(super) fn collect(zone: &ZoneConfig) -> (Names, Vec<ZoneError>) {
     let mut collector =
         Collector { zone, origin: lower(&zone.origin), names: Names::new(), errors: Vec::new() };
@@ -83,9 +84,9 @@ impl Collector<'_> {
         if set.bodies.is_empty() {
             set.ttl = ttl;
         }
-        // RFC 2181, 5.2: one TTL for a set; the least that was said.
+        // RFC 2181, 5.2: a set has one TTL; takes the smallest.
         set.ttl = set.ttl.min(ttl);
-        // A larger set is refused, whether or not it has a record twice, and finding that would take long.
+        // A larger set is rejected in any case; the search for duplicates in it would be slow.
         if set.bodies.len() > SET_RECORDS_MAX || !set.bodies.contains(&body) {
             set.bodies.push(body);
         }
@@ -114,7 +115,8 @@ impl Collector<'_> {
                     continue;
                 }
                 41 | 128..=255 => "accepted: records, which types of queries are not",
-                // Without them a signed zone's resolvers would take every answer for forged.
+                // Without DNSSEC records, validating resolvers would reject every answer of a
+                // signed zone.
                 _ if matches!(
                     record.rtype,
                     Rtype::RRSIG | Rtype::NSEC | Rtype::NSEC3 | Rtype::NSEC3PARAM | Rtype::DNSKEY
@@ -136,7 +138,7 @@ impl Collector<'_> {
     fn servers(&mut self) {
         let origin = self.origin.clone();
         if !self.zone.servers.is_empty() {
-            // The configuration's servers take the place of the file's.
+            // The configured servers replace those of the file.
             self.names.entry(origin.clone()).or_default().sets.remove(&NS);
         }
         for server in &self.zone.servers {
@@ -171,7 +173,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The file's SOA counts; without one it is made.
+    /// Makes the SOA record, unless the file has one.
     fn start_of_authority(&mut self) {
         let own = self.names.entry(self.origin.clone()).or_default();
         if own.sets.contains_key(&SOA) {
@@ -183,7 +185,7 @@ impl Collector<'_> {
         };
         let mut body = primary;
         body.extend(lower(&self.zone.mailbox));
-        // RFC 1912, 2.2: of use to secondaries only, but for the last.
+        // Values of RFC 1912, 2.2. Only secondaries use them, except the last one.
         for number in [self.zone.serial, 3600, 600, 1_209_600, self.zone.negative_ttl] {
             body.extend(number.to_be_bytes());
         }
@@ -224,7 +226,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Names of the nodes that clients of SRV and HTTPS are sent to.
+    /// Adds host names of the nodes that SRV and HTTPS records point to.
     fn hosts(&mut self) {
         let mut made: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
         for config in self.zone.names.iter().filter(|n| matches!(n.mode, Mode::Srv | Mode::Https)) {
@@ -249,7 +251,7 @@ impl Collector<'_> {
             let addresses = node.v4.iter().copied().map(IpAddr::from);
             let addresses: Vec<_> =
                 addresses.chain(node.v6.iter().copied().map(IpAddr::from)).collect();
-            // What the file or a balanced name says of it counts.
+            // Addresses from the file or of a balanced name take precedence.
             let free = self.names.get(&host).is_none_or(|known| {
                 known.balanced.is_none()
                     && !known.sets.contains_key(&A)
@@ -264,7 +266,7 @@ impl Collector<'_> {
     fn relations(&mut self) {
         let cut_above = |names: &Names, name: &[u8], origin: &[u8]| {
             let above = suffixes(name).map(|(_, suffix)| suffix.to_vec()).filter(|s| s != origin);
-            // The outermost counts, and suffixes come innermost first.
+            // Suffixes come longest first; the outermost delegation counts.
             above.filter(|s| names.get(s).is_some_and(|n| n.sets.contains_key(&NS))).last()
         };
         for (name, entry) in &self.names {
@@ -296,7 +298,8 @@ impl Collector<'_> {
     }
 }
 
-/// The host name of a node, if its name can be a label of one (RFC 1123, 2.1).
+/// Returns the host name of a node. `None`: the node's name cannot be a label of a host name (RFC
+/// 1123, 2.1).
 pub(super) fn host_name(node: &str, origin: &[u8]) -> Option<Vec<u8>> {
     let fits = (1..=63).contains(&node.len())
         && !node.starts_with('-')

@@ -1,12 +1,12 @@
-//! What a zone cannot be.
+//! Errors of zones.
 
 use crate::Mode;
 use crate::config::{LISTED_NODES_MAX, NODES_MAX};
 
-/// Why a zone cannot be served. Names are in full, with their final dot.
+/// Reason why a zone cannot be served. Names are fully qualified, with a final dot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
-    /// A name of the zone that is not in it.
+    /// A name is outside the zone.
     #[error("`{name}` is not in zone `{zone}`; accepted: names that end with the zone's")]
     OutOfZone {
         /// The name.
@@ -14,26 +14,26 @@ pub enum ZoneError {
         /// The zone.
         zone: String,
     },
-    /// Nobody is named as the zone's server.
+    /// The zone has no name server.
     #[error(
         "zone `{0}` has no name server; accepted: `ns`, or NS records of the zone's own name in its zone file"
     )]
     NoServers(String),
-    /// A server of the zone that nobody could reach.
+    /// A name server inside the zone has no address.
     #[error(
         "name server `{0}` is in the zone and has no address there; accepted: `addresses` beside it, or A or AAAA \
          records of that name in the zone file"
     )]
     ServerWithoutAddress(String),
-    /// An alias beside something else.
+    /// An alias (CNAME) has other records, too.
     #[error(
         "`{0}` is an alias (CNAME) and has other records; accepted: a CNAME alone, which the zone's own name cannot have (RFC 1034, 3.6.2)"
     )]
     AliasBeside(String),
-    /// Several aliases at a name.
+    /// A name has several aliases.
     #[error("`{0}` has several CNAME records; accepted: one (RFC 2181, 10.1)")]
     Aliases(String),
-    /// A record that the file has of a name that is balanced.
+    /// A balanced name has records in the zone file.
     #[error(
         "`{name}` is balanced over nodes and has {rtype} records in the zone file; accepted: one of the two"
     )]
@@ -43,20 +43,20 @@ pub enum ZoneError {
         /// The records' type.
         rtype: String,
     },
-    /// A name that is balanced twice.
+    /// A name is balanced twice.
     #[error("`{0}` is there twice; accepted: each name once")]
     Twice(String),
-    /// A balanced name where another server answers.
+    /// A balanced name is delegated to other servers.
     #[error(
         "`{name}` is below `{cut}`, which NS records delegate to other servers; accepted: names that are not delegated"
     )]
     Delegated {
         /// The name.
         name: String,
-        /// The delegation's.
+        /// The name of the delegation.
         cut: String,
     },
-    /// A name of the configuration that a zone below answers for.
+    /// A served zone below this one is responsible for the name.
     #[error(
         "`{name}` is in zone `{zone}`, which is served, too, and answers for it; accepted: the name in that zone's table"
     )]
@@ -66,28 +66,28 @@ pub enum ZoneError {
         /// The zone below.
         zone: String,
     },
-    /// A wildcard that is balanced.
+    /// A wildcard is balanced.
     #[error("`{0}` is a wildcard; accepted: each balanced name by itself")]
     Wildcard(String),
-    /// A delegation of names that are not named.
+    /// A wildcard is delegated.
     #[error(
         "`{0}` is a wildcard and has NS records, which no two servers take alike (RFC 4592, 4.2); accepted: NS records of each name by itself"
     )]
     WildcardServers(String),
-    /// A type that is not served.
+    /// A record has a type that is not served.
     #[error("`{name}` has a record of type {rtype}, which is not served; {hint}")]
     NotServed {
-        /// Whose record it is.
+        /// Owner of the record.
         name: String,
         /// Its type.
         rtype: String,
-        /// What to do in its stead.
+        /// The recommended alternative.
         hint: &'static str,
     },
-    /// A name of nobody.
+    /// A balanced name has no nodes.
     #[error("`{0}` has no nodes; accepted: at least one backend of its pool")]
     NoNodes(String),
-    /// More nodes than an answer has room for.
+    /// A balanced name has more nodes than fit into an answer.
     #[error(
         "`{name}` has {nodes} nodes, and mode \"{}\" gives all of them; accepted: at most {LISTED_NODES_MAX}, or mode \
          \"pair\" or \"single\" (at most {NODES_MAX})",
@@ -98,10 +98,10 @@ pub enum ZoneError {
         name: String,
         /// How many nodes it has.
         nodes: usize,
-        /// How it is answered.
+        /// Mode of the name.
         mode: Mode,
     },
-    /// A node that needs a host name and has none that is one.
+    /// A node needs a host name, and its name cannot be one.
     #[error(
         "mode \"{}\" of `{name}` gives clients host names, and backend `{node}` has none; accepted: a backend with a \
          `name` of letters, digits and hyphens, which becomes NAME.ZONE",
@@ -112,27 +112,27 @@ pub enum ZoneError {
         name: String,
         /// The node.
         node: String,
-        /// How the name is answered.
+        /// Mode of the name.
         mode: Mode,
     },
-    /// Two nodes whose host names are the same.
+    /// Two nodes with different addresses have the same host name.
     #[error(
         "backends of two pools have the name `{0}`, and other addresses, and names of mode \"srv\" or \"https\" give both; accepted: different names"
     )]
     NodeNames(String),
-    /// More records than a message can have.
+    /// A set of records is larger than a message.
     #[error(
         "the {rtype} records of `{name}` have {bytes} bytes; accepted: as many as fit into a message (60,000)"
     )]
     TooLarge {
-        /// Whose they are.
+        /// Owner of the records.
         name: String,
         /// Their type.
         rtype: String,
-        /// All together.
+        /// Their size in total, bytes.
         bytes: usize,
     },
-    /// No start of authority.
+    /// A name below the zone's own has an SOA record.
     #[error("`{0}` has an SOA record and is not the zone's own name; accepted: none there")]
     SoaElsewhere(String),
 }

@@ -1,4 +1,4 @@
-//! Zones: from what the configuration and a zone file say to what queries are answered from.
+//! Zones: from configuration and zone file to the snapshot that answers queries.
 
 mod balance;
 mod build;
@@ -13,36 +13,37 @@ pub use collect::check;
 pub use error::ZoneError;
 pub use nested::{ZoneTree, check_below};
 
-/// How a node stands, for the names that it serves. They are given in this order: those of the first standing that any
-/// has, and those that are down never.
+/// State of a node for the names that it serves. An answer has the nodes of the first of these
+/// states that any node has; nodes that are `Down` are never given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It is given to clients.
+    /// Answers have the node.
     #[default]
     Serving,
-    /// It takes no new clients; names that it serves have a shorter TTL. Given if none of a name's nodes serves.
+    /// The node takes no new clients, and its names have a shorter TTL. Given if no node of a name
+    /// serves.
     Draining,
-    /// Its checks fail: given only if nobody is better, for a check may be wrong.
+    /// Health checks fail. Given only if no node serves or drains, because a check may be wrong.
     Unhealthy,
-    /// It drains, and its checks fail.
+    /// The node drains, and its health checks fail.
     DrainingUnhealthy,
-    /// It is set down: never given.
+    /// The operator set the node down: never given.
     Down,
 }
 
 impl Standing {
-    /// Whether it takes no new clients by somebody's wish.
+    /// Whether an operator or the plan drains the node.
     pub fn drains(self) -> bool {
         matches!(self, Standing::Draining | Standing::DrainingUnhealthy)
     }
 }
 
-/// A node as it is now.
+/// Current state and share of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeState {
-    /// How it stands.
+    /// State of the node.
     pub standing: Standing,
-    /// Its share of clients against those of the others: a weight or a planned probability. Not negative.
+    /// Share relative to the other nodes: a weight or a planned probability. Not negative.
     pub share: f64,
 }
 

@@ -1,7 +1,8 @@
-//! Zones below zones of the same process.
+//! Zones below other zones of the same process.
 //!
-//! A name is answered from the closest zone that is served, as by other servers, whatever the order of the zones: what a zone
-//! above says of names at or below that zone's own is left out, but for DS records, which are the zone's above (RFC 4035, 3.1.4.1).
+//! As in other servers, the closest served zone answers for a name, whatever the order of zones.
+//! Records of a parent zone for names at or below a served child zone are ignored, except DS
+//! records, which belong to the parent (RFC 4035, 3.1.4.1).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,15 +12,15 @@ use crate::config::ZoneConfig;
 use crate::message::tail::suffixes;
 use crate::{Mode, Name};
 
-/// The zones of a process by their names: for each zone, the zones that are closest below it.
+/// The zones of a process by name, with the closest zones below each.
 #[derive(Clone, Debug, Default)]
 pub struct ZoneTree {
-    /// By the name of the zone above, in lower case.
+    /// Key: name of the parent zone, in lower case.
     below: HashMap<Vec<u8>, BTreeSet<Vec<u8>>>,
 }
 
 impl ZoneTree {
-    /// The tree of zones of these names.
+    /// Builds the tree of zones with these names.
     pub fn new<'n>(origins: impl IntoIterator<Item = &'n Name>) -> ZoneTree {
         let origins: HashSet<Vec<u8>> = origins.into_iter().map(lower).collect();
         let mut below = HashMap::<Vec<u8>, BTreeSet<Vec<u8>>>::new();
@@ -33,7 +34,7 @@ impl ZoneTree {
         ZoneTree { below }
     }
 
-    /// The zones that are closest below `origin`, all in lower case.
+    /// Returns the closest zones below `origin`, all in lower case.
     pub(super) fn below(&self, origin: &[u8]) -> BTreeSet<&[u8]> {
         self.below.get(origin).into_iter().flatten().map(|other| &other[..]).collect()
     }
@@ -47,12 +48,13 @@ pub(super) fn is_elsewhere(name: &[u8], below: &BTreeSet<&[u8]>) -> bool {
     answering(name, below).is_some()
 }
 
-/// The zone of `below` that answers for `name`.
+/// Returns the zone in `below` that answers for `name`.
 fn answering<'b>(name: &[u8], below: &BTreeSet<&'b [u8]>) -> Option<&'b [u8]> {
     suffixes(name).find_map(|(_, above)| below.get(above).copied())
 }
 
-/// What a zone says of names that zones below it answer for, and that would never be answered.
+/// Returns an error for each name of a zone that never takes effect because a zone below answers
+/// for it.
 pub fn check_below(zone: &ZoneConfig, tree: &ZoneTree) -> Vec<ZoneError> {
     let origin = lower(&zone.origin);
     let below = tree.below(&origin);
@@ -106,7 +108,7 @@ mod tests {
         }
     }
 
-    /// One look at each zone: each compared with each would be 400 million comparisons.
+    /// Takes linear time: a comparison of all pairs would take 400 million steps.
     #[test]
     fn many_zones_have_a_tree_at_once() {
         let names: Vec<Name> =

@@ -9,7 +9,7 @@ use crate::config::ZoneConfig;
 use crate::fixture::{config, name, records, zone};
 use crate::{Mode, SnapshotInput, build};
 
-/// The first error of a zone that was changed.
+/// The first error of a modified zone.
 fn wrong(change: impl Fn(&mut ZoneConfig)) -> Option<ZoneError> {
     let mut zone = zone();
     change(&mut zone);

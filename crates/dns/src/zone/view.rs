@@ -1,4 +1,4 @@
-//! What a zone's names answer, as bytes.
+//! Builds the answers of a zone's names as bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::message::tail::{
 };
 use crate::snapshot::{Entry, Lead, Otherwise, Role};
 
-/// The names of a zone, to make answers of.
+/// The names of a zone, as input of answers.
 pub(super) struct View<'v> {
     names: &'v Names,
     origin: &'v [u8],
-    /// Zones below this one that are served, too: the closest ones.
+    /// The closest served zones below this one.
     below: &'v BTreeSet<&'v [u8]>,
-    /// Entries by name.
+    /// Index of each name's entry.
     places: &'v BTreeMap<&'v [u8], usize>,
-    /// SOA's body, and the TTL of answers that something does not exist (RFC 2308, 5).
+    /// Data of the SOA record, and the TTL of negative answers (RFC 2308, 5).
     soa: (Vec<u8>, u32),
 }
 
@@ -43,7 +43,8 @@ impl<'v> View<'v> {
         tail.end(true, rcode::NXDOMAIN)
     }
 
-    /// The outermost name at or above `name` that NS records delegate, or where a zone begins that is served, too.
+    /// Returns the outermost cut at or above `name`: a delegation by NS records, or the start of a
+    /// served zone.
     fn cut<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
         let above = suffixes(name).map(|(_, suffix)| suffix);
         let above = above.filter(|s| *s != self.origin && is_within(s, self.origin));
@@ -51,7 +52,8 @@ impl<'v> View<'v> {
         above.filter(|s| is_delegated(s) || self.below.contains(*s)).last()
     }
 
-    /// What this zone answers to DS of `zone`, which begins below it; `None`: a zone between answers.
+    /// Returns this zone's answer to DS queries for `zone`, which begins below it. `None`: a zone
+    /// in between answers.
     pub(super) fn ds(&self, zone: &[u8]) -> Option<Tail> {
         match self.cut(zone)? {
             cut if cut == zone => {
@@ -123,8 +125,8 @@ impl<'v> View<'v> {
         tail.end(true, rcode::NOERROR)
     }
 
-    /// Adds to `tail` the names that the records of `set` point to. `name` has the records; `owner` stands for it in
-    /// the tail.
+    /// Adds the names that the records of `set` point to. `name` owns the records; `owner` stands
+    /// for it in the tail.
     fn targets(&self, tail: &mut TailWriter, (name, owner): (&[u8], &[u8]), rtype: u16, set: &Set) {
         let Some(target_at) = target_at(rtype) else { return };
         for body in &set.bodies {
@@ -133,7 +135,8 @@ impl<'v> View<'v> {
             let target = target[..name_len(target)].to_ascii_lowercase();
             let is_service = matches!(rtype, SVCB | HTTPS);
             let (target, written) = match (&target[..], is_service, head) {
-                // RFC 9460, 2.5: the owner itself offers the service, but an alias to the root means that none exists.
+                // RFC 9460, 2.5: the root as target means the owner itself; in an alias it means
+                // that no service exists.
                 ([0], true, head) if head != [0, 0] => (name, owner),
                 ([0], ..) => continue,
                 (target, ..) => (target, target),
@@ -142,7 +145,8 @@ impl<'v> View<'v> {
                 self.addresses(tail, target, false);
                 continue;
             }
-            // RFC 9460, 4.1: of a service, its records at the target, too.
+            // RFC 9460, 4.1: for a service, the additional section also has its records at the
+            // target.
             let types: &[u16] = match rtype {
                 HTTPS if target != name => &[HTTPS, A, AAAA],
                 SVCB if target != name => &[SVCB, A, AAAA],
@@ -154,7 +158,7 @@ impl<'v> View<'v> {
         }
     }
 
-    /// Adds the addresses that the zone has of a name at or below a cut.
+    /// Adds the zone's addresses of a name at or below a cut.
     fn addresses(&self, tail: &mut TailWriter, name: &[u8], required: bool) {
         let Some(found) = self.names.get(name).filter(|_| !is_elsewhere(name, self.below)) else {
             return;
@@ -182,14 +186,14 @@ impl<'v> View<'v> {
         let names = servers.bodies.iter().map(|server| server.to_ascii_lowercase());
         let (within, others): (Vec<_>, Vec<_>) = names.partition(|name| is_within(name, cut));
         for server in &within {
-            // RFC 9471, 3.1: the delegation does not work without them.
+            // Required glue: without it, the delegation does not work (RFC 9471, 3.1).
             self.addresses(&mut tail, server, true);
         }
         self.targets(&mut tail, (cut, cut), NS, &Set { ttl: servers.ttl, bodies: others });
         tail.end(false, rcode::NOERROR)
     }
 
-    /// Follows aliases as far as this zone knows (RFC 1034, 4.3.2).
+    /// Follows aliases inside the zone (RFC 1034, 4.3.2).
     fn alias(&self, name: &[u8], is_wildcard: bool, set: &Set) -> Otherwise {
         if is_wildcard {
             let plain = self.positive(name, true, CNAME, set);
@@ -202,7 +206,7 @@ impl<'v> View<'v> {
                 last.bodies.first().map(|body| body.to_ascii_lowercase()).unwrap_or_default();
             let next = self.names.get(&target).and_then(|found| found.sets.get(&CNAME));
             match next {
-                // A circle, or a chain that nobody means.
+                // A loop, or an unreasonably long chain.
                 Some(_) if chain.len() > 8 || chain.iter().any(|(known, _)| *known == target) => {
                     break None;
                 }
@@ -223,7 +227,7 @@ impl<'v> View<'v> {
             return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
         };
         let Some(found) = self.names.get(&target) else {
-            // A wildcard may stand for it: then the resolver asks again.
+            // A wildcard may match the target: the resolver must query it.
             let covered =
                 suffixes(&target).any(|(_, s)| self.names.contains_key(&[b"\x01*", s].concat()));
             let mut tail = start();
@@ -232,7 +236,7 @@ impl<'v> View<'v> {
                 return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
             }
             tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
-            // RFC 6604, 3: the code is that of the end of the chain.
+            // RFC 6604, 3: the response code is that of the end of the chain.
             let plain = tail.end(true, rcode::NXDOMAIN);
             return Otherwise::Alias { plain, by_type: Vec::new(), balanced: None };
         };
@@ -251,14 +255,15 @@ impl<'v> View<'v> {
             let owner = lead.place_of(&target)?.pointer(name.len())?;
             Some(Lead { entry, owner, tail: lead.end(true, rcode::NOERROR) })
         });
-        // RFC 2308, 2.2: of a type that the target has not, the answer is the chain and the SOA record.
+        // RFC 2308, 2.2: for a type that the target does not have, the answer is the chain and the
+        // SOA record.
         let mut tail = start();
         tail.record(Section::Authority, self.origin, SOA, self.soa.1, &self.soa.0, true);
         Otherwise::Alias { plain: tail.end(true, rcode::NOERROR), by_type, balanced }
     }
 }
 
-/// RFC 8482, 4.2: one record that says so, in place of everything.
+/// Minimal answer to ANY: a HINFO record that refers to the RFC (RFC 8482, 4.2).
 fn minimal_any() -> Tail {
     const TTL: u32 = 3600;
     let mut tail = TailWriter::any();

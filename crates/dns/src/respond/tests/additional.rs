@@ -52,7 +52,7 @@ fn config_of(zone: ZoneConfig) -> DnsConfig {
     DnsConfig { zones: vec![Arc::new(zone)], ..config() }
 }
 
-/// Additional records of an answer in lower case.
+/// The additional records of an answer, in lower case.
 fn additional(server: &mut Server, name: &str, rtype: u16) -> Vec<String> {
     let told = ask(server, name, rtype);
     assert_eq!((told.code.as_str(), told.sections[0].is_empty()), ("NOERROR", false), "{name}");
@@ -92,7 +92,7 @@ fn nodes_that_an_answer_leaves_out_have_no_additional_addresses() {
             60,
         ),
         ([Unhealthy, Down, Serving, Draining], ["n3 192.0.2.13", "", ""], 10),
-        // It fails open.
+        // No node serves: fail open.
         ([Down, Unhealthy, Down, Down], ["n2 192.0.2.12", "n2 2001:db8::12", ""], 60),
     ] {
         let mut server = Server::of(&config(), &states(standings.map(|s| (s, 1.0))));
@@ -112,7 +112,8 @@ fn nodes_that_an_answer_leaves_out_have_no_additional_addresses() {
     }
 }
 
-/// The records without those that are drawn of the fixture's nodes, which are counted by owner, TTL and type.
+/// Returns the records without those of the fixture's nodes, which are random, and the count of the
+/// latter by owner, TTL and type.
 fn without_nodes(records: Vec<String>) -> (Vec<String>, BTreeMap<String, usize>) {
     let mut drawn = BTreeMap::new();
     let is_of_node = |record: &String| {
@@ -134,7 +135,8 @@ fn static_records_that_point_to_balanced_names_bring_a_draw_of_their_nodes() {
     let mut server = Server::of(&config_of(pointing()), &[]);
     let mx = ["mx.cluster.example 300 a 192.0.2.25", "mx.cluster.example 300 aaaa 2001:db8::25"];
     let https = "mx.cluster.example 300 https 1 .";
-    // The question; additional records with fixed data; owners, TTLs, types and counts of the others.
+    // The question; additional records with fixed data; owners, TTLs, types and counts of the
+    // others.
     type Row<'r> = (&'r str, u16, &'r [&'r str], &'r [(&'r str, usize)]);
     let rows: &[Row<'_>] = &[
         ("to-www", MX, &mx, &[("www.cluster.example 20 a", 2), ("www.cluster.example 20 aaaa", 2)]),
@@ -190,7 +192,7 @@ fn static_records_that_point_to_balanced_names_bring_a_draw_of_their_nodes() {
             let found = additional(&mut server, &format!("{name}.cluster.example"), *rtype);
             let (rest, nodes) = without_nodes(found);
             assert_eq!(rest, *fixed, "{name}");
-            // No node is weighed for a draw, and one may be drawn twice: then it is given once.
+            // A draw may select a node twice; the answer then has it once.
             for (head, count) in *drawn {
                 assert!(
                     (1..=*count).contains(&nodes.get(*head).copied().unwrap_or(0)),
@@ -242,7 +244,7 @@ fn a_node_of_two_pools_has_its_addresses_once() {
     assert_eq!((of_n1, found.len()), (2, 5), "{found:?}");
 }
 
-/// Nodes with as many addresses of each family and a name of this length.
+/// A zone with nodes of so many IPv4 addresses, so many IPv6 addresses and a name of this length.
 fn zone_of(nodes: &[(u8, u8, usize)]) -> ZoneConfig {
     let mut zone = zone();
     zone.records.clear();
@@ -261,8 +263,8 @@ fn zone_of(nodes: &[(u8, u8, usize)]) -> ZoneConfig {
     zone
 }
 
-/// What a response has: records of the answer section, additional records by owner and type, truncation, and whether its last
-/// record is OPT.
+/// Contents of a response: records of the answer section, additional records by owner and type,
+/// truncation, and whether its last record is OPT.
 type Read = (Vec<String>, BTreeMap<(String, Rtype), usize>, bool, bool);
 
 fn sections(bytes: &[u8]) -> Read {
@@ -284,7 +286,7 @@ fn sections(bytes: &[u8]) -> Read {
 
 #[test]
 fn a_name_that_no_pointer_reaches_has_no_additional_addresses() {
-    // Over TCP the answer has more than 16 KiB.
+    // Over TCP, with an answer of more than 16 KiB.
     let mut server = Server::of(&config_of(zone_of(&[(1, 20, 50); 64])), &[]);
     let bytes = server.over(Transport::Tcp, &query("app.cluster.example", HTTPS)).unwrap();
     let (answer, sets, truncated, _) = sections(&bytes);

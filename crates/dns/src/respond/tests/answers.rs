@@ -1,4 +1,4 @@
-//! What names answer.
+//! Answers to names of every kind.
 
 use super::*;
 use crate::config::NodeConfig;
@@ -101,7 +101,7 @@ fn static_names_answer_as_the_zone_file_says() {
         ),
         ("a.wild.cluster.example", A, "NOERROR", "aa rd", &[], &[SOA_LINE], &[]),
         ("wild.cluster.example", TXT, "NOERROR", "aa rd", &[], &[SOA_LINE], &[]),
-        // Outside.
+        // Outside the zone.
         ("other.example", A, "REFUSED", "rd", &[], &[], &[]),
         ("example", A, "REFUSED", "rd", &[], &[], &[]),
         (".", A, "REFUSED", "rd", &[], &[], &[]),
@@ -146,7 +146,7 @@ fn the_zone_tells_its_servers_with_their_addresses() {
 fn a_static_https_record_brings_the_addresses_of_its_target() {
     let told = ask(&mut Server::new(), "svc.cluster.example", HTTPS);
     assert_eq!(told.sections[0].len(), 1);
-    // The owner has the letters of the target that it points to.
+    // The owner has the spelling of the target that the record points to.
     let addresses =
         ["MX.cluster.example 300 A 192.0.2.25", "MX.cluster.example 300 AAAA 2001:db8::25"];
     assert_eq!(told.sections[2], addresses);
@@ -287,7 +287,7 @@ fn an_alias_of_a_balanced_name_without_the_type_has_the_soa() {
 
 #[test]
 fn an_address_family_fails_open_by_itself() {
-    // Of the four nodes the first two have IPv6.
+    // The first two of the four nodes have IPv6.
     let states = crate::fixture::states([
         (Standing::Unhealthy, 1.0),
         (Standing::Draining, 1.0),
@@ -368,7 +368,7 @@ fn what_a_datagram_has_no_room_for_comes_over_tcp_and_is_counted_where_it_is_giv
         (0..64).map(|n| NodeConfig { name: format!("m{n}").into(), ..template.clone() }).collect();
     let srv = zone.names.iter_mut().find(|name| name.mode == Mode::Srv).unwrap();
     srv.nodes = (0..64).collect();
-    // A node that is alone larger than a datagram.
+    // A node with more addresses than fit into a datagram.
     zone.nodes[0].v4 = (0..100).map(|n| [192, 0, 2, n].into()).collect();
     zone.names
         .iter_mut()
@@ -428,7 +428,7 @@ fn nodes_that_do_not_serve_leave_the_answer_and_draining_shortens_the_ttl() {
         ([Serving, Unhealthy, Serving, Serving], "11 13 14", 60, false),
         ([Serving, Draining, Unhealthy, Down], "11", 10, false),
         ([Unhealthy, Unhealthy, Unhealthy, Unhealthy], "11 12 13 14", 60, true),
-        // Who is drained lives.
+        // Draining nodes are alive, so the answer has them.
         ([Unhealthy, Draining, Down, Unhealthy], "12", 10, true),
         ([Unhealthy, DrainingUnhealthy, Down, Unhealthy], "11 14", 10, true),
         ([Down, DrainingUnhealthy, Down, DrainingUnhealthy], "12 14", 10, true),

@@ -9,7 +9,7 @@ use domain::base::opt::UnknownOptData;
 use super::*;
 use crate::{LoadTable, ResolverLoads, Source, Transport};
 
-/// The options of a response's OPT record, whole.
+/// All options of a response's OPT record.
 fn options(answer: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let message = Message::from_octets(answer).unwrap();
     let opt = message.opt().expect("an OPT record");
@@ -101,7 +101,7 @@ fn keepalive_is_told_over_tcp_only() {
     assert_eq!(options(&answer), [(11, vec![0, 100])]);
 }
 
-/// A table in which one subnet and one resolver are known.
+/// A table with the loads of one subnet and one resolver.
 fn loads(server: &Server) -> LoadTable {
     let mut loads = ResolverLoads::new(16, Duration::from_secs(60));
     let now = Instant::now();
@@ -120,7 +120,7 @@ fn a_subnet_comes_back_with_the_scope_that_the_answer_is_for() {
         option
     };
     let mut server = Server::new();
-    // As long as no load is known, one answer is as good for everybody.
+    // Without loads, an answer does not depend on the client.
     for subnet in [&subnet24[..], &subnet16] {
         let answer = server.udp(&with_opt(query("www.cluster.example", A), 1232, 0, subnet));
         assert_eq!(options(&answer), [(8, back(subnet, 0))]);
@@ -131,7 +131,7 @@ fn a_subnet_comes_back_with_the_scope_that_the_answer_is_for() {
         (&subnet16, "www", A, 0),
         (&subnet24, "one", A, 24),
         (&subnet24, "app", A, 24),
-        // What gives all nodes weighs no client.
+        // Modes that answer with all nodes do not use the client's load.
         (&subnet24, "all", A, 0),
         (&subnet24, "app", HTTPS, 0),
         (&subnet24, "_web._tcp", SRV, 0),
@@ -173,7 +173,7 @@ fn a_heavy_resolver_gets_the_shorter_ttl() {
 fn a_response_that_is_too_long_is_cut_at_a_record_and_whole_over_tcp() {
     let mut server = Server::new();
     let name = "large.more.cluster.example";
-    // The size that is told; the records that fit, 115 bytes each.
+    // The client's payload size; the records that fit, 115 bytes each.
     for (size, limit) in [
         (None, 512),
         (Some(0), 512),

@@ -1,4 +1,4 @@
-//! What is no query, or not one that we answer.
+//! Malformed messages, and queries that the server refuses.
 
 use super::*;
 use crate::{Reason, Transport};
@@ -145,7 +145,7 @@ fn the_question_comes_back_letter_by_letter() {
     }
 }
 
-/// A query with a TSIG record by a key of this name.
+/// Adds a TSIG record with a key of this name.
 fn with_tsig(mut query: Vec<u8>, key: &[u8]) -> Vec<u8> {
     let mut body = wire("hmac-sha256.");
     // Time, fudge, a MAC of 32 bytes, the original identifier, no error, no other data.

@@ -1,4 +1,4 @@
-//! Rates.
+//! Rate limits.
 
 use super::*;
 use crate::{Reason, Transport};
@@ -69,7 +69,7 @@ fn a_client_with_a_cookie_is_not_limited_and_one_that_takes_cookies_is_given_one
     for _ in 0..100 {
         assert_eq!(told(&server.udp(&proven)).sections[0].len(), 2);
     }
-    // The same cookie from elsewhere proves nothing.
+    // The same cookie from another address proves nothing.
     server.client = "198.51.100.8".parse().unwrap();
     assert_eq!(told(&server.udp(&proven)).code, "BADCOOKIE");
 }

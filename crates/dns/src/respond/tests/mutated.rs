@@ -1,4 +1,4 @@
-//! Mutated messages: whatever comes, there is no panic, and what goes out is a response.
+//! Mutated messages: no input causes a panic, and every output is a response.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::Transport;
 
-/// Mutations in an ordinary test.
+/// Number of mutations in an ordinary test run.
 const ROUNDS: u64 = 60_000;
 
-/// Messages that other servers tripped over, or that reach a corner of the reader.
+/// Messages that broke other servers, or that reach a corner case of the reader.
 fn corpus() -> Vec<Vec<u8>> {
     let names = [
         "www.cluster.example",
@@ -54,7 +54,8 @@ fn corpus() -> Vec<Vec<u8>> {
     all
 }
 
-/// Messages of the folder `EQUIPOISE_DNS_CORPUS`, one a file, as other projects publish them.
+/// Messages of the folder `EQUIPOISE_DNS_CORPUS`, one per file, in the format that other projects
+/// publish.
 fn others() -> Vec<Vec<u8>> {
     let Some(folder) = std::env::var_os("EQUIPOISE_DNS_CORPUS") else { return Vec::new() };
     let files = std::fs::read_dir(folder).expect("the folder EQUIPOISE_DNS_CORPUS is there");
@@ -63,7 +64,7 @@ fn others() -> Vec<Vec<u8>> {
     read
 }
 
-/// The cases of `fuzz/corpus/dns`, in hexadecimal, one a file.
+/// The cases of `fuzz/corpus/dns`, hexadecimal, one per file.
 fn found() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/dns");
     let files = std::fs::read_dir(folder).expect("fuzz/corpus/dns is there");

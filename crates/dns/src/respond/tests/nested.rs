@@ -1,4 +1,4 @@
-//! Zones below zones of the same process.
+//! Zones below other zones of the same process.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn zone_of(origin: &str, records: &str) -> ZoneConfig {
     }
 }
 
-/// A zone, one below it that it delegates, one below that, and one that nobody delegates.
+/// A zone, a zone below it that it delegates, one below that, and one without a delegation.
 fn zones() -> Vec<Arc<ZoneConfig>> {
     let above = crate::fixture::records(ABOVE, &name("cluster.example."));
     let zones = [
@@ -55,7 +55,7 @@ fn a_name_is_answered_from_the_closest_zone_whatever_their_order() {
         let mut config = config();
         config.zones = order.map(|place| Arc::clone(&zones()[place])).into();
         let mut server = Server::of(&config, &[]);
-        // Name, type; code, records of the answer, the zone whose SOA is told.
+        // Name, type; code, records of the answer, the zone of the SOA record.
         let rows: [(&str, u16, &str, usize, &str); 13] = [
             ("sub.cluster.example", SOA, "NOERROR", 1, ""),
             ("sub.cluster.example", NS, "NOERROR", 1, ""),

@@ -1,4 +1,4 @@
-//! Data of records, as on the wire.
+//! Record data: from text to wire format.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use super::error::Wrong;
 use super::{location, seconds};
 use crate::config::Name;
 
-/// Longest data of a record, bytes.
+/// Maximum size of record data, bytes.
 const DATA_BYTES_MAX: usize = 65_535;
 
-/// The data of a record of type `rtype`; its names are below `origin` if they are relative.
+/// Reads the data of a record of type `rtype`. Relative names are below `origin`.
 ///
 /// # Errors
 /// [`Wrong::Data`], and [`Wrong::Ttl`] for the times of an SOA record.
@@ -50,20 +50,20 @@ fn of_type(rtype: Rtype, words: &[Word<'_>], origin: &Name) -> Result<Vec<u8>, C
     }
 }
 
-/// The type with the same form that `domain` knows.
+/// Maps a type to one with the same format that `domain` supports.
 fn like(rtype: Rtype) -> Rtype {
     match rtype {
-        // RFC 7208, section 3.1; RFC 9606; those of the others are templates at IANA.
+        // RFC 7208, section 3.1; RFC 9606; IANA's templates define the others.
         Rtype::SPF | Rtype::NINFO | Rtype::AVC | Rtype::RESINFO | Rtype::WALLET => Rtype::TXT,
         // RFC 8162, section 2.
         Rtype::SMIMEA => Rtype::TLSA,
-        // A number of 16 bits and a name: RFC 1183, RFC 2230, RFC 6742.
+        // A 16-bit number and a name: RFC 1183, RFC 2230, RFC 6742.
         Rtype::AFSDB | Rtype::RT | Rtype::KX | Rtype::LP => Rtype::MX,
         rtype => rtype,
     }
 }
 
-/// The data as `domain` reads it from a line.
+/// Lets `domain` read the data from a line of text.
 fn scanned(rtype: Rtype, text: &str, origin: &Name) -> Result<Vec<u8>, Cow<'static, str>> {
     let mut zonefile = Zonefile::from(format!(". 0 IN {rtype}{text}\n").as_str());
     zonefile.set_default_class(Class::IN);
@@ -80,7 +80,7 @@ fn scanned(rtype: Rtype, text: &str, origin: &Name) -> Result<Vec<u8>, Cow<'stat
         }
         Ok(_) => Err("no record".into()),
         Err(error) => {
-            // `LINE:COLUMN: CAUSE`, of the line that was made here.
+            // The message is `LINE:COLUMN: CAUSE`; the position in the generated line is of no use.
             let text = error.to_string();
             let cause = text.splitn(3, ':').nth(2).map_or(&text[..], str::trim);
             Err(cause.to_owned().into())
@@ -88,7 +88,7 @@ fn scanned(rtype: Rtype, text: &str, origin: &Name) -> Result<Vec<u8>, Cow<'stat
     }
 }
 
-/// The times of an SOA record may have units.
+/// Reads SOA data; its times may have units.
 fn start_of_authority(words: &[Word<'_>], origin: &Name) -> Result<Vec<u8>, Wrong> {
     let (names, times) = words.split_at(3);
     let mut text = joined(names, Word::written_in_ascii);
@@ -106,7 +106,7 @@ fn is_generic(words: &[Word<'_>]) -> bool {
     words.first().is_some_and(|word| word.text == "\\#" && !word.quoted)
 }
 
-/// `\# LENGTH HEX`, of any type (RFC 3597, section 5).
+/// Reads `\# LENGTH HEX`, valid for any type (RFC 3597, section 5).
 fn generic(rtype: Rtype, words: &[Word<'_>]) -> Result<Vec<u8>, Cow<'static, str>> {
     let [length, digits @ ..] = words else { return Err("no length behind `\\#`".into()) };
     let digits: String = digits.iter().map(|word| word.text).collect();
@@ -120,26 +120,26 @@ fn generic(rtype: Rtype, words: &[Word<'_>]) -> Result<Vec<u8>, Cow<'static, str
         Rtype::EUI64 => body.len() == 8,
         Rtype::LOC => body.len() == location::BYTES,
         Rtype::URI | Rtype::CERT => body.len() >= 5,
-        // `domain` takes a TXT record without a text.
+        // `domain` accepts a TXT record without a text.
         _ => is_of(like(rtype), &body) && (like(rtype) != Rtype::TXT || !body.is_empty()),
     };
     if fits { Ok(body) } else { Err("bytes that are no data of this type".into()) }
 }
 
-/// Data of a record on the wire.
+/// Record data in wire format.
 type Parsed<'b> = ZoneRecordData<&'b [u8], ParsedName<&'b [u8]>>;
 
-/// Whether `body` is data of a type; of an unknown one everything is.
+/// Whether `body` is valid data of the type. All data of an unknown type is valid.
 fn is_of(rtype: Rtype, body: &[u8]) -> bool {
     let mut parser = Parser::from_ref(body);
     let data = Parsed::parse_rdata(rtype, &mut parser);
     let mut again = Vec::new();
     let Ok(Some(data)) = data else { return false };
-    // A name that points elsewhere would come out longer: names in records are not compressed here.
+    // Rejects compressed names: they would be longer when written again.
     data.compose_rdata(&mut again).is_ok() && parser.remaining() == 0 && again == body
 }
 
-/// Priority, weight and target, which fills the rest (RFC 7553, section 4.5).
+/// Reads priority, weight and target, which takes the rest (RFC 7553, section 4.5).
 fn uri(words: &[Word<'_>]) -> Option<Vec<u8>> {
     let [priority, weight, target] = words else { return None };
     let mut body = Vec::new();
@@ -149,7 +149,7 @@ fn uri(words: &[Word<'_>]) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Type, key tag, algorithm and certificate (RFC 4398, section 2.2).
+/// Reads type, key tag, algorithm and certificate (RFC 4398, section 2.2).
 fn certificate(words: &[Word<'_>]) -> Option<Vec<u8>> {
     let [of, tag, algorithm, text @ ..] = words else { return None };
     let of: u16 = match of.text.to_ascii_uppercase().as_str() {
@@ -179,7 +179,7 @@ fn certificate(words: &[Word<'_>]) -> Option<Vec<u8>> {
     (body.len() > 5).then_some(body)
 }
 
-/// Bytes as two hex digits each, with hyphens between them (RFC 7043).
+/// Reads bytes of two hex digits each, separated by hyphens (RFC 7043).
 fn identifier<const BYTES: usize>(words: &[Word<'_>]) -> Option<Vec<u8>> {
     let [word] = words else { return None };
     let bytes: Option<Vec<u8>> = word
@@ -199,7 +199,7 @@ impl Word<'_> {
     }
 }
 
-/// What data of a type looks like.
+/// The expected format of a type's data, for error messages.
 fn form(rtype: Rtype) -> &'static str {
     match rtype {
         Rtype::A => "an IPv4 address, such as `192.0.2.1`",

@@ -1,40 +1,41 @@
 //! Splits a zone file into entries and words.
 //!
 //! # Source
-//! RFC 1035, section 5.1. As in BIND, a final newline may be missing, and a carriage return is a space.
+//! RFC 1035, section 5.1. As in BIND, the final newline is optional, and a carriage return counts
+//! as a space.
 
 use super::error::Wrong;
 
-/// Size of the largest entry, bytes. A record has at most 65,535 bytes, each written as `\DDD`.
+/// Maximum size of an entry, bytes. A record has at most 65,535 bytes, each written as `\DDD`.
 pub(super) const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// A word of an entry, as the file has it.
+/// A word of an entry, as written in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word<'t> {
-    /// Escapes are kept, quotation marks around the word are not.
+    /// The text with its escapes, without the surrounding quotation marks.
     pub(super) text: &'t str,
     pub(super) quoted: bool,
-    /// No space stands before it. `alpn="h2"` is two words, the second joined.
+    /// No space precedes the word. `alpn="h2"` is two words, the second one joined.
     pub(super) joined: bool,
 }
 
 /// A record or a directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'t> {
-    /// Line of the first word.
+    /// Line of the first word, from 1.
     pub(super) line: usize,
-    /// A space stands before the first word: the owner is that of the record before.
+    /// A space precedes the first word: the owner is that of the previous record.
     pub(super) indented: bool,
-    /// Not empty.
+    /// Words; never empty.
     pub(super) words: Vec<Word<'t>>,
 }
 
-/// The entries of a text, one after another.
+/// Iterates over the entries of a text.
 pub(super) struct Entries<'t> {
     text: &'t str,
     at: usize,
     line: usize,
-    /// Bytes of words in the entry that is being read.
+    /// Bytes of words in the current entry.
     bytes: usize,
 }
 
@@ -44,13 +45,13 @@ impl<'t> Entries<'t> {
         Entries { text, at: 0, line, bytes: 0 }
     }
 
-    /// The next entry; `None` at the end of the text.
+    /// Returns the next entry; `None` at the end of the text.
     ///
     /// # Errors
     /// The fault, with its line.
     pub(super) fn next_entry(&mut self) -> Result<Option<Entry<'t>>, (usize, Wrong)> {
         let mut entry = Entry { line: self.line, indented: false, words: Vec::new() };
-        // Lines of the parentheses that are open.
+        // Lines of open parentheses.
         let mut open = Vec::new();
         let mut space = false;
         self.bytes = 0;
@@ -92,13 +93,13 @@ impl<'t> Entries<'t> {
         }
     }
 
-    /// Where a byte for which `stops` holds comes next, or the text's end.
+    /// Returns the offset of the next byte that satisfies `stops`, or of the end of the text.
     fn find(&self, stops: impl Fn(u8) -> bool) -> usize {
         let rest = &self.text.as_bytes()[self.at..];
         self.at + rest.iter().position(|byte| stops(*byte)).unwrap_or(rest.len())
     }
 
-    /// Bounds the memory that an entry takes.
+    /// Limits the memory of an entry.
     fn grow(&mut self, bytes: usize, open: &[usize]) -> Result<(), (usize, Wrong)> {
         self.bytes += bytes;
         match self.bytes {
@@ -121,10 +122,10 @@ impl<'t> Entries<'t> {
             let end = self.at;
             match self.text.as_bytes().get(end) {
                 None if quoted => return Err((opened, Wrong::Quote)),
-                // RFC 1035 lets a text go on in the next line.
+                // RFC 1035 permits a quoted text to continue on the next line.
                 Some(b'\n') if quoted => self.line += 1,
                 Some(b'\\') => {
-                    // The byte behind it has no meaning of its own.
+                    // Skips the escaped byte, which has no special meaning.
                     self.line += usize::from(self.text.as_bytes().get(end + 1) == Some(&b'\n'));
                     self.at = (end + 2).min(self.text.len());
                     continue;
@@ -140,7 +141,8 @@ impl<'t> Entries<'t> {
 }
 
 impl Word<'_> {
-    /// The word with its escapes as `domain` reads them: what is not printable ASCII as `\DDD`.
+    /// Returns the word with the escapes that `domain` reads: characters other than printable ASCII
+    /// become `\DDD`.
     pub(super) fn ascii(&self) -> String {
         let mut text = String::with_capacity(self.text.len());
         let mut chars = self.text.chars();
@@ -165,7 +167,7 @@ impl Word<'_> {
         text
     }
 
-    /// The bytes that the word stands for; `None`: an escape is wrong.
+    /// Returns the bytes that the word denotes. `None`: an escape is invalid.
     pub(super) fn octets(&self) -> Option<Vec<u8>> {
         let mut octets = Vec::with_capacity(self.text.len());
         let mut rest = self.text.as_bytes();
@@ -188,13 +190,13 @@ impl Word<'_> {
         Some(octets)
     }
 
-    /// The word as the file has it.
+    /// Returns the word as written in the file.
     pub(super) fn written(&self) -> String {
         if self.quoted { format!("\"{}\"", self.text) } else { self.text.to_owned() }
     }
 }
 
-/// Words as the file has them, with a space between those that are not joined.
+/// Joins words as written in the file, with a space between those that are not joined.
 pub(super) fn joined<'t>(words: &[Word<'t>], written: impl Fn(&Word<'t>) -> String) -> String {
     let mut text = String::new();
     for word in words {

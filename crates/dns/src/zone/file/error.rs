@@ -1,11 +1,11 @@
-//! Faults of zone files.
+//! Errors of zone files.
 
 use std::path::PathBuf;
 
 use super::entries::ENTRY_BYTES_MAX;
 use super::{BYTES_MAX, DEPTH_MAX, FILES_MAX, RECORDS_MAX, TTL_MAX};
 
-/// Why a zone file cannot be used.
+/// Reason why a zone file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneFileError {
     /// The zone's first file cannot be read.
@@ -13,13 +13,13 @@ pub enum ZoneFileError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause of the error.
         cause: String,
     },
-    /// A line is wrong.
+    /// A line is invalid.
     #[error("\"{}\" line {line}: {wrong}", .file.display())]
     Line {
-        /// The file, which may be one that another includes.
+        /// The file, which another file may include.
         file: PathBuf,
         /// Number of the line, from 1.
         line: usize,
@@ -28,10 +28,10 @@ pub enum ZoneFileError {
     },
 }
 
-/// What is wrong with a line of a zone file.
+/// Error in a line of a zone file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// A text without an end.
+    /// A quoted text is not closed.
     #[error("a quotation mark that is not closed; accepted: a second `\"` behind the text")]
     Quote,
     /// A `(` without its `)`.
@@ -40,29 +40,29 @@ pub enum Wrong {
     /// A `)` without its `(`.
     #[error("`)` that closes nothing; accepted: a `(` before it")]
     Unopened,
-    /// An entry that is longer than any record.
+    /// An entry is longer than any record.
     #[error(
         "a record of more than {ENTRY_BYTES_MAX} bytes; accepted: a shorter one (is a `)` missing?)"
     )]
     LongEntry,
-    /// A directive that does not exist.
+    /// The directive does not exist.
     #[error("`{0}` is not a directive; accepted: $ORIGIN, $TTL, $INCLUDE, $GENERATE")]
     Directive(String),
-    /// A directive with too few or too many words, or a wrong one.
+    /// A directive has too few or too many words, or an invalid one.
     #[error("{directive} is incomplete or has a wrong word; accepted: `{directive} {form}`")]
     Form {
         /// The directive.
         directive: &'static str,
-        /// Its words.
+        /// The expected words.
         form: &'static str,
     },
-    /// No TTL.
+    /// A TTL is invalid.
     #[error(
         "`{0}` is not a time; accepted: 0 to {TTL_MAX} seconds (RFC 2181, 8), also with units (w, d, h, m, s), such as \
          `1h30m`"
     )]
     Ttl(String),
-    /// No name.
+    /// A name is invalid.
     #[error(
         "`{text}` is not a name: {cause}; accepted: labels of 1 to 63 bytes with dots between them, 255 bytes in all"
     )]
@@ -72,15 +72,15 @@ pub enum Wrong {
         /// The fault.
         cause: String,
     },
-    /// A record without a name, and none before it.
+    /// A record without a name has no predecessor.
     #[error("a record without a name; accepted: a name at the start of the file's first record")]
     NoOwner,
-    /// A record without a type.
+    /// A record has no type.
     #[error(
         "a record without a type; accepted: `NAME [TTL] [IN] TYPE DATA`, such as `www 300 IN A 192.0.2.1`"
     )]
     NoType,
-    /// No type.
+    /// A record type is invalid.
     #[error(
         "`{0}` is not a type; accepted: one such as A or TXT, or TYPE and its number (RFC 3597)"
     )]
@@ -93,22 +93,22 @@ pub enum Wrong {
         /// Its class.
         class: String,
     },
-    /// Data that is none of its type.
+    /// The data is invalid for its type.
     #[error("data of the {rtype} record: {cause}; accepted: {form}")]
     Data {
         /// The record's type.
         rtype: String,
         /// The fault.
         cause: String,
-        /// What its data looks like.
+        /// The expected format.
         form: &'static str,
     },
-    /// Two SOA records that differ.
+    /// The zone has two different SOA records.
     #[error("a second SOA record, the first is in \"{}\" line {line}; accepted: one", .file.display())]
     SecondSoa {
-        /// The first one's file.
+        /// File of the first SOA record.
         file: PathBuf,
-        /// Its line.
+        /// Line of the first SOA record.
         line: usize,
     },
     /// `$GENERATE` cannot make a record.
@@ -116,28 +116,28 @@ pub enum Wrong {
         "$GENERATE makes no number of `{0}`; accepted: `$`, or `${{OFFSET,WIDTH,BASE}}` with a width up to 255 and base d, o, x, X, n or N"
     )]
     Generate(String),
-    /// A file beside or above the zone file's folder.
+    /// `$INCLUDE` names a file outside the zone file's folder.
     #[error("$INCLUDE \"{path}\" is not below the zone file's folder; accepted: files below \"{}\", without `..`", .folder.display())]
     Outside {
-        /// The path as the line has it.
+        /// The path as written in the line.
         path: String,
         /// The zone file's folder.
         folder: PathBuf,
     },
-    /// A file that another names cannot be read.
+    /// An included file cannot be read.
     #[error("$INCLUDE \"{}\" cannot be read: {cause}; accepted: a zone file", .file.display())]
     Included {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause of the error.
         cause: String,
     },
-    /// Files that name each other, or many files.
+    /// Files include each other, or there are too many files.
     #[error(
         "$INCLUDE goes deeper than {DEPTH_MAX} files, or names more than {FILES_MAX}; accepted: fewer files (does one include itself?)"
     )]
     Files,
-    /// Too much of everything.
+    /// The zone has too many records or too much text.
     #[error(
         "the zone has more than {RECORDS_MAX} records or {} MiB of text; accepted: at most that many",
         BYTES_MAX >> 20

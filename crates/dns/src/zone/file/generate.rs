@@ -1,21 +1,21 @@
 //! `$GENERATE`: records that differ by a number.
 //!
 //! # Source
-//! BIND 9 Administrator Reference Manual, "BIND Primary File Extension". Deviates: the data may have several words
-//! without quotation marks around them.
+//! BIND 9 Administrator Reference Manual, "BIND Primary File Extension". Deviates: the data may
+//! have several words without quotation marks.
 
 use super::entries::{Word, joined};
 use super::error::Wrong;
 use super::{Head, head};
 
-/// Widest number, digits.
+/// Maximum width of a number, digits.
 const WIDTH_MAX: u32 = 255;
 const NUMBER_MAX: i64 = i32::MAX as i64;
 
-/// The entries that a directive makes, as text.
+/// Returns the text of each entry that a directive generates.
 ///
 /// # Errors
-/// [`Wrong::Form`] if the directive is none.
+/// [`Wrong::Form`] if the directive is malformed.
 pub(super) fn lines<'t>(
     words: &[Word<'t>],
 ) -> Result<impl Iterator<Item = Result<String, Wrong>> + use<'t>, Wrong> {
@@ -29,7 +29,7 @@ pub(super) fn lines<'t>(
     let head = joined(head, Word::written);
     let data = match data {
         [] => return Err(form),
-        // BIND reads the data out of one text.
+        // BIND reads the data from one quoted text.
         [text] if text.quoted => format!(" {}", text.text.replace("\\\"", "\"")),
         words => joined(words, Word::written),
     };
@@ -40,7 +40,7 @@ pub(super) fn lines<'t>(
     }))
 }
 
-/// `START-STOP[/STEP]`.
+/// Parses `START-STOP[/STEP]`.
 fn numbers(text: &str) -> Option<(i64, i64, usize)> {
     let (range, step) = text.split_once('/').unwrap_or((text, "1"));
     let (start, stop) = range.split_once('-')?;
@@ -52,7 +52,7 @@ fn numbers(text: &str) -> Option<(i64, i64, usize)> {
     (start <= stop && step > 0).then_some((start, stop, usize::try_from(step).ok()?))
 }
 
-/// The text with `number` for each `$`.
+/// Replaces each `$` by `number`.
 fn substituted(text: &str, number: i64) -> Result<String, Wrong> {
     let mut out = String::with_capacity(text.len() + 8);
     let mut rest = text;
@@ -60,7 +60,7 @@ fn substituted(text: &str, number: i64) -> Result<String, Wrong> {
         out.push_str(&rest[..at]);
         let after = &rest[at + 1..];
         if rest[at..].starts_with('\\') {
-            // An escape stays as it is: `\$` is a dollar sign.
+            // Escapes stay unchanged: `\$` is a dollar sign.
             let escaped = after.chars().next().map_or(0, char::len_utf8);
             out.push_str(&rest[at..at + 1 + escaped]);
             rest = &after[escaped..];
@@ -81,7 +81,7 @@ fn substituted(text: &str, number: i64) -> Result<String, Wrong> {
     Ok(out)
 }
 
-/// The number as `OFFSET[,WIDTH[,BASE]]` has it.
+/// Formats the number as `OFFSET[,WIDTH[,BASE]]` demands.
 fn modified_number(modifiers: &str, number: i64) -> Option<String> {
     let mut parts = modifiers.split(',');
     let offset: i64 = parts.next()?.parse().ok()?;
@@ -103,7 +103,8 @@ fn modified_number(modifiers: &str, number: i64) -> Option<String> {
     }
 }
 
-/// Digits as labels, the last first, as names below `ip6.arpa.` have them. `width` counts the dots, too.
+/// Returns the digits as labels in reverse order, the form of names below `ip6.arpa.`. `width`
+/// includes the dots.
 fn nibbles(digits: &str, width: usize) -> String {
     let mut out = String::new();
     let mut digits = digits.chars().rev();

@@ -1,4 +1,4 @@
-//! LOC: a place on Earth.
+//! LOC records: a location on Earth.
 //!
 //! # Source
 //! RFC 1876, sections 2 and 3.
@@ -12,14 +12,14 @@ pub(super) const BYTES: usize = 16;
 pub(super) const FORM: &str = "latitude, longitude, altitude and, if given, size and precisions, such as \
      `52 22 23.5 N 4 53 32 E -2m 1m 10000m 10m`";
 
-/// Thousandths of a second of arc in a degree.
+/// A degree in thousandths of a second of arc.
 const DEGREE: u32 = 3_600_000;
-/// The altitude's zero is this far below the reference spheroid, centimetres.
+/// Depth of the altitude's origin below the reference spheroid, centimetres.
 const ALTITUDE_ZERO: i64 = 10_000_000;
 
 type Cause = Cow<'static, str>;
 
-/// `D [M [S]] N|S  D [M [S]] E|W  ALTITUDE [SIZE [HORIZONTAL [VERTICAL]]]`, metres.
+/// Reads `D [M [S]] N|S  D [M [S]] E|W  ALTITUDE [SIZE [HORIZONTAL [VERTICAL]]]`, metres.
 pub(super) fn read(words: &[Word<'_>]) -> Result<Vec<u8>, Cause> {
     let mut words = words.iter().map(|word| word.text);
     let latitude = angle(&mut words, "N", "S", 90)?;
@@ -28,7 +28,7 @@ pub(super) fn read(words: &[Word<'_>]) -> Result<Vec<u8>, Cause> {
     let altitude =
         centimetres(altitude).and_then(|altitude| u32::try_from(altitude + ALTITUDE_ZERO).ok());
     let altitude = altitude.ok_or("an altitude outside of -100000 to 42849672.95 m")?;
-    // 1 m, 10 km and 10 m, where the record does not say.
+    // Defaults: 1 m, 10 km and 10 m.
     let mut sizes = [0x12, 0x16, 0x13];
     for (size, word) in sizes.iter_mut().zip(words.by_ref()) {
         let length = centimetres(word).filter(|length| (0..=9_000_000_000).contains(length));
@@ -45,7 +45,8 @@ pub(super) fn read(words: &[Word<'_>]) -> Result<Vec<u8>, Cause> {
     Ok(body)
 }
 
-/// Degrees, minutes and seconds up to a direction; in thousandths of a second, 2^31 being zero.
+/// Reads degrees, minutes and seconds up to a direction. Returns thousandths of a second, offset by
+/// 2^31.
 fn angle<'w>(
     words: &mut impl Iterator<Item = &'w str>,
     positive: &str,
@@ -67,7 +68,7 @@ fn angle<'w>(
         let most = if is_first { degrees_max } else { 59 };
         let part = match unit {
             0 => None,
-            // Only seconds have a fraction.
+            // Only seconds may have a fraction.
             1000 => decimal(word, 3).filter(|part| *part < u64::from(most + 1) * 1000),
             _ => decimal(word, 0).filter(|part| *part <= u64::from(most)),
         };
@@ -80,7 +81,7 @@ fn angle<'w>(
     Err(wrong())
 }
 
-/// Metres, with a sign and an `m` or without.
+/// Parses metres, with an optional sign and an optional `m`.
 fn centimetres(text: &str) -> Option<i64> {
     let text = text.strip_suffix(['m', 'M']).unwrap_or(text);
     let (sign, digits) = match text.strip_prefix('-') {
@@ -90,7 +91,7 @@ fn centimetres(text: &str) -> Option<i64> {
     Some(sign * i64::try_from(decimal(digits, 2)?).ok()?)
 }
 
-/// A number with up to `places` digits behind a point, as a whole number of the last place.
+/// Parses a number with up to `places` decimal places. Returns it in units of the last place.
 fn decimal(text: &str, places: usize) -> Option<u64> {
     let (whole, fraction) = match text.split_once('.') {
         Some((whole, fraction)) if !fraction.is_empty() && fraction.len() <= places => {
@@ -105,7 +106,7 @@ fn decimal(text: &str, places: usize) -> Option<u64> {
     digits.parse().ok().filter(|_| plain)
 }
 
-/// A digit and a power of ten, half a byte each.
+/// Encodes a length as a digit and a power of ten, four bits each.
 fn precision(centimetres: i64) -> u8 {
     let (mut digit, mut power) = (centimetres, 0);
     while digit > 9 {

@@ -1,11 +1,12 @@
-//! Reads a zone file, of which everything but the balanced names comes.
+//! Reads a zone file, the source of all records except those of balanced names.
 //!
-//! The `domain` crate reads the data of most types. Entries, directives, TTLs and some types are read here. `domain` 0.12
-//! does not read units of TTLs, `$GENERATE`, and a last line without its newline. hickory-proto 0.26 has no `$GENERATE`, and its
-//! errors name no line.
+//! The `domain` crate reads the data of most types. This module reads entries, directives, TTLs and
+//! some types, because `domain` 0.12 does not read units of TTLs, `$GENERATE`, and a last line
+//! without a newline. hickory-proto 0.26 has no `$GENERATE`, and its errors have no line number.
 //!
 //! # Source
-//! RFC 1035, section 5; `$TTL` RFC 2308, section 4; units, `$GENERATE` and the scope of directives as in BIND 9.
+//! RFC 1035, section 5; `$TTL` RFC 2308, section 4. Units, `$GENERATE` and the scope of directives
+//! are those of BIND 9.
 
 mod data;
 mod entries;
@@ -23,24 +24,24 @@ use crate::config::{Name, StaticRecord};
 use entries::{Entries, Entry, Word};
 pub use error::{Wrong, ZoneFileError};
 
-/// Records of a zone: more of them belong on a server for large zones.
+/// Maximum number of records of a zone. Larger zones belong on another server.
 pub const RECORDS_MAX: usize = 100_000;
-/// Text of a zone, bytes: of all its files, and of what `$GENERATE` makes.
+/// Maximum size of a zone's text, bytes: all its files and everything that `$GENERATE` makes.
 pub const BYTES_MAX: usize = 256 << 20;
-/// Files of a zone.
+/// Maximum number of files of a zone.
 pub const FILES_MAX: usize = 1000;
-/// Files that may include one another in a row.
+/// Maximum depth of `$INCLUDE`.
 pub const DEPTH_MAX: usize = 8;
-/// The longest TTL, seconds (RFC 2181, section 8).
+/// Maximum TTL, seconds (RFC 2181, section 8).
 pub const TTL_MAX: u32 = i32::MAX as u32;
-/// TTL of a record before which no TTL stands, seconds.
+/// TTL of a record without a TTL of its own or of a predecessor, seconds.
 const TTL_DEFAULT: u32 = 3600;
 
-/// Reads a file of a zone. Must not block for good.
+/// Reads a file of a zone. Must not block forever.
 pub type ReadFile<'r> = &'r dyn Fn(&Path) -> io::Result<String>;
 
-/// The records of a zone file and of those that it includes. Names without a final dot are below `origin`, or below what
-/// `$ORIGIN` says.
+/// Reads the records of a zone file and of the files that it includes. Relative names are below
+/// `origin`, or below the current `$ORIGIN`.
 ///
 /// # Errors
 /// The first fault, with its file and line.
@@ -70,25 +71,26 @@ pub fn read(
     Ok(reader.records)
 }
 
-/// A zone that is being read.
+/// State of reading a zone.
 struct Reader<'r> {
     read: ReadFile<'r>,
-    /// That of the zone's first file.
+    /// Folder of the zone's first file.
     folder: &'r Path,
     records: Vec<StaticRecord>,
     /// The SOA record, its file and its line.
     soa: Option<(StaticRecord, PathBuf, usize)>,
-    /// It stood in the zone a second time.
+    /// Whether the SOA record was repeated.
     soa_is_repeated: bool,
-    /// `$TTL`. As in BIND, that of an included file holds in the rest of the file that includes it.
+    /// The current `$TTL`. As in BIND, an included file's `$TTL` stays in force in the file that
+    /// includes it.
     ttl: Option<u32>,
-    /// The last TTL of a record.
+    /// TTL of the last record.
     ttl_last: u32,
     files: usize,
     bytes: usize,
 }
 
-/// A file that is being read. As RFC 1035 has it, what an included file sets is of no effect behind it.
+/// State of reading one file. As in RFC 1035, settings of an included file end with it.
 struct Scope {
     file: PathBuf,
     origin: Name,
@@ -99,11 +101,11 @@ struct Scope {
     line: usize,
 }
 
-/// What stands between a record's name and its data.
+/// The words between a record's name and its data.
 struct Head {
     ttl: Option<u32>,
     rtype: Rtype,
-    /// Place of the first word of the data.
+    /// Index of the first word of the data.
     data_at: usize,
 }
 
@@ -116,7 +118,7 @@ impl Scope {
 impl Reader<'_> {
     fn file(&mut self, text: &str, mut scope: Scope) -> Result<(), ZoneFileError> {
         self.grow(text.len()).map_err(|wrong| scope.wrong(wrong))?;
-        // Editors of Windows write a byte order mark.
+        // Some Windows editors write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         self.entries(text, &mut scope)
     }
@@ -139,7 +141,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Counts text.
+    /// Adds to the size of the zone's text, and checks the limit.
     fn grow(&mut self, bytes: usize) -> Result<(), Wrong> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > BYTES_MAX { Err(Wrong::TooMany) } else { Ok(()) }
@@ -154,7 +156,8 @@ impl Reader<'_> {
         scope.owner = Some(owner.clone());
         let Head { ttl, rtype, data_at } = head(&owner.fmt_with_dot().to_string(), rest)?;
         let body = data::read(rtype, &rest[data_at..], &scope.origin)?;
-        // As in BIND, an SOA without a TTL gives the zone its own minimum, if it comes first.
+        // As in BIND, an SOA record without a TTL takes its own minimum as `$TTL`, if it comes
+        // first.
         let is_first_soa = rtype == Rtype::SOA && self.records.is_empty();
         if let Some(minimum) = body.last_chunk().filter(|_| is_first_soa)
             && ttl.or(self.ttl).is_none()
@@ -170,7 +173,7 @@ impl Reader<'_> {
         if rtype == Rtype::SOA {
             match &self.soa {
                 None => self.soa = Some((record.clone(), scope.file.clone(), scope.line)),
-                // A zone transfer ends with the record that it began with.
+                // A zone transfer ends with a repetition of its first record.
                 Some((first, ..)) if *first == record && !self.soa_is_repeated => {
                     self.soa_is_repeated = true;
                     return Ok(());
@@ -215,7 +218,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a record that `$GENERATE` makes: its faults are those of the directive's line.
+    /// Reads a record that `$GENERATE` makes. Errors name the directive's line.
     fn generated(&mut self, text: &str, scope: &mut Scope) -> Result<(), ZoneFileError> {
         let line = scope.line;
         let entry = Entries::new(text, line).next_entry();
@@ -227,9 +230,10 @@ impl Reader<'_> {
         outcome.map_err(|wrong| scope.wrong(wrong))
     }
 
-    /// Reads another file. Its path is relative to the folder of the file that includes it, and below that of the zone file: whoever
-    /// writes records need not have a right to read everything that this process reads. A symbolic link is followed, as
-    /// the zone file itself may be one.
+    /// Reads an included file. Its path is relative to the folder of the file that includes it, and
+    /// must be below the folder of the zone file: an author of records need not have the right to
+    /// read all files that this process can read. Symbolic links are followed, because the zone
+    /// file itself may be one.
     fn include(
         &mut self,
         path: &Word<'_>,
@@ -251,13 +255,13 @@ impl Reader<'_> {
         let text = (self.read)(&file).map_err(|error| {
             scope.wrong(Wrong::Included { file: file.clone(), cause: error.to_string() })
         })?;
-        // As in BIND, its first record may be of the owner before.
+        // As in BIND, its first record may use the previous owner.
         let owner = scope.owner.clone();
         self.file(&text, Scope { file, origin, owner, depth: scope.depth + 1, line: 1 })
     }
 }
 
-/// `[TTL] [CLASS] TYPE` or `[CLASS] [TTL] TYPE`, at the start of `words`.
+/// Parses `[TTL] [CLASS] TYPE` or `[CLASS] [TTL] TYPE` at the start of `words`.
 fn head(owner: &str, words: &[Word<'_>]) -> Result<Head, Wrong> {
     let (mut ttl, mut class) = (None, None);
     for (place, word) in words.iter().enumerate() {
@@ -278,7 +282,7 @@ fn head(owner: &str, words: &[Word<'_>]) -> Result<Head, Wrong> {
     Err(Wrong::NoType)
 }
 
-/// A time in seconds, or with units as BIND has them: `1h30m`, in upper case, too.
+/// Parses a time in seconds, or with BIND's units in either case: `1h30m`.
 fn seconds(text: &str) -> Result<u32, Wrong> {
     let wrong = || Wrong::Ttl(text.to_owned());
     let within = |seconds: u64| u32::try_from(seconds).ok().filter(|seconds| *seconds <= TTL_MAX);
@@ -289,7 +293,7 @@ fn seconds(text: &str) -> Result<u32, Wrong> {
     for byte in text.bytes() {
         if byte.is_ascii_digit() {
             number = Some(number.unwrap_or(0) * 10 + u64::from(byte - b'0'));
-            // Below, it is multiplied by at most a week.
+            // Prevents overflow: below, a unit of at most a week multiplies the number.
             number.filter(|number| *number <= u64::from(TTL_MAX)).ok_or_else(wrong)?;
             continue;
         }
@@ -306,7 +310,7 @@ fn seconds(text: &str) -> Result<u32, Wrong> {
     if number.is_some() { Err(wrong()) } else { within(sum).ok_or_else(wrong) }
 }
 
-/// A name in lower case; `@` is `origin`.
+/// Parses a name and returns it in lower case; `@` is `origin`.
 fn name(word: &Word<'_>, origin: &Name) -> Result<Name, Wrong> {
     let wrong = |cause: String| Wrong::Name { text: word.text.to_owned(), cause };
     let mut name = match word.text {

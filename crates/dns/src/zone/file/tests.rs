@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fixture::{name as named, wire};
 
-/// The first of these files, which may include the others.
+/// Reads the first of these files, which may include the others.
 fn read_files(files: &[(&str, &str)]) -> Result<Vec<StaticRecord>, String> {
     let texts: BTreeMap<_, _> = files.iter().map(|(path, text)| (Path::new(path), text)).collect();
     let open = |path: &Path| match texts.get(path) {
@@ -21,7 +21,7 @@ fn read_text(text: &str) -> Result<Vec<StaticRecord>, String> {
     read_files(&[("/z/a.zone", text)])
 }
 
-/// The fault of a text, without its file.
+/// The error of a text, without its file.
 fn wrong(text: &str) -> String {
     let error = read_text(text).unwrap_err();
     error.strip_prefix("\"/z/a.zone\" ").unwrap().to_owned()
@@ -328,7 +328,7 @@ fn data_of_any_type_may_be_generic() {
     }
 }
 
-/// Pieces of zone files, of which mutated ones are made.
+/// Pieces of zone files for mutated files.
 const PIECES: &[&str] = &[
     "$ORIGIN ",
     "$TTL ",
