@@ -298,8 +298,8 @@ impl LoadTable {
     }
 
     /// Selects the members of `group` with the largest deficits. Records them as the last answer to
-    /// the source of entry `index`, which lives for `ttl` seconds. `None`: this table has no account
-    /// of the name.
+    /// the source of entry `index`, which lives for `ttl` seconds. `None`: this table has no
+    /// account of the name.
     ///
     /// A source with more load than any share has a separate account: it rotates over the nodes,
     /// which share it over time.
