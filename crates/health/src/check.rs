@@ -19,24 +19,25 @@ use super::CheckError;
 use crate::place::connect_first;
 use crate::{CheckMethod, HealthCheck, HttpCheck, Place};
 
-/// The header field of every HTTP check, in lower case: a node that may delegate requests to peers
-/// answers one that has it from its own application, or with 503. Other monitors may send it, too.
+/// Header field of every HTTP check, in lower case. A node in node mode never delegates a request
+/// with this field: it answers from its own application, or with 503. Other monitors may send it,
+/// too.
 pub const CHECK_FIELD: &str = "equipoise-check";
 
-/// Head and connection buffer; a body chunk is never larger either.
+/// Size of the head and connection buffers, bytes; also the maximum size of a body chunk.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Where reading a body ends: with the head and the last chunk never more than 64 KB in all.
+/// Maximum number of body bytes that a check reads. With the buffers, a check uses at most 64 KB.
 const BODY_BYTES: usize = 32 << 10;
 const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 
-/// Makes one check, in at most `timeout`, of the backend with this `address` and `place`, at `port` if
-/// one is given. The connection is closed when it ends.
+/// Runs one check of the backend at `place` (with `address` as its own address), within `timeout`.
+/// `port` replaces the backend's port. Closes the connection at the end.
 ///
-/// An HTTP check passes when the status is accepted, the body, as far as it is read (32 KB), is not
-/// broken off, and has the text in it that the check asks for.
+/// An HTTP check passes if the status is accepted, the body is not cut off within its first 32 KB,
+/// and these contain the configured text.
 ///
 /// # Errors
-/// What the backend did instead.
+/// The [`CheckError`] that describes the backend's failure.
 pub async fn probe(
     check: &HealthCheck,
     address: SocketAddr,
@@ -60,10 +61,11 @@ pub async fn probe(
     }
 }
 
-/// Makes one check, as [`probe`] does, at the first of these addresses that accepts a connection; returns that address.
+/// Runs one check like [`probe`], at the first of these addresses that accepts a connection.
+/// Returns that address.
 ///
 /// # Errors
-/// No address accepts a connection.
+/// The [`CheckError`] of the connection attempts, if no address accepts one.
 pub(crate) async fn probe_first(
     check: &HealthCheck,
     host: &str,
@@ -87,8 +89,8 @@ fn opened<T>(opened: Result<io::Result<T>, Elapsed>, timeout: Duration) -> Resul
         .map_err(|error| CheckError::connecting(&error))
 }
 
-/// Asks over an open connection, and waits as long as the check states, or else until `deadline`, `timeout` after the
-/// check began.
+/// Runs the check over an open connection. The limit is the check's own (`Attended`), or else
+/// `deadline`, which is `timeout` after the start of the check.
 async fn answer(
     check: &HealthCheck,
     host: &str,
@@ -109,7 +111,8 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Has the check's question answered over a connection that is open; `host` is named unless the check names another.
+/// Runs the check's exchange over an open connection. `host` is the Host header unless the check
+/// sets one.
 async fn ask(check: &HealthCheck, host: &str, stream: Stream) -> Result<(), CheckError> {
     match stream {
         Stream::Tcp(stream) => ask_over(check, host, stream).await,
@@ -129,7 +132,8 @@ async fn ask_over(
     }
 }
 
-/// Closes our half, and waits until the other end has closed its own. A reset is no sign of a process.
+/// Closes our half of the connection, and waits until the peer closes the other half. A reset fails
+/// the check: it does not show that the process is alive.
 async fn is_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<(), CheckError> {
     let closed = |_| CheckError::Closed;
     stream.shutdown().await.map_err(closed)?;
@@ -138,7 +142,7 @@ async fn is_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<()
     Ok(())
 }
 
-/// `host` is named unless the check names another.
+/// Builds the request. `host` is the Host header unless the check sets one.
 fn request(check: &HttpCheck, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> {
     let method = match check.method {
         CheckMethod::Get => Method::GET,
@@ -179,8 +183,8 @@ async fn exchange(
             Some(text) => find(text, response.into_body()).await,
         }
     };
-    // The connection is driven here and not in a task of its own, so that whatever ends the check
-    // closes it. It may be done before the answer has been read: its own error is the answer's too.
+    // Polls the connection here instead of in a task, so that the end of the check closes it. It
+    // may end before the answer is read; the answer then reports its error.
     let (mut answer, mut connection) = (pin!(answer), pin!(connection));
     let mut connected = true;
     loop {
@@ -192,14 +196,14 @@ async fn exchange(
     }
 }
 
-/// Reads until `text` has come, as far as a body is read.
+/// Reads the body until it contains `text`, or until the limit.
 async fn find(text: &Arc<str>, mut body: Incoming) -> Result<(), CheckError> {
     let mut read = Vec::new();
     while read.len() < BODY_BYTES {
         let Some(frame) = body.frame().await else { break };
         let frame = frame.map_err(|error| CheckError::exchanging(&error))?;
         let Some(part) = frame.data_ref() else { continue };
-        // The text may have begun in the part before.
+        // The text may begin in the previous part.
         let from = read.len().saturating_sub(text.len());
         read.extend_from_slice(&part[..part.len().min(BODY_BYTES - read.len())]);
         if read[from..].windows(text.len()).any(|window| window == text.as_bytes()) {
@@ -226,17 +230,18 @@ mod tests {
 
     use super::*;
 
-    /// Long enough never to end a check that gets an answer.
+    /// A timeout that no answered check reaches.
     const PATIENT: Duration = Duration::from_secs(30);
-    /// For checks that get none.
-    /// Bounds a connection, too, so a busy machine has to manage it.
+    /// Timeout of checks without an answer. It also bounds connecting, which a busy machine must
+    /// manage in this time.
     const SHORT: Duration = Duration::from_secs(1);
 
     fn http() -> HealthCheck {
         HealthCheck::Http(HttpCheck::get("/healthz"))
     }
 
-    /// Answers one connection with `answer`, then closes it if told to; returns what it was asked.
+    /// Sends `answer` on one connection, then closes it if `close`. Returns the request that it
+    /// received.
     async fn backend(answer: Vec<u8>, close: bool) -> (SocketAddr, JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -248,7 +253,7 @@ mod tests {
                     break;
                 }
             }
-            // The check may have gone by now; what it read is its own affair.
+            // The check may have ended already.
             let _ = stream.write_all(&answer).await;
             if !close {
                 while stream.read_buf(&mut asked).await.is_ok_and(|n| n > 0) {}
@@ -279,7 +284,7 @@ mod tests {
         let (address, task) = backend(Vec::new(), true).await;
         assert_eq!(probe(&check(PATIENT), address, &Place::Address, None, SHORT).await, Ok(()));
         assert_eq!(task.await.unwrap(), "", "it was asked nothing");
-        // The kernel opens the connection, and nobody accepts it.
+        // The kernel completes the handshake, and no process accepts the connection.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let unattended = probe(&check(SHORT), address, &Place::Address, None, PATIENT).await;

@@ -12,22 +12,23 @@ use super::{CheckError, probe};
 use crate::named::NamedChecks;
 use crate::{ActiveHealth, Place};
 
-/// What one check of one backend found.
+/// Result of one check of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
-    /// The number that it was started with.
+    /// Number of the backend, as passed to [`Checker::start`].
     pub backend: u32,
-    /// When the check began.
+    /// Time when the check began.
     pub when: Instant,
-    /// How long it took.
+    /// Duration of the check.
     pub took: Duration,
-    /// What it found.
+    /// Result of the check.
     pub result: Result<(), CheckError>,
-    /// If it passed, and the backend has a host name: the addresses that checks stay with, at most one of each family.
+    /// For a passed check of a backend with a host name: the addresses that checks use, at most one
+    /// per family.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// The end of one check, see [`CheckReport`].
+/// Result of one check, see [`CheckReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// [`CheckReport::result`].
@@ -42,17 +43,17 @@ impl From<Result<(), CheckError>> for Outcome {
     }
 }
 
-/// When a backend is checked: at once after a small stagger, then at every interval, jittered by a
-/// tenth either way so that a fleet of balancers does not ask in step.
+/// Schedule of checks of a backend: the first after a short random delay, then one per interval.
+/// Each interval varies by up to a tenth, so that a fleet of balancers does not check in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Between the beginnings of two checks, before jitter.
+    /// Time between the starts of two checks, before jitter.
     pub interval: Duration,
-    /// Seeds the jitter.
+    /// Seed of the jitter.
     pub seed: u64,
 }
 
-/// The longest wait before the first check.
+/// Maximum delay before the first check.
 const STAGGER_MAX: Duration = Duration::from_millis(100);
 
 impl Schedule {
@@ -64,9 +65,10 @@ impl Schedule {
         self.interval.mul_f64(rng.random_range(0.9..=1.1))
     }
 
-    /// Makes `check` by the schedule and reports until nobody listens.
+    /// Runs `check` on this schedule and sends reports until the receiver is dropped.
     ///
-    /// A check that outlasts the interval is followed by the next one at once: `check` bounds itself.
+    /// If a check takes longer than the interval, the next one starts immediately. `check` must
+    /// limit its own duration.
     pub async fn run<F>(
         self,
         backend: u32,
@@ -90,7 +92,7 @@ impl Schedule {
     }
 }
 
-/// A running series of checks of one backend; dropping it ends them.
+/// A running series of checks of one backend. Dropping it stops the checks.
 #[derive(Debug)]
 pub struct Checker {
     place: watch::Sender<Place>,
@@ -98,7 +100,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Begins to check. Must be called on a tokio runtime with time and I/O.
+    /// Starts checking. Must be called on a tokio runtime with time and I/O enabled.
     pub fn start(
         backend: u32,
         address: SocketAddr,
@@ -126,8 +128,9 @@ impl Checker {
         Checker { place, task }
     }
 
-    /// Checks the backend at `place` from the next check on. The check under way ends as it began, and the schedule
-    /// stays, so that a name whose addresses change at every lookup is checked like any other.
+    /// Changes the place of the backend from the next check on. The current check and the schedule
+    /// continue, so that a host name with new addresses at every lookup is checked as often as any
+    /// other.
     pub fn follow(&self, place: Place) {
         self.place.send_replace(place);
     }
@@ -151,7 +154,8 @@ mod tests {
         Schedule { interval: INTERVAL, seed }
     }
 
-    /// The times of the first `count` checks, each taking `takes`, from the schedule's start.
+    /// Start times of the first `count` checks, relative to the schedule's start; each check takes
+    /// `takes`.
     async fn times(seed: u64, takes: Duration, count: usize) -> Vec<Duration> {
         let (sender, mut reports) = mpsc::channel(1);
         let start = TokioInstant::now().into_std();

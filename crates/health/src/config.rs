@@ -1,4 +1,4 @@
-//! What checks and ejection may be told: plain values, already validated.
+//! Validated configuration of health checks and ejection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 /// Active health checks of a pool's backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveHealth {
-    /// What a check does.
+    /// Kind of check.
     pub check: HealthCheck,
-    /// The port that is checked; the backend's own if none. Without effect on a unix socket.
+    /// Port to check; `None`: the backend's own. No effect on a unix socket.
     pub port: Option<u16>,
-    /// Between checks of one backend, jittered by a tenth.
+    /// Time between checks of one backend; varies by up to a tenth.
     pub interval: Duration,
-    /// For one check.
+    /// Timeout of one check.
     pub timeout: Duration,
-    /// Passed checks in a row that make a backend healthy.
+    /// Number of consecutive passed checks that make a backend healthy.
     pub rise: u32,
-    /// Failed checks in a row that make it unhealthy.
+    /// Number of consecutive failed checks that make a backend unhealthy.
     pub fall: u32,
-    /// Of a backend with a host name, checks an address of each family: packets of VIPs go to one of their family. A
-    /// check then passes if one does, and takes as long as the slower.
+    /// Checks one address of each family of a host name, because packets to a VIP go to an address
+    /// of their family. The check passes if one family passes, and takes as long as the slower one.
     pub every_family: bool,
 }
 
@@ -37,39 +37,40 @@ impl Default for ActiveHealth {
     }
 }
 
-/// What an active health check does.
+/// Kind of active health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthCheck {
-    /// A TCP connection opens.
+    /// Passes if a TCP connection opens.
     Tcp,
-    /// A TCP connection opens, and the other end closes it after we have closed our half: a process does that, where the kernel alone
-    /// opens connections for one that stands still. For servers that close then, as front doors for HTTP do; they need not
-    /// be asked for anything.
+    /// Passes if a TCP connection opens and the peer closes it after we have closed our half. This
+    /// shows that the process runs: the kernel accepts connections for a hung process, but does not
+    /// close them. For servers that close in this case, such as front doors for HTTP. The check
+    /// sends no data.
     Attended {
-        /// For closing, from when the connection is open.
+        /// Timeout of the close, from the opened connection.
         within: Duration,
     },
-    /// An HTTP request is answered as it should be.
+    /// Passes if the answer to an HTTP request meets the criteria.
     Http(HttpCheck),
 }
 
-/// The request of an HTTP check, and the responses that pass.
+/// Request of an HTTP check, and the criteria of its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpCheck {
-    /// The request's method.
+    /// Request method.
     pub method: CheckMethod,
-    /// Origin-form target, `/healthz`.
+    /// Request target in origin form, such as `/healthz`.
     pub path: Arc<str>,
-    /// `Host`; the checked address if none.
+    /// Value of the `Host` header; `None`: the checked address.
     pub host: Option<Arc<str>>,
     /// First and last status of each accepted range.
     pub statuses: Arc<[(u16, u16)]>,
-    /// A text that the first 32 KB of the body contain; any body passes if none.
+    /// Text that the first 32 KB of the body must contain; `None`: any body passes.
     pub body: Option<Arc<str>>,
 }
 
 impl HttpCheck {
-    /// `GET path`, answered with a status of 200 to 299.
+    /// Makes a check `GET path` that accepts statuses 200 to 299.
     pub fn get(path: &str) -> HttpCheck {
         HttpCheck {
             method: CheckMethod::Get,
@@ -81,13 +82,13 @@ impl HttpCheck {
     }
 }
 
-/// Methods of checks: those that should change nothing at a backend, and POST for applications that ask for it.
+/// Request methods of checks: safe methods, and POST for applications that require it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckMethod {
     /// GET.
     #[default]
     Get,
-    /// HEAD: the response has no body.
+    /// HEAD; the response has no body.
     Head,
     /// OPTIONS.
     Options,
@@ -95,24 +96,26 @@ pub enum CheckMethod {
     Post,
 }
 
-/// Passive health: what the traffic itself shows.
+/// Passive health: ejection of backends by the results of real requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassiveHealth {
-    /// Failures in a row that eject a backend; 0: never. A failure is a connection that fails, a response that is missing or
-    /// is not HTTP, or a status in `statuses`.
+    /// Number of consecutive failures that eject a backend; 0: never. A failure is a connection
+    /// error, a missing or malformed response, or a status in `statuses`.
     pub failures: u32,
-    /// First and last status of each range that counts as a failure. Empty: a response with any status is a success.
+    /// First and last status of each range that counts as a failure. Empty: every status is a
+    /// success.
     pub statuses: Arc<[(u16, u16)]>,
-    /// First ejection lasts this long; each further one twice the last.
+    /// Duration of the first ejection; each further one lasts twice as long as the previous one.
     pub ejection: Duration,
-    /// The longest ejection.
+    /// Maximum duration of an ejection.
     pub ejection_max: Duration,
-    /// Passive ejection never leaves less than this share of the pool's backends, `0.0..=1.0` ("panic threshold").
+    /// Minimum fraction of the pool's backends that passive ejection leaves in use, `0.0..=1.0`
+    /// ("panic threshold").
     pub panic_threshold: f64,
 }
 
 impl PassiveHealth {
-    /// Whether a response with this status is a failure of the backend.
+    /// Whether a response with this status counts as a failure.
     pub fn counts(&self, status: u16) -> bool {
         self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&status))
     }

@@ -2,28 +2,28 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a check failed, in words that an operator understands.
+/// Reason why a check failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// Nothing listens there.
+    /// No process listens on the address.
     #[error("connection refused")]
     Refused,
-    /// The handshake did not end in time.
+    /// The TCP handshake did not complete within the timeout.
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
     /// Any other failure to connect.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// The answer, its body included, was not there in time.
+    /// The answer and its body were not complete within the timeout.
     #[error("no answer within {0:?}")]
     AnswerTimeout(Duration),
-    /// The backend closed or reset before its answer was whole.
+    /// The backend closed or reset the connection before its answer was complete.
     #[error("connection closed before the answer was complete")]
     Closed,
     /// The answer is not HTTP/1.x.
     #[error("the answer is not HTTP: {0}")]
     NotHttp(String),
-    /// An answer with another status.
+    /// The response has a status that is not accepted.
     #[error("status {got}, wanted {}", ranges(.wanted))]
     Status {
         /// The response's status.
@@ -31,25 +31,25 @@ pub enum CheckError {
         /// First and last status of each accepted range.
         wanted: Arc<[(u16, u16)]>,
     },
-    /// The body lacks a text.
+    /// The body does not contain the expected text.
     #[error("the body does not contain {wanted:?} in its first {read} bytes")]
     Body {
-        /// The text that was looked for.
+        /// The expected text.
         wanted: Arc<str>,
-        /// Bytes that were searched.
+        /// Number of bytes searched.
         read: usize,
     },
-    /// Path or host do not make a request.
+    /// The check's path or host does not make a valid request.
     #[error("the check's path or host does not make a request: {0}")]
     Unaskable(String),
-    /// This machine could not make the check; it says nothing about the backend.
+    /// This machine could not run the check. The result has no information about the backend.
     #[error("not checked: {0}")]
     NotChecked(&'static str),
 }
 
 impl CheckError {
-    /// Whether the check says something about the backend. Running out of descriptors or ports here
-    /// must not take every backend of every pool out at once.
+    /// Whether the error is evidence against the backend. If this machine runs out of descriptors
+    /// or ports, that must not take all backends out at once.
     pub fn blames_backend(&self) -> bool {
         !matches!(self, CheckError::NotChecked(_))
     }
@@ -76,8 +76,8 @@ impl CheckError {
         } else if error.is_user() {
             CheckError::Unaskable(error.to_string())
         } else {
-            // What is left is the connection: incomplete, closed, or an I/O error, which for an
-            // established connection is a reset or the kernel's own time-out.
+            // All other errors concern the connection: incomplete, closed, or an I/O error. On an
+            // established connection, that is a reset or a timeout of the kernel.
             CheckError::Closed
         }
     }

@@ -1,8 +1,8 @@
-//! Health of backends: what is believed of them, and the checks that it rests on.
+//! Health of backends: active checks, passive ejection, and the resulting state.
 //!
-//! The decisions ([`BackendHealth`], [`ramp`], [`mod@panic`]) are pure; only [`probe`] and [`Checker`] touch
-//! a socket or a clock. A backend is out while its checks say so *or* while it is ejected for failing
-//! requests; it takes work again when neither holds.
+//! The decisions ([`BackendHealth`], [`ramp`], [`mod@panic`]) are pure; only [`probe`] and
+//! [`Checker`] use sockets and clocks. A backend is out of use while its checks fail *or* while it
+//! is ejected for failed requests. It is in use again when neither holds.
 
 mod check;
 mod checker;

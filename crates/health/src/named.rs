@@ -1,4 +1,4 @@
-//! Checks of a backend that has a host name: which of its addresses they stay with.
+//! Checks of a backend with a host name, and the selection of the address to check.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,39 +7,39 @@ use crate::check::probe_first;
 use crate::checker::Outcome;
 use crate::{ActiveHealth, CheckError, Resolved};
 
-/// The checks of one backend that has a host name.
+/// The checks of one backend with a host name.
 ///
-/// A check asks the address that an earlier one stayed with, and others only if that one does not accept a connection.
-/// Levels that send to one address use the one that checks stay with: it changes after `fall` checks in a row that
-/// passed elsewhere, or at once if the name no longer has it. A lost SYN thus moves no flow.
+/// Checks stay with one address and try others only if it does not accept a connection. Levels that
+/// send to one address use the same one. It changes after `fall` consecutive checks that passed
+/// elsewhere, or at once if the name no longer has it. Thus a lost SYN moves no flow.
 #[derive(Debug, Default)]
 pub(crate) struct NamedChecks {
-    /// IPv6 and IPv4; the first alone if families are not checked separately.
+    /// IPv6 and IPv4; only the first is used if families are not checked separately.
     stays: Mutex<[Stay; 2]>,
 }
 
-/// The address that the checks of one family stay with.
+/// The address that the checks of one family use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stay {
     at: Option<SocketAddr>,
-    /// Checks in a row that contradict it.
+    /// Number of consecutive checks that contradict `at`.
     contrary: u32,
 }
 
 impl Stay {
-    /// The address while it is one of `addresses`.
+    /// Returns the address if it is one of `addresses`.
     fn valid(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
         self.at.filter(|at| addresses.contains(at))
     }
 
-    /// The order in which a check tries the addresses.
+    /// Returns the addresses in the order in which a check tries them.
     fn order(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
         let first = self.valid(addresses);
         let others = addresses.iter().copied().filter(|it| Some(*it) != first);
         first.into_iter().chain(others).collect()
     }
 
-    /// A check passed at an address.
+    /// Records that a check passed at an address.
     fn passed(&mut self, at: SocketAddr, addresses: &[SocketAddr], fall: u32) {
         self.contrary += 1;
         match self.valid(addresses) {
@@ -49,7 +49,8 @@ impl Stay {
         }
     }
 
-    /// An address accepted the connection, and the check failed there: after `fall` such checks the next one has its turn.
+    /// Records that a check failed at an address that accepted the connection. After `fall` such
+    /// checks, checks use the next address.
     fn failed(&mut self, at: SocketAddr, addresses: &[SocketAddr], fall: u32) {
         self.contrary += 1;
         if self.contrary < fall {
@@ -61,8 +62,8 @@ impl Stay {
 }
 
 impl NamedChecks {
-    /// Makes one check, in at most the time-out. It passes if it does at one address, and reports the addresses that
-    /// checks stay with: one, or with `every_family` one of each family that passed.
+    /// Runs one check within the timeout. It passes if it passes at one address. Reports the
+    /// address that checks use, or with `every_family` one address of each family that passed.
     pub(crate) async fn check(
         &self,
         health: &ActiveHealth,
@@ -86,7 +87,7 @@ impl NamedChecks {
         outcome([v6, v4])
     }
 
-    /// Makes one check of these addresses; returns the address that checks stay with.
+    /// Runs one check of these addresses. Returns the address that checks use.
     async fn check_at(
         &self,
         place: usize,
@@ -115,7 +116,7 @@ impl NamedChecks {
     }
 }
 
-/// The outcome of the checks of both families. Of two errors the one that blames the backend counts.
+/// Combines the outcomes of both families. Of two errors, reports one that blames the backend.
 fn outcome(families: [Option<Result<SocketAddr, CheckError>>; 2]) -> Outcome {
     let (mut addresses, mut failure) = (Vec::new(), None::<CheckError>);
     for checked in families.into_iter().flatten() {

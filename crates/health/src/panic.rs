@@ -1,14 +1,14 @@
-//! The panic threshold: passive ejection never leaves less than a stated share of a pool's backends.
+//! The panic threshold: passive ejection leaves a minimum fraction of a pool's backends in use.
 //!
-//! When most backends fail at once the cause is seldom the backends; ejecting them all would turn some
-//! failing requests into none answered. Active checks are believed without limit: they ask the backend
-//! itself.
+//! If most backends fail at once, the backends are rarely the cause, and ejecting all of them would
+//! fail every request. The threshold does not limit active checks, which test each backend
+//! directly: they can take out all backends.
 
-/// How many backends of a pool of `total` must be left to take work, for a threshold of `share`.
+/// Returns the minimum number of backends in use, for a pool of `total` and a threshold of `share`.
 ///
-/// `total` counts every backend of the pool, whatever its state: a drained one is missing capacity too.
+/// `total` includes backends of every state: a drained backend is missing capacity, too.
 pub fn floor(total: usize, share: f64) -> usize {
-    // 0.55 * 100 is a little above 55 in binary; the slack keeps such shares exact.
+    // 0.55 * 100 is slightly above 55 in binary; the slack keeps such shares exact.
     (share.clamp(0.0, 1.0) * total as f64 - 1e-9).ceil() as usize
 }
 
@@ -17,7 +17,8 @@ pub fn may_eject(eligible: usize, total: usize, share: f64) -> bool {
     eligible > floor(total, share)
 }
 
-/// How many ejected backends must come back early because only `eligible` are left.
+/// Returns the number of ejected backends that must come back early because only `eligible` are
+/// left.
 pub fn shortfall(eligible: usize, total: usize, share: f64) -> usize {
     floor(total, share).saturating_sub(eligible)
 }
@@ -28,7 +29,7 @@ mod tests {
 
     #[test]
     fn ejection_stops_at_the_share_rounded_up() {
-        // share, total, backends that one failure after another may eject
+        // Share, total, number of backends that consecutive failures may eject.
         let rows = [
             (0.5, 1, 0),
             (0.5, 2, 1),

@@ -1,4 +1,5 @@
-//! Where a backend is reached: at its address, at a unix socket, or at the addresses of a host name.
+//! Destination of a backend's connections: an address, a unix socket, or the addresses of a host
+//! name.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -13,30 +14,30 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// Where a backend is reached.
+/// Destination of a backend's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// Its address.
+    /// The backend's address.
     #[default]
     Address,
-    /// A unix socket. Its address is a [`stand_in`]. Not for UDP.
+    /// A unix socket; the backend's address is a [`stand_in`]. Not for UDP.
     Socket(Arc<Path>),
-    /// The addresses of a host name. Its address is a [`stand_in`].
+    /// A host name; the backend's address is a [`stand_in`].
     Host {
-        /// `HOST:PORT`, as the configuration states it.
+        /// `HOST:PORT`, as configured.
         name: Arc<str>,
-        /// The addresses that the name has now.
+        /// Current addresses of the name.
         resolved: Resolved,
     },
 }
 
 impl Place {
-    /// Whether connections can be opened: a host name may have no address.
+    /// Whether connections are possible: a host name may have no address.
     pub fn is_reachable(&self) -> bool {
         !matches!(self, Place::Host { resolved, .. } if resolved.addresses().is_empty())
     }
 
-    /// The place as the configuration states it; `own` is the backend's address.
+    /// Returns the place as configured; `own` is the backend's address.
     pub fn text(&self, own: SocketAddr) -> String {
         match self {
             Place::Address => own.to_string(),
@@ -45,8 +46,8 @@ impl Place {
         }
     }
 
-    /// Whether a connection that was opened to `remote` still goes to this backend: a host name may have other
-    /// addresses since. `None`: a connection to a unix socket.
+    /// Whether a connection that was opened to `remote` still belongs to this backend: the
+    /// addresses of a host name may have changed. `None`: a connection to a unix socket.
     pub fn includes(&self, remote: Option<SocketAddr>) -> bool {
         match self {
             Place::Host { resolved, .. } => {
@@ -56,7 +57,8 @@ impl Place {
         }
     }
 
-    /// The addresses of a backend whose configured address is `own`: those of its host name, or else `own`.
+    /// Returns the addresses of a backend with the configured address `own`: those of its host
+    /// name, or else `own`.
     pub fn addresses<'p>(&'p self, own: &'p SocketAddr) -> &'p [SocketAddr] {
         match self {
             Place::Host { resolved, .. } => resolved.addresses(),
@@ -65,8 +67,8 @@ impl Place {
     }
 }
 
-/// An address that identifies a backend without an address of its own: of the prefix that no network routes (RFC 6666), with
-/// a hash of `place` (FNV-1a), the same in every process.
+/// Returns an address that identifies a backend without an address. It is in the discard prefix
+/// (RFC 6666) and has a hash of `place` (FNV-1a), so it is the same in every process.
 pub fn stand_in(place: &[u8], port: u16) -> SocketAddr {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = place.iter().fold(0xcbf2_9ce4_8422_2325, mix);
@@ -74,19 +76,20 @@ pub fn stand_in(place: &[u8], port: u16) -> SocketAddr {
     (Ipv6Addr::from(address), port).into()
 }
 
-/// Whether an address is a [`stand_in`], to which nothing can be sent.
+/// Whether an address is a [`stand_in`], which is not reachable.
 pub fn is_stand_in(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.segments()[..4] == [0x0100, 0, 0, 0])
 }
 
-/// Most addresses of a host name that are used.
+/// Maximum number of addresses of a host name.
 const ADDRESSES_MAX: usize = 16;
 
-/// Pause before a connection is tried at the next address while the one before has neither opened nor failed (RFC 8305,
-/// section 8).
+/// Delay before the next address is tried while the previous attempt is pending (RFC 8305, section
+/// 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// The addresses of a host name, and which of them accepted a connection last. Equal where the addresses are.
+/// The addresses of a host name, and the one that last accepted a connection. Equality compares the
+/// addresses only.
 #[derive(Clone, Debug, Default)]
 pub struct Resolved {
     addresses: Arc<[SocketAddr]>,
@@ -103,8 +106,8 @@ impl PartialEq for Resolved {
 impl Eq for Resolved {}
 
 impl Resolved {
-    /// The addresses of a name, each once and in a fixed order: resolvers rotate their answers. The families take turns, and
-    /// IPv6 begins (RFC 8305, section 4). At most 16 addresses are used.
+    /// Sorts and deduplicates the addresses of a name, because resolvers rotate them. The families
+    /// alternate, starting with IPv6 (RFC 8305, section 4). Keeps at most 16 addresses.
     pub fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Resolved {
         let mut addresses: Vec<_> = addresses.into_iter().collect();
         addresses.sort_unstable();
@@ -115,13 +118,14 @@ impl Resolved {
         Resolved { addresses: in_turn.take(ADDRESSES_MAX).collect(), ..Resolved::default() }
     }
 
-    /// The same addresses, of a name that the last attempt did not resolve for this reason.
+    /// Returns the same addresses with the error of the last resolution, if it failed.
     #[must_use]
     pub fn with_problem(&self, problem: Option<Arc<str>>) -> Resolved {
         Resolved { problem, ..self.clone() }
     }
 
-    /// These addresses. Connections begin where `before` began them, if that address is still one of these.
+    /// Returns these addresses. Connections prefer the address that `before` preferred, if it is
+    /// one of them.
     pub fn succeeding(self, before: &Resolved) -> Resolved {
         if let Some(address) = before.ordered().next() {
             self.prefer(address);
@@ -129,31 +133,32 @@ impl Resolved {
         self
     }
 
-    /// All addresses.
+    /// Returns all addresses.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Why the last attempt did not resolve the name.
+    /// Returns the error of the last resolution, if it failed.
     pub fn problem(&self) -> Option<&Arc<str>> {
         self.problem.as_ref()
     }
 
-    /// The address that accepted a connection last, then the others in their order.
+    /// Returns the preferred address, then the others in order.
     pub fn ordered(&self) -> impl Iterator<Item = SocketAddr> {
         let preferred = self.preferred.load(Relaxed);
         let others = (0..self.addresses.len()).filter(move |at| *at != preferred);
         std::iter::once(preferred).chain(others).filter_map(|at| self.addresses.get(at).copied())
     }
 
-    /// Has connections begin at this address, if it is one of these.
+    /// Makes connections prefer this address, if it is one of these.
     pub(crate) fn prefer(&self, address: SocketAddr) {
         if let Some(at) = self.addresses.iter().position(|it| *it == address) {
             self.preferred.store(at, Relaxed);
         }
     }
 
-    /// The same addresses, those in `first` before the others: for levels that use the first of a family.
+    /// Returns the addresses with those in `first` moved to the front, for levels that use the
+    /// first of a family.
     pub fn beginning_with(&self, first: &[SocketAddr]) -> Resolved {
         let (first, others): (Vec<_>, Vec<_>) =
             self.addresses.iter().copied().partition(|it| first.contains(it));
@@ -161,11 +166,13 @@ impl Resolved {
         Resolved { addresses, preferred: Arc::default(), problem: self.problem.clone() }
     }
 
-    /// Opens a connection to the first address that accepts one. Each address is tried when the one before has failed, or has
-    /// not answered for 250 ms; the caller bounds the time. Connections begin at the address that accepted one last.
+    /// Opens a connection to the first address that accepts one, starting with the one that last
+    /// accepted. Tries the next address when an attempt fails or is pending for 250 ms. The caller
+    /// sets the timeout.
     ///
     /// # Errors
-    /// The last error that says something of the backend, see [`more_telling`]; `NotFound` if there is no address.
+    /// The last error that concerns the backend, see [`more_telling`]; `NotFound` if there is no
+    /// address.
     pub async fn connect<C, F>(&self, open: impl FnMut(SocketAddr) -> F) -> io::Result<C>
     where
         F: Future<Output = io::Result<C>>,
@@ -176,7 +183,8 @@ impl Resolved {
     }
 }
 
-/// Opens a connection to the first of these addresses that accepts one, see [`Resolved::connect`]; returns that address.
+/// Opens a connection to the first of these addresses that accepts one, see [`Resolved::connect`].
+/// Returns that address.
 pub(crate) async fn connect_first<C, F>(
     addresses: impl IntoIterator<Item = SocketAddr>,
     mut open: impl FnMut(SocketAddr) -> F,
@@ -209,8 +217,9 @@ where
     }
 }
 
-/// `EADDRNOTAVAIL` has two causes: no port is left, or this machine has no address of the family. The second one is an
-/// unreachable network, and shows with UDP, too, which has ports of its own.
+/// Distinguishes two causes of `EADDRNOTAVAIL`: no free port, or no local address of the family.
+/// The second is reported as an unreachable network. It also occurs with UDP, which has separate
+/// ports.
 fn with_cause(error: io::Error, to: SocketAddr) -> io::Error {
     if error.kind() != io::ErrorKind::AddrNotAvailable {
         return error;
@@ -225,8 +234,9 @@ fn with_cause(error: io::Error, to: SocketAddr) -> io::Error {
     }
 }
 
-/// The error to report of two attempts at one backend: the later, unless this machine alone caused it. A machine without
-/// IPv6 cannot use a name's IPv6 addresses, which says nothing of the backend.
+/// Selects the error to report of two attempts at one backend: the later, unless its cause is
+/// local. For example, a machine without IPv6 cannot use a name's IPv6 addresses, which is not the
+/// backend's fault.
 pub fn more_telling(before: io::Error, now: io::Error) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, NetworkUnreachable, NotFound};
     let is_local = |error: &io::Error| {
@@ -236,7 +246,7 @@ pub fn more_telling(before: io::Error, now: io::Error) -> io::Error {
     if is_local(&now) && !is_local(&before) { before } else { now }
 }
 
-/// Attempts to connect that are under way.
+/// Pending connection attempts.
 struct Race<F> {
     attempts: Vec<(SocketAddr, Pin<Box<F>>)>,
     delay: Pin<Box<Sleep>>,
@@ -245,12 +255,12 @@ struct Race<F> {
 enum Step<C> {
     Connected(SocketAddr, C),
     Failed(io::Error),
-    /// No attempt has ended in time.
+    /// No attempt ended within the delay.
     Delayed,
 }
 
 impl<C, F: Future<Output = io::Result<C>>> Race<F> {
-    /// The next event; `is_last`: no further address could be tried.
+    /// Polls for the next event. `is_last`: there is no further address to try.
     fn poll(&mut self, cx: &mut Context<'_>, is_last: bool) -> Poll<Step<C>> {
         for place in 0..self.attempts.len() {
             let (address, attempt) = &mut self.attempts[place];
@@ -270,7 +280,7 @@ impl<C, F: Future<Output = io::Result<C>>> Race<F> {
     }
 }
 
-/// The addresses of `place` without their ports.
+/// Returns the IP addresses of `place`.
 pub fn ips<'p>(place: &'p Place, own: &'p SocketAddr) -> impl Iterator<Item = IpAddr> + 'p {
     place.addresses(own).iter().map(|address| address.ip().to_canonical())
 }

@@ -1,34 +1,36 @@
-//! Slow start: the share of its weight that a backend gets while it warms up.
+//! Slow start: a returning backend gets its weight in steps.
 //!
-//! Stepped, so that one return costs [`STEPS`] new snapshots and not one per request. Schedulers that
-//! ignore weights (`round-robin`, `least-connection`) ignore the ramp too.
+//! The weight rises in steps, so that a return costs [`STEPS`] new snapshots instead of one per
+//! request. Schedulers that ignore weights (`round-robin`, `least-connection`) ignore the ramp,
+//! too.
 
 use std::time::Duration;
 
-/// The share at the start: enough to warm caches, little enough to survive cold ones.
+/// Initial fraction of the weight, permille: enough to warm caches, and little enough to survive
+/// cold ones.
 pub const FLOOR_PERMILLE: u32 = 100;
-/// Rises between the floor and the full weight.
+/// Number of steps from the initial fraction to the full weight.
 pub const STEPS: u32 = 10;
-/// The whole weight.
+/// The full weight, permille.
 pub const FULL_PERMILLE: u32 = 1000;
 
 const RISE: u32 = (FULL_PERMILLE - FLOOR_PERMILLE) / STEPS;
 const _: () = assert!(FLOOR_PERMILLE + RISE * STEPS == FULL_PERMILLE);
 
-/// The share of the weight after `since`, in a ramp that takes `over`: permille,
-/// [`FLOOR_PERMILLE`]`..=`[`FULL_PERMILLE`], never falling, full from `over` on.
+/// Returns the fraction of the weight at time `since` of a ramp of duration `over`: permille,
+/// [`FLOOR_PERMILLE`]`..=`[`FULL_PERMILLE`], monotonic, full from `over` on.
 pub fn permille(since: Duration, over: Duration) -> u32 {
     FLOOR_PERMILLE + RISE * step(since, over)
 }
 
-/// When, counted from the ramp's start, the share rises next; `None` once it is full.
+/// Returns the time of the next step, from the ramp's start; `None` at full weight.
 pub fn next_rise(since: Duration, over: Duration) -> Option<Duration> {
     let step = step(since, over);
     (step < STEPS).then(|| starts(step + 1, over))
 }
 
-/// The last step that has begun. Compared with the very instants that [`next_rise`] gives, so that
-/// whoever wakes at one of them finds it begun, whatever the rounding.
+/// Returns the last step that has begun. It compares with the exact times of [`next_rise`], so that
+/// a timer set to one of them finds the step begun despite rounding.
 fn step(since: Duration, over: Duration) -> u32 {
     (1..=STEPS).take_while(|step| starts(*step, over) <= since).count() as u32
 }

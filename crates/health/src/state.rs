@@ -4,60 +4,61 @@ use equipoise_core::Health;
 
 use crate::{ActiveHealth, PassiveHealth};
 
-/// What is believed of one backend: the verdict of its active checks, and its passive ejections.
+/// Health of one backend: the verdict of its active checks, and its passive ejections.
 ///
-/// Active: the first check decides at once (HAProxy's `init-state up`: a backend that is not there when
-/// we start should not cost `fall` intervals of failing requests); after that `rise` passes or `fall`
-/// failures in a row turn it.
-/// Passive: [`BackendHealth::eject`] takes it out for `ejection`, twice as long each time up to
-/// `ejection_max`; a backend that was not ejected for `ejection_max` starts over. An active check that
-/// passes ends an ejection for statuses (as in Envoy), but not one for a failed connection: the check may
-/// go another way than the requests.
+/// Active: the first check decides immediately (HAProxy's `init-state up`), so that a backend that
+/// is down at the start does not cost `fall` intervals of failed requests. Afterwards, `rise`
+/// passes or `fall` failures in a row change the verdict.
+/// Passive: [`BackendHealth::eject`] takes the backend out for `ejection`, twice as long each time,
+/// up to `ejection_max`. After `ejection_max` without an ejection, the duration starts over. A
+/// passed active check ends an ejection for statuses (as in Envoy), but not one for a failed
+/// connection, because the check may use another path than the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendHealth {
     verdict: Health,
-    /// Results in a row that contradict the verdict.
+    /// Number of consecutive results that contradict the verdict.
     contrary: u32,
     ejection: Option<Ejection>,
-    /// Ejections since it was last stable: the exponent of the back-off.
+    /// Number of ejections since the backend was last stable: the exponent of the back-off.
     ejections: u32,
     returned: Option<Instant>,
 }
 
-/// An ejection under way.
+/// A current ejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ejection {
     until: Instant,
     cause: EjectionCause,
 }
 
-/// The kind of failure that completed the row.
+/// Kind of the last failure before the ejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EjectionCause {
-    /// The connection failed, or the response was missing or was not HTTP.
+    /// The connection failed, or the response was missing or not HTTP.
     Connection,
     /// A response had one of [`PassiveHealth::statuses`].
     Status,
 }
 
-/// The active checks have made up their mind.
+/// A new verdict of the active checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// [`Health::Healthy`] or [`Health::Unhealthy`].
     pub health: Health,
-    /// Results in a row that it took; 1 if the first check decided.
+    /// Number of consecutive results behind it; 1 if the first check decided.
     pub checks: u32,
-    /// Whether it was the backend's first check.
+    /// Whether it results from the backend's first check.
     pub first: bool,
 }
 
 impl BackendHealth {
-    /// What the schedulers go by: unhealthy while ejected, else the verdict of the checks.
+    /// Returns the health that schedulers use: unhealthy while ejected, otherwise the verdict of
+    /// the checks.
     pub fn health(&self) -> Health {
         if self.ejection.is_some() { Health::Unhealthy } else { self.verdict }
     }
 
-    /// Counts the result of one active check; returns the new verdict if it turned.
+    /// Records the result of one active check. Returns the new verdict if it changed.
     pub fn checked(&mut self, passed: bool, rules: &ActiveHealth) -> Option<Verdict> {
         let seen = if passed { Health::Healthy } else { Health::Unhealthy };
         if self.verdict == seen {
@@ -79,19 +80,19 @@ impl BackendHealth {
         Some(Verdict { health: seen, checks, first })
     }
 
-    /// Forgets what active checks saw: there are none any more.
+    /// Resets the verdict, when active checks are switched off.
     pub fn unchecked(&mut self) {
         self.verdict = Health::Unknown;
         self.contrary = 0;
     }
 
-    /// Forgets an unfinished row of results: another check is asked from now on, the verdict stands
-    /// until that one turns it.
+    /// Resets the count of results after a change of the check. The verdict stays until the new
+    /// check changes it.
     pub fn check_changed(&mut self) {
         self.contrary = 0;
     }
 
-    /// Takes it out for failing requests; returns until when. Ejecting an ejected backend changes nothing.
+    /// Ejects the backend and returns the end of the ejection. Has no effect on an ejected backend.
     pub fn eject(&mut self, rules: &PassiveHealth, cause: EjectionCause, now: Instant) -> Instant {
         if let Some(ejection) = self.ejection {
             return ejection.until;
@@ -101,7 +102,7 @@ impl BackendHealth {
         if stable {
             self.ejections = 0;
         }
-        // 2^31 seconds exceed any configured maximum, so the clamp never shows.
+        // 2^31 seconds exceed any configured maximum, so the clamp has no effect.
         let factor = 1u32 << self.ejections.min(31);
         let lasts = rules.ejection.saturating_mul(factor).min(rules.ejection_max);
         let until = now + lasts;
@@ -110,18 +111,18 @@ impl BackendHealth {
         until
     }
 
-    /// Ends an ejection whose time is over; returns whether one ended.
+    /// Ends an ejection that has expired. Returns whether one ended.
     pub fn expire(&mut self, now: Instant) -> bool {
         self.ejected_until().is_some_and(|until| until <= now) && self.readmit(now)
     }
 
-    /// Ends an ejection for statuses; returns whether there was one.
+    /// Ends an ejection for statuses. Returns whether there was one.
     pub fn readmit_if_for_statuses(&mut self, now: Instant) -> bool {
         let for_statuses = |ejection: Ejection| ejection.cause == EjectionCause::Status;
         self.ejection.is_some_and(for_statuses) && self.readmit(now)
     }
 
-    /// Ends an ejection before its time; returns whether there was one.
+    /// Ends an ejection early. Returns whether there was one.
     pub fn readmit(&mut self, now: Instant) -> bool {
         let was = self.ejection.take().is_some();
         if was {
@@ -130,12 +131,12 @@ impl BackendHealth {
         was
     }
 
-    /// The end of the ejection under way.
+    /// Returns the end of the current ejection.
     pub fn ejected_until(&self) -> Option<Instant> {
         self.ejection.map(|ejection| ejection.until)
     }
 
-    /// The verdict of the active checks alone.
+    /// Returns the verdict of the active checks, without ejections.
     pub fn verdict(&self) -> Health {
         self.verdict
     }
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn every_state_turns_as_the_table_says() {
-        // rise 2, fall 3: all (verdict, contrary results in a row) that can be reached.
+        // rise 2, fall 3: all reachable pairs of verdict and consecutive contrary results.
         let rules = rules(2, 3);
         let table = [
             // before            pass                  fail
@@ -188,8 +189,8 @@ mod tests {
 
     #[test]
     fn every_sequence_of_checks_agrees_with_the_definition() {
-        // The definition, naively: the first result decides; then the last `rise` (`fall`) results since
-        // the verdict, all alike, turn it.
+        // The definition as naive code: the first result decides; then the last `rise` (`fall`)
+        // equal results since the verdict change it.
         fn naive(results: &[bool], rise: usize, fall: usize) -> Health {
             let Some((first, rest)) = results.split_first() else { return Unknown };
             let (mut up, mut since) = (*first, 0);
