@@ -1,4 +1,4 @@
-//! A share of the processors for some processes, by control groups of version 1 or 2.
+//! Limits the CPU time of processes, with control groups of version 1 or 2.
 
 use std::fs;
 use std::io;
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// A control group with a quota. Dropped, it is gone once its processes are.
+/// A control group with a CPU quota. Dropping it removes the group, after its processes have ended.
 #[derive(Debug)]
 pub struct CpuGroup {
-    /// Version 1 may keep the account of what is used in a hierarchy of its own.
+    /// Folders of the group. Version 1 may have CPU accounting in a separate hierarchy.
     folders: Vec<PathBuf>,
 }
 
-/// Quotas are for this long.
+/// Period of the quota, microseconds.
 const PERIOD_US: f64 = 1e5;
 
 impl CpuGroup {
-    /// One of this name, which nobody else has; `cores` is the quota.
+    /// Creates a group with a unique `name` and a quota of `cores` CPUs.
     ///
     /// # Errors
-    /// No `cpu` controller is mounted where this user may make groups.
+    /// No `cpu` controller is mounted with write access.
     pub fn create(name: &str, cores: f64) -> io::Result<CpuGroup> {
         let (quota, period) = (format!("{:.0}", cores * PERIOD_US), format!("{PERIOD_US:.0}"));
         let root = Path::new("/sys/fs/cgroup");
@@ -42,7 +42,7 @@ impl CpuGroup {
             let folder = mount.join(name);
             match fs::create_dir(&folder) {
                 Ok(()) => group.folders.push(folder),
-                // The two names of one hierarchy.
+                // Both names refer to one hierarchy, so the folder exists already.
                 Err(error)
                     if error.kind() == io::ErrorKind::AlreadyExists
                         && !group.folders.is_empty() => {}
@@ -62,10 +62,10 @@ impl CpuGroup {
         Ok(group)
     }
 
-    /// Processor time that its processes have used.
+    /// Returns the CPU time that processes of the group have used.
     ///
     /// # Errors
-    /// The kernel keeps no account of it.
+    /// The kernel has no CPU accounting for the group.
     pub fn used(&self) -> io::Result<Duration> {
         for folder in &self.folders {
             if let Ok(text) = fs::read_to_string(folder.join("cpuacct.usage")) {
@@ -81,7 +81,7 @@ impl CpuGroup {
         Err(io::Error::new(io::ErrorKind::NotFound, "no account of processor time"))
     }
 
-    /// The arguments of `sh` that move a process in before it becomes what it is to be.
+    /// Returns arguments of `sh` that move the shell into the group and then execute `program`.
     pub fn enter_and_become(&self, program: &str, arguments: &[&str]) -> Vec<String> {
         let enter = |folder: &PathBuf| format!("echo $$ > '{}/cgroup.procs' && ", folder.display());
         let script = self.folders.iter().map(enter).collect::<String>() + "exec \"$@\"";
@@ -92,7 +92,7 @@ impl CpuGroup {
 
 impl Drop for CpuGroup {
     fn drop(&mut self) {
-        // What was killed a moment ago may still be there.
+        // Killed processes may take a moment to leave the group.
         for folder in &self.folders {
             for _ in 0..50 {
                 match fs::remove_dir(folder) {

@@ -1,65 +1,65 @@
 use std::io;
 
-/// Why a host could not be made or set up.
+/// Reason why a host could not be created or set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// The kernel refused a namespace.
+    /// The kernel did not create a namespace.
     #[error(
         "cannot make a network namespace for `{host}`; run as root, on a kernel with CONFIG_NET_NS"
     )]
     Create {
-        /// Of the host to be.
+        /// Name of the host.
         host: String,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
     /// A program could not be started.
     #[error("cannot run `{program}` on `{host}`; is its Debian package installed?")]
     Start {
-        /// Where.
+        /// Name of the host.
         host: String,
         /// The program.
         program: String,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
-    /// A program ended with a failure.
+    /// A program exited with a failure.
     #[error("`{command}` failed on `{host}` ({status}): {output}")]
     Failed {
-        /// Where.
+        /// Name of the host.
         host: String,
-        /// With its arguments.
+        /// The program and its arguments.
         command: String,
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
-        /// What it printed on both outputs.
+        /// Standard output and standard error.
         output: String,
     },
     /// A sysctl could not be written.
     #[error("cannot set sysctl {key} to {value} on `{host}`")]
     Sysctl {
-        /// Where.
+        /// Name of the host.
         host: String,
-        /// Its path under /proc/sys.
+        /// Path under /proc/sys.
         key: String,
-        /// What it should be.
+        /// The value.
         value: String,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
-    /// Something on an interface was refused.
+    /// An operation on an interface failed.
     #[error("cannot {what} on interface {interface} of `{host}`")]
     Interface {
-        /// Where.
+        /// Name of the host.
         host: String,
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },

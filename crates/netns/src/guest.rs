@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// All that a process has printed so far, on both outputs.
+/// Output of a process on standard output and standard error.
 type Printed = Arc<(Mutex<String>, Condvar)>;
 
-/// A process that runs on a [`crate::Host`], with all that it prints. Killed when dropped.
+/// A process that runs on a [`crate::Host`], with its output. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Guest {
     child: Child,
@@ -30,21 +30,20 @@ impl Guest {
         Ok(Guest { child, printed })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Returns the output so far.
     pub fn printed(&self) -> String {
         self.lock().clone()
     }
 
-    /// Waits until `found` finds something in what it has printed; if it does not within `patience`, the error is what
-    /// was printed until then.
+    /// Waits until `found` returns a result for the output so far.
     ///
     /// # Errors
-    /// Time is over.
+    /// The output so far, if there is no result within `patience`.
     pub fn wait_for<T>(
         &self,
         patience: Duration,
@@ -65,26 +64,26 @@ impl Guest {
         }
     }
 
-    /// Sends it a signal; nothing if it has ended.
+    /// Sends a signal. No effect if the process has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
-            // Ours and not waited for, so the number is still its own.
+            // The process is not reaped yet, so the kernel has not reused its id.
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status if the process has ended.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of `waitpid`.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of `waitpid`.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }

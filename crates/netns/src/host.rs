@@ -12,19 +12,20 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 
 use crate::{Guest, NetnsError, offload, pass};
 
-/// A host of its own as far as the network goes: a namespace with its loopback up.
+/// A network namespace with its loopback interface up.
 ///
-/// IPv6 addresses are usable at once (no duplicate address detection), replies may take another way than requests
-/// (`rp_filter` off). Dropped, it is gone with its interfaces once the processes inside have ended.
+/// IPv6 addresses are usable at once (no duplicate address detection). Asymmetric routing works
+/// (`rp_filter` off). Dropping the host removes the namespace and its interfaces, after the
+/// processes inside have ended.
 #[derive(Debug)]
 pub struct Host {
     name: String,
     namespace: Arc<OwnedFd>,
-    /// What must live as long as the host: the links of XDP programs.
+    /// Links of XDP programs, which must live as long as the host.
     kept: Mutex<Vec<OwnedFd>>,
 }
 
-/// Set before there is any interface, so that each begins with them.
+/// Settings that are made before any interface exists, so that new interfaces inherit them.
 const SYSCTLS: &[(&str, &str)] = &[
     ("net/ipv4/conf/all/rp_filter", "0"),
     ("net/ipv4/conf/default/rp_filter", "0"),
@@ -35,10 +36,10 @@ const SYSCTLS: &[(&str, &str)] = &[
 ];
 
 impl Host {
-    /// Makes one. `name` is for messages only.
+    /// Creates a host. `name` appears only in messages.
     ///
     /// # Errors
-    /// No privilege, no such feature in the kernel, or no `ip`.
+    /// The process lacks privileges, the kernel lacks a feature, or `ip` is not installed.
     pub fn new(name: &str) -> Result<Host, NetnsError> {
         let made = thread::spawn(new_namespace).join().expect("making a namespace does not panic");
         let create = |source| NetnsError::Create { host: name.to_owned(), source };
@@ -51,12 +52,12 @@ impl Host {
         Ok(host)
     }
 
-    /// Its name in messages.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The namespace as a path that other processes of this machine can open, as long as this process lives.
+    /// Returns a path to the namespace that other processes can open as long as this process lives.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
@@ -65,7 +66,8 @@ impl Host {
         self.namespace.as_fd()
     }
 
-    /// Runs `work` on a thread of this host: its sockets, and threads it starts, are this host's.
+    /// Runs `work` on a new thread inside the namespace, and waits for it. Sockets and threads that
+    /// it creates are inside, too.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let outcome = thread::scope(|scope| {
             scope
@@ -78,7 +80,7 @@ impl Host {
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Like [`Host::enter`], without waiting for the end.
+    /// Runs `work` on a new thread inside the namespace, without waiting for it.
     pub fn spawn_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -94,29 +96,29 @@ impl Host {
         move_in(self.fd()).expect("a namespace that is open can be entered");
     }
 
-    /// A program to be run on this host. It is killed when the *thread* that starts it ends, so that nothing survives
-    /// us.
+    /// Prepares a program to run on this host. The kernel kills it when the *thread* that starts it
+    /// ends, so that no process outlives us.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let namespace = Arc::clone(&self.namespace);
         let parent = std::process::id();
         let before_exec = move || {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            // The parent may have died before the line above took effect.
+            // The parent may have died before the previous line took effect.
             if std::os::unix::process::parent_id() != parent {
                 return Err(io::ErrorKind::NotConnected.into());
             }
             move_in(namespace.as_fd())
         };
-        // SAFETY: between fork and exec the closure makes system calls and allocates nothing.
+        // SAFETY: between fork and exec the closure only makes system calls and does not allocate.
         unsafe { command.pre_exec(before_exec) };
         command
     }
 
-    /// Runs a program to its end, and gives what it wrote on standard output.
+    /// Runs a program until it ends. Returns its standard output.
     ///
     /// # Errors
-    /// It cannot be started, or ends with a failure; then with what it wrote on both outputs.
+    /// The program cannot be started, or it fails; the error has its output.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, NetnsError> {
         let mut command = self.command(program);
         command.args(arguments).stdin(Stdio::null());
@@ -138,10 +140,10 @@ impl Host {
         })
     }
 
-    /// Starts a program that goes on until it ends or the [`Guest`] is dropped.
+    /// Starts a program. It runs until it ends or the [`Guest`] is dropped.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(&self, program: &str, arguments: &[&str]) -> Result<Guest, NetnsError> {
         let mut command = self.command(program);
         command.args(arguments);
@@ -153,7 +155,7 @@ impl Host {
         Guest::of(command).map_err(start)
     }
 
-    /// `ip` with these words, for instance `link set eth0 up`.
+    /// Runs `ip` with these arguments, for example `link set eth0 up`.
     ///
     /// # Errors
     /// As [`Host::run`].
@@ -161,7 +163,7 @@ impl Host {
         self.run("ip", &words.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// Gives an interface an address, usable at once.
+    /// Adds an address to an interface, usable at once.
     ///
     /// # Errors
     /// As [`Host::run`].
@@ -170,8 +172,9 @@ impl Host {
         self.ip(&format!("addr add {address}/{prefix} dev {interface} {nodad}")).map(drop)
     }
 
-    /// Gives the host an address of a service on its loopback: packets to it are taken, but nobody on the wire is told
-    /// of it (`arp_ignore`, `arp_announce`), as the backends of direct routing and of tunnels need it.
+    /// Adds a service address to the loopback interface. The host accepts packets to it, but does
+    /// not answer or announce it by ARP (`arp_ignore`, `arp_announce`). Backends of direct routing
+    /// and of tunnels need this.
     ///
     /// # Errors
     /// As [`Host::run`].
@@ -181,7 +184,7 @@ impl Host {
         self.address("lo", address, if address.is_ipv6() { 128 } else { 32 })
     }
 
-    /// Adds a route, for instance to `default`.
+    /// Adds a route, for example to `default`.
     ///
     /// # Errors
     /// As [`Host::run`].
@@ -190,7 +193,7 @@ impl Host {
         self.ip(&format!("{family} route add {to} via {via}")).map(drop)
     }
 
-    /// Forwards packets between its interfaces.
+    /// Enables packet forwarding between interfaces.
     ///
     /// # Errors
     /// As [`Host::sysctl`].
@@ -199,10 +202,10 @@ impl Host {
         self.sysctl("net/ipv6/conf/all/forwarding", "1")
     }
 
-    /// Sets a sysctl by its path under /proc/sys.
+    /// Sets a sysctl, given its path under /proc/sys.
     ///
     /// # Errors
-    /// There is none of this name, or it does not take the value.
+    /// The sysctl does not exist, or it rejects the value.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<(), NetnsError> {
         let failed = |source| NetnsError::Sysctl {
             host: self.name.clone(),
@@ -213,54 +216,54 @@ impl Host {
         self.enter(|| fs::write(format!("/proc/sys/{key}"), value)).map_err(failed)
     }
 
-    /// Whether the kernel merges packets that come by an interface (GRO).
+    /// Whether the kernel merges packets received on an interface (GRO).
     ///
     /// # Errors
-    /// The interface is not there.
+    /// The interface does not exist.
     pub fn merges(&self, interface: &str) -> Result<bool, NetnsError> {
         offload::ask(self, interface, offload::GET_GRO, 0).map(|value| value != 0)
     }
 
-    /// Has the kernel merge packets that come by an interface, or not.
+    /// Switches the merging of received packets (GRO) on or off.
     ///
     /// # Errors
-    /// The interface is not there.
+    /// The interface does not exist.
     pub fn set_merging(&self, interface: &str, on: bool) -> Result<(), NetnsError> {
         offload::ask(self, interface, offload::SET_GRO, u32::from(on)).map(drop)
     }
 
-    /// Whether an interface takes 802.1Q tags out of frames (`rxvlan`).
+    /// Whether an interface strips 802.1Q tags from frames (`rxvlan`).
     ///
     /// # Errors
-    /// The interface is not there.
+    /// The interface does not exist.
     pub fn strips_tags(&self, interface: &str) -> Result<bool, NetnsError> {
         let flags = offload::ask(self, interface, offload::GET_FLAGS, 0)?;
         Ok(flags & offload::FLAG_RXVLAN != 0)
     }
 
-    /// Attaches an XDP program to an interface that passes everything, for the life of the host.
+    /// Attaches an XDP program that passes all packets to an interface, for the life of the host.
     ///
     /// # Errors
-    /// The interface is not there, or has a program.
+    /// The interface does not exist, or already has a program.
     pub fn pass_everything(&self, interface: &str) -> Result<(), NetnsError> {
         pass::attach(self, interface)
     }
 
-    /// Keeps a descriptor open as long as the host lives.
+    /// Keeps a descriptor open for the life of the host.
     pub(crate) fn keep(&self, descriptor: OwnedFd) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor);
     }
 }
 
-/// Moves the calling thread; its namespaces were made or opened by us.
+/// Moves the calling thread into a namespace.
 fn move_in(namespace: BorrowedFd<'_>) -> io::Result<()> {
     move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
     Ok(())
 }
 
-/// On a thread of its own, which it leaves in the new namespace.
+/// Creates a namespace. The calling thread stays in it, so it must be a thread of its own.
 fn new_namespace() -> io::Result<OwnedFd> {
-    // SAFETY: a new network namespace for this thread alone changes no memory and closes no descriptor.
+    // SAFETY: a new network namespace for this thread changes no memory and closes no descriptor.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open("/proc/thread-self/ns/net", flags, Mode::empty())?)

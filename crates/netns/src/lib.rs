@@ -1,11 +1,13 @@
-//! Hosts on one machine: network namespaces joined by veth pairs, and shares of its processors. For the demo, tests and the lab.
+//! Hosts on one machine: network namespaces that veth pairs connect, and CPU quotas. For the demo,
+//! tests and the lab.
 //!
-//! In: names, addresses, links. Out: [`Host`]s in which processes and closures run, each with interfaces, routes and
-//! sysctls of its own. Fails with what the kernel or `ip` (iproute2, the only program needed) said.
+//! In: names, addresses, links. Out: [`Host`]s that run processes and closures, each with its own
+//! interfaces, routes and sysctls. Fails with the error of the kernel or of `ip` (iproute2, the
+//! only program needed).
 //!
-//! A namespace has no name in the file system: it lives as long as its [`Host`] or a process inside. So nothing is left
-//! behind by a panic or a SIGKILL, and hosts of tests that run side by side never meet. A person looks into one by a
-//! process that runs there: `nsenter --net=/proc/PID/ns/net`.
+//! A namespace has no name in the file system: it lives as long as its [`Host`] or a process
+//! inside. A panic or a SIGKILL therefore leaves nothing behind, and tests that run in parallel do
+//! not interfere. To inspect a namespace, use a process inside: `nsenter --net=/proc/PID/ns/net`.
 
 mod cpu_group;
 mod error;
@@ -23,7 +25,7 @@ pub use host::Host;
 pub use link::{Switch, veth};
 pub use site::{Site, SiteShape};
 
-/// Why namespaces cannot be made here, in words to print; `None` if they can.
+/// Returns the reason why this process cannot create namespaces; `None` if it can.
 pub fn unavailable() -> Option<String> {
     match Host::new("probe") {
         Ok(_) => None,

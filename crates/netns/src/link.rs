@@ -2,13 +2,13 @@ use std::fmt;
 
 use crate::{Host, NetnsError, offload};
 
-/// Joins two hosts by a veth pair: an interface on each, up, with all offloads off.
+/// Connects two hosts by a veth pair: an interface on each, up, with all offloads off.
 ///
-/// Off, because an XDP program sees packets as they are on the wire only without them: whole checksums, no segments
-/// that are larger than the MTU.
+/// Without offloads, an XDP program sees packets as on the wire: with complete checksums, and no
+/// segments larger than the MTU.
 ///
 /// # Errors
-/// A name is in use, or too long (15 characters).
+/// A name is in use or longer than 15 characters.
 pub fn veth(one: (&Host, &str), other: (&Host, &str)) -> Result<(), NetnsError> {
     let (host, name) = one;
     let (peer, peer_name) = other;
@@ -21,7 +21,7 @@ pub fn veth(one: (&Host, &str), other: (&Host, &str)) -> Result<(), NetnsError> 
     Ok(())
 }
 
-/// A bridge on a host, into which others are plugged.
+/// A bridge on a host, which connects other hosts.
 pub struct Switch<'a> {
     host: &'a Host,
     bridge: String,
@@ -34,12 +34,12 @@ impl fmt::Debug for Switch<'_> {
 }
 
 impl<'a> Switch<'a> {
-    /// Makes the bridge; `host` may have addresses on it, and so be the router of this network.
+    /// Creates the bridge. `host` may have addresses on it, and thus be the router of this network.
     ///
     /// # Errors
-    /// The name is in use, or too long (15 characters).
+    /// The name is in use or longer than 15 characters.
     pub fn new(host: &'a Host, bridge: &str) -> Result<Switch<'a>, NetnsError> {
-        // Snooping would hold back neighbour discovery until a querier is heard.
+        // Multicast snooping would block neighbour discovery until a querier appears.
         host.ip(&format!(
             "link add {bridge} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
         ))?;
@@ -47,19 +47,21 @@ impl<'a> Switch<'a> {
         Ok(Switch { host, bridge: bridge.to_owned() })
     }
 
-    /// One that was made before.
+    /// Refers to an existing bridge.
     pub fn on(host: &'a Host, bridge: &str) -> Switch<'a> {
         Switch { host, bridge: bridge.to_owned() }
     }
 
-    /// Gives `host` an interface on this network. The port on the switch has the name of the host and interface.
+    /// Connects `host` to the bridge with a new interface. The bridge port is named after host and
+    /// interface.
     ///
     /// # Errors
     /// As [`veth`].
     pub fn plug(&self, host: &Host, interface: &str) -> Result<(), NetnsError> {
         let port = format!("{}-{interface}", host.name());
         veth((host, interface), (self.host, &port))?;
-        // A veth takes what an XDP program on its peer sends back or redirects only if it has a program itself.
+        // A veth interface accepts packets that its peer's XDP program returns or redirects only if
+        // it has a program itself.
         self.host.pass_everything(&port)?;
         self.host.ip(&format!("link set {port} master {}", self.bridge)).map(drop)
     }

@@ -1,11 +1,12 @@
-//! Interface offloads by the ethtool ioctl: six commands that need no program to be installed.
+//! Switches interface offloads with the ethtool ioctl, so that the `ethtool` program is not needed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::{Host, NetnsError};
 
-/// linux/ethtool.h: receive and transmit checksums, TSO, GSO, GRO; transmit checksums before what depends on them.
+/// From linux/ethtool.h: receive and transmit checksums, TSO, GSO, GRO. Transmit checksums precede
+/// the offloads that depend on them.
 const COMMANDS: [u32; 5] = [0x15, 0x17, 0x1f, 0x24, SET_GRO];
 /// `ETHTOOL_SGRO`, `ETHTOOL_GGRO`, `ETHTOOL_GFLAGS`
 pub(crate) const SET_GRO: u32 = 0x2c;
@@ -14,7 +15,7 @@ pub(crate) const GET_FLAGS: u32 = 0x25;
 /// `ETH_FLAG_RXVLAN`
 pub(crate) const FLAG_RXVLAN: u32 = 1 << 8;
 
-/// linux/sockios.h.
+/// From linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 /// `struct ethtool_value`.
@@ -24,7 +25,7 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Turns the offloads of an interface off.
+/// Switches the offloads of an interface off.
 pub(crate) fn off(host: &Host, interface: &str) -> Result<(), NetnsError> {
     let outcome = host
         .enter(|| COMMANDS.iter().try_for_each(|command| set(interface, *command, 0).map(drop)));
@@ -36,7 +37,7 @@ pub(crate) fn off(host: &Host, interface: &str) -> Result<(), NetnsError> {
     })
 }
 
-/// What a command reads or writes of an interface.
+/// Runs a command that reads or writes a value of an interface.
 pub(crate) fn ask(
     host: &Host,
     interface: &str,
@@ -52,7 +53,7 @@ pub(crate) fn ask(
 }
 
 fn set(interface: &str, command: u32, data: u32) -> io::Result<u32> {
-    // SAFETY: socket takes three numbers; the descriptor it gives is nobody else's.
+    // SAFETY: socket takes three numbers, and the new descriptor has no other owner.
     let socket = unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {
@@ -70,7 +71,7 @@ fn set(interface: &str, command: u32, data: u32) -> io::Result<u32> {
         *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request names an interface and points to the value, both of which outlive the call.
+    // SAFETY: the request names an interface and points to the value. Both outlive the call.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
         0 => Ok(value.data),
         _ => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! An XDP program that does nothing, without a compiler or a loader: two instructions by the bpf system call.
+//! An XDP program of two instructions that passes all packets, loaded without a compiler or libbpf.
 
 use std::ffi::CString;
 use std::io;
@@ -9,13 +9,13 @@ use crate::{Host, NetnsError};
 /// `r0 = XDP_PASS; exit`.
 const PROGRAM: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
 
-// linux/bpf.h
+// From linux/bpf.h.
 const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
 
-/// `union bpf_attr` as BPF_PROG_LOAD reads it, up to where all later fields are zero.
+/// The prefix of `union bpf_attr` that BPF_PROG_LOAD needs; all later fields are zero.
 #[repr(C)]
 #[derive(Default)]
 struct LoadAttributes {
@@ -33,7 +33,7 @@ struct LoadAttributes {
     expected_attach_type: u32,
 }
 
-/// `union bpf_attr` as BPF_LINK_CREATE reads it.
+/// The prefix of `union bpf_attr` that BPF_LINK_CREATE needs.
 #[repr(C)]
 struct LinkAttributes {
     program: u32,
@@ -42,7 +42,7 @@ struct LinkAttributes {
     flags: u32,
 }
 
-/// Attaches it to an interface for the life of the host.
+/// Attaches the program to an interface for the life of the host.
 pub(crate) fn attach(host: &Host, interface: &str) -> Result<(), NetnsError> {
     let link = host.enter(|| link(interface)).map_err(|source| NetnsError::Interface {
         host: host.name().to_owned(),
@@ -65,7 +65,7 @@ fn link(interface: &str) -> io::Result<OwnedFd> {
     };
     let program = bpf(BPF_PROG_LOAD, &attributes)?;
     let name = CString::new(interface)?;
-    // SAFETY: the name ends with a zero and outlives the call.
+    // SAFETY: the name ends with a zero byte and outlives the call.
     let ifindex = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if ifindex == 0 {
         return Err(io::Error::last_os_error());
@@ -76,11 +76,12 @@ fn link(interface: &str) -> io::Result<OwnedFd> {
 
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     let bytes = size_of::<T>();
-    // SAFETY: the attributes are a prefix of `union bpf_attr` with its length; what they point to outlives the call.
+    // SAFETY: the attributes are a prefix of `union bpf_attr` with its length, and the memory that
+    // they point to outlives the call.
     let outcome =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), bytes) };
     match i32::try_from(outcome) {
-        // SAFETY: both commands give a descriptor that is nobody else's.
+        // SAFETY: both commands return a new descriptor without another owner.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }

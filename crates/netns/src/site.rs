@@ -2,16 +2,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{Host, NetnsError, Switch, veth};
 
-/// How large a [`Site`] is.
+/// Size and layout of a [`Site`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteShape {
-    /// Backends, up to 99.
+    /// Number of backends, up to 99.
     pub backends: usize,
-    /// Whether the backends are on a network of their own behind the balancer, not on one with it.
+    /// Whether the backends have a separate network behind the balancer.
     pub two_arms: bool,
 }
 
-/// A site as the packet level is used: clients behind a router that sends the VIPs to the balancer, and backends.
+/// A typical site of the packet level: clients behind a router that sends the VIPs to the balancer,
+/// and backends.
 ///
 /// ```text
 /// client 198.51.100.2 --- router ===+=== balancer 192.0.2.2      one arm: one network, `lan`
@@ -22,25 +23,26 @@ pub struct SiteShape {
 ///                                +== backend-2 198.18.1.12
 /// ```
 ///
-/// Every host has `eth0`; the balancer with two arms has `eth1` on `back`. All MTUs are 1500. Replies of backends that
-/// come from a VIP go to the router (with one arm), all others to the balancer, so that each forwarding method works
-/// beside the others. IPv6 is the same under 2001:db8:c:: (clients), b:: (lan), d:: (back), f:: (VIPs).
+/// Every host has `eth0`; a balancer with two arms has `eth1` on `back`. All MTUs are 1500. With
+/// one arm, backends send replies from a VIP to the router, and all other replies to the balancer,
+/// so that all forwarding methods work side by side. IPv6 is the same under 2001:db8:c:: (clients),
+/// b:: (lan), d:: (back), f:: (VIPs).
 #[derive(Debug)]
 pub struct Site {
-    /// Where requests come from.
+    /// Host of the clients.
     pub client: Host,
-    /// Forwards, and is the switch of `lan`.
+    /// Forwards packets, and has the bridge of `lan`.
     pub router: Host,
-    /// Where equipoise runs; forwards.
+    /// Host of equipoise; forwards packets.
     pub balancer: Host,
-    /// The switch of `back`.
+    /// Has the bridge of `back`.
     back: Option<Host>,
-    /// Where the servers run.
+    /// Hosts of the servers.
     pub backends: Vec<Host>,
     shape: SiteShape,
 }
 
-/// A network of the site: host `n` is `v4 | n` and `v6 | n`.
+/// A network of the site. Host `n` has the addresses `v4 | n` and `v6 | n`.
 #[derive(Clone, Copy)]
 struct Network {
     v4: Ipv4Addr,
@@ -61,7 +63,7 @@ const BALANCER: u8 = 2;
 const CLIENT: u8 = 2;
 const FIRST_BACKEND: u8 = 11;
 
-/// The routing table for replies that come from a VIP.
+/// Routing table of replies from a VIP.
 const VIP_TABLE: u32 = 100;
 
 impl Network {
@@ -84,10 +86,10 @@ impl Network {
 }
 
 impl Site {
-    /// Builds one. Takes about a tenth of a second.
+    /// Builds a site, in about a tenth of a second.
     ///
     /// # Errors
-    /// No privilege, no such feature in the kernel, no `ip`.
+    /// The process lacks privileges, the kernel lacks a feature, or `ip` is not installed.
     pub fn new(shape: SiteShape) -> Result<Site, NetnsError> {
         let backends = (1..=shape.backends).map(|n| Host::new(&format!("backend-{n}")));
         let site = Site {
@@ -103,7 +105,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Client, router and balancer.
+    /// Sets up client, router and balancer.
     fn set_up_front(&self) -> Result<(), NetnsError> {
         veth((&self.client, "eth0"), (&self.router, "clients"))?;
         CLIENTS.give(&self.client, "eth0", CLIENT)?;
@@ -114,7 +116,7 @@ impl Site {
         LAN.give(&self.balancer, "eth0", BALANCER)?;
         for host in [&self.router, &self.balancer] {
             host.forward()?;
-            // A redirect would teach the client a way past the router.
+            // An ICMP redirect would make the client bypass the router.
             host.sysctl("net/ipv4/conf/all/send_redirects", "0")?;
         }
         for v6 in [false, true] {
@@ -154,28 +156,29 @@ impl Site {
         Ok(())
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn client_address(&self, v6: bool) -> IpAddr {
         CLIENTS.host(CLIENT, v6)
     }
 
-    /// The router's address on `lan`.
+    /// Returns the router's address on `lan`.
     pub fn router_address(&self, v6: bool) -> IpAddr {
         LAN.host(ROUTER, v6)
     }
 
-    /// The balancer's address on `lan`.
+    /// Returns the balancer's address on `lan`.
     pub fn balancer_address(&self, v6: bool) -> IpAddr {
         LAN.host(BALANCER, v6)
     }
 
-    /// The address of backend `index` (from 0).
+    /// Returns the address of backend `index` (from 0).
     pub fn backend_address(&self, index: usize, v6: bool) -> IpAddr {
         let network = if self.shape.two_arms { BACK } else { LAN };
         network.host(FIRST_BACKEND + index as u8, v6)
     }
 
-    /// A VIP's address, for `number` from 1 to 254: routed to the balancer, on nobody's interface.
+    /// Returns the address of a VIP, for `number` from 1 to 254. It is routed to the balancer, and
+    /// no interface has it.
     pub fn vip(number: u8, v6: bool) -> IpAddr {
         VIPS.host(number, v6)
     }

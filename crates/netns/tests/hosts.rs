@@ -1,4 +1,4 @@
-//! What hosts, links and sites promise. Needs root; says so where it is not.
+//! Behaviour of hosts, links and sites. Prints the reason and skips where the process is not root.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,7 +8,7 @@ use equipoise_netns::{Host, Site, SiteShape, unavailable, veth};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether this test can run; prints why not.
+/// Whether this test can run; prints the reason if not.
 fn possible() -> bool {
     let reason = unavailable();
     if let Some(reason) = &reason {
@@ -17,7 +17,7 @@ fn possible() -> bool {
     reason.is_none()
 }
 
-/// What a client hears from a server that sends `text` to whoever connects.
+/// Returns the bytes that a client receives from a server that sends `text` on each connection.
 fn hear(client: &Host, server: &Host, address: SocketAddr, text: &'static str) -> String {
     let listener = server.enter(|| TcpListener::bind(address)).expect("the address is there");
     let serving = server.spawn_thread(move || {
@@ -67,7 +67,7 @@ fn a_host_is_gone_when_it_is_dropped_also_by_a_panic() {
         doomed.join()
     });
     assert!(panicked.is_err());
-    // The kernel takes a namespace apart in the background; then both ends of the pair are gone.
+    // The kernel removes a namespace in the background; then both ends of the pair are gone.
     let gone = || outside.ip("-o link").unwrap().lines().count() == 1;
     let end = std::time::Instant::now() + PATIENCE;
     while !gone() && std::time::Instant::now() < end {
@@ -116,7 +116,8 @@ fn in_a_site_clients_and_backends_reach_each_other_and_vips_reach_the_balancer()
         for v6 in [false, true] {
             let backend = SocketAddr::new(site.backend_address(1, v6), 8080);
             assert_eq!(hear(&site.client, &site.backends[1], backend, "direct"), "direct");
-            // Nobody has the VIP: the balancer is shown to get its packets by giving it the address.
+            // No host has the VIP. The test gives its address to the balancer, to show that packets
+            // reach it.
             let vip = Site::vip(7, v6);
             site.balancer.hidden_address(vip).unwrap();
             assert_eq!(hear(&site.client, &site.balancer, (vip, 80).into(), "vip"), "vip");
@@ -141,7 +142,7 @@ fn checksums_are_whole_on_the_wire() {
     let mut frame = [0_u8; 2048];
     loop {
         let bytes = std::io::Read::read(&mut &raw, &mut frame).expect("a frame comes");
-        // IPv4, UDP, our port: not neighbour discovery nor ARP.
+        // Selects IPv4, UDP and our port; ignores neighbour discovery and ARP.
         if bytes >= 42 && frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == [7, 208] {
             let length = u32::from(frame[38]) << 8 | u32::from(frame[39]);
             // RFC 768: the sum over pseudo-header and datagram is all ones.
@@ -154,11 +155,11 @@ fn checksums_are_whole_on_the_wire() {
     }
 }
 
-/// Every frame that the host receives.
+/// Opens a socket that receives every frame of the host.
 fn packet_socket() -> std::fs::File {
     use std::os::fd::FromRawFd;
     let all = i32::from((libc::ETH_P_ALL as u16).to_be());
-    // SAFETY: socket takes three numbers, and the descriptor is nobody else's.
+    // SAFETY: socket takes three numbers, and the new descriptor has no other owner.
     unsafe {
         let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, all);
         assert!(socket >= 0, "{}", std::io::Error::last_os_error());
