@@ -1,5 +1,6 @@
-//! What the monitor costs: user and system time of this process for each sample, in a row and at one a second (with
-//! caches that others have used meanwhile), and the same as a share of one processor.
+//! Measures the CPU time of the monitor: user and system time of this process per sample, in a row
+//! and at one per second (with caches that others have used in between), and the same as a share of
+//! one CPU.
 //!
 //!     cargo run --release -p equipoise-monitor --example cost -- [SAMPLES]
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use equipoise_monitor::{Monitor, MonitorOptions, Repository, RepositoryOptions, Sample};
 
-/// Microseconds of processor time that this process has used.
+/// CPU time that this process has used, microseconds.
 fn used_us() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000

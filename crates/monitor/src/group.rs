@@ -7,7 +7,7 @@ use crate::parse::cgroup::{
 };
 use crate::source::Source;
 
-/// The files of a control group, and of those above it: every limit on the way up holds.
+/// The files of a control group and of all groups above it: the limits of all of them apply.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     cpu: Vec<CpuFolder>,
@@ -18,7 +18,7 @@ pub(crate) struct Group {
 struct CpuFolder {
     version: Version,
     limit: Source,
-    /// Version 1 has the period apart.
+    /// Only version 1 has the period in a separate file.
     period: Option<Source>,
     used: Source,
 }
@@ -31,7 +31,7 @@ struct MemoryFolder {
 }
 
 impl Group {
-    /// The group of the process whose `/proc` folder this is, such as `/proc/self`.
+    /// Finds the group of the process with this `/proc` folder, such as `/proc/self`.
     pub(crate) fn of(process: &Path) -> Group {
         let text = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
         let (cgroup, mountinfo) = (text("cgroup"), text("mountinfo"));
@@ -41,8 +41,9 @@ impl Group {
         Group { cpu, memory }
     }
 
-    /// Of limits, the one nearest to its end; a tighter one may be less used than a wider one above it. For
-    /// processors the tightest is taken, as their use is only known from one reading to the next.
+    /// Reads all limits. Of memory limits, reports the one with the highest usage: a tight limit
+    /// may be less used than a wide one above it. Of CPU quotas, reports the smallest, because its
+    /// usage is only known from one reading to the next.
     pub(crate) fn read(&mut self, buffer: &mut Vec<u8>) -> GroupReading {
         let mut reading = GroupReading::default();
         let mut tightest = None;
@@ -75,7 +76,8 @@ fn cpu_folders(cpu: &Place, accounting: Option<&Place>) -> Vec<CpuFolder> {
             used: Source::new(folder.join("cpu.stat")),
         },
         Version::V1 => {
-            // Often one hierarchy, but not always; the same path is meant in both.
+            // The hierarchies of `cpu` and `cpuacct` are often the same, but not always. The path
+            // below the mount is the same in both.
             let below = folder.strip_prefix(&cpu.mount).unwrap_or(Path::new(""));
             let used = accounting.map_or_else(|| folder.to_path_buf(), |a| a.mount.join(below));
             CpuFolder {
@@ -87,7 +89,7 @@ fn cpu_folders(cpu: &Place, accounting: Option<&Place>) -> Vec<CpuFolder> {
         }
     };
     let folders = cpu.folders().map(folder);
-    // The root has no limit, and version 2's no such file.
+    // The root group has no limit, and in version 2 no such file.
     folders.filter(|folder| folder.limit.is_there() && folder.used.is_there()).collect()
 }
 
@@ -110,7 +112,7 @@ impl CpuFolder {
         match &mut self.period {
             None => cpu_max(limit),
             Some(period) => {
-                // Both texts are a number: the first is short enough to keep.
+                // Both texts are a number, and they share one buffer. Copies the first.
                 let quota = limit.trim().to_string();
                 cfs_quota(&quota, period.read(buffer)?)
             }
@@ -127,7 +129,8 @@ impl CpuFolder {
 }
 
 impl MemoryFolder {
-    /// As a limit is what cannot be dropped, inactive files do not count, as for the machine.
+    /// Inactive files do not count as used memory, because the kernel can drop them, as for the
+    /// machine.
     fn used_percent(&mut self, buffer: &mut Vec<u8>) -> Option<f64> {
         let limit = memory_limit_bytes(self.limit.read(buffer)?).filter(|limit| *limit > 0)?;
         let used: u64 = self.used.read(buffer)?.trim().parse().ok()?;

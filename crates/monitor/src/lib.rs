@@ -1,16 +1,18 @@
-//! What this machine is doing, and what every node was doing lately.
+//! Resource utilisation of this machine, and the recent history of every node.
 //!
-//! [`Monitor`] reads the kernel's files each period: processors, memory, interfaces, pressure, of the machine and of
-//! the control group (version 1 and 2) that this process is in. Its answer, [`Utilisation`], is in per cent **of
-//! what may be used here**: a container with half a processor is full at half a processor, and not before, however
-//! busy its machine is; the machine's own use is a second figure. What the kernel does not
-//! say is `None`, never a guess; above all a link without a known speed gives no network signal.
+//! [`Monitor`] reads the kernel's files each period: CPU, memory, interfaces and pressure, of the
+//! machine and of the control group (version 1 or 2) of this process. The result, [`Utilisation`],
+//! is in per cent **of the usable resources**: a container with half a CPU is at 100 % when it uses
+//! half a CPU, however busy the machine is. The machine's utilisation is a second figure. A value
+//! that the kernel does not report is `None`, never a guess; in particular, a link of unknown speed
+//! gives no network signal.
 //!
-//! [`Repository`] is L3B's resource utilisation repository: the recent history of each node in fixed memory, fine for
-//! the last minutes and coarser for the last hours.
+//! [`Repository`] is L3B's resource utilisation repository: the recent history of each node in
+//! fixed memory, fine for the last minutes and coarser for the last hours.
 //!
-//! Reading is at the edge (`source`, `group`, `links`); parsing ([`parse`]), rates ([`between`]) and the repository
-//! are functions of their arguments. Nothing here fails: a file that is missing or odd is a missing signal.
+//! I/O is at the edge (`source`, `group`, `links`). Parsing ([`parse`]), rates ([`between`]) and
+//! the repository are functions of their arguments. Nothing here returns an I/O error: a missing or
+//! malformed file is a missing signal.
 
 mod group;
 mod links;

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use crate::meter::InterfaceReading;
 use crate::parse::net_dev;
 
-/// After how many readings the links' speeds are read again. Reading one takes the kernel's network lock.
+/// Number of readings between updates of link speeds. Reading a speed takes the kernel's network
+/// lock.
 const SPEED_EVERY: u32 = 30;
 
-/// Which interfaces count, and what they can carry.
+/// Selects the interfaces that count, and their speeds.
 ///
-/// Those with a device behind them count: hardware, and what a hypervisor gives. `lo`, veth, bridges, bonds,
-/// tunnels and VLANs do not: what goes through them goes through a device too, or never leaves. One whose speed
-/// the operator states counts whatever it is.
+/// Interfaces with a device count: hardware, and devices of a hypervisor. `lo`, veth, bridges,
+/// bonds, tunnels and VLANs do not: their traffic also passes through a device, or never leaves the
+/// machine. An interface with a configured speed always counts.
 #[derive(Debug)]
 pub(crate) struct Links {
     folder: PathBuf,
@@ -28,24 +29,24 @@ struct Link {
 }
 
 impl Links {
-    /// `folder` is `/sys/class/net`; `stated` are speeds in bits a second.
+    /// `folder` is `/sys/class/net`; `stated` has the configured speeds, bits per second.
     pub(crate) fn new(folder: PathBuf, stated: BTreeMap<String, u64>) -> Links {
         Links { folder, stated, known: BTreeMap::new(), readings: 0 }
     }
 
-    /// Other speeds are stated from now on, in bits a second.
+    /// Replaces the configured speeds, bits per second.
     pub(crate) fn state(&mut self, stated: BTreeMap<String, u64>) {
         self.stated = stated;
         self.known.clear();
     }
 
-    /// Those with a stated speed that are not there.
+    /// Returns the interfaces with a configured speed that do not exist.
     pub(crate) fn missing(&self) -> Vec<String> {
         let is_missing = |name: &&String| !self.folder.join(name).exists();
         self.stated.keys().filter(is_missing).cloned().collect()
     }
 
-    /// The interfaces that count, of `/proc/net/dev`'s text, into `readings`.
+    /// Reads the interfaces that count from the text of `/proc/net/dev` into `readings`.
     pub(crate) fn read(&mut self, text: &str, readings: &mut Vec<InterfaceReading>) {
         self.readings = self.readings.wrapping_add(1);
         if self.readings.is_multiple_of(SPEED_EVERY) {
@@ -81,7 +82,7 @@ impl Links {
             count += 1;
         }
         readings.truncate(count);
-        // One that is gone may come back as another.
+        // Forgets interfaces that are gone: a new one of the same name may differ.
         self.known.retain(|_, link| link.seen == self.readings);
     }
 }
@@ -97,8 +98,8 @@ fn look(folder: &Path, name: &str, stated: &BTreeMap<String, u64>) -> Link {
     Link { counts, bits_per_second, seen: 0 }
 }
 
-/// `speed` of `/sys/class/net/NAME`, in megabits a second; -1 and 2^32 - 1 are "not known", and a link that is
-/// down, or has no speed, refuses the read.
+/// Parses `speed` of `/sys/class/net/NAME`, in megabits per second. -1 and 2^32 - 1 mean unknown.
+/// Reading the file fails for a link that is down or has no speed.
 fn link_speed(text: &str) -> Option<u64> {
     let megabits = text.trim().parse::<i64>().ok()?;
     (1..i64::from(u32::MAX)).contains(&megabits).then(|| megabits.unsigned_abs() * 1_000_000)
@@ -140,7 +141,7 @@ mod tests {
         let found: Vec<_> =
             readings.iter().map(|r| (r.name.as_str(), r.link_bits_per_second)).collect();
         assert_eq!(found, [("ifb1", Some(7)), ("eth0", Some(10_000_000_000))]);
-        // What is stated wins, from the next reading on.
+        // The configured speed takes precedence, from the next reading on.
         links.state(BTreeMap::from([("eth0".to_string(), 9)]));
         links.read(text, &mut readings);
         let found: Vec<_> =

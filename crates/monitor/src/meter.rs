@@ -1,101 +1,104 @@
-//! From two readings to per cents. Pure.
+//! Computes percentages from two readings. Pure.
 
 use std::time::Duration;
 
 use crate::parse::{CpuTicks, Memory, Pressure};
 
-/// One interface, as it was read.
+/// Reading of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceReading {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Bytes received since it came up.
+    /// Bytes received since the interface came up.
     pub received_bytes: u64,
-    /// Bytes sent since it came up.
+    /// Bytes sent since the interface came up.
     pub sent_bytes: u64,
-    /// What the link can carry each way; `None` if nobody says.
+    /// Link speed in each direction, bits per second; `None` if unknown.
     pub link_bits_per_second: Option<u64>,
 }
 
-/// The group that this process is in.
+/// Reading of this process's control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupReading {
-    /// Processor time used since the group was made, in microseconds.
+    /// CPU time used since the group was created, microseconds.
     pub cpu_used_us: Option<u64>,
-    /// How many processors' time it may use, where less than all.
+    /// CPU quota, in CPUs; `None` without one.
     pub cpu_quota_processors: Option<f64>,
-    /// Memory used that cannot be dropped, as a share of the tightest limit, 0 to 100 and above.
+    /// Memory used that the kernel cannot drop, in per cent of the limit. May exceed 100.
     pub memory_used_percent: Option<f64>,
 }
 
-/// Everything that was read at one moment.
+/// All values read at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Monotonic time of it.
+    /// Monotonic time of the reading.
     pub at: Duration,
-    /// Of the machine.
+    /// CPU time of the machine.
     pub cpu: Option<CpuTicks>,
-    /// Processors on which this process may run (its affinity).
+    /// Number of CPUs that this process may run on (its affinity).
     pub allowed_processors: Option<u32>,
-    /// Of the machine.
+    /// Memory of the machine.
     pub memory: Option<Memory>,
-    /// Of this process's group.
+    /// Reading of this process's control group.
     pub group: GroupReading,
-    /// Those that count.
+    /// Interfaces that count.
     pub interfaces: Vec<InterfaceReading>,
-    /// Of the processors.
+    /// CPU pressure.
     pub cpu_pressure: Option<Pressure>,
-    /// Of memory.
+    /// Memory pressure.
     pub memory_pressure: Option<Pressure>,
-    /// Of disks.
+    /// I/O pressure.
     pub io_pressure: Option<Pressure>,
 }
 
-/// An interface's rates.
+/// Rates of an interface.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterfaceRate {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Bits received a second.
+    /// Bits received per second.
     pub received_bits_per_second: f64,
-    /// Bits sent a second.
+    /// Bits sent per second.
     pub sent_bits_per_second: f64,
-    /// The busier direction against the link's speed; `None` if that is not known.
+    /// The busier direction in per cent of the link's speed; `None` if the speed is unknown.
     pub used_percent: Option<f64>,
 }
 
-/// What this machine was doing between two readings. Per cents are 0 to 100; `None` is no signal, never a guess.
+/// Utilisation of this machine between two readings. Percentages are 0 to 100; `None` means no
+/// signal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Utilisation {
-    /// Processors that may be used here, fractions included: the quota of the group, or the
-    /// processors on which this process may run, whichever is less.
+    /// Usable CPUs, including fractions: the smaller of the group's quota and the number of CPUs
+    /// that this process may run on.
     pub processors: Option<f64>,
-    /// Processors of the machine that are online.
+    /// Number of online CPUs of the machine.
     pub online_processors: Option<u32>,
-    /// Processor time in use, of what may be used: the group's where it has a quota, else the
-    /// machine's. A neighbour that takes the machine does not fill a quota.
+    /// CPU time used, in per cent of the usable time: of the group if it has a quota, otherwise of
+    /// the machine. Other users of the machine do not count towards a quota.
     pub cpu_percent: Option<f64>,
-    /// Of the machine, whoever uses it.
+    /// CPU utilisation of the whole machine, per cent.
     pub cpu_machine_percent: Option<f64>,
-    /// Of the group's quota.
+    /// CPU time that the group used, in per cent of its quota.
     pub cpu_group_percent: Option<f64>,
-    /// Memory of what may be used: the greater of the machine's and, where there is a limit, the group's.
+    /// Memory used, per cent: the larger of the machine's and, if the group has a limit, the
+    /// group's.
     pub memory_percent: Option<f64>,
-    /// The interface nearest to its link's speed.
+    /// Utilisation of the interface nearest to its link's speed, per cent.
     pub net_percent: Option<f64>,
-    /// Each interface that counts.
+    /// Rates of each interface that counts.
     pub interfaces: Vec<InterfaceRate>,
-    /// Per cent of the last 10 s in which some task waited for a processor.
+    /// Time in the last 10 s in which some task waited for a CPU, per cent.
     pub cpu_pressure_percent: Option<f64>,
-    /// The same for memory.
+    /// Time in the last 10 s in which some task waited for memory, per cent.
     pub memory_pressure_percent: Option<f64>,
-    /// The same for disks.
+    /// Time in the last 10 s in which some task waited for I/O, per cent.
     pub io_pressure_percent: Option<f64>,
 }
 
-/// What happened between `before` and `now`. Memory and pressure are those of `now`.
+/// Computes the utilisation between `before` and `now`. Memory and pressure are those of `now`.
 ///
-/// A counter that went back (an interface made anew, a group moved) gives no signal this once.
+/// A counter that decreased (the interface was recreated, or the group moved) gives no signal for
+/// this period.
 pub fn between(before: &Reading, now: &Reading) -> Utilisation {
     let elapsed = now.at.checked_sub(before.at).filter(|elapsed| !elapsed.is_zero());
     let cpu_machine_percent = machine_cpu_percent(before.cpu, now.cpu);
@@ -140,13 +143,13 @@ fn greater(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 
 fn machine_cpu_percent(before: Option<CpuTicks>, now: Option<CpuTicks>) -> Option<f64> {
     let (before, now) = (before?, now?);
-    // Idle time may step back a little when processors go offline.
+    // Idle time may decrease slightly when CPUs go offline.
     let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;
     let busy = now.busy.checked_sub(before.busy)?;
     Some(share_percent(busy as f64, total as f64))
 }
 
-/// A quota may be wider than the processors on which the process may run.
+/// The quota may exceed the number of CPUs that the process may run on.
 fn usable_processors(now: &Reading) -> Option<f64> {
     let online = now.cpu.map(|cpu| cpu.processors);
     let whole = now.allowed_processors.or(online).map(f64::from);
@@ -228,14 +231,14 @@ mod tests {
         assert_eq!((used.cpu_machine_percent, used.cpu_group_percent), (Some(10.0), Some(50.0)));
         assert_eq!(used.cpu_percent, Some(50.0));
         assert_eq!(used.processors, Some(0.5));
-        // Neighbours take the machine while half of the quota is used.
+        // Other processes load the machine, while the group uses half of its quota.
         now.cpu = cpu(900, 1000);
         let used = between(&before, &now);
         assert_eq!((used.cpu_percent, used.cpu_machine_percent), (Some(50.0), Some(90.0)));
-        // The first reading with a quota has no rate yet: the machine's is no replacement.
+        // The first reading with a quota has no rate; the machine's rate must not replace it.
         now.group.cpu_used_us = None;
         assert_eq!(between(&before, &now).cpu_percent, None);
-        // Usage without a quota says nothing that the machine's does not.
+        // Without a quota, the group's usage adds nothing to the machine's.
         now.group.cpu_quota_processors = None;
         now.group.cpu_used_us = Some(1_500_000);
         let used = between(&before, &now);

@@ -8,15 +8,15 @@ use crate::meter::{Reading, Utilisation, between};
 use crate::parse;
 use crate::source::Source;
 
-/// Where to look, and what the kernel does not know.
+/// Paths of the kernel's files, and configured link speeds.
 #[derive(Clone, Debug)]
 pub struct MonitorOptions {
-    /// `/proc`, or the host's where that is mounted in a container.
+    /// `/proc`, or the host's `/proc` where it is mounted in a container.
     pub proc: PathBuf,
     /// `/sys`.
     pub sys: PathBuf,
-    /// Speeds of links in bits a second that the operator states, by interface. They win over the kernel's, and make
-    /// any interface count.
+    /// Configured link speeds by interface, bits per second. They take precedence over the
+    /// kernel's, and make any interface count.
     pub link_speeds: BTreeMap<String, u64>,
 }
 
@@ -26,10 +26,11 @@ impl Default for MonitorOptions {
     }
 }
 
-/// Reads what this machine is doing, whenever it is asked.
+/// Measures the utilisation of this machine on demand.
 ///
-/// Files stay open, the buffer stays: after the first samples nothing is allocated but the answer. What cannot be
-/// read is no signal; [`Monitor::missing`] says what that is, for one line in the log at the start.
+/// Keeps its files and its buffer open: after the first samples it allocates only the result. A
+/// file that cannot be read is a missing signal. [`Monitor::missing`] returns such files, for one
+/// log line at the start.
 #[derive(Debug)]
 pub struct Monitor {
     start: Instant,
@@ -46,7 +47,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Finds the files.
+    /// Opens the files.
     pub fn new(options: MonitorOptions) -> Monitor {
         let MonitorOptions { proc, sys, link_speeds } = options;
         let own = proc.join("self");
@@ -66,23 +67,23 @@ impl Monitor {
         }
     }
 
-    /// Files that are not there; pressure is optional in the kernel.
+    /// Returns the files that do not exist; pressure is an optional kernel feature.
     pub fn missing(&self) -> Vec<PathBuf> {
         let files = [&self.stat, &self.meminfo, &self.net_dev].into_iter().chain(&self.pressures);
         files.filter(|file| !file.is_there()).map(|file| file.path().to_path_buf()).collect()
     }
 
-    /// The operator states other speeds of links, in bits a second by interface: see [`MonitorOptions::link_speeds`].
+    /// Replaces the configured link speeds, see [`MonitorOptions::link_speeds`].
     pub fn set_link_speeds(&mut self, stated: BTreeMap<String, u64>) {
         self.links.state(stated);
     }
 
-    /// Interfaces whose speed is stated, and that are not there.
+    /// Returns the interfaces with a configured speed that do not exist.
     pub fn missing_links(&self) -> Vec<String> {
         self.links.missing()
     }
 
-    /// What happened since the last call; the first has no rates.
+    /// Returns the utilisation since the previous call. The first result has no rates.
     pub fn sample(&mut self) -> Utilisation {
         let mut now = std::mem::take(&mut self.spare);
         self.read(&mut now);
@@ -93,7 +94,7 @@ impl Monitor {
         utilisation
     }
 
-    /// All files, into a reading whose lists are used again.
+    /// Reads all files into `now` and reuses its lists.
     fn read(&mut self, now: &mut Reading) {
         let buffer = &mut self.buffer;
         now.cpu = self.stat.read(buffer).and_then(|text| parse::stat(text).ok());
@@ -105,7 +106,7 @@ impl Monitor {
             None => now.interfaces.clear(),
         }
         let [cpu, memory, io] = self.pressures.each_mut().map(|file| {
-            // Without the kernel option the file is there, and refuses to be read.
+            // If the kernel feature is off, the file may exist, but reading it fails.
             file.is_there()
                 .then(|| file.read(buffer).and_then(|text| parse::pressure(text).ok()))
                 .flatten()

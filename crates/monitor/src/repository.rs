@@ -3,30 +3,32 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How the history is kept: `slots` of `resolution` each, in a ring.
+/// A ring of the history: `slots` slots of `resolution` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tier {
-    /// How long one slot is; at least a millisecond.
+    /// Duration of a slot; at least a millisecond.
     pub resolution: Duration,
-    /// How many there are.
+    /// Number of slots.
     pub slots: usize,
 }
 
-/// How much is kept.
+/// Limits of the history.
 #[derive(Clone, Debug)]
 pub struct RepositoryOptions {
-    /// From fine to coarse. Every sample goes into each, so a late one finds its place wherever it still has one.
+    /// Rings. A sample goes into each of them, so that a late sample still goes into those that
+    /// reach back far enough.
     pub tiers: Vec<Tier>,
-    /// The most nodes; samples of others are refused.
+    /// Maximum number of nodes; samples of further nodes are refused.
     pub nodes_max: usize,
-    /// How far a sample's time may lie ahead of ours. One further ahead would empty the ring.
+    /// Maximum time that a sample may be ahead of our clock. A later one would empty the ring.
     pub ahead_max: Duration,
-    /// The most points of one answer.
+    /// Maximum number of points in one answer.
     pub points_max: usize,
 }
 
 impl Default for RepositoryOptions {
-    /// 5 minutes by the second, an hour by 10 seconds, a day by 5 minutes: about 75 KB a node, and 1000 nodes.
+    /// 5 minutes in seconds, an hour in steps of 10 seconds, a day in steps of 5 minutes: about 75
+    /// KB per node, for 1000 nodes.
     fn default() -> RepositoryOptions {
         let tier = |seconds, slots| Tier { resolution: Duration::from_secs(seconds), slots };
         RepositoryOptions {
@@ -38,25 +40,25 @@ impl Default for RepositoryOptions {
     }
 }
 
-/// What a node reported of one moment. Per cents; `None` is no signal.
+/// Report of a node for one time, in per cent. `None` is no signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Processors.
+    /// CPU.
     pub cpu_percent: Option<f64>,
     /// Memory.
     pub memory_percent: Option<f64>,
-    /// The interface nearest to its speed.
+    /// The interface nearest to its link's speed.
     pub net_percent: Option<f64>,
-    /// Time in which something waited for a processor.
+    /// Time in which some task waited for a CPU.
     pub cpu_pressure_percent: Option<f64>,
-    /// The same for memory.
+    /// Time in which some task waited for memory.
     pub memory_pressure_percent: Option<f64>,
-    /// The same for disks.
+    /// Time in which some task waited for I/O.
     pub io_pressure_percent: Option<f64>,
 }
 
 impl Sample {
-    /// In the order of a slot's sums.
+    /// Returns the signals in the order of a slot's sums.
     fn signals(&self) -> [Option<f64>; SIGNALS] {
         [
             self.cpu_percent,
@@ -82,76 +84,76 @@ impl From<&crate::Utilisation> for Sample {
     }
 }
 
-/// A signal over a while.
+/// Statistics of a signal over a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Its mean.
+    /// Mean.
     pub mean_percent: f64,
-    /// Its largest value.
+    /// Maximum.
     pub max_percent: f64,
-    /// Of how many samples.
+    /// Number of samples.
     pub samples: u32,
 }
 
-/// A node's signals over one step of an answer.
+/// Signals of a node over one step of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// When the step starts, since the Unix epoch.
+    /// Start of the step, since the Unix epoch.
     pub at: Duration,
-    /// Processors.
+    /// CPU.
     pub cpu: Option<Spread>,
     /// Memory.
     pub memory: Option<Spread>,
     /// Network.
     pub net: Option<Spread>,
-    /// Waiting for processors.
+    /// CPU pressure.
     pub cpu_pressure: Option<Spread>,
-    /// Waiting for memory.
+    /// Memory pressure.
     pub memory_pressure: Option<Spread>,
-    /// Waiting for disks.
+    /// I/O pressure.
     pub io_pressure: Option<Spread>,
 }
 
-/// Why a sample was not taken. Each has a counter: [`Repository::refused`].
+/// Reason why a sample was refused. Each has a counter: [`Repository::refused`].
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Refused {
     /// NaN, infinite, negative, or above 100.
     #[error("a per cent must be 0 to 100")]
     NotAPercent,
-    /// Ahead of our clock by more than `ahead_max`.
+    /// More than `ahead_max` ahead of our clock.
     #[error("the sample's time lies ahead: is the node's clock set?")]
     Ahead,
     /// Older than the oldest slot.
     #[error("the sample is older than all that is kept")]
     TooOld,
-    /// There is no room for another node.
+    /// The maximum number of nodes is reached.
     #[error("there are as many nodes as may be (nodes_max)")]
     TooManyNodes,
 }
 
-/// Why there is no answer.
+/// Reason why a query has no answer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum QueryError {
-    /// Nobody reported under that name.
+    /// No node of this name has reported.
     #[error("no node {0:?} has reported")]
     UnknownNode(String),
-    /// The end is before the start, or a step is nothing.
+    /// The end is not after the start, or the step is below a millisecond.
     #[error("the range must end after it starts, and its step be at least a millisecond")]
     Empty,
-    /// More points than may be.
+    /// The answer would have too many points.
     #[error(
         "{points} points are too many, at most {max}: ask for a shorter range or a longer step"
     )]
     TooManyPoints {
-        /// How many were asked for.
+        /// Number of points requested.
         points: u64,
-        /// The most.
+        /// Maximum number of points.
         max: usize,
     },
 }
 
 const SIGNALS: usize = 6;
-/// Of a slot that never had a sample.
+/// Number of a slot that never had a sample.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,7 +165,7 @@ struct Sum {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Which multiple of the resolution it holds now.
+    /// Start of the slot's current contents, as a multiple of the resolution.
     number: u64,
     signals: [Sum; SIGNALS],
 }
@@ -174,10 +176,11 @@ struct Node {
     latest: (Duration, Sample),
 }
 
-/// The recent history of many nodes, in memory that is fixed for each of them.
+/// Recent history of many nodes, in fixed memory per node.
 ///
-/// Times are those of the samples, since the Unix epoch. They may come late and out of order: each is put where its
-/// time says, in every tier that still reaches back so far. `now` is an argument; there is no clock here.
+/// Times are those of the samples, since the Unix epoch. Samples may come late and out of order:
+/// each goes into the slot of its time, in every tier that reaches back far enough. `now` is an
+/// argument; there is no clock here.
 #[derive(Debug)]
 pub struct Repository {
     options: RepositoryOptions,
@@ -186,17 +189,18 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Without nodes. Tiers without slots, or of less than a millisecond, are left out.
+    /// Makes a repository without nodes. Ignores tiers without slots or with a resolution below a
+    /// millisecond.
     pub fn new(mut options: RepositoryOptions) -> Repository {
         options.tiers.retain(|tier| tier.slots > 0 && tier.resolution >= Duration::from_millis(1));
         options.tiers.sort_by_key(|tier| tier.resolution);
         Repository { options, nodes: BTreeMap::new(), refused: [0; 4] }
     }
 
-    /// Takes what `node` reported of the moment `at`.
+    /// Adds a sample of `node` for the time `at`.
     ///
     /// # Errors
-    /// [`Refused`]; nothing of it is taken then.
+    /// [`Refused`]; then nothing changes.
     pub fn insert(
         &mut self,
         node: &str,
@@ -248,42 +252,44 @@ impl Repository {
         Ok(())
     }
 
-    /// What `node` reported last, by the samples' times.
+    /// Returns the sample of `node` with the latest time.
     pub fn latest(&self, node: &str) -> Option<(Duration, Sample)> {
         self.nodes.get(node).map(|node| node.latest)
     }
 
-    /// The nodes that have reported.
+    /// Returns the nodes that have reported.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// Forgets a node, as when it has left.
+    /// Removes a node that has left. Returns whether it existed.
     pub fn forget(&mut self, node: &str) -> bool {
         self.nodes.remove(node).is_some()
     }
 
-    /// Forgets the nodes whose last sample is older than `age`; how many.
+    /// Removes nodes with a last sample older than `age`. Returns their number.
     pub fn forget_older_than(&mut self, age: Duration, now: Duration) -> usize {
         let before = self.nodes.len();
         self.nodes.retain(|_, node| node.latest.0 + age >= now);
         before - self.nodes.len()
     }
 
-    /// How many samples were refused for this reason.
+    /// Returns the number of samples refused for this reason.
     pub fn refused(&self, why: Refused) -> u64 {
         self.refused[why as usize]
     }
 
-    /// Bytes of the history of one node.
+    /// Returns the size of the history of one node, bytes.
     pub fn bytes_per_node(&self) -> usize {
         self.options.tiers.iter().map(|tier| tier.slots * size_of::<Slot>()).sum()
     }
 
-    /// A node's signals from `from` up to, but without, `to`, in steps of at least `step`.
+    /// Returns a node's signals from `from` (inclusive) to `to` (exclusive), in steps of at least
+    /// `step`.
     ///
-    /// Taken from the finest tier that reaches back to `from` (the coarsest, if none does); steps are the multiple of
-    /// its resolution at or above `step`, and start at multiples of themselves. Steps without a sample are left out.
+    /// Uses the finest tier that reaches back to `from`, or else the coarsest. A step is the
+    /// smallest multiple of its resolution that is at least `step`, and starts at a multiple of
+    /// itself. Steps without a sample are omitted.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -306,11 +312,11 @@ impl Repository {
         let chosen =
             tiers.clone().find(|(tier, _)| reaches(tier)).or_else(|| tiers.clone().next_back());
         let Some((tier, ring)) = chosen else { return Ok(Vec::new()) };
-        // Above any time there is, and below any overflow.
+        // The bound is above any real time and prevents overflow.
         let merged = step.as_millis().div_ceil(tier.resolution.as_millis()).clamp(1, 1 << 40);
         let merged = merged as u64;
         let first = slot_number(from, tier) / merged;
-        // The last slot that has any of the range.
+        // The last slot that overlaps the range.
         let last = slot_number(to - Duration::from_nanos(1), tier) / merged;
         let newest = slot_number(now + self.options.ahead_max, tier);
         let oldest = newest.saturating_sub(tier.slots as u64 * 2);
@@ -340,7 +346,7 @@ fn add(ring: &mut [Slot], number: u64, signals: &[Option<f64>; SIGNALS]) {
     if slot.number == NEVER || slot.number < number {
         *slot = Slot { number, signals: [Sum::default(); SIGNALS] };
     } else if slot.number > number {
-        // Its place belongs to something newer already.
+        // The slot already has newer data.
         return;
     }
     for (sum, percent) in slot.signals.iter_mut().zip(signals) {

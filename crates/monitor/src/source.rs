@@ -1,14 +1,14 @@
-//! The edge: files of the kernel, kept open and read again into one buffer.
+//! Kernel files that stay open and are read repeatedly into one buffer.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read; `/proc/stat` grows with interrupts and processors.
+/// Maximum size of a file; `/proc/stat` grows with interrupts and CPUs.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A file whose content the kernel makes when it is read. It may be missing: then it has no text.
+/// A file with contents that the kernel generates on each read. A missing file has no text.
 #[derive(Debug)]
 pub(crate) struct Source {
     path: PathBuf,
@@ -30,7 +30,8 @@ impl Source {
         &self.path
     }
 
-    /// Its text now, in `buffer`. A file that fails (its group or interface is gone) is opened anew the next time.
+    /// Reads its current text into `buffer`. After an error (the group or interface is gone), the
+    /// next call opens the file again.
     pub(crate) fn read<'a>(&mut self, buffer: &'a mut Vec<u8>) -> Option<&'a str> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();

@@ -1,5 +1,5 @@
-//! The monitor on trees of files as kernels of both versions of control groups show them: of whichever version this
-//! machine is, both are read. `real_groups.rs` has the machine's own.
+//! The monitor with file trees of both cgroup versions, independent of the version on this machine.
+//! `real_groups.rs` tests the machine's own.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
 
-/// A folder with `proc` and `sys`, gone when it is.
+/// A folder with `proc` and `sys`. Dropping it removes the folder.
 struct Tree(PathBuf);
 
 impl Drop for Tree {
@@ -17,7 +17,8 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// `cgroup` and `mountinfo` of the process, and files below `/sys/fs/cgroup`. In mountinfo `ROOT` is the tree's.
+    /// Writes `cgroup` and `mountinfo` of the process, and files below `/sys/fs/cgroup`. `ROOT` in
+    /// mountinfo stands for the tree's root.
     fn new(name: &str, cgroup: &str, mountinfo: &str, groups: &[(&str, &str)]) -> Tree {
         let root = format!("equipoise-groups-{name}-{}", std::process::id());
         let tree = Tree(std::env::temp_dir().join(root));
@@ -45,15 +46,16 @@ impl Tree {
         self.monitor().sample()
     }
 
-    /// Processors that the group seems to use when `file` says `before` and then `after`, which is `seconds` more: the
-    /// least and the most that it can be by this test's own clock, and what the monitor says, times the quota.
+    /// Checks the measured CPU usage when `file` changes from `before` to `after`, a difference of
+    /// `seconds`. The measured percentage times the quota must lie between the bounds from this
+    /// test's own clock.
     fn used(&self, file: &str, before: &str, after: &str, seconds: f64, quota: f64) {
         self.write(file, before);
         let mut monitor = self.monitor();
         let outer = Instant::now();
         assert_eq!(monitor.sample().cpu_group_percent, None, "the first sample has no rates");
         let inner = Instant::now();
-        // So that it is far from a full quota: rates are of real time.
+        // Waits, so that the rate in real time is far from the full quota.
         std::thread::sleep(std::time::Duration::from_millis(50));
         self.write(file, after);
         let most = seconds / inner.elapsed().as_secs_f64();
@@ -105,7 +107,7 @@ fn in_version_2_every_limit_on_the_way_up_holds() {
     let cgroup = format!("0::/{container}\n");
     let of = |folder: &str, file: &str| format!("{folder}/{file}");
     let files = [
-        // The container has more of a processor than its pod.
+        // The container has a larger CPU quota than its pod.
         (of(&container, "cpu.max"), "200000 100000\n"),
         (of(&container, "cpu.stat"), "usage_usec 0\n"),
         (of(pod, "cpu.max"), "50000 100000\n"),
@@ -124,7 +126,7 @@ fn in_version_2_every_limit_on_the_way_up_holds() {
     let files: Vec<_> = files.iter().map(|(file, text)| (file.as_str(), *text)).collect();
     let tree = Tree::new("v2-nested", &cgroup, V2, &files);
     percent(tree.sample().memory_percent, 90.0);
-    // What the whole pod used counts against the pod's quota.
+    // The usage of the whole pod counts towards the pod's quota.
     let file = format!("sys/fs/cgroup/{pod}/cpu.stat");
     tree.used(&file, "usage_usec 1000\n", "usage_usec 11000\n", 0.010, 0.5);
 }
@@ -146,7 +148,7 @@ fn in_version_1_every_limit_on_the_way_up_holds() {
         ("memory/memory.usage_in_bytes", "99000000\n"),
         ("memory/system.slice/memory.limit_in_bytes", "4000000\n"),
         ("memory/system.slice/memory.usage_in_bytes", "3500000\n"),
-        // Those of groups below count, too.
+        // Groups below count, too.
         ("memory/system.slice/memory.stat", "inactive_file 0\ntotal_inactive_file 500000\n"),
         ("memory/system.slice/eq.service/memory.limit_in_bytes", "2000000\n"),
         ("memory/system.slice/eq.service/memory.usage_in_bytes", "1000000\n"),
@@ -161,7 +163,7 @@ fn in_version_1_every_limit_on_the_way_up_holds() {
 fn a_container_of_version_1_without_a_namespace_has_the_hosts_path_and_its_own_mount() {
     let cgroup =
         "4:cpu:/docker/ab12\n3:cpuacct:/docker/ab12\n2:memory:/docker/ab12\n0::/docker/ab12\n";
-    // The two controllers of processors apart, and version 2 without controllers beside them.
+    // Separate hierarchies of the two CPU controllers, and version 2 without controllers.
     let mounts = "32 31 0:29 /docker/ab12 ROOT/sys/fs/cgroup/cpu ro master:9 - cgroup cgroup rw,cpu\n\
                   33 31 0:30 /docker/ab12 ROOT/sys/fs/cgroup/cpuacct ro - cgroup cgroup rw,cpuacct\n\
                   34 31 0:31 /docker/ab12 ROOT/sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
@@ -172,7 +174,7 @@ fn a_container_of_version_1_without_a_namespace_has_the_hosts_path_and_its_own_m
         ("cpuacct/cpuacct.usage", "0\n"),
         ("memory/memory.limit_in_bytes", "8000000\n"),
         ("memory/memory.usage_in_bytes", "2000000\n"),
-        // Of version 2, which has no controllers here.
+        // Files of version 2, which has no controllers here.
         ("unified/memory.max", "1000\n"),
         ("unified/memory.current", "1000\n"),
     ];
@@ -198,7 +200,7 @@ fn a_group_without_limits_is_no_signal_in_either_version() {
         ("memory/memory.usage_in_bytes", "1000\n"),
     ];
     let v1_paths = "4:cpu,cpuacct:/\n3:memory:/\n";
-    // Files that are there and say nothing that can be understood are like none.
+    // Files with malformed text count as missing.
     let odd = [("a/cpu.max", "lots\n"), ("a/cpu.stat", "\n"), ("a/memory.max", "0\n")];
     for (name, tree) in [
         ("v2", Tree::new("v2-unlimited", "0::/a\n", V2, &v2)),
@@ -234,9 +236,9 @@ fn pressure_is_read_where_the_kernel_has_it() {
         )
     };
     tree.write("proc/pressure/cpu", &text("12.50"));
-    // Of before 5.13, where processors have no "full".
+    // A kernel before 5.13, without "full" for CPUs.
     tree.write("proc/pressure/memory", "some avg10=0.25 avg60=1.00 avg300=0.50 total=1\n");
-    // With `psi=0` the file is there and refuses to be read; a folder does so, too.
+    // With `psi=0` the file exists, but reading it fails; so does reading a folder.
     std::fs::create_dir_all(tree.0.join("proc/pressure/io")).unwrap();
     let used = tree.sample();
     assert_eq!(used.cpu_pressure_percent, Some(12.5));

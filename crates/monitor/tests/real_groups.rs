@@ -1,4 +1,4 @@
-//! The monitor inside real control groups, of whichever version this machine has.
+//! The monitor inside real control groups, of the version on this machine.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const MEBIBYTE: usize = 1 << 20;
 
 type Limits = &'static [(&'static str, &'static str)];
 
-/// A controller with its limits in version 1 and 2: a quarter of a processor, and 64 MiB.
+/// A controller with its limits in version 1 and 2: a quarter of a CPU, and 64 MiB.
 const LIMITS: [(&str, Limits, Limits); 3] = [
     (
         "cpu",
@@ -24,7 +24,7 @@ const LIMITS: [(&str, Limits, Limits); 3] = [
     ("cpuacct", &[], &[]),
 ];
 
-/// A group below our own in each hierarchy, gone when it is.
+/// A group below our own in each hierarchy. Dropping it removes the group.
 struct Group(Vec<PathBuf>);
 
 impl Drop for Group {
@@ -40,7 +40,7 @@ fn find(controller: &str) -> Option<Place> {
     place(controller, &text("cgroup")?, &text("mountinfo")?)
 }
 
-/// The group, or why there is none.
+/// Creates the group, or returns the reason why that is not possible.
 fn limited_group() -> Result<Group, String> {
     let mut group = Group(Vec::new());
     for (controller, limits_v1, limits_v2) in LIMITS {
@@ -82,7 +82,7 @@ fn works_inside_the_group() {
     let mut used = monitor.sample();
     assert_eq!(used.cpu_group_percent, None, "the first sample has no rates");
     let memory: Vec<u8> = (0..40 * MEBIBYTE).map(|at| at as u8).collect();
-    // Others may take the machine meanwhile, so that not even a quarter is left: then for another while.
+    // Other processes may leave the group less than a quarter of a CPU; then it tries again.
     let mut cpu = 0.0;
     for _ in 0..20 {
         spin(&memory, Duration::from_millis(1500));

@@ -5,38 +5,41 @@
 
 use std::path::{Path, PathBuf};
 
-/// Which of the two interfaces a controller has.
+/// Version of a controller's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy for each controller.
+    /// A hierarchy per controller.
     V1,
-    /// One hierarchy.
+    /// One hierarchy for all controllers.
     V2,
 }
 
-/// Where a controller's files of a process are: its group's folder, and the topmost that can be seen.
+/// Location of a controller's files for a process: the folder of its group, and the topmost visible
+/// folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose files to expect.
+    /// Version of the files.
     pub version: Version,
-    /// Where the hierarchy is mounted.
+    /// Mount point of the hierarchy.
     pub mount: PathBuf,
     /// The process's group, at or below `mount`.
     pub group: PathBuf,
 }
 
 impl Place {
-    /// The group's folder and those above it, up to the mount. Limits of all of them hold.
+    /// Returns the folders of the group and of all groups above it, up to the mount. The limits of
+    /// all of them apply.
     pub fn folders(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.starts_with(&self.mount))
     }
 }
 
-/// Where `controller` (`cpu`, `cpuacct`, `memory`) is for a process, from its `/proc/PID/cgroup` and
-/// `/proc/PID/mountinfo`. A machine may have both versions; a controller that version 1 has is not in version 2.
+/// Finds `controller` (`cpu`, `cpuacct`, `memory`) for a process from its `/proc/PID/cgroup` and
+/// `/proc/PID/mountinfo`. A machine may have both versions; a controller in version 1 is not in
+/// version 2.
 ///
-/// In a container the group's path may be the host's, which is not mounted here: then the container's own
-/// group is what is mounted.
+/// In a container, the group's path may be that of the host, which is not mounted here. In that
+/// case the mount is the container's own group.
 pub fn place(controller: &str, cgroup: &str, mountinfo: &str) -> Option<Place> {
     let lines = || {
         cgroup.lines().filter_map(|line| {
@@ -79,46 +82,48 @@ fn locate(
     })
 }
 
-/// mountinfo writes space, tab, newline and backslash as three octal digits.
+/// mountinfo encodes space, tab, newline and backslash as three octal digits.
 fn unescape(text: &str) -> String {
     let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     pairs.iter().fold(text.to_string(), |text, (from, to)| text.replace(from, to))
 }
 
-/// `cpu.max`: how many processors' time the group may use; `None`: as many as there are, or not readable.
+/// Parses `cpu.max`: the quota in CPUs. `None`: no quota, or not readable.
 pub fn cpu_max(text: &str) -> Option<f64> {
     let mut words = text.split_ascii_whitespace();
     let quota: f64 = words.next()?.parse::<u64>().ok()? as f64;
-    // The period may be left out when it is written; the kernel always shows it.
+    // A writer may omit the period; the kernel always shows it.
     let period_us = words.next().map_or(Some(100_000), |word| word.parse::<u64>().ok())?;
     (period_us > 0).then(|| quota / period_us as f64)
 }
 
-/// `cpu.cfs_quota_us` and `cpu.cfs_period_us`: the same for version 1, where -1 is no limit.
+/// Parses `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version 1: the quota in CPUs. -1 is no
+/// quota.
 pub fn cfs_quota(quota_us: &str, period_us: &str) -> Option<f64> {
     let quota_us = u64::try_from(quota_us.trim().parse::<i64>().ok()?).ok()?;
     let period_us = period_us.trim().parse::<u64>().ok().filter(|period| *period > 0)?;
     Some(quota_us as f64 / period_us as f64)
 }
 
-/// `cpu.stat`: microseconds of processor time that the group has used.
+/// Parses `cpu.stat`: CPU time that the group has used, microseconds.
 pub fn usage_us(cpu_stat: &str) -> Option<u64> {
     field(cpu_stat, "usage_usec")
 }
 
-/// `cpuacct.usage`: nanoseconds; the answer is in microseconds.
+/// Parses `cpuacct.usage`, which is in nanoseconds. Returns microseconds.
 pub fn cpuacct_usage_us(text: &str) -> Option<u64> {
     text.trim().parse::<u64>().ok().map(|ns| ns / 1000)
 }
 
-/// `memory.max` or `memory.limit_in_bytes`. No limit is `max`, or in version 1 a number near 2^63.
+/// Parses `memory.max` or `memory.limit_in_bytes`. No limit is `max`, or in version 1 a number near
+/// 2^63.
 pub fn memory_limit_bytes(text: &str) -> Option<u64> {
     let limit = text.trim().parse::<u64>().ok()?;
     (limit < 1 << 60).then_some(limit)
 }
 
-/// `memory.stat`: bytes of files' contents that nobody has used for a while, and that can be dropped at once.
-/// Version 1 counts groups below under `total_`.
+/// Parses `memory.stat`: bytes of inactive file pages, which the kernel can drop at once. In
+/// version 1 the `total_` fields include the groups below.
 pub fn droppable_bytes(memory_stat: &str) -> u64 {
     let total = field(memory_stat, "total_inactive_file");
     total.or_else(|| field(memory_stat, "inactive_file")).unwrap_or(0)
@@ -160,9 +165,9 @@ mod tests {
         for (cgroup, mounts, version, group) in [
             ("0::/system.slice/eq.service\n", v2, Version::V2, deep),
             ("0::/\n", v2, Version::V2, "/sys/fs/cgroup/"),
-            // A namespace of which our group lies outside.
+            // A cgroup namespace that does not contain our group.
             ("0::/../other\n", v2, Version::V2, "/sys/fs/cgroup"),
-            // Without a namespace the path is the host's, and its start is what is mounted.
+            // Without a cgroup namespace the path is that of the host, and its prefix is mounted.
             ("4:memory:/docker/ab\n", docker, Version::V1, "/sys/fs/cgroup/memory/"),
             ("4:memory:/docker/ab/x\n", docker, Version::V1, "/sys/fs/cgroup/memory/x"),
             ("4:memory:/elsewhere\n", docker, Version::V1, "/sys/fs/cgroup/memory/"),

@@ -1,11 +1,11 @@
 use super::{ParseError, unreadable};
 
-/// The machine's memory.
+/// Memory of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All that there is.
+    /// Total memory.
     pub total_bytes: u64,
-    /// What programs could be given without swapping, caches that can be dropped included.
+    /// Memory available to programs without swapping, including caches that the kernel can drop.
     pub available_bytes: u64,
 }
 
@@ -24,7 +24,7 @@ pub fn meminfo(text: &str) -> Result<Memory, ParseError> {
             .ok_or_else(|| unreadable("/proc/meminfo", name, value.unwrap_or(text)))
     };
     let total_bytes = field("MemTotal")?;
-    // Some containers' own view of this file disagrees with itself for a moment.
+    // In some containers, the two values of this file are briefly inconsistent.
     let available_bytes = field("MemAvailable")?.min(total_bytes);
     Ok(Memory { total_bytes, available_bytes })
 }

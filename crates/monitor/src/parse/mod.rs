@@ -1,4 +1,4 @@
-//! Text of the kernel in, typed values out. No file is opened here.
+//! Parses text of the kernel into typed values. Opens no file.
 
 pub mod cgroup;
 mod meminfo;
@@ -13,13 +13,13 @@ pub use pressure::{Pressure, pressure};
 pub use process::{ProcessTicks, allowed_processors, process_stat};
 pub use stat::{CpuTicks, stat};
 
-/// A file of the kernel that is not as its documentation says.
+/// A kernel file deviates from its documentation.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{file} has no readable {what}: {found:?}")]
 pub struct ParseError {
-    /// Which file.
+    /// Path of the file.
     pub file: &'static str,
-    /// What was looked for.
+    /// The missing or malformed field.
     pub what: &'static str,
     /// The line, or the start of the text.
     pub found: String,

@@ -1,4 +1,4 @@
-/// What an interface has moved since it came up.
+/// Counters of an interface since it came up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceBytes<'a> {
     /// Its name.
@@ -9,10 +9,12 @@ pub struct InterfaceBytes<'a> {
     pub sent: u64,
 }
 
-/// Reads `/proc/net/dev`: every interface of this network namespace. Lines that are not as documented are left out.
+/// Parses `/proc/net/dev`: every interface of this network namespace. Ignores lines that deviate
+/// from the documentation.
 ///
 /// # Source
-/// proc_pid_net(5). An alias's name may hold a colon; the numbers of old kernels follow it without a space.
+/// proc_pid_net(5). The name of an alias may contain a colon. Old kernels write no space before the
+/// numbers.
 pub fn net_dev(text: &str) -> impl Iterator<Item = InterfaceBytes<'_>> {
     text.lines().skip(2).filter_map(|line| {
         let (name, numbers) = line.rsplit_once(':')?;

@@ -1,22 +1,24 @@
 use super::{ParseError, unreadable};
 
-/// Share of time in which work waited for a resource, and since the start how long.
+/// Pressure stall information: time in which tasks waited for a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// Some task waited: per cent of the last 10 s.
     pub some_percent_10s: f64,
-    /// Some task waited: microseconds since the start.
+    /// Some task waited: microseconds since boot.
     pub some_us_total: u64,
-    /// All tasks waited at once: per cent of the last 10 s. `None` where the kernel does not say.
+    /// All tasks waited at once: per cent of the last 10 s. `None` if the kernel does not report
+    /// it.
     pub full_percent_10s: Option<f64>,
 }
 
-/// Reads `/proc/pressure/{cpu,memory,io}`, or a cgroup's `*.pressure`.
+/// Parses `/proc/pressure/{cpu,memory,io}`, or the `*.pressure` file of a cgroup.
 ///
 /// # Errors
 /// [`ParseError`] without a `some` line.
 /// # Source
-/// Linux, Documentation/accounting/psi.rst. `full` of `cpu` is there since 5.13, and zero for the machine.
+/// Linux, Documentation/accounting/psi.rst. `full` of `cpu` exists since 5.13, and is zero for the
+/// machine.
 pub fn pressure(text: &str) -> Result<Pressure, ParseError> {
     let broken = || unreadable("/proc/pressure", "some line", text);
     let line = |kind: &str| text.lines().find_map(|line| line.strip_prefix(kind));

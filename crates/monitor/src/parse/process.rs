@@ -1,17 +1,17 @@
 use super::{ParseError, unreadable};
 
-/// A process, as far as its processor time goes.
+/// CPU time of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTicks {
-    /// Who started it.
+    /// Id of the parent process.
     pub parent: u32,
-    /// Its own time and that of children that it has waited for, in clock ticks.
+    /// CPU time of the process and of children that it has waited for, clock ticks.
     pub ticks: u64,
-    /// How many threads it has.
+    /// Number of threads.
     pub threads: u32,
 }
 
-/// Reads `/proc/PID/stat`.
+/// Parses `/proc/PID/stat`.
 ///
 /// # Errors
 /// [`ParseError`] without a name in parentheses and twenty fields.
@@ -19,10 +19,10 @@ pub struct ProcessTicks {
 /// proc_pid_stat(5).
 pub fn process_stat(text: &str) -> Result<ProcessTicks, ParseError> {
     let broken = || unreadable("/proc/PID/stat", "line", text);
-    // A name may have spaces and parentheses; nothing after it has.
+    // A name may contain spaces and parentheses; the fields after it do not.
     let after = text.rsplit_once(')').ok_or_else(broken)?.1;
     let fields: Vec<&str> = after.split_ascii_whitespace().collect();
-    // The manual counts from 1, and the state, behind the name, is field 3.
+    // The manual counts from 1. The state, which follows the name, is field 3.
     let field = |number: usize| {
         fields.get(number - 3).and_then(|it| it.parse::<u64>().ok()).ok_or_else(broken)
     };
@@ -34,7 +34,7 @@ pub fn process_stat(text: &str) -> Result<ProcessTicks, ParseError> {
     Ok(ProcessTicks { parent: small(field(4)?)?, ticks, threads: small(field(20)?)? })
 }
 
-/// Number of processors on which a process may run, from its `/proc/PID/status`; `None` if the
+/// Returns the number of CPUs that a process may run on, from its `/proc/PID/status`. `None`: the
 /// text has no such line.
 ///
 /// # Source

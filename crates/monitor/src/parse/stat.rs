@@ -1,22 +1,24 @@
 use super::{ParseError, unreadable};
 
-/// Time of all processors since the start, in clock ticks.
+/// CPU time of the machine since boot, clock ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTicks {
-    /// Not idle. Time that the hypervisor took (steal) counts: nobody here can use it.
+    /// Time that was not idle. It includes time that the hypervisor took (steal), because it is not
+    /// usable here.
     pub busy: u64,
-    /// All of it.
+    /// Total time.
     pub total: u64,
-    /// How many processors are online.
+    /// Number of online CPUs.
     pub processors: u32,
 }
 
-/// Reads `/proc/stat`.
+/// Parses `/proc/stat`.
 ///
-/// Waiting for a disk is idle time. Guests' time is in `user` and `nice` already, so it is not added.
+/// I/O wait is idle time. `user` and `nice` already include guest time, so it is not added.
 ///
 /// # Errors
-/// [`ParseError`] without a `cpu` line of at least four numbers (older kernels have fewer than ten).
+/// [`ParseError`] without a `cpu` line of at least four numbers (older kernels have fewer than
+/// ten).
 /// # Source
 /// proc_stat(5).
 pub fn stat(text: &str) -> Result<CpuTicks, ParseError> {

@@ -144,7 +144,7 @@ fn what_is_asked_wrongly_is_refused() {
         repository.range("b", now, s(T0 + 1), s(1), now),
         Err(QueryError::UnknownNode(_))
     ));
-    // From the beginning of time to its end: only what can be there is looked at.
+    // An unlimited range: only slots that can exist are searched.
     assert_eq!(ask(Duration::ZERO, Duration::MAX, s(1)).unwrap().len(), 1);
     assert_eq!(ask(Duration::ZERO, Duration::MAX, s(1 << 40)).unwrap().len(), 1);
 }
@@ -166,7 +166,8 @@ fn a_nodes_history_has_a_fixed_size() {
 }
 
 proptest! {
-    /// Against a model that keeps every sample: any order, any delay, gaps, several in a slot.
+    /// Compares with a model that keeps every sample: any order, any delay, gaps, several samples
+    /// in a slot.
     #[test]
     fn the_fine_tier_answers_as_if_all_was_kept(
         samples in prop::collection::vec((0_u64..40_000, 0.0_f64..=100.0), 1..200),
@@ -185,7 +186,7 @@ proptest! {
         let mut expected = Vec::new();
         for number in (from.as_secs() / step)..=(now.as_secs() / step) {
             let slots = s(number * step)..s((number + 1) * step);
-            // What the ring still has: the last 20 s up to the newest sample of each place.
+            // Contents of the ring: the last 20 s, with the newest samples of each slot.
             let inside: Vec<f32> = kept.iter().filter(|(at, _)| slots.contains(at))
                 .filter(|(at, _)| !kept.iter().any(|(newer, _)| newer.as_secs() > at.as_secs()
                     && (newer.as_secs() - at.as_secs()).is_multiple_of(20)))
