@@ -1,25 +1,26 @@
 //! Reads files that a configuration names.
 //!
-//! Such a path may name anything: a FIFO, a terminal, `/dev/zero`, a file of 100 GB. Opening or reading
-//! one of those blocks, or fills the memory. Therefore every read is of a regular file, which is opened
-//! with `O_NONBLOCK`, and takes at most as many bytes as the caller accepts.
+//! The path may name anything: a FIFO, a terminal, `/dev/zero`, a file of 100 GB. Opening or
+//! reading one of those can block or fill the memory. Therefore this crate reads regular files
+//! only, opens them with `O_NONBLOCK`, and limits the size.
 //!
-//! A regular file can block too, if its file system hangs (NFS, FUSE). No flag prevents that: a caller
-//! that must not wait reads on a thread of its own, with a deadline.
+//! A regular file can block, too, if its file system hangs (NFS, FUSE). No flag prevents that: a
+//! caller that must not block reads on a separate thread, with a deadline.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file for reading; symbolic links are followed.
+/// Opens a regular file for reading. Follows symbolic links.
 ///
 /// # Errors
-/// Those of `open(2)`, and [`io::ErrorKind::InvalidInput`] if the path names something else than a
-/// regular file.
+/// Those of `open(2)`, and [`io::ErrorKind::InvalidInput`] if the path does not name a regular
+/// file.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Opening a device can have effects (rewinding a tape, arming a watchdog), so the path is looked at
-    // first; the descriptor is looked at again, since the path may name another file by then.
+    // Opening a device can have side effects (rewinding a tape, arming a watchdog), so the path is
+    // checked first. The descriptor is checked again, because the path may have been replaced in
+    // between.
     regular(std::fs::metadata(path)?)?;
     let file =
         OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
@@ -42,7 +43,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // Files of /proc say that they are empty, and others grow while they are read.
+    // Files of /proc report a length of 0, and others grow while they are read.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         return Err(too_large());
@@ -126,7 +127,7 @@ mod tests {
         std::fs::write(&path, [b'x'; 100]).unwrap();
         assert_eq!(read(&path, 100).unwrap().len(), 100);
         assert_eq!(read(&path, 99).unwrap_err().to_string(), "larger than 99 bytes");
-        // Its length is 0 until it is read.
+        // Its reported length is 0.
         let endless = read_text(Path::new("/proc/self/maps"), 10).unwrap_err();
         assert_eq!(endless.kind(), io::ErrorKind::FileTooLarge);
     }
