@@ -1,15 +1,16 @@
-//! Admission of connections to a control port: bounded in all, by source and by member.
+//! Limits the connections of a control port: in total, per source and per member.
 //!
-//! A connection counts for its source until it proves that it is a member's. When there is no room, the admission evicts the
-//! connection that has been silent longest, of the source with the most connections. So a client that holds connections open
-//! cannot keep others out, and a source cannot push out a smaller one. Members are never evicted.
+//! A connection counts for its source until it proves to be a member's. At a limit, the admission
+//! evicts a connection: of the source with the most connections, the one that has been silent
+//! longest. Thus a client that holds connections open cannot lock out others, and a source cannot
+//! displace a smaller one. Members are never evicted.
 //!
-//! A connection whose request is being answered ([`Activity::answering`]) moves no byte through no fault of its client. Until a
-//! deadline it is evicted only for a source with fewer connections, and only where no other connection can be. If that is not so,
-//! the new connection is refused.
+//! While the server answers a request ([`Activity::answering`]), the connection is silent through
+//! no fault of its client. Until a deadline it is evicted only for a source with fewer connections,
+//! and only if no other connection can be. Otherwise the new connection is refused.
 //!
-//! Takes sources and limits; returns a [`Pass`] for each connection, whose [`Pass::evicted`] resolves when the connection has to
-//! end.
+//! In: sources and limits. Out: a [`Pass`] for each connection; [`Pass::evicted`] resolves when the
+//! connection must end.
 
 mod stream;
 mod tcp;
@@ -27,21 +28,22 @@ use tokio::time::Instant;
 pub use stream::Watched;
 pub use tcp::bound_silence;
 
-/// Connections that a port holds at most.
+/// Limits on the connections of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// In all.
+    /// Total number of connections.
     pub connections_max: usize,
     /// Connections that have not proved to be a member's.
     pub unproven_max: usize,
-    /// Of those, from one source.
+    /// Unproven connections of one source.
     pub unproven_by_source_max: usize,
-    /// Of one member.
+    /// Connections of one member.
     pub by_member_max: usize,
 }
 
 impl Limits {
-    /// For a port without members: this many connections, all of which one source may have while there is room.
+    /// Limits of a port without members. A single source may use all connections while no other
+    /// needs them.
     pub fn without_members(connections_max: usize) -> Limits {
         Limits {
             connections_max,
@@ -52,19 +54,19 @@ impl Limits {
     }
 }
 
-/// Why a connection is refused or evicted.
+/// Limit that caused a refusal or an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// [`Limits::connections_max`].
+    /// [`Limits::connections_max`] is reached.
     #[error("no room for another connection")]
     Connections,
-    /// [`Limits::unproven_max`].
+    /// [`Limits::unproven_max`] is reached.
     #[error("no room for another connection without a certificate")]
     Unproven,
-    /// [`Limits::unproven_by_source_max`].
+    /// [`Limits::unproven_by_source_max`] is reached.
     #[error("no room for another connection of its source")]
     Source,
-    /// [`Limits::by_member_max`].
+    /// [`Limits::by_member_max`] is reached.
     #[error("no room for another connection of its member")]
     Member,
 }
@@ -87,23 +89,24 @@ impl<S, M> Clone for Admission<S, M> {
 struct Inside<S, M> {
     last_number: u64,
     all: usize,
-    /// Connections that are no member's.
+    /// Connections that have not proved to be a member's.
     unproven: BTreeMap<u64, Arc<Connection>>,
     by_source: BTreeMap<S, BTreeSet<u64>>,
     by_member: BTreeMap<M, usize>,
 }
 
-/// A connection that is no member's.
+/// A connection that has not proved to be a member's.
 #[derive(Debug)]
 struct Connection {
-    /// When it last moved a byte, in milliseconds since the port opened.
+    /// Time of the last byte moved, milliseconds since the port opened.
     moved: AtomicU64,
-    /// Until when its request is being answered, in the same measure; 0: none is.
+    /// Deadline of the current answer, milliseconds since the port opened; 0: no request is being
+    /// answered.
     answering_until: AtomicU64,
     evicted: Notify,
 }
 
-/// A connection that counts until this is dropped.
+/// An admitted connection. It counts until this is dropped.
 #[derive(Debug)]
 pub struct Pass<S: Ord, M: Ord> {
     admission: Admission<S, M>,
@@ -118,7 +121,7 @@ enum Holder<S, M> {
     Member(M),
 }
 
-/// Notes that a connection moved bytes.
+/// Records activity of a connection.
 #[derive(Clone, Debug)]
 pub struct Activity {
     since: Instant,
@@ -126,13 +129,13 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Bytes moved now.
+    /// Records that bytes moved now.
     pub fn note(&self) {
         self.connection.moved.store(milliseconds(self.since), Relaxed);
     }
 
-    /// A whole request has been read, and its answer is made until the result is dropped. After `within` the connection counts
-    /// as silent nevertheless.
+    /// Records that a complete request is being answered, until the result is dropped. After
+    /// `within`, the connection counts as silent again.
     #[must_use]
     pub fn answering(&self, within: Duration) -> Answering {
         let until = milliseconds(self.since).saturating_add(to_milliseconds(within));
@@ -141,14 +144,14 @@ impl Activity {
     }
 }
 
-/// A request that is being answered.
+/// Guard of a request that is being answered.
 #[derive(Debug)]
 pub struct Answering(Activity);
 
 impl Drop for Answering {
     fn drop(&mut self) {
         self.0.connection.answering_until.store(0, Relaxed);
-        // The answer's first bytes come now.
+        // The answer's first bytes follow now.
         self.0.note();
     }
 }
@@ -161,7 +164,8 @@ fn to_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The source that an address belongs to: an IPv4 address, or the /64 of an IPv6 address, which one host may have whole.
+/// Returns the source of an address: the IPv4 address, or the /64 of an IPv6 address, because one
+/// host may own a whole /64.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -170,7 +174,7 @@ pub fn source(address: IpAddr) -> IpAddr {
 }
 
 impl<S: Ord + Clone, M: Ord + Clone> Admission<S, M> {
-    /// No connection yet.
+    /// Makes an admission without connections.
     pub fn new(limits: Limits) -> Admission<S, M> {
         let inside = Inside {
             last_number: 0,
@@ -182,11 +186,11 @@ impl<S: Ord + Clone, M: Ord + Clone> Admission<S, M> {
         Admission { limits, since: Instant::now(), inside: Arc::new(Mutex::new(inside)) }
     }
 
-    /// Admits a connection of this source. Where there is no room, another connection is evicted; the answer says for which
-    /// limit.
+    /// Admits a connection of this source. If a limit is reached, evicts another connection and
+    /// returns that limit.
     ///
     /// # Errors
-    /// The limit, if no connection may be evicted: all are members' or being answered.
+    /// The limit, if no connection may be evicted: all are members' or are being answered.
     pub fn enter(&self, from: S) -> Result<(Pass<S, M>, Option<Full>), Full> {
         let mut inside = self.inside();
         let now = milliseconds(self.since);
@@ -227,10 +231,11 @@ impl<S, M> Admission<S, M> {
 }
 
 impl<S: Ord + Clone, M: Ord + Clone> Pass<S, M> {
-    /// The connection has proved that it is this member's; from now on it counts for the member.
+    /// Records that the connection has proved to be this member's. From now on it counts for the
+    /// member.
     ///
     /// # Errors
-    /// [`Full::Member`]; or the limit for which it has been evicted meanwhile.
+    /// [`Full::Member`], or [`Full::Unproven`] if the connection was evicted before.
     pub fn prove(&mut self, member: &M) -> Result<(), Full> {
         let mut inside = self.admission.inside();
         let here = inside.by_member.get(member).copied().unwrap_or(0);
@@ -251,12 +256,12 @@ impl<S: Ord + Clone, M: Ord + Clone> Pass<S, M> {
 }
 
 impl<S: Ord, M: Ord> Pass<S, M> {
-    /// Notes when the connection moves bytes.
+    /// Returns a handle that records activity of the connection.
     pub fn activity(&self) -> Activity {
         Activity { since: self.admission.since, connection: Arc::clone(&self.connection) }
     }
 
-    /// Resolves when the connection has to make room for another; never for a member's.
+    /// Resolves when the connection is evicted; never for a member's.
     pub async fn evicted(&self) {
         self.connection.evicted.notified().await;
     }
@@ -281,7 +286,7 @@ impl<S: Ord, M: Ord> Drop for Pass<S, M> {
 }
 
 impl<S: Ord, M: Ord> Inside<S, M> {
-    /// Takes out a connection that is no member's; `false` if it was evicted before.
+    /// Removes an unproven connection. Returns `false` if it was already evicted.
     fn leave(&mut self, source: &S, number: u64) -> bool {
         if self.unproven.remove(&number).is_none() {
             return false;
@@ -296,7 +301,8 @@ impl<S: Ord, M: Ord> Inside<S, M> {
         true
     }
 
-    /// The connection that has been silent longest, and since when, of those that are not being answered `after` this time.
+    /// Returns the time of the last activity and the number of the connection that has been silent
+    /// longest, among those with no answer deadline later than `after`.
     fn silent_longest(&self, numbers: &BTreeSet<u64>, after: u64) -> Option<(u64, u64)> {
         let silent = |number: &u64| {
             let connection = self.unproven.get(number)?;
@@ -307,17 +313,17 @@ impl<S: Ord, M: Ord> Inside<S, M> {
     }
 }
 
-/// Later than every deadline: for a search that spares no connection.
+/// Later than every deadline: a search with it includes connections that are being answered.
 const NEVER: u64 = u64::MAX;
 
 impl<S: Ord + Clone, M: Ord> Inside<S, M> {
-    /// Evicts a connection for a source that has `of_source` of them.
+    /// Evicts a connection for a source that already has `of_source` connections.
     fn make_room(&mut self, of_source: usize, now: u64) -> Option<()> {
         if let Some(source) = self.fullest(now) {
             return self.evict_of(&source, now);
         }
         let source = self.fullest(NEVER)?;
-        // The other way round, a flood of requests would push out a slow one.
+        // Without this comparison, a flood of requests would evict a slow one.
         let has = self.by_source.get(&source).map_or(0, BTreeSet::len);
         if has > of_source + 1 { self.evict_of(&source, NEVER) } else { None }
     }
@@ -331,8 +337,8 @@ impl<S: Ord + Clone, M: Ord> Inside<S, M> {
         Some(())
     }
 
-    /// The source with the most connections, of those with one that can be evicted; among equals, the one with the longest
-    /// silence.
+    /// Returns the source with the most connections among those with an evictable connection. Ties
+    /// go to the one with the longest silence.
     fn fullest(&self, after: u64) -> Option<S> {
         let candidates = self.by_source.iter().filter_map(|(source, numbers)| {
             let silent = self.silent_longest(numbers, after)?;

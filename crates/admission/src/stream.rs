@@ -1,4 +1,4 @@
-//! A stream that notes when it moves bytes.
+//! A stream that records its activity.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Activity;
 
-/// Notes reads and writes of a stream with its admission.
+/// Reports reads and writes of a stream to its admission.
 #[derive(Debug)]
 pub struct Watched<T> {
     stream: T,
@@ -16,12 +16,12 @@ pub struct Watched<T> {
 }
 
 impl<T> Watched<T> {
-    /// Watches `stream`.
+    /// Wraps `stream`.
     pub fn new(stream: T, activity: Activity) -> Watched<T> {
         Watched { stream, activity }
     }
 
-    /// The stream itself.
+    /// Returns the inner stream.
     pub fn get_ref(&self) -> &T {
         &self.stream
     }

@@ -97,7 +97,7 @@ async fn an_evicted_connection_proves_nothing_any_more() {
     assert_eq!(late.prove(&"a"), Err(Full::Unproven));
 }
 
-/// Longest time that a request may be answered in.
+/// Maximum time to answer a request.
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
