@@ -1,8 +1,8 @@
-//! What a store does in a second, and how long an office stays vacant when its leader dies.
+//! Measures a store's throughput, and how long an office is vacant after its leader dies.
 //!
 //!     cargo run --release -p equipoise-store --example store_cost -- FILE [ETCD-ENDPOINT]
 //!
-//! FILE is made anew, on the disk that is to be measured.
+//! The example overwrites FILE, which must be on the disk to measure.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ fn key(index: u64) -> Key {
     Key::new(&format!("cost/{}", index % 1000)).expect("segments")
 }
 
-/// Puts of 200 bytes by this many tasks at once: how many a second, and the median of one in microseconds.
+/// Writes values of 200 bytes with this many concurrent tasks. Returns writes per second, and the
+/// median latency in microseconds.
 async fn puts(store: &Arc<dyn Store>, tasks: u64) -> Result<(f64, u128), Failed> {
     let start = Instant::now();
     let work = |task: u64| {

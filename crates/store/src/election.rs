@@ -6,7 +6,7 @@ use crate::{
     StoreError, Transaction, WatchEvent,
 };
 
-/// Of two leaders, the one with the larger term came later.
+/// Term of a leader. Of two leaders, the one with the larger term is the later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub Revision);
 
@@ -18,10 +18,10 @@ impl std::fmt::Display for Term {
 
 /// An office that one candidate at a time holds.
 ///
-/// The leader is who has put the office's key under its lease; the term is the revision at which that key
-/// was made. A leader that was paused does not know that it is none any more, so being leader is never
-/// enough to write: [`Leadership::fence`] makes the store itself refuse what a former leader writes, however
-/// late it arrives.
+/// The leader is the candidate with the office's key under its lease. The term is the revision that
+/// created this key. A paused leader does not notice that it has been replaced, so leadership alone
+/// never justifies a write: [`Leadership::fence`] makes the store reject the writes of a former
+/// leader, however late they arrive.
 #[derive(Clone, Debug)]
 pub struct Election {
     store: Arc<dyn Store>,
@@ -30,16 +30,17 @@ pub struct Election {
     time_to_live: Duration,
 }
 
-/// Who leads.
+/// The current leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// What the candidate calls itself.
+    /// Name of the candidate.
     pub name: String,
-    /// Since when.
+    /// Term of the leader.
     pub term: Term,
 }
 
-/// Being leader. Dropping it lets the lease end ([`HeldLease`] says when); [`Leadership::resign`] makes room at once.
+/// Leadership of an office. Dropping it lets the lease expire (see [`HeldLease`]);
+/// [`Leadership::resign`] vacates the office at once.
 #[derive(Debug)]
 pub struct Leadership {
     key: Key,
@@ -48,11 +49,12 @@ pub struct Leadership {
 }
 
 impl Election {
-    /// The office `name`. In a shared store a leader that dies is replaced when `time_to_live` is over; in a store
-    /// of one process the leader leads for as long as the store is open.
+    /// Refers to the office `name`. In a shared store, another candidate replaces a dead leader
+    /// after `time_to_live`. In a store of one process, the leader leads as long as the store is
+    /// open.
     ///
     /// # Errors
-    /// [`KeyError`] if the name is no segment of a key.
+    /// [`KeyError`] if the name is not a valid key segment.
     pub fn new(
         store: Arc<dyn Store>,
         name: &str,
@@ -63,18 +65,19 @@ impl Election {
         Ok(Election { store, office, key, time_to_live })
     }
 
-    /// Who leads now.
+    /// Returns the current leader.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be asked.
+    /// [`StoreError`] if the store does not answer.
     pub async fn leader(&self) -> Result<Option<Leader>, StoreError> {
         Ok(self.store.get(&self.key).await?.map(|entry| leader(&entry)))
     }
 
-    /// Waits until `candidate` leads, however long that takes. While the store cannot be reached, it waits on.
+    /// Waits until `candidate` leads, without a time limit. Keeps trying while the store is
+    /// unreachable.
     ///
     /// # Errors
-    /// [`StoreError`], if waiting does not help.
+    /// [`StoreError`] for an error that does not go away by waiting.
     pub async fn campaign(&self, candidate: &str) -> Result<Leadership, StoreError> {
         self.campaign_telling(candidate, |error| {
             tracing::warn!(candidate, office = %self.office, %error, "no campaign yet");
@@ -82,7 +85,7 @@ impl Election {
         .await
     }
 
-    /// The same; `told` hears of each failure after which it waits on.
+    /// Like [`Self::campaign`]; calls `told` with each error after which it tries again.
     ///
     /// # Errors
     /// As [`Self::campaign`].
@@ -106,7 +109,7 @@ impl Election {
         tokio::time::sleep(self.time_to_live / 10).await;
     }
 
-    /// With one lease: to the office, or until that lease is lost.
+    /// Campaigns with one lease. Returns `None` if the lease is lost.
     async fn campaign_once(
         &self,
         candidate: &str,
@@ -117,7 +120,7 @@ impl Election {
             let listing = self.store.list(&self.office).await?;
             let holder = listing.entries.into_iter().find(|entry| entry.key == self.key);
             let term = match holder {
-                // Our own, from a commit whose answer was lost.
+                // An earlier commit succeeded, and its answer was lost.
                 Some(entry) if entry.lease == Some(lease.id()) => Term(entry.created),
                 Some(_) => {
                     tokio::select! {
@@ -177,37 +180,38 @@ fn leader(entry: &Entry) -> Leader {
 }
 
 impl Leadership {
-    /// Larger than that of every leader before.
+    /// Returns the term, which is larger than that of every earlier leader.
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// Whether this is surely the leader now, by this machine's clock. For deciding whether to work; writes
-    /// need [`Leadership::fence`].
+    /// Whether this is certainly the leader now, by this machine's clock. Use it to decide whether
+    /// to work; writes need [`Leadership::fence`].
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
-    /// Returns when this may no longer be the leader. Safe to cancel.
+    /// Resolves when this may no longer be the leader. Cancel-safe.
     pub async fn lost(&mut self) {
         self.lease.lost().await;
     }
 
-    /// The same transaction, which the store refuses unless this is still the leader.
+    /// Adds the condition that this is still the leader; otherwise the store rejects the
+    /// transaction.
     #[must_use]
     pub fn fence(&self, transaction: Transaction) -> Transaction {
         transaction.require(self.key.clone(), Expect::Created(self.term.0))
     }
 
-    /// Whether it was the fence that refused, and not a condition of one's own.
+    /// Whether the fence caused this refusal, rather than another condition.
     pub fn is_fenced_off(&self, refusal: &Refusal) -> bool {
         refusal.key == self.key && refusal.expected == Expect::Created(self.term.0)
     }
 
-    /// Steps down, so that the next need not wait.
+    /// Resigns, so that the next leader does not have to wait.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be told; the lease then runs out.
+    /// [`StoreError`] if the store is unreachable. The lease then expires.
     pub async fn resign(self) -> Result<(), StoreError> {
         self.lease.release().await
     }

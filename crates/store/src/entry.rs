@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use crate::{Key, LeaseId};
 
-/// A moment of the whole store. Every transaction that changes something makes the next one, so of two
-/// revisions the larger is the later.
+/// A version of the whole store. Every transaction with changes makes the next one; a larger
+/// revision is later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -14,41 +14,41 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A key's value, and when it came to be. Cheap to clone.
+/// A key's value and its revisions. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is called.
+    /// Key of the entry.
     pub key: Key,
-    /// What it holds; the store does not look into it.
+    /// Value; opaque to the store.
     pub value: Arc<[u8]>,
-    /// When the key was made; a key that was deleted and put again has a new one.
+    /// Revision that created the key. A key that is deleted and put again gets a new one.
     pub created: Revision,
-    /// When its value was last put.
+    /// Revision of the last put.
     pub modified: Revision,
-    /// The lease with which it goes, if it has one.
+    /// Lease of the entry: it is deleted with the lease.
     pub lease: Option<LeaseId>,
 }
 
-/// What a folder held at one revision, in the order of keys.
+/// Contents of a folder at one revision, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// When. A watch after this revision misses nothing.
+    /// Revision of the listing. A watch after it misses nothing.
     pub revision: Revision,
-    /// What there was.
+    /// Entries of the folder.
     pub entries: Vec<Entry>,
 }
 
-/// One key's part of an [`Update`].
+/// Change of one key in an [`Update`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was put.
+    /// The key was put.
     Put(Entry),
-    /// It was deleted, or its lease ended.
+    /// The key was deleted, or its lease ended.
     Deleted(Key),
 }
 
 impl Change {
-    /// Which key.
+    /// Returns the changed key.
     pub fn key(&self) -> &Key {
         match self {
             Change::Put(entry) => &entry.key,
@@ -57,11 +57,11 @@ impl Change {
     }
 }
 
-/// What one transaction changed, whole: at least one change, in the order in which it was written.
+/// All changes of one transaction, at least one, in the order of the writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The revision that it made.
+    /// Revision that the transaction made.
     pub revision: Revision,
-    /// What it did.
+    /// Changes.
     pub changes: Vec<Change>,
 }

@@ -2,84 +2,84 @@ use std::time::Duration;
 
 use crate::{LeaseId, TransactionError};
 
-/// What went wrong underneath.
+/// Underlying error.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why the store did not do what it was asked.
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// No store does this.
+    /// The transaction violates a limit of every store.
     #[error(transparent)]
     Transaction(#[from] TransactionError),
-    /// The store is as large as it may be.
+    /// The store has reached its size limit.
     #[error("the store is full: {limit}. Delete what is not needed, or raise the limit")]
     Full {
-        /// Which limit, and where it is set.
+        /// The limit, and where it is set.
         limit: String,
     },
-    /// The file system has no space.
+    /// The file system has no space left.
     #[error(
         "no space left for the store's file {path}: free some; the store goes on by itself then"
     )]
     DiskFull {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Whether it was written nevertheless.
+        /// Whether the write may have been done.
         outcome: Outcome,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: Cause,
     },
-    /// The disk does not do what it should.
+    /// Writing to the disk failed.
     #[error("cannot write the store's file {path}")]
     Disk {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Whether it was written nevertheless.
+        /// Whether the write may have been done.
         outcome: Outcome,
-        /// What went wrong.
+        /// Underlying error.
         #[source]
         source: Cause,
     },
-    /// The lease has ended, or never was.
+    /// The lease has ended or never existed.
     #[error("lease {0} has ended: what was under it is gone; ask for a new one")]
     LeaseEnded(LeaseId),
-    /// The store cannot be reached, or has no majority.
+    /// The store is unreachable or has no majority.
     #[error(
         "the store did not answer within {patience:?}: are its members up, and a majority of them?"
     )]
     Unavailable {
-        /// How long it was tried.
+        /// Time for which the request was tried.
         patience: Duration,
-        /// Whether it was done nevertheless.
+        /// Whether the write may have been done.
         outcome: Outcome,
-        /// The last thing that went wrong.
+        /// The last error.
         #[source]
         source: Cause,
     },
-    /// The store knows us, or does not, and says no.
+    /// The store denied access.
     #[error("the store refuses: check user, password, certificate and the role's permissions")]
     Denied(#[source] Cause),
-    /// Not among what is expected of it.
+    /// Any other error of the store.
     #[error("the store answered with an error")]
     Other(#[source] Cause),
-    /// This end was closed.
+    /// This end of the store was closed.
     #[error("the store is closed")]
     Closed,
 }
 
-/// What is known of a write that failed.
+/// Knowledge about a failed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was written, nor will be.
+    /// The write was not and will not be done.
     NotDone,
-    /// It may have been written, or may yet be. Read before you write again.
+    /// The write may have been done, or may still be done. Read before writing again.
     Unknown,
 }
 
 impl StoreError {
-    /// Whether the write that failed so may be there nevertheless.
+    /// Returns whether a write that failed with this error may have been done.
     pub fn outcome(&self) -> Outcome {
         match self {
             StoreError::DiskFull { outcome, .. }
@@ -93,7 +93,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same may succeed a little later with nobody changing anything here.
+    /// Whether the request may succeed later without any change on this side.
     pub fn is_passing(&self) -> bool {
         matches!(
             self,

@@ -1,94 +1,95 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of one entry: segments joined by `/`, of which the first says what kind of state it is (`pools/web`).
+/// Name of an entry: segments joined by `/`. The first segment is the kind of state (`pools/web`).
 ///
-/// A segment is 1 or more of `A-Z a-z 0-9 . _ : @ + -`, so that keys read well in `etcdctl`, in logs and
-/// in URLs, and a prefix never ends inside a name. The whole is at most [`Key::BYTES_MAX`] bytes.
+/// A segment has one or more of `A-Z a-z 0-9 . _ : @ + -`, so that keys are readable in `etcdctl`,
+/// logs and URLs, and a prefix never ends inside a name. A key has at most [`Key::BYTES_MAX`]
+/// bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
-/// A folder of keys: whole segments, written with a `/` at its end. The empty prefix is everything.
+/// A folder of keys: whole segments with a final `/`. The empty prefix contains all keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix(Arc<str>);
 
-/// Why a text is no [`Key`] or [`Prefix`].
+/// Reason why a text is not a valid [`Key`] or [`Prefix`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KeyError {
-    /// Nothing, or nothing between two slashes.
+    /// The text or a segment is empty.
     #[error(
         "store key {0:?} has an empty segment: write segments joined by single slashes, as in pools/web"
     )]
     EmptySegment(String),
-    /// A character that keys do not have.
+    /// The text has a character that is not allowed.
     #[error(
         "store key {key:?} has {character:?}; accepted are letters, digits and . _ : @ + -, and / between segments"
     )]
     Character {
-        /// What was given.
+        /// The text.
         key: String,
-        /// The first that is not accepted.
+        /// The first invalid character.
         character: char,
     },
-    /// Longer than [`Key::BYTES_MAX`].
+    /// The text is longer than [`Key::BYTES_MAX`].
     #[error("a store key of {bytes} bytes is too long; at most {max}", max = Key::BYTES_MAX)]
     TooLong {
-        /// Its length.
+        /// Length of the text, bytes.
         bytes: usize,
     },
 }
 
 impl Key {
-    /// The longest key.
+    /// Maximum length of a key, bytes.
     pub const BYTES_MAX: usize = 512;
 
-    /// The key of this text.
+    /// Parses a key.
     ///
     /// # Errors
-    /// [`KeyError`] if it is not segments joined by `/`.
+    /// [`KeyError`] if the text is not a sequence of segments joined by `/`.
     pub fn new(text: &str) -> Result<Key, KeyError> {
         check(text).map(|()| Key(text.into()))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last segment: what the entry is called among its kind.
+    /// Returns the last segment: the entry's name among its kind.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 }
 
 impl Prefix {
-    /// Every key.
+    /// Returns the prefix of all keys.
     pub fn all() -> Prefix {
         Prefix("".into())
     }
 
-    /// The keys below `folder`, which is written like a key: `Prefix::of("pools")` has `pools/web`.
+    /// Returns the prefix of all keys below `folder`: `Prefix::of("pools")` contains `pools/web`.
     ///
     /// # Errors
-    /// [`KeyError`] if it is not segments joined by `/`.
+    /// [`KeyError`] if the text is not a sequence of segments joined by `/`.
     pub fn of(folder: &str) -> Result<Prefix, KeyError> {
         check(folder).map(|()| Prefix(format!("{folder}/").into()))
     }
 
-    /// The key `name` in this folder.
+    /// Returns the key `name` in this folder.
     ///
     /// # Errors
-    /// [`KeyError`] if `name` is no segment, or the whole is too long.
+    /// [`KeyError`] if `name` is not a valid segment, or the key is too long.
     pub fn key(&self, name: &str) -> Result<Key, KeyError> {
         Key::new(&format!("{}{name}", self.0))
     }
 
-    /// Whether `key` lies in this folder.
+    /// Whether `key` is in this folder.
     pub fn has(&self, key: &Key) -> bool {
         key.0.starts_with(&*self.0)
     }
 
-    /// The text, with its `/`.
+    /// Returns the text, with its final `/`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -108,7 +109,7 @@ fn check(text: &str) -> Result<(), KeyError> {
     }
 }
 
-/// So that a map by key can be searched from a prefix on.
+/// Allows range searches by prefix in a map of keys.
 impl std::borrow::Borrow<str> for Key {
     fn borrow(&self) -> &str {
         &self.0

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{Store, StoreError};
 
-/// Which lease. Numbers are the store's; another store's mean nothing to it.
+/// Id of a lease, unique within its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
@@ -17,25 +17,25 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// A promise of the store: what is put under it stays until nobody has kept it alive for `time_to_live`.
+/// A lease: entries under it exist until it has not been kept alive for `time_to_live`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Which.
+    /// Id of the lease.
     pub id: LeaseId,
-    /// What was granted, which may be more than was asked: etcd has whole seconds, and a minimum that follows
-    /// from its election time-out (2 s with its defaults).
+    /// Granted time to live, which may exceed the requested one. etcd has a resolution of seconds,
+    /// and a minimum that depends on its election timeout (2 s by default).
     pub time_to_live: Duration,
 }
 
-/// A lease that a task keeps alive, and that knows when it can no longer be sure of it.
+/// A lease that a task keeps alive, with a conservative view of whether it still exists.
 ///
-/// In a store that processes share, it is *held* until the time to live has passed since the last successful
-/// keep-alive was **sent**, by this machine's monotonic clock: this side gives up before the store does. The
-/// task ends when the `HeldLease` is dropped, and the lease runs out.
+/// In a shared store, the lease is *held* until the time to live has passed since the last
+/// successful keep-alive was **sent**, by this machine's monotonic clock. Thus this side gives up
+/// before the store does. Dropping the `HeldLease` ends the task, and the lease expires.
 ///
-/// In a store of this process alone ([`Store::is_shared`]), no other process waits for the end of a lease. A
-/// slow disk or a pause of the process therefore ends none: it is held until it is dropped, released or
-/// revoked, or the store is closed.
+/// In a store of this process alone ([`Store::is_shared`]), no other process waits for the end of a
+/// lease. Therefore neither a slow disk nor a pause of the process ends it: it is held until it is
+/// dropped, released or revoked, or the store is closed.
 #[derive(Debug)]
 pub struct HeldLease {
     lease: Lease,
@@ -43,14 +43,14 @@ pub struct HeldLease {
     store: Arc<dyn Store>,
 }
 
-/// Time to live of leases in a store of one process: longer than any process runs.
+/// Time to live of leases in an unshared store: longer than any process runs.
 const UNSHARED_TIME_TO_LIVE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl HeldLease {
-    /// Asks for a lease, and keeps it alive every third of `time_to_live`.
+    /// Requests a lease, and keeps it alive every third of `time_to_live`.
     ///
     /// # Errors
-    /// [`StoreError`] if none is granted.
+    /// [`StoreError`] if the store grants no lease.
     pub async fn take(
         store: Arc<dyn Store>,
         time_to_live: Duration,
@@ -66,22 +66,23 @@ impl HeldLease {
         Ok(HeldLease { lease, held_until, store })
     }
 
-    /// Which lease.
+    /// Returns the id of the lease.
     pub fn id(&self) -> LeaseId {
         self.lease.id
     }
 
-    /// Until when it is surely held; `None` once it is lost, for good.
+    /// Returns the time until which the lease is certainly held; `None` once it is lost, which is
+    /// permanent.
     pub fn held_until(&self) -> Option<Instant> {
         self.held_until.borrow().filter(|until| *until > Instant::now())
     }
 
-    /// Whether it is surely held now.
+    /// Whether the lease is certainly held now.
     pub fn is_held(&self) -> bool {
         self.held_until().is_some()
     }
 
-    /// Returns when it is no longer surely held. Safe to cancel.
+    /// Resolves when the lease is no longer certainly held. Cancel-safe.
     pub async fn lost(&mut self) {
         loop {
             let Some(until) = *self.held_until.borrow_and_update() else { return };
@@ -92,10 +93,10 @@ impl HeldLease {
         }
     }
 
-    /// Ends it now, with what is under it.
+    /// Ends the lease now and deletes the entries under it.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be told; the lease then runs out by itself.
+    /// [`StoreError`] if the store is unreachable. The lease then expires.
     pub async fn release(self) -> Result<(), StoreError> {
         match self.store.revoke(self.lease.id).await {
             Err(StoreError::LeaseEnded(_)) => Ok(()),
@@ -116,12 +117,13 @@ async fn hold(
         () = keep_alive(&*store, lease, period, &until) => return,
     }
     if !store.is_shared() {
-        // It would never run out, and would keep its keys from the next holder in this process.
+        // In an unshared store the lease would never expire, and would block its keys for the next
+        // holder in this process.
         let _ = store.revoke(lease.id).await;
     }
 }
 
-/// Renews until the lease has ended, by the store's word or by the clock.
+/// Renews the lease until it ends, according to the store or the clock.
 async fn keep_alive(
     store: &dyn Store,
     lease: Lease,

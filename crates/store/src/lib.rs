@@ -1,17 +1,17 @@
-//! Where the controller keeps what must outlive it.
+//! Persistent state of the controller.
 //!
 //! | comes in | goes out |
 //! |---|---|
-//! | keys and values, written in small transactions with conditions | what was written, at a revision |
+//! | small transactions: conditions, keys and values | entries, each at a revision |
 //! | a folder and a revision | every change after it, in order, or a resync |
-//! | a time | a lease: what is put under it goes when nobody keeps it alive |
+//! | a duration | a lease: entries under it are deleted when it is not kept alive |
 //!
-//! [`Embedded`] keeps it in one file on one machine; [`Etcd`] in etcd on several. Consensus is etcd's, never
-//! our own. On top, the same for both: [`Election`] (one leader at a time, whose term fences off those before
-//! it) and [`Membership`] (who is there).
+//! [`Embedded`] keeps the state in a file on one machine, [`Etcd`] in an etcd cluster. Consensus is
+//! always etcd's. Both support [`Election`] (one leader at a time, with a term that fences off
+//! earlier leaders) and [`Membership`] (the list of live members).
 //!
-//! It fails with [`StoreError`], which says whether a write may be there nevertheless. Losing the store stops
-//! nobody: levels go on with their last instructions.
+//! Operations fail with [`StoreError`], which tells whether a write may have been done. Losing the
+//! store does not interrupt service: levels continue with their last instructions.
 
 mod election;
 mod embedded;

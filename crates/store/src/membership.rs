@@ -10,7 +10,7 @@ use crate::{
     StoreError, Transaction, Watch,
 };
 
-/// Who is there: each member has a key under a lease of its own, which goes when the member does.
+/// List of live members: each has a key under its own lease, which is deleted when the member dies.
 #[derive(Clone, Debug)]
 pub struct Membership {
     store: Arc<dyn Store>,
@@ -18,28 +18,29 @@ pub struct Membership {
     time_to_live: Duration,
 }
 
-/// Why somebody cannot join.
+/// Reason why a member cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The name is no segment of a key.
+    /// The name is not a valid key segment.
     #[error("a member cannot be called that")]
     Name(#[from] KeyError),
-    /// Somebody else has the name, and keeps it.
+    /// Another member has the name.
     #[error(
         "a member called {name:?} is there already, since revision {since}: give this one another name"
     )]
     NameTaken {
-        /// The name.
+        /// Name of the member.
         name: String,
-        /// When the other joined.
+        /// Revision at which the other member joined.
         since: Revision,
     },
-    /// The store does not do it.
+    /// The store failed.
     #[error("cannot join")]
     Store(#[from] StoreError),
 }
 
-/// Being a member. Dropping it lets the lease end ([`HeldLease`] says when); [`Member::leave`] goes at once.
+/// Membership of a group. Dropping it lets the lease expire (see [`HeldLease`]); [`Member::leave`]
+/// leaves at once.
 #[derive(Debug)]
 pub struct Member {
     key: Key,
@@ -50,10 +51,10 @@ pub struct Member {
 }
 
 impl Membership {
-    /// Members of the group `name`; one that dies is gone when `time_to_live` is over.
+    /// Refers to the members of the group `name`. A dead member is removed after `time_to_live`.
     ///
     /// # Errors
-    /// [`KeyError`] if the name is no segment of a key.
+    /// [`KeyError`] if the name is not a valid key segment.
     pub fn new(
         store: Arc<dyn Store>,
         name: &str,
@@ -63,15 +64,15 @@ impl Membership {
         Ok(Membership { store, folder, time_to_live })
     }
 
-    /// Who is there; an entry's name is the member's.
+    /// Lists the members; the name of an entry is that of the member.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be asked.
+    /// [`StoreError`] if the store does not answer.
     pub async fn members(&self) -> Result<Listing, StoreError> {
         self.store.list(&self.folder).await
     }
 
-    /// Comings and goings after a revision.
+    /// Watches the members after a revision.
     ///
     /// # Errors
     /// As [`Store::watch`].
@@ -79,10 +80,11 @@ impl Membership {
         self.store.watch(self.folder.clone(), after).await
     }
 
-    /// Joins as `name`, telling `value`, and stays: a member whose lease is lost, as after a long cut, joins
-    /// again by itself.
+    /// Joins as `name` with `value`, and remains a member: after losing its lease, for example in a
+    /// long network partition, it joins again automatically.
     ///
-    /// A member that died keeps its name until its lease is over, so a restarted one may have to wait for that.
+    /// A dead member keeps its name until its lease expires, so a restarted member may have to
+    /// wait.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -106,7 +108,7 @@ impl Membership {
         Ok(Member { key, value, registered, task, leave })
     }
 
-    /// Puts the key under the lease; the answer is who has it otherwise.
+    /// Puts the key under the lease. Returns the entry of another holder if there is one.
     async fn register(
         &self,
         key: &Key,
@@ -127,7 +129,8 @@ impl Membership {
                 Committed::Refused(refusal) => refusal,
             };
             match refusal.found {
-                // Ours already: an update, or an answer that was lost.
+                // The entry is already ours: this is an update, or the answer to an earlier write
+                // was lost.
                 Some(entry) if entry.lease == Some(lease.id()) => {
                     expect = Expect::Modified(entry.modified);
                 }
@@ -139,22 +142,22 @@ impl Membership {
 }
 
 impl Member {
-    /// Where it stands.
+    /// Returns the member's key.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Tells something else from now on. It arrives when the store can be reached.
+    /// Replaces the member's value. The write happens when the store is reachable.
     pub fn tell(&self, value: Arc<[u8]>) {
         self.value.send_replace(value);
     }
 
-    /// Whether others see it, as far as is known here.
+    /// Whether other members see this one, according to the last write.
     pub fn is_registered(&self) -> bool {
         *self.registered.borrow()
     }
 
-    /// Goes, and waits until the store was told or could not be.
+    /// Leaves, and waits until the store has the change or has failed.
     pub async fn leave(mut self) {
         let _ = self.leave.send(()).await;
         let _ = (&mut self.task).await;
@@ -167,7 +170,7 @@ impl Drop for Member {
     }
 }
 
-/// What the task that stays a member works with.
+/// State of the task that maintains the membership.
 struct Stay {
     membership: Membership,
     key: Key,
@@ -203,7 +206,7 @@ impl Stay {
                 changed = self.wanted.changed() => if changed.is_err() { return },
             }
             if !self.register(&held).await {
-                // What could not be told is told again.
+                // Repeats the write that failed.
                 self.wanted.mark_changed();
                 sleep(pause).await;
             }

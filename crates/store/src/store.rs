@@ -9,46 +9,47 @@ use crate::{
     Transaction, Watch,
 };
 
-/// Where the controller keeps what must outlive it. Both implementations pass the same tests
+/// Persistent storage of the controller. Both implementations pass the same tests
 /// (`tests/behaviour`).
 ///
-/// Reads see every write that was acknowledged before they began. A write that fails says whether it may be
-/// there nevertheless: [`StoreError::outcome`].
+/// Reads see every write that was acknowledged before they began. A failed write reports whether it
+/// may have been done: [`StoreError::outcome`].
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Whether other processes may use the store at the same time, and take over when this one dies.
+    /// Whether other processes may use the store at the same time, and take over when this one
+    /// dies.
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// What `key` has now.
+    /// Returns the current entry of `key`.
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
 
-    /// All that is in a folder, at one revision.
+    /// Returns all entries of a folder, at one revision.
     async fn list(&self, prefix: &Prefix) -> Result<Listing, StoreError>;
 
-    /// Does all of it at one revision, or nothing.
+    /// Performs a transaction at one revision, or not at all.
     async fn commit(&self, transaction: Transaction) -> Result<Committed, StoreError>;
 
-    /// Every change of a folder that was made after a revision, such as a [`Listing`]'s.
+    /// Watches the changes of a folder after a revision, for example that of a [`Listing`].
     async fn watch(&self, prefix: Prefix, after: Revision) -> Result<Watch, StoreError>;
 
-    /// A new lease, of at least this time.
+    /// Grants a lease of at least this duration.
     async fn grant(&self, time_to_live: Duration) -> Result<Lease, StoreError>;
 
-    /// Starts the lease's time anew; how long that is.
+    /// Renews a lease. Returns its time to live.
     async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError>;
 
-    /// Ends the lease now, and deletes what is under it.
+    /// Ends a lease now and deletes the entries under it.
     async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError>;
 
-    /// Gives `key` this value, whatever it had.
+    /// Puts a value unconditionally.
     async fn put(&self, key: &Key, value: Arc<[u8]>) -> Result<Revision, StoreError> {
         let put = Transaction::new().put(key.clone(), value);
         self.commit(put).await.map(unconditional)
     }
 
-    /// Gives `key` this value if it is as expected.
+    /// Puts a value if the key is as expected.
     async fn compare_and_put(
         &self,
         key: &Key,
@@ -59,7 +60,7 @@ pub trait Store: Debug + Send + Sync + 'static {
         self.commit(put).await
     }
 
-    /// Deletes `key`, if it is there.
+    /// Deletes `key` if it exists.
     async fn delete(&self, key: &Key) -> Result<Revision, StoreError> {
         self.commit(Transaction::new().delete(key.clone())).await.map(unconditional)
     }

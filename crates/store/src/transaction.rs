@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use crate::{Entry, Key, LeaseId, Revision};
 
-/// What must hold of a key for a transaction to be done.
+/// Condition on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// The key is not there.
+    /// The key does not exist.
     Absent,
-    /// The key is there.
+    /// The key exists.
     Present,
-    /// Its value was last put at this revision: nobody has changed it since.
+    /// The last put of the key was at this revision: the value has not changed since.
     Modified(Revision),
-    /// The key was made at this revision: it was not deleted since, whatever its value is now.
+    /// The key was created at this revision and has not been deleted since; its value may have
+    /// changed.
     Created(Revision),
 }
 
 impl Expect {
-    /// Whether `found` is as expected.
+    /// Whether the condition holds for `found`.
     pub fn holds(self, found: Option<&Entry>) -> bool {
         match self {
             Expect::Absent => found.is_none(),
@@ -43,24 +44,24 @@ impl fmt::Display for Expect {
 /// One write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// The key gets this value, and goes when the lease does.
+    /// Puts a value. The key is deleted with the lease.
     Put {
-        /// Which.
+        /// Key to put.
         key: Key,
-        /// Its new value.
+        /// New value.
         value: Arc<[u8]>,
-        /// With which it goes; one of this store.
+        /// Lease of the entry, from the same store.
         lease: Option<LeaseId>,
     },
-    /// The key goes. That it is not there is no error.
+    /// Deletes the key. A missing key is not an error.
     Delete {
-        /// Which.
+        /// Key to delete.
         key: Key,
     },
 }
 
 impl Write {
-    /// Which key.
+    /// Returns the key.
     pub fn key(&self) -> &Key {
         match self {
             Write::Put { key, .. } | Write::Delete { key } => key,
@@ -68,68 +69,70 @@ impl Write {
     }
 }
 
-/// Conditions and writes: if all conditions hold, all writes are done at one revision, else none.
+/// Conditions and writes: if all conditions hold, all writes are done at one revision; otherwise
+/// none.
 ///
-/// Small on purpose: at most [`Transaction::OPERATIONS_MAX`] conditions and writes together, one write for
-/// each key, values of at most [`Transaction::VALUE_BYTES_MAX`].
+/// Transactions are small by design: at most [`Transaction::OPERATIONS_MAX`] conditions and writes
+/// together, one write per key, and values of at most [`Transaction::VALUE_BYTES_MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     conditions: Vec<(Key, Expect)>,
     writes: Vec<Write>,
 }
 
-/// Why a transaction cannot be done by any store.
+/// Reason why no store can perform a transaction.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TransactionError {
-    /// Too much of it.
+    /// The transaction has too many operations.
     #[error("a transaction of {operations} conditions and writes is too large; at most {max}: divide it",
         max = Transaction::OPERATIONS_MAX)]
     TooLarge {
-        /// How many it has.
+        /// Number of conditions and writes.
         operations: usize,
     },
-    /// Which of the two should win?
+    /// The transaction writes a key twice.
     #[error("the transaction writes {key} twice; one write for each key")]
     WrittenTwice {
         /// The key.
         key: Key,
     },
-    /// A value too large.
+    /// A value is too large.
     #[error("the value of {key} has {bytes} bytes; at most {max}", max = Transaction::VALUE_BYTES_MAX)]
     ValueTooLarge {
-        /// Whose.
+        /// Key of the value.
         key: Key,
-        /// How large it is.
+        /// Size of the value, bytes.
         bytes: usize,
     },
 }
 
 impl Transaction {
-    /// The most conditions and writes together. etcd accepts 128 by default, of conditions and of writes each.
+    /// Maximum number of conditions and writes together. etcd's default limit is 128 conditions and
+    /// 128 writes.
     pub const OPERATIONS_MAX: usize = 100;
-    /// The largest value. etcd refuses requests over 1.5 MiB by default.
+    /// Maximum size of a value, bytes. etcd's default limit of a request is 1.5 MiB.
     pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-    /// Without conditions and writes.
+    /// Makes an empty transaction.
     pub fn new() -> Transaction {
         Transaction::default()
     }
 
-    /// Do it only if this holds of `key`.
+    /// Adds a condition on `key`.
     #[must_use]
     pub fn require(mut self, key: Key, expect: Expect) -> Transaction {
         self.conditions.push((key, expect));
         self
     }
 
-    /// Give `key` this value; it has no lease, even if it had one.
+    /// Adds a put without a lease; an earlier lease of the key no longer applies.
     #[must_use]
     pub fn put(mut self, key: Key, value: impl Into<Arc<[u8]>>) -> Transaction {
         self.writes.push(Write::Put { key, value: value.into(), lease: None });
         self
     }
 
-    /// Give `key` this value for as long as the lease lives.
+    /// Adds a put under a lease.
     #[must_use]
     pub fn put_leased(
         mut self,
@@ -141,27 +144,27 @@ impl Transaction {
         self
     }
 
-    /// Remove `key`, if it is there.
+    /// Adds the deletion of `key`, if it exists.
     #[must_use]
     pub fn delete(mut self, key: Key) -> Transaction {
         self.writes.push(Write::Delete { key });
         self
     }
 
-    /// The conditions, in the order in which they were added.
+    /// Returns the conditions, in the order of their addition.
     pub fn conditions(&self) -> &[(Key, Expect)] {
         &self.conditions
     }
 
-    /// The writes, in the order in which they were added.
+    /// Returns the writes, in the order of their addition.
     pub fn writes(&self) -> &[Write] {
         &self.writes
     }
 
-    /// Whether a store may do it.
+    /// Checks the transaction's limits.
     ///
     /// # Errors
-    /// [`TransactionError`] if it breaks a limit.
+    /// [`TransactionError`] if it violates a limit.
     pub fn check(&self) -> Result<(), TransactionError> {
         let operations = self.conditions.len() + self.writes.len();
         if operations > Transaction::OPERATIONS_MAX {
@@ -184,7 +187,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The first condition that does not hold of what `find` finds.
+    /// Returns the first condition that does not hold for the entries of `find`.
     pub fn refusal<'a>(&self, find: impl Fn(&Key) -> Option<&'a Entry>) -> Option<Refusal> {
         self.conditions.iter().find_map(|(key, expect)| {
             let found = find(key);
@@ -194,19 +197,19 @@ impl Transaction {
     }
 }
 
-/// How a transaction ended that the store looked at.
+/// Result of a transaction that the store evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a refused transaction wrote nothing"]
 pub enum Committed {
-    /// All conditions held, all writes are done. The revision is the one that it made, or the store's current
-    /// one if nothing changed.
+    /// All conditions held, and all writes are done. Contains the new revision, or the store's
+    /// current one if nothing changed.
     Done(Revision),
     /// A condition did not hold; nothing was written.
     Refused(Refusal),
 }
 
 impl Committed {
-    /// The revision, or why not.
+    /// Converts to a `Result`.
     ///
     /// # Errors
     /// The [`Refusal`].
@@ -218,16 +221,16 @@ impl Committed {
     }
 }
 
-/// The condition that did not hold, and what was there.
+/// A condition that did not hold, and the entry found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is not {expected}; it {}", .found.as_ref().map_or("is absent".to_string(),
     |e| format!("was made at revision {} and put at revision {}", e.created, e.modified)))]
 pub struct Refusal {
-    /// Of which key.
+    /// Key of the condition.
     pub key: Key,
-    /// What was asked.
+    /// The condition.
     pub expected: Expect,
-    /// What was there.
+    /// The entry found.
     pub found: Option<Entry>,
 }
 

@@ -2,25 +2,25 @@ use async_trait::async_trait;
 
 use crate::{Listing, StoreError, Update};
 
-/// What a watch tells.
+/// Event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// A transaction changed something in the folder. Its other changes, if any, are left out.
+    /// A transaction changed keys of the folder. Its changes outside the folder are omitted.
     Update(Update),
-    /// What happened since the last event is no longer known (the history was compacted, or the store is
-    /// not the one it was). Replace all that you know of the folder with this; updates go on after it.
+    /// The changes since the last event are unknown: the history was compacted, or the store was
+    /// replaced. Replace all knowledge of the folder by this listing; updates continue after it.
     Resync(Listing),
 }
 
 /// Changes of a folder, in order, each once. Made by [`crate::Store::watch`].
 ///
-/// It survives lost connections and members by itself. A slow reader costs no memory: it is given a
-/// [`WatchEvent::Resync`] once what it has not read is forgotten.
+/// A watch survives lost connections and members. A slow reader costs no memory: it gets a
+/// [`WatchEvent::Resync`] when unread changes are no longer in the history.
 pub struct Watch {
     source: Box<dyn WatchSource>,
 }
 
-/// Where a [`Watch`] gets its events.
+/// Source of a [`Watch`]'s events.
 #[async_trait]
 pub(crate) trait WatchSource: Send {
     /// See [`Watch::next`].
@@ -32,10 +32,11 @@ impl Watch {
         Watch { source: Box::new(source) }
     }
 
-    /// Waits for the next event, however long the store is away. Safe to cancel: nothing is lost.
+    /// Waits for the next event, however long the store is unreachable. Cancel-safe: no event is
+    /// lost.
     ///
     /// # Errors
-    /// Only those that do not pass: [`StoreError::Closed`], [`StoreError::Denied`].
+    /// Only permanent errors: [`StoreError::Closed`], [`StoreError::Denied`].
     pub async fn next(&mut self) -> Result<WatchEvent, StoreError> {
         self.source.next().await
     }

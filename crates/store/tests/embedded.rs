@@ -1,4 +1,4 @@
-//! The embedded store: what every store does, and what a file brings.
+//! The embedded store: the common behaviour, and that of its file.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! What happens to real files: processes killed, bytes damaged, disks full.
+//! Faults of real files: killed processes, damaged bytes, full disks.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
@@ -17,14 +17,14 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use support::key;
 
-/// Tells this binary to be the child of one of its tests, and where the store is.
+/// Makes this binary run as the child of one of its tests; the value is the path of the store.
 const CHILD: &str = "EQUIPOISE_STORE_CHILD";
 
 async fn open(path: &Path) -> Result<Embedded, OpenError> {
     Embedded::open(EmbeddedOptions::new(path)).await
 }
 
-/// This binary again, doing one ignored test.
+/// Starts this binary again with one ignored test.
 fn child(test: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--ignored", "--nocapture"]).env(CHILD, path);
@@ -50,7 +50,7 @@ async fn number(store: &Embedded, name: &str) -> u64 {
 async fn writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     let mut options = EmbeddedOptions::new(path);
-    // Copies all the time, so that it is killed in the middle of one, too.
+    // Copies continuously, so that the kill may also interrupt a copy.
     (options.backup_every, options.backup_revisions) = (Duration::from_millis(60), 1);
     let store = Embedded::open(options).await.unwrap();
     for i in number(&store, "a/one").await + 1.. {
@@ -74,7 +74,7 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
         let acknowledged = lines.map_while(Result::ok).filter_map(|line| {
             line.strip_prefix("acknowledged ").map(|number| number.parse::<u64>().unwrap())
         });
-        // Killed after so many, at a random moment of the next.
+        // Kills the child after so many writes, at a random time during the next one.
         let (enough, moment_us) = (rng.random_range(1..30), rng.random_range(0..3000));
         let mut last = 0;
         let mut killed = false;
@@ -94,7 +94,7 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
         assert!(one == last || one == last + 1, "round {round}: {one} of {last}");
         assert_eq!(store.restored(), None, "round {round}: nothing was lost");
         store.close().await;
-        // As it is after the opening, and an older one.
+        // The copy from the start of the process, and an older one.
         for copy in ["state.backup", "state.backup.1"].map(|name| folder.path(name)) {
             if !copy.exists() {
                 continue;
@@ -111,7 +111,7 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowled
     println!("{total} writes acknowledged in 40 lives");
 }
 
-/// A file with some history, as it is after a clean stop, and as a killed process leaves it.
+/// Files with some history: one after a clean stop, one of a killed process.
 async fn two_files(folder: &Folder) -> [(&'static str, Vec<u8>); 2] {
     let path = folder.path("made");
     let store = open(&path).await.unwrap();
@@ -212,7 +212,7 @@ async fn the_copy_beside_the_file_is_what_it_was_when_it_was_last_opened() {
     assert_eq!(number(&open(&path).await.unwrap(), "a/one").await, 2);
 }
 
-/// The term of somebody who leads for a moment.
+/// Leads for a moment and returns the term.
 async fn term(store: &Embedded) -> u64 {
     let store = Arc::new(store.clone());
     let election = Election::new(store, "office", Duration::from_secs(60)).unwrap();
@@ -231,7 +231,7 @@ async fn an_older_copy_in_its_place_goes_on_above_every_revision_that_was_told()
     store.close().await;
     let copy = std::fs::read(&path).unwrap();
     let mut told = 0;
-    // Twice, since the copy is as old the second time.
+    // Twice, because the copy is equally old the second time.
     for round in 2..4 {
         let store = open(&path).await.unwrap();
         assert_eq!(store.restored().is_some(), round > 2, "{:?}", store.restored());
@@ -275,7 +275,7 @@ async fn copies_are_made_while_it_runs() {
     (options.backup_every, options.backup_revisions) = (Duration::from_millis(60), 5);
     let store = Embedded::open(options).await.unwrap();
     let copied = || async {
-        // Renamed into place, so that it is whole whenever it is looked at.
+        // The copy is renamed into place, so it is complete at any time.
         let look = folder.path("look");
         std::fs::copy(folder.path("state.backup"), &look).ok()?;
         let looked = open(&look).await.unwrap();
@@ -288,8 +288,8 @@ async fn copies_are_made_while_it_runs() {
         for i in 1..=20 {
             store.commit(pair(20 * round + i)).await.unwrap().done().unwrap();
         }
-        // Nothing is written any more: the last change is copied when its time has come, though it was often made
-        // while the copy before was.
+        // After the last write: the last change is copied when the interval has passed, even if it
+        // was written during the previous copy.
         let last = Some(20 * round + 20);
         let end = std::time::Instant::now() + Duration::from_secs(60);
         while copied().await != last {
@@ -332,7 +332,7 @@ async fn fills_a_small_disk() {
     let mut last = 0;
     let mut fill = std::fs::File::create(&others).unwrap();
     while fill.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
-    // Open, it would keep its space when it is removed.
+    // An open file would keep its space after its removal.
     drop(fill);
     let mut failures = 0;
     for i in 1..2000 {
@@ -362,7 +362,7 @@ async fn fills_a_small_disk() {
 async fn a_full_disk_is_reported_and_the_store_goes_on_when_there_is_space() {
     let folder = Folder::new("small");
     let direct = child("fills_a_small_disk", folder.root());
-    // In a mount namespace of its own, so that nothing stays mounted.
+    // In a separate mount namespace, so that no mount remains.
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(direct.get_program());
     command.args(direct.get_args()).env(CHILD, folder.root()).stdin(Stdio::null());

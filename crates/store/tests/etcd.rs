@@ -1,4 +1,4 @@
-//! The etcd store: what every store does, against one real member.
+//! The etcd store: the common behaviour, with one real member.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -20,7 +20,7 @@ struct Namespace {
     _alone: Option<Members>,
 }
 
-/// One member for all tests of this file; it dies with the process.
+/// The member that all tests of this file share; it dies with the process.
 fn member() -> Option<&'static Members> {
     static MEMBER: OnceLock<Option<Members>> = OnceLock::new();
     MEMBER.get_or_init(|| Members::start(1, "http", &[])).as_ref()
@@ -38,7 +38,7 @@ async fn namespace() -> Option<Namespace> {
     Some(Namespace { store, endpoint: member.endpoint(0), _alone: None })
 }
 
-/// Compacting is for all who use the member.
+/// Starts a separate member, because compaction affects all users of a member.
 async fn alone() -> Option<Namespace> {
     let member = Members::start(1, "http", &[])?;
     let store = Arc::new(patiently(&member, "test").await);

@@ -1,4 +1,4 @@
-//! Members of etcd that die, hang and come back; certificates and users.
+//! etcd members that die, hang and return; certificates and users.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
@@ -15,9 +15,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use support::etcd::{Members, PATIENCE, connect, patient};
 use support::{folder, key, next};
 
-/// Writes `0..`, each until it is surely done once; what was acknowledged is in the answer.
+/// Writes `from..to`, each until it is certainly done once.
 ///
-/// Every write says that the one before it is there, so a write of unknown outcome is found out by reading.
+/// Every write requires the previous one, so that a read resolves an unknown outcome.
 async fn write_in_order(store: &Etcd, from: u64, to: u64) {
     for i in from..to {
         let end = Instant::now() + PATIENCE;
@@ -51,7 +51,7 @@ async fn write_in_order(store: &Etcd, from: u64, to: u64) {
     }
 }
 
-/// Reads from a watch that the values come one after another, up to `to`.
+/// Checks that a watch reports the values in sequence, up to `to`.
 fn expect_in_order(
     store: &Etcd,
     from: equipoise_store::Revision,
@@ -109,7 +109,7 @@ async fn without_a_majority_nothing_is_done_and_with_it_all_goes_on() {
     let error = store.put(&key("a/2"), b"x".as_slice().into()).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
     println!("told after {:?} for two requests: {error}", asked.elapsed());
-    // By its own clock the lease is lost without anybody saying so.
+    // The lease is lost by its own clock, without a message from the store.
     let mut lease = lease;
     tokio::time::timeout(PATIENCE, lease.lost()).await.expect("it gives up by itself");
     for index in lost {
@@ -124,7 +124,7 @@ async fn without_a_majority_nothing_is_done_and_with_it_all_goes_on() {
 #[tokio::test]
 async fn a_leader_whose_member_hangs_is_replaced_and_fenced_off() {
     let Some(members) = Members::start(3, "http", &[]) else { return };
-    // Each controller knows one member only, as after a cut.
+    // Each controller has one member only, as in a network partition.
     let leader = members.leader().await;
     let (near, far) = (leader, (leader + 1) % 3);
     let one = |index: usize| {
@@ -171,7 +171,7 @@ async fn a_member_that_is_not_there_is_told_in_time() {
         println!("told after {:?}; it has patience for {:?}", asked.elapsed(), options.patience);
         let ConnectError::Unusable { endpoints, source } = &error else { panic!("{error:?}") };
         assert!(endpoints.contains(&port.address().to_string()));
-        // Of a try that its time ended, as on a busy machine, nobody knows what became.
+        // The outcome of an attempt that timed out, as on a busy machine, is unknown.
         if source.outcome() == Outcome::NotDone {
             return;
         }
@@ -179,7 +179,7 @@ async fn a_member_that_is_not_there_is_told_in_time() {
     }
 }
 
-/// An authority, and what it signs, as PEM.
+/// A certificate authority and the certificates that it signs, as PEM.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -275,7 +275,7 @@ async fn a_user_sees_what_its_role_may_and_outlives_its_token() {
     let held = HeldLease::take(Arc::new(store.clone()), Duration::from_secs(600)).await.unwrap();
     let start = store.put(&key("a/1"), b"x".as_slice().into()).await.unwrap();
     let mut watch = store.watch(folder("a"), start).await.unwrap();
-    // The member forgets tokens after a second without use, and all of them when it starts anew.
+    // The member forgets tokens after a second without use, and all of them at a restart.
     let mut members = members;
     members.kill(0);
     members.start_member(0);

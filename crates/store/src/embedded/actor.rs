@@ -1,4 +1,5 @@
-//! The task that alone changes the store: it gathers what is asked, writes it as one batch, answers.
+//! The only task that changes the store. It collects requests, writes them as one batch, and
+//! answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -13,9 +14,9 @@ use super::state::{Staged, Stamp, State};
 use crate::error::Outcome;
 use crate::{Committed, Lease, LeaseId, Revision, StoreError, Transaction};
 
-/// The most requests that are written together.
+/// Maximum number of requests in one batch.
 const BATCH_MAX: usize = 256;
-/// How long after a failed write leases that ended are tried to be deleted again.
+/// Delay before expired leases are deleted again after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -25,7 +26,7 @@ pub(super) enum Request {
     Grant(Duration, Answer<Lease>),
     KeepAlive(LeaseId, Answer<Duration>),
     Revoke(LeaseId, Answer<()>),
-    /// Ends the task; the answer comes when the file is closed.
+    /// Ends the task; answers when the file is closed.
     Close(oneshot::Sender<()>),
 }
 
@@ -51,18 +52,18 @@ pub(super) struct Actor {
     pub(super) _lock: Option<Lock>,
 }
 
-/// Leases live in memory: they end with the process, as those who keep them alive do.
+/// Leases live in memory: they end with the process, as do the tasks that keep them alive.
 #[derive(Default)]
 pub(super) struct Leases {
     held: BTreeMap<LeaseId, Held>,
-    /// Ended, with entries that may still be in the file.
+    /// Expired leases with entries that may still be in the file.
     ended: BTreeSet<LeaseId>,
     retry_at: Option<Instant>,
     last: u64,
 }
 
 impl Leases {
-    /// Starts with leases of a process that is gone, all ended.
+    /// Starts with the leases of an earlier process, all expired.
     pub(super) fn after(ended: BTreeSet<LeaseId>) -> Leases {
         let last = ended.last().map_or(0, |lease| lease.0);
         Leases { held: BTreeMap::new(), ended, retry_at: None, last }
@@ -93,7 +94,7 @@ impl Leases {
         self.ended.extend(over.map(|(lease, _)| lease));
     }
 
-    /// When there is next something to do without being asked.
+    /// Returns the time of the next expiry or retry.
     fn due(&self) -> Option<Instant> {
         let retry = self.retry_at.filter(|_| !self.ended.is_empty());
         self.held.values().map(|held| held.until).chain(retry).min()
@@ -111,7 +112,8 @@ impl Actor {
                     None => return self.end_copy().await,
                 },
                 () = async { sleep_until(due.expect("is set")).await }, if due.is_some() => None,
-                // What changed meanwhile may be due by now, and nobody else would ask.
+                // Changes during the copy may already be due for the next one, and no request would
+                // wake the task.
                 () = async { self.backups.as_mut().expect("is set").ended().await },
                     if self.backups.is_some() => None,
             };
@@ -127,7 +129,7 @@ impl Actor {
             }
             if let Some(closed) = closing {
                 self.end_copy().await;
-                // The file is closed before whoever asked may open it again.
+                // Closes the file before the answer, so that the caller may open it again.
                 drop(self);
                 let _ = closed.send(());
                 return;
@@ -139,14 +141,14 @@ impl Actor {
         self.state.read().unwrap_or_else(PoisonError::into_inner).stamp()
     }
 
-    /// Whoever opens the file next makes copies of its own.
+    /// Waits for the current copy: the next process that opens the file makes its own.
     async fn end_copy(&mut self) {
         if let Some(backups) = &mut self.backups {
             backups.end().await;
         }
     }
 
-    /// Does a batch; the answer is who asked to close, if somebody did.
+    /// Processes a batch. Returns the answer channel of a request to close.
     pub(super) async fn batch(&mut self, batch: Vec<Request>) -> Option<oneshot::Sender<()>> {
         let recovered = self.recover().await;
         let now = Instant::now();
@@ -202,7 +204,7 @@ impl Actor {
         }
         for waiting in waiting {
             match (waiting, written) {
-                // What was refused is refused whether the rest was written or not.
+                // A refusal is valid whether or not the rest was written.
                 (Waiting::Committed(refused @ Committed::Refused(_), answer), _) => {
                     let _ = answer.send(Ok(refused));
                 }
@@ -218,7 +220,8 @@ impl Actor {
         }
     }
 
-    /// If the last write failed: opens the file anew, and takes over that write if it is there after all.
+    /// Recovers from a failed write: opens the file again, and adopts that write if the file has
+    /// it.
     async fn recover(&mut self) -> Result<(), Failure> {
         let known = self.stamp();
         let found = self.with_ledger(move |ledger| match ledger.is_failed() {
@@ -246,8 +249,8 @@ impl Actor {
             .await;
         match (&written, late) {
             (Ok(()), _) => self.adopt(staged),
-            // The file has it, but whether the disk does nobody says: so those who asked are told
-            // that it is unknown, and we go on from what the file has.
+            // The file has the write, but the disk may not. Callers get an unknown outcome, and the
+            // store continues with the contents of the file.
             (Err(_), Some(late)) => self.adopt(late),
             (Err(_), None) => {}
         }
@@ -260,7 +263,7 @@ impl Actor {
         self.revision.send_replace(revision);
     }
 
-    /// Where waiting for the disk holds up nobody.
+    /// Runs `work` on a thread where waiting for the disk blocks no task.
     async fn with_ledger<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Ledger) -> T + Send + 'static,
@@ -279,7 +282,7 @@ impl Actor {
 const NOT_DONE: Outcome = Outcome::NotDone;
 const UNKNOWN: Outcome = Outcome::Unknown;
 
-/// A failed write, told to everyone who was in the batch.
+/// A failed write, reported to all requests of the batch.
 pub(super) struct Failure {
     path: String,
     disk_is_full: bool,

@@ -1,8 +1,8 @@
-//! Copies of the store's file, for the day on which it is damaged.
+//! Copies of the store's file, for recovery from damage.
 //!
-//! `PATH.backup` is the newest; `PATH.backup.1` and up are a day apart from each other. A copy is made of what is in
-//! memory, so that what a disk has done to the file is not copied, beside its place and moved there when the disk has it:
-//! a copy that is there is whole.
+//! `PATH.backup` is the newest copy; `PATH.backup.1` and higher are a day apart. A copy is made
+//! from memory, so that damage of the file is not copied. It is written to a temporary file and
+//! renamed after a sync, so that a copy is always complete.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,9 @@ use super::file::{Content, beside, inspect, io_error, make, move_into_place};
 use super::state::{Stamp, State};
 use crate::Revision;
 
-/// Copies that are older than the newest.
+/// Number of copies besides the newest.
 const OLDER: u32 = 3;
-/// Between two of these.
+/// Age difference of these copies.
 const APART: Duration = Duration::from_secs(24 * 3600);
 
 fn place(path: &Path, number: u32) -> PathBuf {
@@ -29,18 +29,18 @@ fn place(path: &Path, number: u32) -> PathBuf {
     }
 }
 
-/// A copy that could be put in the file's place.
+/// A copy that can replace the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Where it is.
+    /// Path of the copy.
     pub path: PathBuf,
-    /// How far the store had come.
+    /// Revision of the store in the copy.
     pub revision: Revision,
-    /// When it was made; `None` for one of a version that did not say.
+    /// Time of the copy; `None` if its version does not record it.
     pub made: Option<SystemTime>,
 }
 
-/// The newest copy that is whole.
+/// Returns the newest undamaged copy.
 pub(super) fn newest(path: &Path) -> Option<Copied> {
     let whole = |number| {
         let path = place(path, number);
@@ -50,7 +50,8 @@ pub(super) fn newest(path: &Path) -> Option<Copied> {
     (0..=OLDER).find_map(whole)
 }
 
-/// Makes the newest copy; the one before it is kept if those are a day old that there are.
+/// Makes the newest copy. Keeps the previous one as an older copy if the latest older copy is a day
+/// old.
 pub(super) fn write(path: &Path, content: &Content) -> Result<(), OpenError> {
     let new = beside(path, ".backup.new");
     make(&new, content)?;
@@ -73,7 +74,7 @@ fn keep_older(path: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    // Another name for it, which it keeps when the newest takes its place.
+    // A hard link, which stays when the newest copy is replaced.
     fs::hard_link(place(path, 0), place(path, 1))
 }
 
@@ -85,12 +86,14 @@ fn age_of(path: &Path) -> io::Result<Option<SystemTime>> {
     }
 }
 
-/// How often copies are made.
+/// Intervals of copies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rhythm {
-    /// If anything has changed; sooner at first, from a sixtieth of it on, as much is made when a cluster is.
+    /// Maximum interval if anything has changed. The first intervals are shorter, starting with a
+    /// sixtieth, because a new cluster changes a lot.
     pub(super) every: Duration,
-    /// Sooner, after so many revisions; but not sooner than a sixtieth of `every`.
+    /// Number of revisions after which a copy is made earlier, but not before a sixtieth of
+    /// `every`.
     pub(super) revisions: u64,
 }
 
@@ -101,21 +104,21 @@ pub(super) struct Backups {
     rhythm: Rhythm,
     copied: Revision,
     at: Instant,
-    /// Until the next.
+    /// Current interval.
     wait: Duration,
     making: Option<JoinHandle<Result<(), OpenError>>>,
     has_failed: bool,
 }
 
 impl Backups {
-    /// A copy of the content at `copied` was made just now.
+    /// Starts after a copy of the content at revision `copied`.
     pub(super) fn new(path: PathBuf, rhythm: Rhythm, copied: Revision) -> Backups {
         let (at, wait) = (Instant::now(), rhythm.every / 60);
         Backups { path, rhythm, copied, at, wait, making: None, has_failed: false }
     }
 
-    /// When there is a copy to be made of a store that has come so far; not before the one being made has
-    /// [ended](Backups::ended).
+    /// Returns when the next copy is due, for a store at stamp `now`. `None` without changes, and
+    /// while a copy is being [made](Backups::ended).
     pub(super) fn due(&self, now: Stamp) -> Option<Instant> {
         if self.making.is_some() {
             return None;
@@ -129,7 +132,7 @@ impl Backups {
         Some(self.at + wait)
     }
 
-    /// Begins with a copy if one is due.
+    /// Starts a copy if one is due.
     pub(super) fn turn(&mut self, state: &std::sync::RwLock<State>) {
         let content = {
             let state = state.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -140,7 +143,7 @@ impl Backups {
             let (stamp, written) = (state.stamp(), Some(SystemTime::now()));
             Content { stamp, written, entries: state.entries().cloned().collect() }
         };
-        // Whether it works or not: the next is tried when it is due again.
+        // Also after a failure, the next attempt waits for the interval.
         self.begins(content.stamp.revision);
         let path = self.path.clone();
         self.making = Some(tokio::task::spawn_blocking(move || write(&path, &content)));
@@ -151,15 +154,15 @@ impl Backups {
         self.wait = (2 * self.wait).min(self.rhythm.every);
     }
 
-    /// Waits for the copy that is being made, if one is.
+    /// Waits for the current copy, if there is one.
     pub(super) async fn end(&mut self) {
         if self.making.is_some() {
             self.ended().await;
         }
     }
 
-    /// Waits until a copy has been made, and says if it could not; for ever while none is being made. Nothing is lost
-    /// if it is dropped before.
+    /// Waits until the current copy is finished, and logs a failure. Never resolves while there is
+    /// no copy. Cancel-safe.
     pub(super) async fn ended(&mut self) {
         let Some(making) = &mut self.making else { return std::future::pending().await };
         let ended = making.await;
@@ -207,13 +210,13 @@ mod tests {
         let mut day = SystemTime::now();
         for revision in 1..=12 {
             write(&path, &content(revision)).unwrap();
-            // Three a day.
+            // Three copies a day.
             day += APART / 3 + Duration::from_secs(1);
             let newest = fs::File::options().write(true).open(place(&path, 0)).unwrap();
             newest.set_modified(day).unwrap();
         }
         assert_eq!(kept(&path), [Some(12), Some(10), Some(7), Some(4), None]);
-        // Nothing but the store and these.
+        // The folder has only the store and its copies.
         assert_eq!(fs::read_dir(folder.root()).unwrap().count(), 5);
     }
 

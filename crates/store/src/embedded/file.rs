@@ -1,4 +1,4 @@
-//! The file: made whole or not at all, looked at before it is touched, written one batch at a time.
+//! The file: created atomically, verified before it is opened, and written one batch at a time.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,25 +16,27 @@ use super::row;
 use super::state::{Staged, Stamp};
 use crate::{Entry, Revision};
 
-/// Of the file's tables and rows. A later equipoise that changes them counts up.
+/// Version of the file's tables and rows. A version of equipoise that changes them increments it.
 pub(super) const FORMAT: u64 = 1;
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
-/// The number that says when the file was written last, seconds since 1970. Who does not know it leaves it as it is.
+/// Time of the last write, seconds since 1970. Versions that do not know the row leave it
+/// unchanged.
 const WRITTEN: &str = "written_unix_s";
-/// The state is in memory already; redb's cache only serves the pages that it changes.
+/// redb's cache, bytes. It only serves the pages that a write changes, because the state is in
+/// memory.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// What a whole file held.
+/// Contents of an undamaged file.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) stamp: Stamp,
-    /// When it was written last; `None` for a file of a version that did not say.
+    /// Time of the last write; `None` if the file's version does not record it.
     pub(super) written: Option<SystemTime>,
     pub(super) entries: Vec<Entry>,
 }
 
-/// `path` with something after its name.
+/// Appends a suffix to the file name of `path`.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(suffix);
@@ -45,8 +47,8 @@ pub(super) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Erro
     move |source| OpenError::Io { doing, path: path.to_path_buf(), source }
 }
 
-/// Takes the lock beside the file, for as long as the answer lives. redb's own lock comes too late: it is
-/// taken when the file is opened for writing, after we have looked at it.
+/// Locks a file beside the store for the life of the result. redb's own lock would be too late: it
+/// is taken when the file is opened for writing, after we have read it.
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let lock = beside(path, ".lock");
     let mut options = File::options();
@@ -59,8 +61,8 @@ pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     }
 }
 
-/// Unlocks when it goes. Closing the file is not enough: a child process that is between fork and exec at that
-/// moment still has it, and with it the lock.
+/// Unlocks when dropped. Closing the file is not enough: a child process between fork and exec has
+/// a copy of the descriptor, and with it the lock.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
@@ -70,7 +72,8 @@ impl Drop for Lock {
     }
 }
 
-/// Makes an empty store beside its place and moves it there, so that a half-made one is never found.
+/// Creates an empty store in a temporary file and renames it, so that an incomplete file is never
+/// visible.
 pub(super) fn create(path: &Path) -> Result<(), OpenError> {
     let new = beside(path, ".new");
     let empty = Content { stamp: Stamp::default(), written: None, entries: Vec::new() };
@@ -78,7 +81,7 @@ pub(super) fn create(path: &Path) -> Result<(), OpenError> {
     move_into_place(&new, path)
 }
 
-/// Makes a file that holds this, in the place of what may be there.
+/// Creates a file with this content, replacing an existing one.
 pub(super) fn make(new: &Path, content: &Content) -> Result<(), OpenError> {
     match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -93,7 +96,7 @@ pub(super) fn make(new: &Path, content: &Content) -> Result<(), OpenError> {
     fill(&database, content).map_err(|error| io_error("write", new)(io::Error::other(error)))
 }
 
-/// The first rows.
+/// Writes all rows.
 fn fill(database: &Database, content: &Content) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -112,7 +115,7 @@ fn fill(database: &Database, content: &Content) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-/// The first rows of an empty store.
+/// Writes the rows of an empty store.
 #[cfg(test)]
 pub(super) fn set_up(database: &Database) -> Result<(), redb::Error> {
     fill(database, &Content { stamp: Stamp::default(), written: None, entries: Vec::new() })
@@ -132,10 +135,10 @@ pub(super) fn move_into_place(from: &Path, to: &Path) -> Result<(), OpenError> {
     moved.map_err(io_error("make", to))
 }
 
-/// Reads the file without changing a byte of it, and answers only if all is as it was written.
+/// Reads and verifies the file without changing it.
 ///
-/// redb repairs on opening and drops what it cannot; therefore it is given a copy in memory. Then its
-/// page checksums are checked, and the sum of our entries' digests.
+/// redb repairs a file on opening and discards damaged parts. Therefore it opens a copy in memory.
+/// Verified are redb's page checksums and the sum of the entries' digests.
 pub(super) fn inspect(path: &Path) -> Result<Content, OpenError> {
     let bytes = fs::read(path).map_err(io_error("read", path))?;
     let damaged =
@@ -152,9 +155,9 @@ pub(super) fn inspect(path: &Path) -> Result<Content, OpenError> {
     }
 }
 
-/// The format and content of a file's bytes, or what is wrong with them.
+/// Returns the format and content of a file's bytes, or a description of the damage.
 pub(super) fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Content), String> {
-    // redb trusts some of what it reads: a damaged file may also make it panic.
+    // redb trusts some of its input: a damaged file may make it panic.
     let read = std::panic::catch_unwind(|| read_copy(bytes));
     read.unwrap_or_else(|_| Err("its structure is broken".to_string()))
 }
@@ -211,11 +214,11 @@ fn builder() -> redb::Builder {
     builder
 }
 
-/// What the database is opened on: a file, or in tests something that fails.
+/// Storage of the database: a file, or a failing disk in tests.
 pub(super) trait Medium: std::fmt::Debug + Send + 'static {
-    /// Opens what is there.
+    /// Opens the database.
     fn open(&self, builder: redb::Builder) -> Result<Database, DatabaseError>;
-    /// What it is called in messages.
+    /// Returns the name for messages.
     fn name(&self) -> String;
 }
 
@@ -229,14 +232,15 @@ impl Medium for PathBuf {
     }
 }
 
-/// The file while the store runs. A failed write leaves redb unusable until the file is opened anew.
+/// The file of a running store. After a failed write, redb is unusable until the file is opened
+/// again.
 #[derive(Debug)]
 pub(super) struct Ledger {
     medium: Box<dyn Medium>,
     database: Option<Database>,
-    /// What was being written when it failed, and may be there.
+    /// The failed write, which the file may have.
     unsure: Option<Staged>,
-    /// Where it is noted how far the file has come.
+    /// Mark of the file's revision.
     mark: Option<Mark>,
 }
 
@@ -247,12 +251,12 @@ impl Ledger {
         Ok(Ledger { medium: Box::new(medium), database: Some(database), unsure, mark })
     }
 
-    /// Notes there how far the file has come, from now on.
+    /// Records the file's revision in `mark` from now on.
     pub(super) fn marked(self, mark: Mark) -> Ledger {
         Ledger { mark: Some(mark), ..self }
     }
 
-    /// Goes on from a later revision than the file's.
+    /// Skips to a later revision than the file's.
     pub(super) fn skip_to(&mut self, stamp: Stamp) -> Result<(), redb::Error> {
         let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
         let mut transaction = database.begin_write()?;
@@ -273,12 +277,12 @@ impl Ledger {
         self.medium.name()
     }
 
-    /// Whether [`Ledger::recover`] must come before the next write.
+    /// Whether [`Ledger::recover`] must precede the next write.
     pub(super) fn is_failed(&self) -> bool {
         self.database.is_none()
     }
 
-    /// Opens the file anew after a failed write. The answer is that write, if the file turns out to have it.
+    /// Opens the file again after a failed write. Returns that write if the file has it.
     pub(super) fn recover(&mut self, known: Stamp) -> Result<Option<Staged>, redb::Error> {
         let database = self.medium.open(builder())?;
         let (_, found, _) = read_numbers(&database)?;
@@ -292,7 +296,7 @@ impl Ledger {
         Ok(self.unsure.take().filter(|_| written))
     }
 
-    /// Writes a batch and waits until the disk has it.
+    /// Writes a batch and waits until it is on disk.
     pub(super) fn write(&mut self, staged: &Staged) -> Result<(), redb::Error> {
         let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
         let written = write(database, staged);
@@ -309,8 +313,9 @@ impl Ledger {
 
 fn write(database: &Database, staged: &Staged) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
-    // The new root counts only after a second sync. With one, a damaged root looks like a write that a crash
-    // cut off, and redb would silently go back to the state before the last acknowledged write.
+    // Two-phase commit: the new root becomes valid with a second sync. With a single sync, a
+    // damaged root looks like an interrupted write, and redb would silently revert to the state
+    // before the last acknowledged write.
     transaction.set_two_phase_commit(true);
     {
         let mut entries = transaction.open_table(ENTRIES)?;
@@ -344,7 +349,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("equipoise-lock-{}", std::process::id()));
         let first = lock(&path).unwrap();
         assert!(matches!(lock(&path), Err(OpenError::InUse(_))));
-        // What a fork does to it.
+        // Simulates a fork, which duplicates the descriptor.
         let child = first.0.try_clone().unwrap();
         drop(first);
         let second = lock(&path);

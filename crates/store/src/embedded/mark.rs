@@ -1,7 +1,8 @@
-//! Beside the file: how far it had come. An older copy in its place, or a new file, is seen by that.
+//! The mark beside the file records the store's revision. It reveals an older copy or a new file in
+//! the file's place.
 //!
-//! It is written after each batch and not waited for: a process that is killed loses nothing by that, and after a power
-//! cut it says less than the file, which is no sign of anything.
+//! The mark is written after each batch, without a sync. A killed process loses nothing. After a
+//! power cut the mark may be behind the file, which has no consequence.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use super::file::beside;
 use crate::Revision;
 
-/// The decimals of the largest revision.
+/// Number of decimal digits of the largest revision.
 const DIGITS: usize = 20;
 
-/// The highest revision that was ever told.
+/// The highest revision that the store has reported.
 #[derive(Debug)]
 pub(super) struct Mark {
     path: PathBuf,
@@ -22,19 +23,19 @@ pub(super) struct Mark {
     has_failed: bool,
 }
 
-/// What the mark beside the store at `path` says; `None` if there is none, or nothing that can be read.
+/// Reads the mark beside the store at `path`. `None` if it is missing or unreadable.
 pub(super) fn read(path: &Path) -> Option<Revision> {
     let text = std::fs::read_to_string(beside(path, ".mark")).ok()?;
     text.trim().parse().ok().map(Revision)
 }
 
 impl Mark {
-    /// Of the store at `path`.
+    /// The mark of the store at `path`.
     pub(super) fn of(path: &Path) -> Mark {
         Mark { path: beside(path, ".mark"), file: None, has_failed: false }
     }
 
-    /// The store has come so far.
+    /// Records the store's revision.
     pub(super) fn note(&mut self, revision: Revision) {
         let noted = self.put(revision);
         if let Err(error) = &noted
@@ -53,7 +54,8 @@ impl Mark {
             self.file = Some(opened?);
         }
         let Some(file) = &self.file else { return Ok(()) };
-        // As long whatever it is, in one write, so that there is never half of one.
+        // All texts have the same length and are written at once, so that the mark is never
+        // incomplete.
         file.write_all_at(format!("{:0DIGITS$}\n", revision.0).as_bytes(), 0)
     }
 }

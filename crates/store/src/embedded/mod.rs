@@ -1,13 +1,13 @@
-//! The store of one machine: one file.
+//! The store of a single machine: a file.
 //!
-//! The state is small, so all of it is also in memory: reads never wait, and go on while the disk is
-//! full. One task changes it ([`actor`]): what is asked while it writes is written together next
-//! ([`state`] decides, [`file`] writes). An answer comes only when the disk has the write.
+//! The state is small and kept in memory as well: reads never wait, and work while the disk is
+//! full. A single task changes it ([`actor`]); requests that arrive during a write form the next
+//! batch ([`state`] decides, [`file`] writes). A request is answered after its write is on disk.
 //!
-//! Beside `PATH` lie `PATH.lock` (one process at a time), `PATH.backup` and older copies ([`backup`]), and `PATH.mark`
-//! ([`mark`]). A file that is not what was written is refused, and left as it is. An older copy in its place is gone on
-//! with, from a revision above all that were ever told: so whoever goes by revisions (terms are some) is never told
-//! one twice.
+//! Beside `PATH` are `PATH.lock` (one process at a time), `PATH.backup` and older copies
+//! ([`backup`]), and `PATH.mark` ([`mark`]). A damaged file is refused and left unchanged. With an
+//! older copy in its place, the store skips to a revision above all reported ones, so that no
+//! revision, and thus no term, is used twice.
 
 mod actor;
 mod backup;
@@ -39,28 +39,31 @@ use crate::{
     Transaction, Watch, WatchEvent,
 };
 
-/// Requests that wait for the task; more wait at their callers.
+/// Length of the request queue; further requests wait at their callers.
 const QUEUE_MAX: usize = 1024;
 
-/// Where and how much.
+/// Options of the embedded store.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
-    /// The file; made if there is none.
+    /// Path of the file; created if it does not exist.
     pub path: PathBuf,
-    /// Keys and values together, at most. The same again is needed in memory.
+    /// Maximum size of keys and values, bytes. The store needs the same amount of memory.
     pub size_bytes_max: u64,
-    /// Changes that watches can resume from.
+    /// Maximum number of changes that watches can resume from.
     pub history_changes_max: usize,
-    /// The same by size.
+    /// Maximum size of these changes, bytes.
     pub history_bytes_max: u64,
-    /// A copy of the file is made so often, if anything has changed; at first sooner, from a sixtieth of it on.
+    /// Maximum interval between copies of a changed file. The first intervals are shorter, starting
+    /// with a sixtieth.
     pub backup_every: Duration,
-    /// And sooner after so many changes, but not sooner than a sixtieth of that time.
+    /// Number of changes after which a copy is made earlier, but not before a sixtieth of that
+    /// interval.
     pub backup_revisions: u64,
 }
 
 impl EmbeddedOptions {
-    /// With 64 MiB, a history of 10,000 changes or 16 MiB, and copies each hour or after 10,000 changes.
+    /// Makes options with 64 MiB, a history of 10,000 changes or 16 MiB, and copies every hour or
+    /// after 10,000 changes.
     pub fn new(path: impl Into<PathBuf>) -> EmbeddedOptions {
         EmbeddedOptions {
             path: path.into(),
@@ -90,18 +93,18 @@ pub struct Embedded {
     restored: Option<Restored>,
 }
 
-/// A file that is older than what was written: a copy was put in its place, or a new one was made.
+/// The file was older than the store's last state: it was replaced by a copy, or was newly created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// How far it had come; 0 for a new one.
+    /// Revision of the file; 0 for a new one.
     pub found: Revision,
-    /// How far the file before it had come: what was written after [`Self::found`] is lost.
+    /// Revision of the lost file. Writes after [`Self::found`] are lost.
     pub lost: Revision,
-    /// When it was written last, if it says so.
+    /// Time of the last write to the file, if it is recorded.
     pub written: Option<SystemTime>,
 }
 
-/// What the file is, in words that follow its name.
+/// Describes the file, in words that follow its name.
 impl std::fmt::Display for Restored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.found, self.written) {
@@ -112,16 +115,17 @@ impl std::fmt::Display for Restored {
     }
 }
 
-/// Above what the mark says: after a power cut it may say less than was told.
+/// Number of revisions to skip above the mark, which may be behind after a power cut.
 const SKIPPED: u64 = 1 << 20;
 
 impl Embedded {
-    /// Opens the file, or makes it. Must be called inside a tokio runtime, on which its task then runs.
+    /// Opens or creates the file. Must be called inside a tokio runtime, which then runs the
+    /// store's task.
     ///
-    /// What was put under leases is deleted: those who kept them alive went with the process.
+    /// Deletes entries under leases, because the processes that kept these alive have ended.
     ///
     /// # Errors
-    /// [`OpenError`]; the file is unchanged then.
+    /// [`OpenError`]; then the file is unchanged.
     pub async fn open(options: EmbeddedOptions) -> Result<Embedded, OpenError> {
         let (limits, path) = (options.limits(), options.path);
         let rhythm = Rhythm { every: options.backup_every, revisions: options.backup_revisions };
@@ -135,7 +139,7 @@ impl Embedded {
         Ok(Embedded { restored, ..store })
     }
 
-    /// Whether the file was older than what had been written; if so, what was lost.
+    /// Returns the loss if the file was older than the store's last state.
     pub fn restored(&self) -> Option<Restored> {
         self.restored
     }
@@ -162,13 +166,14 @@ impl Embedded {
             backups,
             _lock: lock,
         };
-        // Nobody sees what was under old leases. If it cannot be deleted now, the task tries again.
+        // Readers never see entries under old leases. If the file cannot be changed now, the task
+        // tries again.
         actor.batch(Vec::new()).await;
         tokio::spawn(actor.run());
         Embedded { state, requests: sender, revision: seen, restored: None }
     }
 
-    /// Closes the file. Whoever still uses the store is told that it is closed.
+    /// Closes the file. Further requests fail with [`StoreError::Closed`].
     pub async fn close(self) {
         let (answer, closed) = oneshot::channel();
         if self.requests.send(Request::Close(answer)).await.is_ok() {
@@ -223,7 +228,7 @@ fn open_file(path: &Path) -> Result<Opened, OpenError> {
         written.map_err(file::io_error("write", path))?;
     }
     if is_there && let Err(error) = backup::write(path, &content) {
-        // A full disk must not keep the controller from starting.
+        // A full disk must not prevent the controller from starting.
         tracing::warn!(%error, "the store's file could not be copied; the older copies stay");
     }
     Ok(Opened { lock, content, ledger, restored })
@@ -242,7 +247,7 @@ fn open_ledger(medium: impl Medium, path: &Path) -> Result<Ledger, OpenError> {
 
 #[async_trait]
 impl Store for Embedded {
-    /// One process at a time has the file.
+    /// Only one process at a time may use the file.
     fn is_shared(&self) -> bool {
         false
     }
@@ -278,7 +283,7 @@ impl Store for Embedded {
     }
 }
 
-/// Reads the common history at its own pace, so that slow ones cost nothing.
+/// Reads the common history at its own pace, so that a slow watch costs nothing.
 struct Follower {
     state: Arc<RwLock<State>>,
     prefix: Prefix,

@@ -1,4 +1,4 @@
-//! Why the file is not opened, in words that say what to do.
+//! Errors of opening the file, with advice.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,39 +10,39 @@ use time::format_description::well_known::Rfc3339;
 use super::backup::Copied;
 use super::file::FORMAT;
 
-/// Why the embedded store does not start.
+/// Reason why the embedded store does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file system says no.
+    /// A file operation failed.
     #[error("cannot {doing} {path}", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
-    /// Another process has it.
+    /// Another process uses the file.
     #[error("the store's file {path} is in use by another process: one file serves one controller", path = .0.display())]
     InUse(PathBuf),
-    /// What is in the file is not what was written.
+    /// The file is damaged.
     #[error("the store's file {path} is damaged ({what}). It is left as it is. {}", advice(.path, .backup.as_ref()))]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How it was seen.
+        /// Description of the damage.
         what: String,
-        /// The newest copy that is whole, if there is one.
+        /// The newest undamaged copy, if there is one.
         backup: Option<Copied>,
     },
-    /// A later version wrote it.
+    /// A later version wrote the file.
     #[error("the store's file {path} has format {format}; this version knows {FORMAT}: start the version that wrote it", path = .path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         format: u64,
     },
 }
@@ -59,7 +59,7 @@ fn advice(path: &Path, backup: Option<&Copied>) -> String {
     )
 }
 
-/// In UTC, to the second.
+/// Formats a time in UTC, to the second.
 pub(super) fn at(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time);
     let time = time.replace_nanosecond(0).unwrap_or(time);

@@ -1,4 +1,5 @@
-//! How an entry is written in the file: created, modified, lease (0: none), 8 bytes each, little-endian; then the value.
+//! Encoding of an entry in the file: created, modified, lease (0: none), 8 bytes each,
+//! little-endian; then the value.
 
 use std::hash::Hasher;
 
@@ -8,7 +9,7 @@ use crate::{Entry, Key, LeaseId, Revision};
 
 const NUMBERS_BYTES: usize = 24;
 
-/// The entry's bytes.
+/// Encodes an entry.
 pub(super) fn encode(entry: &Entry) -> Vec<u8> {
     let mut row = Vec::with_capacity(NUMBERS_BYTES + entry.value.len());
     let lease = entry.lease.map_or(0, |lease| lease.0);
@@ -19,7 +20,7 @@ pub(super) fn encode(entry: &Entry) -> Vec<u8> {
     row
 }
 
-/// The entry of these bytes; none if they are too few, or the key is no key.
+/// Decodes an entry. `None` if there are too few bytes, or the key is invalid.
 pub(super) fn decode(key: &str, row: &[u8]) -> Option<Entry> {
     let (numbers, value) = row.split_at_checked(NUMBERS_BYTES)?;
     let number = |at: usize| {
@@ -35,7 +36,7 @@ pub(super) fn decode(key: &str, row: &[u8]) -> Option<Entry> {
     })
 }
 
-/// What an entry counts in the file's digest.
+/// Returns the entry's contribution to the file's digest.
 pub(super) fn digest(entry: &Entry) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(entry.key.as_str().as_bytes());
@@ -47,7 +48,7 @@ pub(super) fn digest(entry: &Entry) -> u64 {
     hasher.finish()
 }
 
-/// What an entry counts against the size limit.
+/// Returns the entry's contribution to the size limit, bytes.
 pub(super) fn size_bytes(entry: &Entry) -> u64 {
     (entry.key.as_str().len() + NUMBERS_BYTES + entry.value.len()) as u64
 }

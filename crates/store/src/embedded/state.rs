@@ -1,4 +1,4 @@
-//! What the embedded store knows, in memory. No file, clock or task here.
+//! State of the embedded store in memory, without file, clock or task.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,18 +8,18 @@ use crate::{
     Update, WatchEvent, Write,
 };
 
-/// How much is kept.
+/// Size limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Keys and values together.
+    /// Maximum size of keys and values, bytes.
     pub(super) size_bytes_max: u64,
-    /// Of the history that watches resume from.
+    /// Maximum number of changes in the history that watches resume from.
     pub(super) history_changes_max: usize,
-    /// The same by size.
+    /// Maximum size of the history, bytes.
     pub(super) history_bytes_max: u64,
 }
 
-/// What tells one content of the store from another; kept in the file beside the entries.
+/// Identifies a content of the store; the file has it beside the entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) revision: Revision,
@@ -37,12 +37,12 @@ pub(super) struct State {
     history: VecDeque<Update>,
     history_changes: usize,
     history_bytes: u64,
-    /// Updates up to this one are forgotten.
+    /// Updates up to this revision are no longer in the history.
     compacted: Revision,
 }
 
 impl State {
-    /// Of entries that a file had. Nothing is known of what was before.
+    /// Makes the state of a file's entries. The history is empty.
     pub(super) fn new(limits: Limits, stamp: Stamp, entries: Vec<Entry>) -> State {
         let size_bytes = entries.iter().map(row::size_bytes).sum();
         State {
@@ -80,7 +80,8 @@ impl State {
         Listing { revision: self.stamp.revision, entries }
     }
 
-    /// The first event of a folder after `after`, and the revision up to which a watch has then seen everything.
+    /// Returns the first event of a folder after `after`, and the revision up to which a watch has
+    /// then seen everything.
     pub(super) fn event_after(
         &self,
         prefix: &Prefix,
@@ -101,7 +102,7 @@ impl State {
         (None, self.stamp.revision)
     }
 
-    /// Makes what was staged the state. Returns nothing to undo: call it when the file has it.
+    /// Applies staged transactions. Call it after the file has them, because this cannot be undone.
     pub(super) fn adopt(&mut self, staged: Staged) {
         for (key, entry) in staged.overlay {
             match entry {
@@ -135,7 +136,7 @@ fn update_bytes(update: &Update) -> u64 {
     update.changes.iter().map(bytes).sum()
 }
 
-/// Transactions that were looked at and are not in the file yet.
+/// Transactions that are accepted but not yet in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Staged {
     overlay: BTreeMap<Key, Option<Entry>>,
@@ -163,7 +164,7 @@ impl Staged {
         self.stamp
     }
 
-    /// What to write: the last that each key got, `None` where it goes.
+    /// Returns the writes: the last value of each key, `None` to delete it.
     pub(super) fn writes(&self) -> impl Iterator<Item = (&Key, Option<&Entry>)> {
         self.overlay.iter().map(|(key, entry)| (key, entry.as_ref()))
     }
@@ -172,7 +173,7 @@ impl Staged {
         self.overlay.get(key).map_or_else(|| state.get(key), Option::as_ref)
     }
 
-    /// Looks at one more transaction, as if those before it were done. `is_alive` knows the leases.
+    /// Evaluates a transaction on top of the staged ones. `is_alive` tells whether a lease exists.
     pub(super) fn add(
         &mut self,
         state: &State,
@@ -237,7 +238,7 @@ impl Staged {
         Ok(Committed::Done(revision))
     }
 
-    /// Deletes what is under a lease, as one update.
+    /// Deletes the entries under a lease, as one update.
     pub(super) fn end_lease(&mut self, state: &State, lease: LeaseId) {
         let mut under: Vec<Entry> = Vec::new();
         for entry in state.entries().filter(|entry| entry.lease == Some(lease)) {

@@ -1,4 +1,4 @@
-//! Disks that fail, in memory: full at any write, without power at any write, or standing still.
+//! Failing disks, simulated in memory: full at any write, without power at any write, or hanging.
 
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,17 +12,17 @@ use super::state::Stamp;
 use super::*;
 use crate::{Election, Expect, Outcome};
 
-/// What a disk holds, and what it was told and need not remember yet.
+/// Contents of a disk, and writes that it may still lose.
 #[derive(Debug, Default)]
 struct Platter {
     synced: Vec<u8>,
     now: Vec<u8>,
     /// Writes since the last sync.
     unsynced: Vec<(usize, Vec<u8>)>,
-    /// How many writes and syncs still succeed; none: all.
+    /// Number of writes and syncs that still succeed; `None`: all.
     left: Option<u64>,
     done: u64,
-    /// Syncs wait while this is set.
+    /// Syncs block while this is set.
     stands_still: bool,
     waiting_syncs: u32,
 }
@@ -33,7 +33,7 @@ struct Disk(Arc<Drive>);
 #[derive(Debug, Default)]
 struct Drive {
     platter: Mutex<Platter>,
-    /// Of `stands_still` or `waiting_syncs`.
+    /// Signals a change of `stands_still` or `waiting_syncs`.
     changed: Condvar,
 }
 
@@ -51,7 +51,7 @@ impl Disk {
         self.0.changed.notify_all();
     }
 
-    /// Returns when a sync waits for the disk.
+    /// Returns when a sync is blocked.
     async fn until_a_sync_waits(&self) {
         let drive = Arc::clone(&self.0);
         let waits = move || {
@@ -69,7 +69,7 @@ impl Disk {
         self.with(|platter| platter.done)
     }
 
-    /// The disk as a power cut leaves it: what was synced, and any of what was written since.
+    /// The disk after a power cut: everything synced, and a random part of later writes.
     fn after_power_cut(&self, rng: &mut StdRng) -> Disk {
         let now = self.with(|platter| {
             let mut now = platter.synced.clone();
@@ -158,7 +158,7 @@ async fn formatted(disk: &Disk) -> Embedded {
     Embedded::start(limits(), content, Ledger::new(disk.clone()).unwrap(), None).await
 }
 
-/// Opens the disk as a restart does, with all checks.
+/// Opens the disk like a restarted process, with all checks.
 async fn restarted(disk: &Disk) -> Embedded {
     let bytes = disk.with(|platter| platter.now.clone());
     let content = file::inspect_bytes(&bytes).expect("it is whole").1;
@@ -189,7 +189,7 @@ async fn a_disk_that_is_full_at_any_write_loses_nothing_and_recovers() {
             Err(error) => error,
         };
         assert!(matches!(error, StoreError::DiskFull { .. }), "at {fails_at}: {error:?}");
-        // Reads and leases go on, writes are refused, nothing is half done.
+        // Reads and leases continue, writes are rejected, and no write is half done.
         assert_eq!(value(&store, "a/before").await.unwrap(), b"x");
         store.grant(Duration::from_secs(60)).await.unwrap();
         let refused = store.put(&key("a/2"), b"y".as_slice().into()).await.unwrap_err();
@@ -257,7 +257,7 @@ async fn a_disk_that_stands_still_deposes_no_leader() {
         let writer = store.clone();
         let put = tokio::spawn(async move { writer.put(&key("a/1"), Arc::from(*b"x")).await });
         disk.until_a_sync_waits().await;
-        // Keep-alives wait behind the write.
+        // Keep-alives wait behind the blocked write.
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(leadership.is_held());
         disk.stand_still(false);

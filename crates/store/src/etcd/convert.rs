@@ -1,4 +1,4 @@
-//! Between our types and etcd's.
+//! Conversions between our types and etcd's.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     Transaction, Update, Write,
 };
 
-/// How our keys are called in etcd.
+/// Names of our keys in etcd.
 #[derive(Debug)]
 pub(super) struct Names {
     namespace: Prefix,
@@ -56,7 +56,8 @@ impl Names {
         format!("{}{prefix}", self.namespace)
     }
 
-    /// Our name of an etcd key. Somebody may write by hand what is no key of ours; it is left out.
+    /// Returns our key for an etcd key. Ignores names that are not valid keys, which an operator
+    /// may have written.
     fn ours(&self, name: &[u8]) -> Option<Key> {
         let text = std::str::from_utf8(name).ok();
         let ours = text.and_then(|text| text.strip_prefix(self.namespace.as_str()));
@@ -84,7 +85,8 @@ impl Names {
         Ok(Listing { revision: revision(header.revision()), entries })
     }
 
-    /// Conditions as compares, writes if they hold; if they do not, reads of what they are about.
+    /// Converts conditions to compares and writes to operations. If a condition fails, the
+    /// transaction reads the keys of all conditions.
     pub(super) fn transaction(&self, transaction: &Transaction) -> Txn {
         let compare = |(key, expect): &(Key, Expect)| {
             let name = self.key(key);
@@ -134,8 +136,8 @@ impl Names {
         Err(incomplete("condition that did not hold"))
     }
 
-    /// One update for each revision, and the last revision. etcd never divides the events of a revision
-    /// between answers.
+    /// Returns one update per revision, and the last revision. etcd never splits the events of a
+    /// revision over several answers.
     pub(super) fn updates(&self, answer: &WatchResponse) -> (Vec<Update>, Option<Revision>) {
         let mut updates: Vec<Update> = Vec::new();
         let mut last = None;

@@ -1,4 +1,4 @@
-//! What etcd's errors mean.
+//! Classifies etcd's errors.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use etcd_client::Error;
 
 use crate::{LeaseId, Outcome, StoreError};
 
-/// gRPC's numbers of the codes that are told apart here.
+/// gRPC status codes with a special meaning here.
 /// # Source
 /// grpc.io, "Status codes and their use in gRPC".
 mod code {
@@ -18,16 +18,16 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// What to do about a failed request.
+/// Decision about a failed request.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// Another try may succeed. The outcome is that of this try, if it was a write.
+    /// A retry may succeed. The outcome is that of this attempt, if it was a write.
     TryAgain(Outcome),
-    /// It will not.
+    /// A retry cannot succeed.
     GiveUp(StoreError),
 }
 
-/// What `error` means; `lease` is the one that the request was about, if it was.
+/// Classifies `error`. `lease` is the lease that the request refers to, if any.
 pub(super) fn judge(error: Error, lease: Option<LeaseId>) -> (Verdict, Error) {
     let verdict = match &error {
         Error::GRpcStatus(status) => {
@@ -70,21 +70,21 @@ fn give_up(error: Error, to: impl FnOnce(crate::Cause) -> StoreError) -> (Verdic
     (Verdict::GiveUp(to(Box::new(error))), Error::Internal(text))
 }
 
-/// The texts of an error and all its causes. hyper's, tonic's and rustls' types are not public through the
-/// client, so their texts are all there is.
+/// Returns the texts of an error and all its causes. The client does not export the error types of
+/// hyper, tonic and rustls, so only their texts are available.
 fn texts<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = String> + 'a {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string)
 }
 
-/// Whether a certificate was not accepted, ours or theirs.
+/// Whether a TLS certificate was rejected, by us or by the peer.
 fn is_refused_by_tls(status: &(dyn std::error::Error + 'static)) -> bool {
     texts(status).any(|text| text.contains("peer certificate") || text.contains("fatal alert"))
 }
 
-/// Whether a write that failed so may have been done.
+/// Returns whether a write that failed with this error may have been done.
 ///
-/// It was not if no connection came about, or if the member had no leader to give it to; everything else may
-/// have reached the leader.
+/// It was not done if no connection was established, or if the member had no leader. Otherwise it
+/// may have reached the leader.
 fn outcome(error: &Error) -> Outcome {
     let cause: &(dyn std::error::Error + 'static) = match error {
         Error::GRpcStatus(status) if status.message() == "etcdserver: no leader" => {
@@ -99,7 +99,7 @@ fn outcome(error: &Error) -> Outcome {
     if texts(cause).any(no_connection) { Outcome::NotDone } else { Outcome::Unknown }
 }
 
-/// What a request that was tried until the end of its time fails with.
+/// Makes the error of a request that was tried until its timeout.
 pub(super) fn unavailable(patience: Duration, outcome: Outcome, last: Option<Error>) -> StoreError {
     let source: crate::Cause = match last {
         Some(error) => Box::new(error),

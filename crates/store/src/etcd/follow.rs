@@ -1,4 +1,4 @@
-//! A watch that outlives connections, members and compactions.
+//! A watch that survives lost connections, failed members and compactions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,19 +12,20 @@ use super::{Etcd, convert};
 use crate::watch::WatchSource;
 use crate::{Prefix, Revision, StoreError, Update, WatchEvent};
 
-/// Before the first new try, and at most.
+/// Minimum and maximum delay between reconnects.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// All that [`WatchSource::next`] needs to go on is here, so that it may be cancelled at any `await`.
+/// Has the whole state that [`WatchSource::next`] needs to continue, so that it may be cancelled at
+/// any `await`.
 pub(super) struct Follower {
     etcd: Etcd,
     prefix: Prefix,
-    /// Everything up to here was told, or is in `pending`.
+    /// Updates up to this revision were reported, or are in `pending`.
     seen: Revision,
     pending: VecDeque<Update>,
     stream: Option<WatchStream>,
-    /// What happened after `seen` is no longer to be had.
+    /// Updates after `seen` are no longer available.
     must_list: bool,
     pause: Duration,
 }
@@ -36,7 +37,7 @@ impl Follower {
         Follower { etcd, prefix, seen: after, pending, stream, must_list, pause }
     }
 
-    /// The next answer of etcd taken in: `pending` grows, or `must_list` is set, or `seen` moves.
+    /// Processes the next answer of etcd: extends `pending`, sets `must_list`, or advances `seen`.
     async fn take_answer(&mut self) -> Result<(), etcd_client::Error> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
@@ -61,7 +62,7 @@ impl Follower {
         }
         let now = answer.header().map(|header| convert::revision(header.revision()));
         if answer.created() {
-            // A store that is younger than what we have seen is another one, or was set back.
+            // A store with a smaller revision is a different store, or was restored from a backup.
             self.must_list = now.is_some_and(|now| now < self.seen);
         } else if answer.events().is_empty() {
             self.seen = self.seen.max(now.unwrap_or_default());

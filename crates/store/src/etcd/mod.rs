@@ -1,7 +1,7 @@
 //! The store of several machines: etcd.
 //!
-//! Every key lies under the namespace. Reads are linearizable. A request is tried on one member after another
-//! until its time is over; a write is tried again only if it surely was not done.
+//! Every key is below the namespace. Reads are linearizable. A request is tried on one member after
+//! another until its timeout. A write is retried only if it was certainly not done.
 
 mod convert;
 mod failure;
@@ -24,7 +24,7 @@ use crate::{
     Transaction, Watch,
 };
 
-/// Between two tries of a request.
+/// Delay between attempts of a request.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A [`Store`] in etcd.
@@ -41,17 +41,17 @@ impl std::fmt::Debug for Etcd {
     }
 }
 
-/// Whether trying again after an unknown outcome does harm.
+/// Whether a retry after an unknown outcome does harm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
-    /// Reads, and what comes to the same if it is done twice.
+    /// Reads and idempotent requests.
     Harmless,
     /// Writes.
     Harmful,
 }
 
 impl Etcd {
-    /// Connects, and reads once, so that what is wrong is seen now.
+    /// Connects and reads once, so that configuration errors show at once.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -61,7 +61,7 @@ impl Etcd {
         let endpoints = options.endpoints.join(", ");
         let unusable = |source| ConnectError::Unusable { endpoints: endpoints.clone(), source };
         let mut last = None;
-        // With a user, connecting already asks a member.
+        // With a user, connecting already contacts a member.
         let client = loop {
             let connecting = Client::connect(&options.endpoints, Some(options.to_client()));
             let error = match timeout_at(end, connecting).await {
@@ -84,7 +84,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Tries until it succeeds, cannot succeed, or the time is over.
+    /// Retries until success, a permanent error or the timeout.
     async fn attempt<T, F>(
         &self,
         repeat: Repeat,
@@ -117,7 +117,7 @@ impl Etcd {
         }
     }
 
-    /// All of a folder.
+    /// Lists a folder.
     async fn list_folder(&self, prefix: &Prefix) -> Result<Listing, StoreError> {
         let folder = self.names.folder(prefix);
         let answer = self
@@ -170,7 +170,7 @@ impl Store for Etcd {
 
     async fn grant(&self, time_to_live: Duration) -> Result<Lease, StoreError> {
         let seconds = time_to_live.as_millis().div_ceil(1000).clamp(1, 1 << 20) as i64;
-        // A lease that was granted without our knowing runs out.
+        // A lease granted by an attempt whose answer was lost expires.
         let answer = self
             .attempt(Repeat::Harmless, None, |client| async move {
                 client.lease_client().grant(seconds, None).await
@@ -183,7 +183,8 @@ impl Store for Etcd {
     }
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
-        // The client does not give the time that is left with its first answer, so it is asked for.
+        // The client does not report the remaining time with its first answer, so this sends a
+        // keep-alive.
         self.attempt(Repeat::Harmless, Some(lease), |client| async move {
             let id = convert::lease_number(lease);
             let (mut keeper, mut answers) = client.lease_client().keep_alive(id).await?;

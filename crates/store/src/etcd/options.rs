@@ -5,85 +5,86 @@ use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
 use crate::{KeyError, Prefix};
 
-/// Where etcd is, and who we are to it.
+/// Addresses of etcd, and our credentials.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// `http://host:port` or `https://host:port` of its members; all of one kind.
+    /// `http://host:port` or `https://host:port` of the members; all with the same scheme.
     pub endpoints: Vec<String>,
-    /// Folder under which all our keys lie, so that several clusters may share one etcd.
+    /// Folder of all our keys, so that several clusters can share one etcd.
     pub namespace: String,
-    /// For `https` endpoints; those need it.
+    /// TLS options; required for `https` endpoints.
     pub tls: Option<EtcdTls>,
-    /// For an etcd with authentication.
+    /// User, for an etcd with authentication.
     pub user: Option<EtcdUser>,
-    /// How long one request is tried, on all members together.
+    /// Timeout of a request, over all members.
     pub patience: Duration,
-    /// How often a quiet connection is asked whether it is alive, and how long an answer may take.
+    /// Interval between probes of an idle connection, and timeout of each probe.
     pub probe: Duration,
 }
 
 /// Certificates, as PEM text.
 #[derive(Clone)]
 pub struct EtcdTls {
-    /// Of the authority that signed the members' certificates. The system's authorities are not asked.
+    /// Certificate of the authority that signed the members' certificates. The system's authorities
+    /// are not used.
     pub authority_pem: String,
-    /// Our certificate and its key, for an etcd that asks for them (`--client-cert-auth`).
+    /// Client certificate and key, for an etcd that requires them (`--client-cert-auth`).
     pub identity_pem: Option<(String, String)>,
-    /// The name in the members' certificates, where it is not the endpoint's host.
+    /// Name in the members' certificates, if it differs from the endpoint's host.
     pub server_name: Option<String>,
 }
 
 /// A user of etcd.
 #[derive(Clone)]
 pub struct EtcdUser {
-    /// The name.
+    /// User name.
     pub name: String,
-    /// The password.
+    /// Password.
     pub password: String,
 }
 
-/// Why the etcd store does not start.
+/// Reason why the etcd store does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There is nowhere to go.
+    /// There is no endpoint.
     #[error("no etcd endpoint is given: name at least one, as in http://10.0.0.1:2379")]
     NoEndpoint,
-    /// An endpoint that is none, or of the other kind.
+    /// An endpoint is invalid, or its scheme differs from the others'.
     #[error("etcd endpoint {endpoint:?} {wrong}; accepted is {accepted}")]
     Endpoint {
-        /// What was given.
+        /// The endpoint.
         endpoint: String,
-        /// What is the matter with it.
+        /// Description of the error.
         wrong: &'static str,
-        /// What would be right.
+        /// The expected format.
         accepted: &'static str,
     },
-    /// The authority's file is something else.
+    /// The authority's file has no certificate.
     #[error(
         "the etcd authority has no certificate in it: it must be PEM, with -----BEGIN CERTIFICATE-----"
     )]
     NoAuthority,
-    /// The folder is no folder of keys.
+    /// The namespace is not a valid folder name.
     #[error("the etcd namespace is not accepted")]
     Namespace(#[from] KeyError),
-    /// A certificate or key that cannot be used.
+    /// A certificate or key is unusable.
     #[error(
         "the etcd client cannot be set up: are certificates and key PEM, and do they belong together?"
     )]
     SetUp(#[source] crate::Cause),
-    /// No member does what a first request asks.
+    /// No member answers the first request.
     #[error("cannot use etcd at {endpoints}")]
     Unusable {
-        /// Where it was tried.
+        /// The endpoints.
         endpoints: String,
-        /// What the first request met.
+        /// Error of the first request.
         #[source]
         source: crate::StoreError,
     },
 }
 
 impl EtcdOptions {
-    /// Members at these endpoints, without TLS or user; a request is tried for 2 s.
+    /// Makes options with these endpoints, without TLS or user, and a request timeout of 2 s.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> EtcdOptions {
         EtcdOptions {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -133,7 +134,7 @@ impl EtcdOptions {
             .with_connect_timeout(self.patience / 2)
             .with_keep_alive(self.probe, self.probe)
             .with_keep_alive_while_idle(true)
-            // A member that a cut leaves alone ends its watches, instead of staying silent on them.
+            // Makes a partitioned member end its watches instead of staying silent.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if let Some(user) = &self.user {

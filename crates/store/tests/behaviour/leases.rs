@@ -14,7 +14,7 @@ pub(crate) async fn a_lease_that_nobody_keeps_alive_ends_with_what_is_under_it(b
     let under = Transaction::new().put_leased(key("a/1"), *b"x", lease.id);
     done(store.commit(under).await.unwrap());
     put(&*store, "a/2", "stays").await;
-    // On a busy machine it may be gone already.
+    // On a busy machine the lease may have expired already.
     let entry = get(&*store, "a/1").await;
     assert!(entry.is_none_or(|entry| entry.lease == Some(lease.id)));
     until_gone(&*store, "a/1").await;
@@ -22,7 +22,8 @@ pub(crate) async fn a_lease_that_nobody_keeps_alive_ends_with_what_is_under_it(b
 }
 
 pub(crate) async fn a_lease_that_is_kept_alive_stays(bench: &dyn Bench) {
-    // A machine that gives nobody any time for as long as a lease holds, ends all of them.
+    // If the machine gives this process no CPU for the length of a lease, all leases expire; then
+    // it tries again.
     for _ in 0..5 {
         if stays(bench).await {
             return;
@@ -37,7 +38,7 @@ async fn stays(bench: &dyn Bench) -> bool {
     let mut held = HeldLease::take(store.clone(), bench.time_to_live()).await.unwrap();
     let put = Transaction::new().put_leased(key("a/held"), *b"x", held.id());
     let is_there = store.commit(put).await.is_ok();
-    // The end of a lease of the same length is the clock of this test: twice over.
+    // The end of another lease of the same length is the clock of this test, twice in a row.
     for _ in 0..2 {
         let other = store.grant(bench.time_to_live()).await.unwrap();
         let put = Transaction::new().put_leased(key("a/other"), *b"x", other.id);
@@ -129,7 +130,7 @@ pub(crate) async fn a_former_leader_writes_nothing(bench: &dyn Bench) {
     let former = election.campaign("one").await.unwrap();
     let write = |by: &str| Transaction::new().put(key("plan/now"), by.as_bytes());
     done(store.commit(former.fence(write("one"))).await.unwrap());
-    // It is paused; its lease ends, and it does not know.
+    // The leader is paused; its lease expires, and it does not notice.
     let lease = get(&*store, "election/controller/leader").await.unwrap().lease.unwrap();
     store.revoke(lease).await.unwrap();
     let late = store.commit(former.fence(write("late"))).await.unwrap().done().unwrap_err();
@@ -184,7 +185,8 @@ pub(crate) async fn a_member_is_seen_until_it_goes(bench: &dyn Bench) {
     assert_eq!(gone, ["two", "one"], "who leaves goes at once, who dies when its lease is over");
 }
 
-/// Groups to try in. As for a lease that is kept alive: for as long as it holds, nobody may have been given any time.
+/// Groups for repeated attempts: if the process gets no CPU for the length of a lease, an attempt
+/// fails.
 fn groups(bench: &dyn Bench) -> impl Iterator<Item = Membership> {
     let (store, time_to_live) = (bench.store(), bench.time_to_live());
     let group = move |turn| Membership::new(store.clone(), &format!("group-{turn}"), time_to_live);

@@ -1,4 +1,4 @@
-//! What every store does. [`behaviour!`] runs all of it against one implementation.
+//! Behaviour of every store. [`behaviour!`] runs all tests against one implementation.
 
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
@@ -18,18 +18,18 @@ pub(crate) use entries::*;
 pub(crate) use leases::*;
 pub(crate) use watches::*;
 
-/// How an implementation is set up for the tests.
+/// Set-up of an implementation for the tests.
 #[async_trait]
 pub(crate) trait Bench: Send + Sync {
-    /// A store that nobody else uses.
+    /// Returns a store without other users.
     fn store(&self) -> Arc<dyn Store>;
-    /// Makes the store forget its history up to now.
+    /// Makes the store drop its history up to now.
     async fn forget_history(&self);
-    /// A short time to live that it grants.
+    /// Returns a short time to live that the store grants.
     fn time_to_live(&self) -> Duration;
 }
 
-/// For events that come by themselves, such as the end of a lease.
+/// Timeout of events that come without a request, such as the end of a lease.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn key(text: &str) -> Key {
@@ -52,13 +52,13 @@ pub(crate) fn done(committed: Committed) -> Revision {
     committed.done().expect("its conditions hold")
 }
 
-/// The next event, or the test fails.
+/// Returns the next event; fails the test after the timeout.
 pub(crate) async fn next(watch: &mut equipoise_store::Watch) -> WatchEvent {
     let event = tokio::time::timeout(PATIENCE, watch.next()).await;
     event.expect("an event comes").expect("the watch lives")
 }
 
-/// Waits until `name` is gone.
+/// Waits until `name` is deleted.
 pub(crate) async fn until_gone(store: &dyn Store, name: &str) {
     let parent = name.rsplit_once('/').expect("keys of tests have folders").0;
     let listing = store.list(&folder(parent)).await.expect("a list");
@@ -75,8 +75,9 @@ pub(crate) async fn until_gone(store: &dyn Store, name: &str) {
     }
 }
 
-/// Makes a test of each behaviour (but `a_watch_that_missed_forgotten_history_is_told_all_anew`, which needs a store
-/// of its own), for what `$bench` (an async function giving `Option<impl Bench>`) sets up.
+/// Defines a test of each behaviour for the store that `$bench` sets up (an async function that
+/// returns `Option<impl Bench>`). Omits `a_watch_that_missed_forgotten_history_is_told_all_anew`,
+/// which needs a store of its own.
 macro_rules! behaviour {
     ($bench:path: $($name:ident),* $(,)?) => {$(
         #[tokio::test]

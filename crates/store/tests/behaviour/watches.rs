@@ -130,7 +130,7 @@ pub(crate) async fn a_cancelled_wait_loses_no_event(bench: &dyn Bench) {
     };
     let mut told = 0;
     while told < 100 {
-        // Cancelled at all kinds of places.
+        // Cancels the wait at different points.
         let wait = tokio::time::timeout(Duration::from_micros(300), watch.next());
         let Ok(event) = wait.await else { continue };
         let update = update(event.unwrap());

@@ -1,4 +1,4 @@
-//! Real etcd members, and clients of theirs.
+//! Real etcd members and their clients.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use equipoise_store::{ConnectError, Etcd, EtcdOptions};
 use equipoise_testkit::{EtcdMembers, Folder};
 
-/// For elections of real processes on a busy machine.
+/// Timeout of elections between real processes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Members in a folder of their own.
@@ -31,7 +31,7 @@ impl DerefMut for Members {
 }
 
 impl Members {
-    /// Starts `count` members; `extra` are arguments, `scheme` that of the client side.
+    /// Starts `count` members; `extra` are arguments, `scheme` is that of the client URLs.
     pub(crate) fn start(count: usize, scheme: &'static str, extra: &[String]) -> Option<Members> {
         let folder = Folder::new("etcd");
         let members = EtcdMembers::start(folder.root(), count, scheme, extra)?;
@@ -42,7 +42,7 @@ impl Members {
         self.folder.root()
     }
 
-    /// All members, a namespace of one's own.
+    /// Returns options with all members and this namespace.
     pub(crate) fn options(&self, namespace: &str) -> EtcdOptions {
         let mut options = EtcdOptions::new(self.endpoints());
         options.namespace = namespace.to_string();
@@ -53,7 +53,7 @@ impl Members {
         connect(self.options(namespace)).await
     }
 
-    /// Which member leads, by asking those that run.
+    /// Asks the running members which one leads.
     pub(crate) async fn leader(&self) -> usize {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -77,7 +77,7 @@ impl Members {
     }
 }
 
-/// With the time that a busy machine may take for an answer: for what is no matter of time.
+/// Replaces the timeouts by long ones, for tests that do not depend on time.
 pub(crate) fn patient(options: EtcdOptions) -> EtcdOptions {
     EtcdOptions { patience: PATIENCE, probe: PATIENCE, ..options }
 }

@@ -1,4 +1,4 @@
-//! What the store's tests share: folders and processes of their own.
+//! Shared code of the store's tests: folders and processes.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
@@ -14,7 +14,7 @@ pub(crate) fn folder(text: &str) -> Prefix {
     Prefix::of(text).expect("a test's folder")
 }
 
-/// The next event, or the test fails.
+/// Returns the next event; fails the test after the timeout.
 pub(crate) async fn next(watch: &mut Watch) -> WatchEvent {
     let event = tokio::time::timeout(etcd::PATIENCE, watch.next()).await;
     event.expect("an event comes").expect("the watch lives")
