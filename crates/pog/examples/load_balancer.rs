@@ -1,5 +1,5 @@
-//! A load balancer's tables: hosts with capacities, flows that stay where they are, and a reader that sees each
-//! change whole.
+//! Tables of a load balancer: hosts with capacities, flows that keep their host, and a reader that
+//! sees each change atomically.
 //!
 //! cargo run -p equipoise-pog --example load_balancer
 
@@ -20,17 +20,17 @@ fn flow(client: u32) -> FiveTupleV4 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Host 2 can do twice as much as the others.
+    // Host 2 has twice the capacity of the others.
     let hosts = [(1, 100), (2, 200), (3, 100)];
     let mut sdlb = Sdlb::<FiveTupleV4>::new(&PogBuilder::new(), TABLE_BITS, &hosts)?;
 
-    // 5000 connections are established, each on the host that its first packet went to.
+    // 5000 connections are established, each on the host that received its first packet.
     for client in 0..5000 {
         sdlb.register_here(flow(client))?;
     }
     let before: Vec<u16> = (0..5000).map(|client| sdlb.host(&flow(client))).collect();
 
-    // The data plane reads shared memory; another process, or a BPF program, could do the same.
+    // The data plane reads shared memory. Another process or a BPF program could do the same.
     let sizes = SharedSizes::new(FLOWS_MAX, Some(TABLE_BITS));
     let region = Arc::new(Region::anonymous(sizes.bytes::<u16>())?);
     let (image, table) = (sdlb.keys().pog(), Some(sdlb.table()));
@@ -38,11 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut publisher = Publisher::create(region.clone(), sizes, grace, image, table)?;
     let reader = Reader::<u16, SipHash13, Plain>::open(region, Plain)?;
 
-    // Host 4 joins and host 1 leaves. Flows use most entries of the table, so few can move at first ...
+    // Host 4 joins and host 1 leaves. Flows use most entries of the table, so only few can move at
+    // first ...
     sdlb.join(4, 100)?;
     let moved = sdlb.leave(1)?.moved;
     println!("host 1 leaves: {} entries moved, {} are held by flows", moved.moved, moved.held);
-    // ... and merging releases them.
+    // ... and merging releases entries.
     for host in [1, 2, 3] {
         let moved = sdlb.merge_host(host)?.moved;
         println!("host {host} merged: {} entries went to others", moved.moved);

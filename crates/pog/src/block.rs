@@ -1,16 +1,18 @@
-//! Hashing in blocks, a step ahead of the accesses to memory.
+//! Hashes keys in blocks, one block ahead of the memory accesses.
 
 use crate::hash::{KeyHash, LANES};
 use crate::key::Key;
 use crate::memory;
 use crate::sizes::Sizes;
 
-/// Keys of a block: enough accesses in flight to hide the memory, few enough to stay in the first cache.
+/// Number of keys in a block: enough concurrent accesses to hide memory latency, and few enough to
+/// stay in the L1 cache.
 pub(crate) const BLOCK: usize = 32;
 
-/// How many blocks before they are hashed keys are fetched. They are read in order, but the random accesses to cells
-/// crowd out what the processor fetches ahead by itself, and vectors of keys that are waited for hold up all that
-/// follows. Where neither keys nor cells stay in a near cache, this makes a batch up to 2.4 times as fast.
+/// Number of blocks by which keys are prefetched before hashing. Keys are read sequentially, but
+/// the random accesses to cells displace the hardware's prefetches, and loads of key vectors that
+/// miss stall all later instructions. If neither keys nor cells fit into a near cache, this makes a
+/// batch up to 2.4 times as fast.
 const KEYS_AHEAD: usize = 1;
 
 const _: () = assert!(BLOCK.is_multiple_of(LANES));
@@ -28,18 +30,18 @@ impl Block {
         Block { hashes: [0; BLOCK], a: [0; BLOCK], b: [0; BLOCK] }
     }
 
-    /// Hashes `keys`, at most [`BLOCK`]; what is left of the block holds nothing useful.
+    /// Hashes at most [`BLOCK`] `keys`. The rest of the block is unspecified.
     #[inline(always)]
     pub(crate) fn fill<H: KeyHash, K: Key>(&mut self, hash: &H, sizes: Sizes, keys: &[K]) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the machine has AVX-512F, which is all that the function asks for.
+            // SAFETY: the CPU has AVX-512F, the only feature that the function requires.
             return unsafe { self.fill_wide(hash, sizes, keys) };
         }
         self.fill_with(hash, sizes, keys);
     }
 
-    /// The same, compiled for wide vectors.
+    /// Like [`Block::fill_with`], compiled for wide vectors.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
     fn fill_wide<H: KeyHash, K: Key>(&mut self, hash: &H, sizes: Sizes, keys: &[K]) {
@@ -61,10 +63,11 @@ impl Block {
     }
 }
 
-/// Hashes all of `keys` in blocks, each one block ahead of its use: `fetch` is called with a block first, and `each`
-/// with its first position, its length and the block again when the next one has been fetched.
+/// Hashes all `keys` in blocks, one block ahead of their use. Calls `fetch` with each block, and
+/// after fetching the next block calls `each` with the block's first position, its length and the
+/// block.
 ///
-/// `each` returns whether to go on.
+/// `each` returns whether to continue.
 #[inline(always)]
 pub(crate) fn ahead<H: KeyHash, K: Key>(
     hash: &H,

@@ -1,4 +1,4 @@
-//! How a POG is to be built.
+//! Options for building a POG.
 
 use std::marker::PhantomData;
 
@@ -10,11 +10,11 @@ use crate::hash::{KeyHash, Randomness, Seed, SipHash13};
 use crate::key::Key;
 use crate::sizes::{KEYS_MAX, Sizes};
 
-/// Seeds tried before a build fails. Under a good hash more than half of them serve, so that failing by chance is
-/// out of the question.
+/// Number of seeds to try before a build fails. With a good hash more than half of all seeds
+/// succeed, so a failure by chance is practically impossible.
 const ATTEMPTS: u32 = 64;
 
-/// The choices to make before a [`PogController`] exists: cell, hash, form, limits.
+/// Options of a new [`PogController`]: cell, hash, form, limits.
 ///
 /// ```
 /// use equipoise_pog::PogBuilder;
@@ -35,7 +35,8 @@ pub struct PogBuilder<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
 }
 
 impl<C: Cell> PogBuilder<C> {
-    /// SipHash-1-3, plain form, as many keys as fit, seeds from the system.
+    /// Makes a builder with SipHash-1-3, the plain form, the maximum number of keys, and seeds from
+    /// the system.
     pub fn new() -> PogBuilder<C> {
         let kinds = PhantomData;
         PogBuilder { form: Plain, keys_max: KEYS_MAX, room: 0, random_seed: None, kinds }
@@ -49,16 +50,16 @@ impl<C: Cell> Default for PogBuilder<C> {
 }
 
 impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
-    /// Another hash.
+    /// Selects another hash.
     pub fn hash<G: KeyHash>(self) -> PogBuilder<C, G, F> {
         let PogBuilder { form, keys_max, room, random_seed, .. } = self;
         PogBuilder { form, keys_max, room, random_seed, kinds: PhantomData }
     }
 
-    /// The fingerprint form: lookups say pinned or unknown.
+    /// Selects the fingerprint form: lookups distinguish pinned from unknown keys.
     ///
     /// # Panics
-    /// If `form` was made for a larger cell and leaves no bit of this one for the fingerprint.
+    /// If `form` was made for a larger cell and leaves no bit for the fingerprint.
     pub fn fingerprint(self, form: Fingerprint) -> PogBuilder<C, H, Fingerprint> {
         let tau_bits = form.tau_bits::<C>();
         assert!(
@@ -70,33 +71,35 @@ impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
         PogBuilder { form, keys_max, room, random_seed, kinds: PhantomData }
     }
 
-    /// The most keys that the set may have; an insert beyond fails with
+    /// Sets the maximum number of keys; a further insert fails with
     /// [`UpdateError::Full`](crate::UpdateError::Full). At most [`KEYS_MAX`].
     pub fn keys_max(mut self, keys: usize) -> PogBuilder<C, H, F> {
         self.keys_max = keys.min(KEYS_MAX);
         self
     }
 
-    /// Builds for so many keys more, within the paper's bounds: their inserts then change few cells, for none makes the
-    /// arrays longer. Without it, there is room for a twentieth of the keys.
+    /// Reserves space for this many further keys, within the paper's bounds: their inserts then
+    /// change few cells, because the arrays do not grow. The default reserve is a twentieth of the
+    /// keys.
     pub fn room(mut self, keys: usize) -> PogBuilder<C, H, F> {
         self.room = keys.min(KEYS_MAX);
         self
     }
 
-    /// Draws hash seeds and random cells from this instead of from the system: every run is the same. For tests and
-    /// experiments; who knows the seed can make keys that collide.
+    /// Sets the source of hash seeds and random cells, so that every run is the same. For tests and
+    /// experiments only: with a known seed, an attacker can choose keys that collide.
     pub fn random_seed(mut self, seed: u64) -> PogBuilder<C, H, F> {
         self.random_seed = Some(Seed { k0: seed, k1: 0 });
         self
     }
 
-    /// Builds a controller and its first image from distinct keys, each with its tau. Expected O(n).
+    /// Builds a controller and its first image from distinct keys with their taus. Expected O(n).
     ///
-    /// Cells of no key are random: the image is balanced.
+    /// Cells without keys are random, so that the image is balanced.
     ///
     /// # Errors
-    /// [`BuildError`]: a key stands twice, a tau does not fit, too many keys, no seed serves.
+    /// [`BuildError`]: a duplicate key, a tau that does not fit, too many keys, or no suitable
+    /// seed.
     pub fn build<K: Key + Eq>(
         &self,
         entries: impl IntoIterator<Item = (K, C)>,

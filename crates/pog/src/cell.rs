@@ -1,4 +1,4 @@
-//! The cells of the two arrays: 8, 16 or 32 bits each (the paper's `l`).
+//! Cells of the two arrays: 8, 16 or 32 bits (the paper's `l`).
 
 use std::fmt::{Debug, LowerHex};
 use std::hash::Hash;
@@ -14,7 +14,7 @@ mod sealed {
     impl Sealed for u32 {}
 }
 
-/// A cell of a POG, and a value (tau) that it can give: `u8`, `u16` or `u32`.
+/// Type of a POG's cells and of its values (tau): `u8`, `u16` or `u32`.
 pub trait Cell:
     sealed::Sealed
     + Copy
@@ -30,22 +30,22 @@ pub trait Cell:
     + Sync
     + 'static
 {
-    /// Bits of a cell: the paper's `l`.
+    /// Number of bits of a cell: the paper's `l`.
     const BITS: u32;
 
-    /// The same cell where several threads or processes see it.
+    /// Atomic type of a cell in memory that threads or processes share.
     type Atomic: Shareable + Send + Sync;
 
-    /// The low [`Self::BITS`] bits.
+    /// Returns the low [`Self::BITS`] bits.
     fn truncate(bits: u64) -> Self;
 
-    /// The cell as a number.
+    /// Returns the cell as a number.
     fn widen(self) -> u64;
 
-    /// Reads a shared cell; relaxed.
+    /// Reads a shared cell (relaxed).
     fn load(shared: &Self::Atomic) -> Self;
 
-    /// Writes a shared cell; relaxed.
+    /// Writes a shared cell (relaxed).
     fn store(self, shared: &Self::Atomic);
 }
 

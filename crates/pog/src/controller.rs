@@ -1,4 +1,4 @@
-//! The controller: knows every key, and keeps a data-plane image in which each has its tau.
+//! The controller: has every key, and maintains a data-plane image with their taus.
 
 mod batch;
 mod fingerprint;
@@ -21,21 +21,23 @@ use crate::key::Key;
 use crate::pog::{Pog, new_lineage};
 use crate::sizes::Sizes;
 
-/// A dynamic set of keys with a tau each, and the image that data planes look them up in.
+/// A dynamic set of keys with a tau each, and the image that data planes use for lookups.
 ///
-/// The keys are the edges of an acyclic bipartite graph between the cells of A and those of B. A new key either
-/// joins two components, of which the smaller is xored with what makes the key's tau right, or closes a cycle: then
-/// all are hashed anew under another seed. So [`build`](crate::PogBuilder::build) is expected O(n), and insert,
-/// delete and alter are expected O(1), the rare rebuild included.
+/// The keys are the edges of an acyclic bipartite graph between the cells of A and those of B. A
+/// new key either joins two components or closes a cycle. In the first case the smaller component
+/// is xored with the value that makes the key's tau right. In the second case all keys are hashed
+/// with a new seed. Therefore [`build`](crate::PogBuilder::build) is expected O(n), and insert,
+/// delete and alter are expected O(1), including rare rebuilds.
 ///
-/// Each change returns the [`Delta`] that brings data planes along, valid until the next change.
+/// Each change returns the [`Delta`] to apply to data planes, valid until the next change.
 ///
-/// Memory beyond the keys, at the density of a build: 11.2 bytes a key for the vertices, 8 for the edges, and the
-/// image (5.6 with 16-bit cells).
+/// Memory besides the keys, at the density of a build: 11.2 bytes per key for vertices, 8 for
+/// edges, and the image (5.6 with 16-bit cells).
 ///
 /// # Source
-/// SDLB, MECOMM 2017, section "controller". Deviates: sizes need not be powers of two; ends of edges are hashed
-/// again instead of kept; of two components the smaller is changed, found by walking both in turn.
+/// SDLB, MECOMM 2017, section "controller". Deviates: sizes need not be powers of two; the ends of
+/// an edge are not stored but hashed again; of two components the smaller one is changed, which is
+/// found by walking both alternately.
 #[derive(Debug)]
 pub struct PogController<K, C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     pog: Pog<C, H, F>,
@@ -50,7 +52,8 @@ pub struct PogController<K, C: Cell = u16, H: KeyHash = SipHash13, F: Form = Pla
     seeds_tried: u64,
 }
 
-/// The clone goes its own way: its deltas and images are not taken for those of the original.
+/// The clone has its own lineage: its deltas and images are not compatible with those of the
+/// original.
 impl<K: Clone, C: Cell, H: KeyHash, F: Form> Clone for PogController<K, C, H, F> {
     fn clone(&self) -> Self {
         let mut pog = self.pog.clone();
@@ -101,12 +104,12 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(controller)
     }
 
-    /// The image that data planes use; clone it, and keep the clone in step with the deltas.
+    /// Returns the image for data planes. Clone it, and apply the deltas to the clone.
     pub fn pog(&self) -> &Pog<C, H, F> {
         &self.pog
     }
 
-    /// What the last change means for data planes.
+    /// Returns the delta of the last change.
     pub fn delta(&self) -> &Delta<C> {
         &self.delta
     }
@@ -116,7 +119,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         self.delta.restart(self.pog.lineage, self.pog.generation);
     }
 
-    /// Keys in the set.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -126,9 +129,9 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         self.keys.is_empty()
     }
 
-    /// The tau of `key`, or `None` if it is not in the set.
+    /// Returns the tau of `key`, or `None` if it is not in the set.
     ///
-    /// A borrowed form of the key must have the same bytes as the key (`[u8]` for `Vec<u8>` has).
+    /// A borrowed form of the key must have the same bytes as the key (as `[u8]` for `Vec<u8>`).
     pub fn get<Q: Key + Eq + ?Sized>(&self, key: &Q) -> Option<C>
     where
         K: Borrow<Q>,
@@ -145,28 +148,28 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         self.find(key, self.pog.hash.hash(key)).is_some()
     }
 
-    /// All keys with their tau, in no order that lasts.
+    /// Returns all keys with their taus, in an unspecified order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, C)> {
         self.keys.iter().map(|key| (key, self.pog.value(self.pog.hash.hash(key))))
     }
 
-    /// All keys, in no order that lasts.
+    /// Returns all keys, in an unspecified order.
     pub fn keys(&self) -> &[K] {
         &self.keys
     }
 
-    /// Hash seeds tried since the beginning: one more than the cycles met.
+    /// Returns the number of hash seeds tried: one more than the number of cycles found.
     pub fn seeds_tried(&self) -> u64 {
         self.seeds_tried
     }
 
-    /// Bytes held beyond the keys themselves: graph, image, and spare room for keys.
+    /// Returns the memory besides the keys, bytes: graph, image, and unused capacity for keys.
     pub fn memory_bytes(&self) -> usize {
         let spare = (self.keys.capacity() - self.keys.len()) * size_of::<K>();
         self.forest.memory_bytes() + self.pog.cells.capacity() * size_of::<C>() + spare
     }
 
-    /// The edge of `key`: the list at its vertex in A is the index of keys.
+    /// Returns the edge of `key`. The list at its vertex in A serves as the index of keys.
     #[inline(always)]
     fn find<Q: Key + Eq + ?Sized>(&self, key: &Q, hash: u64) -> Option<u32>
     where
@@ -175,7 +178,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         let (a, _) = self.pog.sizes.cells_of(hash);
         let mut edge = self.forest.first(a);
         while edge != NONE {
-            // Whatever the comparison says, the links are needed next; they are fetched with the key.
+            // The links are needed whatever the comparison yields, so they are fetched with the
+            // key.
             self.forest.prefetch_edge(edge);
             if self.keys[edge as usize].borrow() == key {
                 return Some(edge);

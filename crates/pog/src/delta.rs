@@ -1,4 +1,4 @@
-//! What a change of the controller means for its data planes.
+//! The effect of a change on data planes.
 
 use crate::cell::Cell;
 
@@ -8,26 +8,27 @@ use crate::cell::Cell;
 pub struct CellWrite<C> {
     /// Index into A followed by B.
     pub index: u32,
-    /// What the cell now holds.
+    /// New value of the cell.
     pub cell: C,
 }
 
-/// How much a change touched.
+/// Extent of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Only the cells that the delta lists.
+    /// The cells that the delta lists.
     Cells,
-    /// Everything: seed, sizes or all cells. Data planes take the whole image.
+    /// Seed, sizes or all cells: data planes need the whole image.
     Whole,
 }
 
-/// The cells to write after one change, or one batch of changes.
+/// The cells to write after one change or one batch of changes.
 ///
-/// Writes are absolute, so that applying one twice does no harm; a later write of a cell replaces an earlier one.
-/// All of a delta must become visible at once: between two writes, keys of one component disagree.
+/// Writes are absolute, so applying one twice does no harm. A later write of a cell replaces an
+/// earlier one. All writes of a delta must become visible at once: between two writes, keys of one
+/// component are inconsistent.
 #[derive(Clone, Debug)]
 pub struct Delta<C> {
-    /// Of the image that it changes.
+    /// Lineage of the image that it changes.
     pub(crate) lineage: u64,
     pub(crate) generation_before: u64,
     pub(crate) generation: u64,
@@ -46,7 +47,7 @@ impl<C: Cell> Delta<C> {
         }
     }
 
-    /// Starts an empty delta that leads on from `generation` of the images of `lineage`.
+    /// Starts an empty delta after `generation` of the images of `lineage`.
     pub(crate) fn restart(&mut self, lineage: u64, generation: u64) {
         self.lineage = lineage;
         self.generation_before = generation;
@@ -60,22 +61,22 @@ impl<C: Cell> Delta<C> {
         self.writes.clear();
     }
 
-    /// The generation of the image that this delta applies to.
+    /// Returns the generation of the image that this delta applies to.
     pub fn generation_before(&self) -> u64 {
         self.generation_before
     }
 
-    /// The generation of the image after this delta.
+    /// Returns the generation of the image after this delta.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How much changed.
+    /// Returns the extent of the change.
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// The cells to write, in order; none if the scope is [`Scope::Whole`].
+    /// Returns the cells to write, in order; empty if the scope is [`Scope::Whole`].
     pub fn writes(&self) -> &[CellWrite<C>] {
         &self.writes
     }

@@ -1,56 +1,56 @@
-//! What can go wrong. After an error, nothing has changed.
+//! Errors. A failed operation changes nothing.
 
 use thiserror::Error;
 
-/// A data plane could not be brought further.
+/// A delta could not be applied to a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ApplyError {
-    /// The change touched seed, sizes or all cells.
+    /// The change concerns seed, sizes or all cells.
     #[error(
         "the change to generation {generation} is of the whole image: clone the controller's image instead"
     )]
     Whole {
-        /// The generation that the change leads to.
+        /// Generation after the change.
         generation: u64,
     },
-    /// Deltas were lost or came out of order.
+    /// Deltas were lost or reordered.
     #[error(
         "the delta leads on from generation {delta} and this copy is at {copy}: apply the deltas between in order, \
          or clone the controller's image"
     )]
     Generation {
-        /// Where the copy is.
+        /// Generation of the copy.
         copy: u64,
-        /// Where the delta begins.
+        /// Generation that the delta applies to.
         delta: u64,
     },
-    /// The delta is of another image.
+    /// The delta belongs to another image.
     #[error("the delta writes cell {index} and this copy has {cells}: it is of another POG")]
     Index {
-        /// The cell written.
+        /// Index of the cell to write.
         index: u32,
-        /// The cells there are.
+        /// Number of cells of the copy.
         cells: usize,
     },
-    /// The parts do not belong together.
+    /// Cells and sizes are inconsistent.
     #[error("{given} cells were given where the sizes say {wanted}")]
     Length {
-        /// The cells there are.
+        /// Number of cells given.
         given: usize,
-        /// The cells that the sizes say.
+        /// Number of cells according to the sizes.
         wanted: usize,
     },
 }
 
-/// A POG could not be built or re-built.
+/// A POG could not be built or rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BuildError {
-    /// A key stands twice in the input.
+    /// The input has a key twice.
     #[error("the keys at positions {first} and {second} are equal: give each key once")]
     Duplicate {
-        /// Position of the first.
+        /// Position of the first occurrence.
         first: usize,
-        /// Position of the second.
+        /// Position of the second occurrence.
         second: usize,
     },
     /// A value does not fit.
@@ -60,15 +60,15 @@ pub enum BuildError {
         position: usize,
         /// The value.
         value: u64,
-        /// Bits that fit.
+        /// Number of bits that fit.
         tau_bits: u32,
     },
-    /// Too many keys.
+    /// There are too many keys.
     #[error("{keys} keys are more than one POG holds, {most}: split the set")]
     TooMany {
-        /// How many were given.
+        /// Number of keys given.
         keys: usize,
-        /// How many fit.
+        /// Maximum number of keys.
         most: usize,
     },
     /// No seed gave an acyclic graph.
@@ -77,12 +77,12 @@ pub enum BuildError {
          value under every seed; use SipHash13"
     )]
     NoSeed {
-        /// Seeds tried.
+        /// Number of seeds tried.
         attempts: u32,
-        /// Keys of the set.
+        /// Number of keys in the set.
         keys: usize,
     },
-    /// The system gave no random numbers for the seeds.
+    /// The system returned no random numbers for the seeds.
     #[error("the system gives no random numbers: use PogBuilder::random_seed")]
     Randomness(
         #[from]
@@ -94,13 +94,13 @@ pub enum BuildError {
 /// A key could not be inserted, deleted or altered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UpdateError {
-    /// Insert: the key is there already.
+    /// Insert: the key is already in the set.
     #[error("the key is in the set already, with tau {tau:#x}: use alter to change it")]
     Duplicate {
-        /// Its tau.
+        /// Tau of the key.
         tau: u64,
     },
-    /// Delete, alter: the key is not there.
+    /// Delete, alter: the key is not in the set.
     #[error("the key is not in the set: insert it first")]
     Unknown,
     /// The value does not fit.
@@ -108,18 +108,18 @@ pub enum UpdateError {
     Value {
         /// The value.
         value: u64,
-        /// Bits that fit.
+        /// Number of bits that fit.
         tau_bits: u32,
     },
-    /// The table is full.
+    /// The set has its maximum size.
     #[error(
         "the set has {keys} keys, the most that it may hold: delete some, or raise PogBuilder::keys_max"
     )]
     Full {
-        /// Keys of the set.
+        /// Number of keys in the set.
         keys: usize,
     },
-    /// A new seed was needed and none was found.
+    /// The change required a new seed, and none was found.
     #[error("the change needs a rebuild, which fails")]
     Rebuild(
         #[from]

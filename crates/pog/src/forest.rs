@@ -1,12 +1,12 @@
 //! The controller's acyclic bipartite graph: a vertex per cell, an edge per key.
 //!
-//! Lists in place of pointers: 4 bytes a vertex for the first edge, 8 bytes an edge for the next edge at either
-//! end. The ends themselves are not stored: they are the key's hash. The lists at a vertex are also the index by
-//! which a key is found, so that there is no hash table beside the graph.
+//! Adjacency lists use indices instead of pointers: 4 bytes per vertex for the first edge, and 8
+//! bytes per edge for the next edge at either end. The ends are not stored: they follow from the
+//! key's hash. The list at a vertex is also the index of keys, so that no hash table is needed.
 
 use crate::memory;
 
-/// No edge.
+/// Marks the end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The two vertices of an edge: a cell of A, a cell of B.
@@ -20,7 +20,7 @@ pub(crate) struct Forest {
     links: Vec<[u32; 2]>,
 }
 
-/// Which end of an edge.
+/// An end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     A,
@@ -48,7 +48,7 @@ impl Forest {
         Forest { heads: memory::filled(vertices, NONE), links: memory::reserved(edges) }
     }
 
-    /// The memory of the heads, for other use until [`Self::clear`].
+    /// Returns the memory of the heads for other uses until [`Self::clear`].
     pub(crate) fn scratch(&mut self) -> &mut [u32] {
         &mut self.heads
     }
@@ -59,7 +59,7 @@ impl Forest {
         self.links.clear();
     }
 
-    /// Removes all edges, and makes it a graph of `vertices` with room for `edges`.
+    /// Removes all edges, and resizes to `vertices` vertices with capacity for `edges`.
     pub(crate) fn resize(&mut self, vertices: usize, edges: usize) {
         if vertices != self.heads.len() {
             self.heads = Vec::new();
@@ -83,7 +83,7 @@ impl Forest {
         self.links[edge as usize][end as usize]
     }
 
-    /// Adds the next edge: the one whose number is the number of edges so far.
+    /// Adds an edge. Its number is the previous number of edges.
     #[inline(always)]
     pub(crate) fn push(&mut self, (a, b): Ends) {
         memory::grow_for_one(&mut self.links);
@@ -93,7 +93,7 @@ impl Forest {
         self.heads[b as usize] = edge;
     }
 
-    /// Removes an edge. The last edge takes its number.
+    /// Removes an edge. The last edge takes over its number.
     pub(crate) fn swap_remove(&mut self, edge: u32, ends: Ends, last_ends: Ends) {
         let last = self.links.len() as u32 - 1;
         let [next_a, next_b] = self.links[edge as usize];
@@ -106,7 +106,7 @@ impl Forest {
         self.links.swap_remove(edge as usize);
     }
 
-    /// The place that names `edge` in the list at `vertex`.
+    /// Returns the link to `edge` in the list at `vertex`.
     fn link_to(&mut self, edge: u32, end: End, vertex: u32) -> &mut u32 {
         let mut at = self.heads[vertex as usize];
         if at == edge {
@@ -138,29 +138,30 @@ impl Forest {
 
 /// A walk over one component, edge by edge, from one vertex.
 ///
-/// The graph is a forest: not going back along the edge by which one came is enough to see no vertex twice.
+/// The graph is a forest: if a walk never returns along the edge it came from, it visits no vertex
+/// twice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walk {
-    /// Vertices reached, each with the edge by which it was.
+    /// Reached vertices, each with the edge that led to it.
     reached: Vec<(u32, u32)>,
-    /// The vertex whose edges are being looked at.
+    /// Index of the vertex with the edges being visited.
     at: usize,
-    /// The next of them.
+    /// The next edge to visit.
     edge: u32,
 }
 
-/// What a step of a walk found.
+/// Result of a step.
 pub(crate) enum Step {
-    /// One more vertex.
+    /// A new vertex.
     Reached(u32),
-    /// Nothing new yet.
+    /// No new vertex.
     Going,
-    /// The whole component has been seen.
+    /// The component is complete.
     Done,
 }
 
 impl Walk {
-    /// Starts at `vertex`, not going along the edge `except`.
+    /// Starts at `vertex`. Does not follow the edge `except`.
     pub(crate) fn start(&mut self, forest: &Forest, vertex: u32, except: u32) {
         self.reached.clear();
         self.reached.push((vertex, except));
@@ -168,7 +169,7 @@ impl Walk {
         self.edge = forest.first(vertex);
     }
 
-    /// Looks at one more edge. `ends` gives an edge's vertices, `side` says which end a vertex is.
+    /// Visits one more edge. `ends` returns an edge's vertices, `side` tells which end a vertex is.
     #[inline]
     pub(crate) fn step(
         &mut self,
@@ -188,7 +189,8 @@ impl Walk {
             return Step::Going;
         }
         let other = end.other().of(ends(edge));
-        // Looked at when this vertex's edges are done, which the other walk's step puts off too.
+        // The vertex is needed after this vertex's edges, and the other walk's steps come in
+        // between.
         forest.prefetch_vertex(other);
         self.reached.push((other, edge));
         Step::Reached(other)

@@ -1,4 +1,4 @@
-//! What the two cells of a key, xored, say: tau, or tau under a fingerprint of the key.
+//! Meaning of the xor of a key's two cells: tau, or tau below a fingerprint of the key.
 
 use std::fmt::Debug;
 
@@ -12,17 +12,18 @@ mod sealed {
 
 /// The form of a POG: [`Plain`] or [`Fingerprint`].
 pub trait Form: sealed::Sealed + Copy + PartialEq + Debug + Send + Sync + 'static {
-    /// What is xored to the cells of a key with this hash to give its value.
+    /// Returns the salt, which is xored to the cells of a key with this hash to get its value.
     fn salt<C: Cell>(&self, hash: u64) -> C;
 
-    /// Bits of a value.
+    /// Number of bits of a value.
     fn tau_bits<C: Cell>(&self) -> u32;
 
-    /// Whether a deleted key must be made to differ from a pinned one.
+    /// Whether the cells of a deleted key must be changed so that it no longer matches.
     const FORGETS: bool;
 }
 
-/// Cells give tau: for a key of the set what was set, for any other an arbitrary but fixed value.
+/// Cells give tau: the assigned value for a key of the set, an arbitrary but fixed value for any
+/// other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plain;
 
@@ -39,7 +40,7 @@ impl Form for Plain {
     }
 }
 
-/// Cells give a fingerprint above tau: a key whose fingerprint does not match is not in the set.
+/// Cells give a fingerprint above tau: a key with a different fingerprint is not in the set.
 ///
 /// A key outside the set matches falsely with probability `2^-(l - tau_bits)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,13 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// `None` unless both tau and the fingerprint have at least one bit of a cell `C`.
+    /// Makes the form. `None` unless both tau and the fingerprint have at least one bit of a cell
+    /// `C`.
     pub fn new<C: Cell>(tau_bits: u32) -> Option<Fingerprint> {
         (1..C::BITS).contains(&tau_bits).then_some(Fingerprint { tau_bits })
     }
 
-    /// Whether `value`, a pair of cells xored with the salt, is that of a key in the set.
+    /// Whether `value`, the xor of both cells and the salt, is that of a key in the set.
     #[inline(always)]
     pub(crate) fn matches<C: Cell>(&self, value: C) -> bool {
         value.widen() >> self.tau_bits == 0
@@ -63,12 +65,13 @@ impl Fingerprint {
 impl Form for Fingerprint {
     const FORGETS: bool = true;
 
-    /// With it, the value of a key in the set is just tau, under a fingerprint of zeros.
+    /// With the salt, the value of a key in the set is tau below a fingerprint of zeros.
     ///
-    /// The indices come from the high bits of the hash's halves, the salt from the lower ones mixed. It covers tau too:
-    /// of a key whose two cells are joined by keys of the set already, the cells say what these keys' taus and salts are,
-    /// xored. Of taus alone, where few of the possible ones are in use, that is a tau in use more often than not, and
-    /// such a key, once it matches falsely, can be added under another seed only.
+    /// The indices use the high bits of the hash's halves; the salt mixes the lower bits. It also
+    /// covers tau. Consider a key with two cells that keys of the set already join: the cells
+    /// determine the xor of these keys' taus and salts. Without salt over tau, and with few taus in
+    /// use, that xor is often a tau in use. Such a key, once it matches falsely, can only be added
+    /// with another seed.
     #[inline(always)]
     fn salt<C: Cell>(&self, hash: u64) -> C {
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -1,4 +1,4 @@
-//! The keyed hash: one 64-bit value a key, from which everything else is taken.
+//! The keyed hash: one 64-bit value per key, the source of indices and salts.
 
 mod lanes;
 mod sip;
@@ -8,10 +8,10 @@ mod tests;
 use crate::key::Key;
 pub use sip::SipHash13;
 
-/// Keys that are hashed at once by [`KeyHash::hash_lanes`].
+/// Number of keys that [`KeyHash::hash_lanes`] hashes at once.
 pub const LANES: usize = 8;
 
-/// The secret of a hash. A cycle in the graph is answered with a new one.
+/// The secret of a hash. A cycle in the graph leads to a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Seed {
@@ -21,35 +21,35 @@ pub struct Seed {
     pub k1: u64,
 }
 
-/// A keyed hash of 64 bits, which every program that reads the same tables computes alike.
+/// A keyed 64-bit hash. Every program that reads the same tables must compute the same values.
 ///
-/// All 64 bits must be as good as random under a random seed: the indices are taken from the high bits of each
-/// half. Under a hash that is not keyed, or weak, whoever chooses the keys can keep a table from being built
-/// ([`BuildError::NoSeed`](crate::BuildError::NoSeed)).
+/// All 64 bits must be pseudorandom for a random seed, because the indices use the high bits of
+/// each half. With an unkeyed or weak hash, an attacker that chooses the keys can prevent a table
+/// from being built ([`BuildError::NoSeed`](crate::BuildError::NoSeed)).
 pub trait KeyHash: Copy + Send + Sync + 'static {
-    /// Names the hash in shared memory, so that a reader with another one is refused.
+    /// Identifies the hash in shared memory, so that a reader with another hash is rejected.
     const ID: u32;
 
-    /// The hash under `seed`.
+    /// Makes the hash with `seed`.
     fn with_seed(seed: Seed) -> Self;
 
-    /// The seed.
+    /// Returns the seed.
     fn seed(&self) -> Seed;
 
     /// Hashes one key.
     fn hash<K: Key + ?Sized>(&self, key: &K) -> u64;
 
-    /// Hashes several keys; overridden where that is faster than one by one.
+    /// Hashes several keys. Implementations override it if they have a faster way.
     #[inline(always)]
     fn hash_lanes<K: Key>(&self, keys: &[K; LANES]) -> [u64; LANES] {
         std::array::from_fn(|lane| self.hash(&keys[lane]))
     }
 }
 
-/// A cheap hash for keys that nobody can choose, such as 64-bit digests made under another secret.
+/// A cheap hash for keys that attackers cannot choose, such as 64-bit digests with another secret.
 ///
-/// Two multiplications a word. It withstands no attacker: whoever knows how it works can make keys that collide
-/// under every seed.
+/// Two multiplications per word. It resists no attack: anyone can make keys that collide with every
+/// seed.
 ///
 /// # Source
 /// The folded multiplication of wyhash (Wang Yi, 2019); not compatible with it.
@@ -85,7 +85,7 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Seeds and random cells: SipHash-1-3 of a counter under a secret.
+/// Generator of seeds and random cells: SipHash-1-3 of a counter with a secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Randomness {
     secret: SipHash13,
@@ -93,12 +93,12 @@ pub(crate) struct Randomness {
 }
 
 impl Randomness {
-    /// From the operating system.
+    /// Seeds it from the operating system.
     pub(crate) fn from_system() -> Result<Randomness, getrandom::Error> {
         Ok(Randomness::from_seed(Seed { k0: getrandom::u64()?, k1: getrandom::u64()? }))
     }
 
-    /// The same numbers in every run.
+    /// Seeds it deterministically.
     pub(crate) fn from_seed(seed: Seed) -> Randomness {
         Randomness { secret: SipHash13::with_seed(seed), drawn: 0 }
     }
@@ -113,7 +113,8 @@ impl Randomness {
     }
 }
 
-/// A random function of an index: what a component's root is given. `secret` is drawn anew for each use.
+/// A random function of an index, for the value of a component's root. Every use draws a new
+/// `secret`.
 #[inline(always)]
 pub(crate) fn random_at(secret: Seed, index: u32) -> u64 {
     fold(u64::from(index) ^ secret.k0, 0x9e37_79b9_7f4a_7c15 ^ secret.k1)

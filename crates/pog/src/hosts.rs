@@ -1,4 +1,4 @@
-//! The host table: which host each tau stands for.
+//! The host table: the host of each tau.
 
 mod maglev;
 mod shares;
@@ -10,18 +10,19 @@ pub use shares::{SharesError, shares};
 
 use crate::cell::Cell;
 
-/// A host, as the table names it. What the number stands for is the user's.
+/// Number of a host; its meaning is up to the caller.
 pub type HostId = u16;
 
-/// An entry of a table without hosts.
+/// An entry without a host.
 pub const NO_HOST: HostId = HostId::MAX;
 
-/// The largest table: 2^16 entries.
+/// Maximum size of a table: 2^16 entries.
 pub const TABLE_BITS_MAX: u32 = 16;
 
-/// A table of `2^bits` entries, each a host: `host(k) = HT[tau(k)]`.
+/// A table of `2^bits` entries with a host each: `host(k) = HT[tau(k)]`.
 ///
-/// For keys outside the set tau is uniform, so a host gets them by its share of the entries.
+/// The taus of keys outside the set are uniform, so a host gets such keys in proportion to its
+/// entries.
 ///
 /// # Source
 /// SDLB, MECOMM 2017, section "data plane".
@@ -34,25 +35,25 @@ pub struct HostTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct EntryWrite {
-    /// Which entry.
+    /// Index of the entry.
     pub entry: u16,
-    /// Its host from now on.
+    /// New host of the entry.
     pub host: HostId,
 }
 
-/// What a change of shares moved.
+/// Effect of a change of shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Entries that changed their host.
+    /// Number of entries that changed their host.
     pub moved: usize,
-    /// The fewest that any way to these shares moves.
+    /// Minimum number of moves that reach these shares.
     pub least: usize,
-    /// Entries that should have moved and could not, because keys of the set use them.
+    /// Number of entries that could not move, because keys of the set use them.
     pub held: usize,
 }
 
 impl HostTable {
-    /// A table in which no entry has a host.
+    /// Makes a table without hosts.
     ///
     /// # Panics
     /// If `bits` is not in `1..=16` ([`TABLE_BITS_MAX`]).
@@ -64,32 +65,32 @@ impl HostTable {
         HostTable { entries: vec![NO_HOST; 1 << bits] }
     }
 
-    /// The host of `tau`: of its low bits, if it has more than the table.
+    /// Returns the host of `tau`. Uses its low bits if it has more than the table.
     #[inline(always)]
     pub fn host<C: Cell>(&self, tau: C) -> HostId {
         self.entries[self.entry_of(tau)]
     }
 
-    /// The entry of `tau`.
+    /// Returns the index of the entry of `tau`.
     #[inline(always)]
     pub fn entry_of<C: Cell>(&self, tau: C) -> usize {
         tau.widen() as usize & (self.entries.len() - 1)
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn entries(&self) -> &[HostId] {
         &self.entries
     }
 
-    /// Points one entry at a host.
+    /// Changes the host of an entry.
     ///
     /// # Panics
-    /// If there is no such entry.
+    /// If the entry does not exist.
     pub fn point(&mut self, write: EntryWrite) {
         self.entries[usize::from(write.entry)] = write.host;
     }
 
-    /// Entries of each host that has any, and of [`NO_HOST`].
+    /// Returns the number of entries of each host in the table, and of [`NO_HOST`].
     pub fn counts(&self) -> std::collections::BTreeMap<HostId, usize> {
         let mut counts = std::collections::BTreeMap::new();
         for host in &self.entries {
@@ -98,11 +99,11 @@ impl HostTable {
         counts
     }
 
-    /// Gives every host its share of the entries, moving as few as possible and none for which `held` is true.
-    /// `writes` gets the entries that changed.
+    /// Gives every host its share of the entries with the fewest moves. Does not move entries that
+    /// satisfy `held`. Appends the changed entries to `writes`.
     ///
     /// # Errors
-    /// [`SharesError`]: nothing has changed.
+    /// [`SharesError`]; then nothing has changed.
     pub fn share_out(
         &mut self,
         capacities: &[(HostId, u32)],
@@ -142,11 +143,12 @@ impl HostTable {
         Ok(report)
     }
 
-    /// Fills the table by Maglev's permutations instead: every program with the same seed and capacities has the
-    /// same table. Entries for which `held` is true stay. `writes` gets the entries that changed.
+    /// Fills the table by Maglev's permutations: every program with the same seed and capacities
+    /// gets the same table. Keeps entries that satisfy `held`. Appends the changed entries to
+    /// `writes`.
     ///
     /// # Errors
-    /// [`SharesError`]: nothing has changed.
+    /// [`SharesError`]; then nothing has changed.
     pub fn fill_maglev(
         &mut self,
         capacities: &[(HostId, u32)],

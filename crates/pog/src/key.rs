@@ -1,11 +1,11 @@
-//! What can be looked up: anything that is a string of bytes, fixed or not.
+//! Keys: any string of bytes, of fixed or variable length.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A key, as the hash reads it: a string of bytes, taken as 64-bit little-endian words.
+/// A key as the hash reads it: a string of bytes, split into 64-bit little-endian words.
 ///
-/// The bytes are part of the agreement with every other program that reads the same tables (a BPF program has
-/// only the packet), so the implementations here use the order of the wire. Two keys are equal exactly if their
+/// All programs that read the same tables must agree on the bytes (a BPF program has only the
+/// packet), so the implementations here use network order. Two keys are equal exactly if their
 /// bytes are.
 ///
 /// ```
@@ -20,15 +20,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// }
 /// ```
 pub trait Key {
-    /// The length if all keys of this type have the same: then several are hashed at once.
+    /// The length, if it is the same for all keys of this type; several keys are then hashed at
+    /// once.
     const FIXED_LEN: Option<usize> = None;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn byte_len(&self) -> usize;
 
-    /// The bytes `8 * index ..` as a little-endian word; zeros where the key has ended.
+    /// Returns the bytes `8 * index ..` as a little-endian word, padded with zeros.
     ///
-    /// Asked for `index < byte_len().div_ceil(8)` only.
+    /// Called only with `index < byte_len().div_ceil(8)`.
     fn word(&self, index: usize) -> u64;
 }
 
@@ -48,7 +49,7 @@ impl<K: Key + ?Sized> Key for &K {
 
 macro_rules! number {
     ($($number:ty),*) => {$(
-        /// Its little-endian bytes.
+        /// The number's little-endian bytes.
         impl Key for $number {
             const FIXED_LEN: Option<usize> = Some(size_of::<$number>());
 
@@ -106,7 +107,7 @@ impl Key for [u8] {
 
 macro_rules! bytes_of {
     ($($owner:ty),*) => {$(
-        /// Its bytes.
+        /// The bytes of the contents.
         impl Key for $owner {
             #[inline]
             fn byte_len(&self) -> usize {
@@ -131,7 +132,7 @@ macro_rules! wire {
         pub struct $name([u8; $bytes]);
 
         impl $name {
-            /// The bytes as they are hashed.
+            /// Returns the bytes that are hashed.
             pub fn as_bytes(&self) -> &[u8; $bytes] {
                 &self.0
             }
@@ -154,13 +155,13 @@ macro_rules! wire {
 }
 
 wire! {
-    /// A five-tuple of IPv4 (104 bits): source, destination, source port, destination port, protocol, in network
-    /// order.
+    /// An IPv4 five-tuple (104 bits): source, destination, source port, destination port, protocol,
+    /// in network order.
     FiveTupleV4, 13
 }
 
 impl FiveTupleV4 {
-    /// The flow from `source` to `destination`, addresses with ports.
+    /// Makes the key of the flow from `source` to `destination`, each an address and a port.
     pub fn new(source: (Ipv4Addr, u16), destination: (Ipv4Addr, u16), protocol: u8) -> FiveTupleV4 {
         let mut bytes = [0; 13];
         bytes[..4].copy_from_slice(&source.0.octets());
@@ -173,13 +174,13 @@ impl FiveTupleV4 {
 }
 
 wire! {
-    /// A five-tuple of IPv6 (296 bits): source, destination, source port, destination port, protocol, in network
-    /// order.
+    /// An IPv6 five-tuple (296 bits): source, destination, source port, destination port, protocol,
+    /// in network order.
     FiveTupleV6, 37
 }
 
 impl FiveTupleV6 {
-    /// The flow from `source` to `destination`, addresses with ports.
+    /// Makes the key of the flow from `source` to `destination`, each an address and a port.
     pub fn new(source: (Ipv6Addr, u16), destination: (Ipv6Addr, u16), protocol: u8) -> FiveTupleV6 {
         let mut bytes = [0; 37];
         bytes[..16].copy_from_slice(&source.0.octets());
@@ -192,7 +193,7 @@ impl FiveTupleV6 {
 }
 
 wire! {
-    /// A MAC address (48 bits), in the order of the wire.
+    /// A MAC address (48 bits), in network order.
     MacAddress, 6
 }
 
@@ -203,12 +204,12 @@ impl From<[u8; 6]> for MacAddress {
 }
 
 wire! {
-    /// The match of an OpenFlow rule: 356 bits, the last byte's high four bits unused.
+    /// The match of an OpenFlow rule: 356 bits; the high four bits of the last byte are unused.
     OpenFlowMatch, 45
 }
 
 impl OpenFlowMatch {
-    /// The match with these bits, or `None` if a bit beyond the 356th is set.
+    /// Makes the match with these bits. `None` if a bit after the 356th is set.
     pub fn new(bytes: [u8; 45]) -> Option<OpenFlowMatch> {
         (bytes[44] & 0xf0 == 0).then_some(OpenFlowMatch(bytes))
     }

@@ -12,30 +12,32 @@ use crate::key::Key;
 use crate::memory;
 use crate::sizes::Sizes;
 
-/// Cells of arrays up to this size are not fetched ahead: a block's accesses are independent of each other, and
-/// execution out of order overlaps them as well as fetching would. Measured on a Zen 4 with 1 MiB and 32 MiB of cache,
-/// ns a key without and with: 0.2 M keys (1 MB) 3.0 and 4.1, 1 M (5.6 MB) 3.5 and 5.2, 3 M (17 MB) 6.0 and 6.0, 5 M (28
-/// MB) 10.7 and 7.7, 10 M (56 MB) 14.8 and 13.6. On a Cascade Lake with 1 MiB and a crowded third level: 0.2 M 7.1 and
-/// 8.7, 0.6 M (3.4 MB) 8.8 and 10.6, 2 M (11 MB) 17.7 and 18.1, 10 M 27.8 and 28.0.
+/// Minimum size of arrays with prefetching, bytes. In smaller arrays, the accesses of a block are
+/// independent, and out-of-order execution overlaps them just as well. Measured on a Zen 4 with 1
+/// MiB and 32 MiB of cache, ns per key without and with: 0.2 M keys (1 MB) 3.0 and 4.1, 1 M (5.6
+/// MB) 3.5 and 5.2, 3 M (17 MB) 6.0 and 6.0, 5 M (28 MB) 10.7 and 7.7, 10 M (56 MB) 14.8 and 13.6.
+/// On a Cascade Lake with 1 MiB and a contended L3 cache: 0.2 M 7.1 and 8.7, 0.6 M (3.4 MB) 8.8 and
+/// 10.6, 2 M (11 MB) 17.7 and 18.1, 10 M 27.8 and 28.0.
 const FETCH_BYTES_MIN: usize = 16 << 20;
 
-/// The data plane of Othello hashing: `tau(k) = A[ha(k)] xor B[hb(k)]`, with no keys stored.
+/// The data plane of Othello hashing: `tau(k) = A[ha(k)] xor B[hb(k)]`, without stored keys.
 ///
-/// A lookup costs one hash and two accesses, branches on nothing that it reads, and allocates nothing. Copies are
-/// kept in step with a [`PogController`](crate::PogController) by its deltas.
+/// A lookup costs one hash and two accesses, has no data-dependent branch, and does not allocate.
+/// The deltas of a [`PogController`](crate::PogController) keep copies up to date.
 ///
 /// # Source
-/// Yu, Belazzougui, Qian, Zhang, "Memory-efficient and ultra-fast network lookup and forwarding using Othello
-/// hashing", 2018; as the data plane of SDLB: Yu, Li, Qian, MECOMM 2017. Deviates: see [`Sizes`].
+/// Yu, Belazzougui, Qian, Zhang, "Memory-efficient and ultra-fast network lookup and forwarding
+/// using Othello hashing", 2018; as the data plane of SDLB: Yu, Li, Qian, MECOMM 2017. Deviates:
+/// see [`Sizes`].
 #[derive(Debug)]
 pub struct Pog<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     pub(crate) hash: H,
     pub(crate) form: F,
     pub(crate) sizes: Sizes,
-    /// A followed by B: `sizes.cells()` of them.
+    /// A followed by B: `sizes.cells()` cells.
     pub(crate) cells: Vec<C>,
     pub(crate) generation: u64,
-    /// Tells images of different controllers apart, whose generations may be the same.
+    /// Distinguishes images of different controllers, which may have equal generations.
     pub(crate) lineage: u64,
 }
 
@@ -64,14 +66,15 @@ impl<C: Cell, H: KeyHash, F: Form> Clone for Pog<C, H, F> {
 }
 
 impl<C: Cell, H: KeyHash> Pog<C, H, Plain> {
-    /// The tau of `key`: what was set for a key of the set, an arbitrary but fixed value for any other.
+    /// Returns the tau of `key`: the assigned value for a key of the set, an arbitrary but fixed
+    /// value for any other.
     #[inline(always)]
     pub fn tau<K: Key + ?Sized>(&self, key: &K) -> C {
         self.value(self.hash.hash(key))
     }
 
-    /// The tau of each key, into `taus`. Faster than one by one: keys are hashed several at once, and their cells
-    /// fetched while others are hashed.
+    /// Writes the tau of each key to `taus`. Faster than single lookups: several keys are hashed at
+    /// once, and their cells are fetched while others are hashed.
     ///
     /// # Panics
     /// If the slices have different lengths.
@@ -82,17 +85,17 @@ impl<C: Cell, H: KeyHash> Pog<C, H, Plain> {
 }
 
 impl<C: Cell, H: KeyHash> Pog<C, H, Fingerprint> {
-    /// The tau of `key` if it is pinned (in the set), `None` if it is unknown.
+    /// Returns the tau of `key` if it is pinned (in the set), `None` if it is unknown.
     ///
-    /// An unknown key is taken for a pinned one with probability `2^-(fingerprint bits)`;
-    /// [`PogController::false_matches`](crate::PogController::false_matches) says for which.
+    /// An unknown key is mistaken for a pinned one with probability `2^-(fingerprint bits)`;
+    /// [`PogController::false_matches`](crate::PogController::false_matches) finds such keys.
     #[inline(always)]
     pub fn pinned<K: Key + ?Sized>(&self, key: &K) -> Option<C> {
         let value = self.value(self.hash.hash(key));
         self.form.matches(value).then_some(value)
     }
 
-    /// [`Self::pinned`] of each key, into `taus`.
+    /// Writes the result of [`Self::pinned`] for each key to `taus`.
     ///
     /// # Panics
     /// If the slices have different lengths.
@@ -110,10 +113,11 @@ impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
         Pog { hash, form, sizes, cells, generation: 0, lineage: new_lineage() }
     }
 
-    /// A data plane from what another program sent: seed, form, sizes, and A followed by B.
+    /// Makes a data plane from the parts that another program sent: seed, form, sizes, and A
+    /// followed by B.
     ///
     /// # Errors
-    /// [`ApplyError::Length`] if there are not as many cells as the sizes say.
+    /// [`ApplyError::Length`] if the number of cells differs from the sizes.
     pub fn from_parts(
         seed: Seed,
         form: F,
@@ -128,23 +132,24 @@ impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
         Ok(Pog { hash, form, sizes, cells, generation, lineage })
     }
 
-    /// The cells of a key with this hash, xored with each other and its salt.
+    /// Returns the xor of the cells and the salt of a key with this hash.
     #[inline(always)]
     pub(crate) fn value(&self, hash: u64) -> C {
         let (a, b) = self.sizes.cells_of(hash);
         self.cell(a) ^ self.cell(b) ^ self.form.salt(hash)
     }
 
-    /// `index` comes from [`Sizes::cells_of`] of this POG's own sizes.
+    /// `index` must come from [`Sizes::cells_of`] of this POG's own sizes.
     #[inline(always)]
     fn cell(&self, index: u32) -> C {
         debug_assert!((index as usize) < self.cells.len());
-        // SAFETY: `cells_of` scales a 32-bit number by an array's length, which gives less than that length, and
-        // `cells` holds both arrays: each constructor and each change of size makes it so.
+        // SAFETY: `cells_of` scales a 32-bit number by an array's length, so the result is less
+        // than that length. `cells` has both arrays: each constructor and each change of size
+        // ensures that.
         unsafe { *self.cells.get_unchecked(index as usize) }
     }
 
-    /// Calls `each` with the position and the value of every key, a block of keys in flight at a time.
+    /// Calls `each` with the position and the value of every key. Fetches one block of keys ahead.
     #[inline(always)]
     pub(crate) fn values<K: Key>(&self, keys: &[K], mut each: impl FnMut(usize, C)) {
         let fetch_pays = self.cells.len() * size_of::<C>() > FETCH_BYTES_MIN;
@@ -165,11 +170,12 @@ impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
         });
     }
 
-    /// Brings this copy one delta further.
+    /// Applies a delta to this copy.
     ///
     /// # Errors
-    /// [`ApplyError::Generation`] if the delta is not for this copy's generation, [`ApplyError::Whole`] if it takes
-    /// more than cells: then clone the controller's image. Nothing has changed.
+    /// [`ApplyError::Generation`] if the delta does not apply to this copy's generation,
+    /// [`ApplyError::Whole`] if it changes more than cells: then clone the controller's image.
+    /// Nothing has changed.
     pub fn apply(&mut self, delta: &Delta<C>) -> Result<(), ApplyError> {
         if delta.scope == Scope::Whole {
             return Err(ApplyError::Whole { generation: delta.generation });
@@ -191,32 +197,32 @@ impl<C: Cell, H: KeyHash, F: Form> Pog<C, H, F> {
         Ok(())
     }
 
-    /// The hash and its seed.
+    /// Returns the hash and its seed.
     pub fn hash(&self) -> &H {
         &self.hash
     }
 
-    /// The form.
+    /// Returns the form.
     pub fn form(&self) -> F {
         self.form
     }
 
-    /// The lengths of the arrays.
+    /// Returns the lengths of the arrays.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// A followed by B.
+    /// Returns A followed by B.
     pub fn cells(&self) -> &[C] {
         &self.cells
     }
 
-    /// Counts the changes.
+    /// Returns the number of changes so far.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Bytes of the arrays.
+    /// Returns the size of the arrays, bytes.
     pub fn memory_bytes(&self) -> usize {
         self.cells.len() * size_of::<C>()
     }

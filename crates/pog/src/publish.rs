@@ -1,22 +1,23 @@
-//! Two copies and one epoch word: how a changing POG is read while it changes.
+//! Publishes a changing POG to concurrent readers, with two copies and one epoch word.
 //!
-//! The memory holds two copies of everything that a lookup needs: seed, sizes, host table, cells. The low bit of the
-//! epoch word says which one counts. A writer fills the other copy, however long that takes, and then adds one to the
-//! epoch: in that instant all of the change is seen, and before it none.
+//! The memory has two copies of everything that a lookup needs: seed, sizes, host table, cells. The
+//! low bit of the epoch word selects the current copy. A writer fills the other copy, however long
+//! that takes, and then increments the epoch. This makes the whole change visible at once.
 //!
-//! - A reader takes the epoch, looks up, and looks at the epoch again. Unchanged: nobody has written to its copy.
-//!   Changed: it looks up again. It takes no lock and writes nothing, so a BPF program or a process with a read-only
-//!   mapping can be one.
-//! - A writer never waits for a reader. It leaves the copy that it has just taken out of use alone for a grace
-//!   period, so that readers rarely have to look up again; that they are right does not depend on it.
-//! - A writer that is preempted, or dies, half-way through a copy has touched only what nobody reads. The next one
-//!   ([`Publisher::attach`]) writes that copy whole.
+//! - A reader reads the epoch, looks up, and reads the epoch again. If it is unchanged, no write to
+//!   the copy has happened. Otherwise it looks up again. It takes no lock and writes nothing, so a
+//!   BPF program or a process with a read-only mapping can be a reader.
+//! - A writer never waits for a reader. It does not overwrite a replaced copy during a grace
+//!   period, so that readers rarely have to repeat a lookup. Their correctness does not depend on
+//!   it.
+//! - A writer that is preempted or dies in the middle of a copy has only modified the copy that is
+//!   not in use. The next writer ([`Publisher::attach`]) writes that copy completely.
 //!
-//! One writer at a time is the user's to ensure.
+//! The caller must ensure that there is only one writer at a time.
 //!
 //! # Source
-//! equipoise, `design.md` section 5. The epoch check is that of a sequence lock: Boehm, "Can seqlocks get along with
-//! programming language memory models?", 2012.
+//! equipoise, `design.md` section 5. The epoch check is that of a sequence lock: Boehm, "Can
+//! seqlocks get along with programming language memory models?", 2012.
 
 mod epoch;
 #[cfg(not(loom))]

@@ -18,16 +18,16 @@ use crate::hash::{KeyHash, SipHash13};
 use crate::hosts::{EntryWrite, HostId, HostTable, Moved, SharesError};
 use crate::key::Key;
 
-/// A load balancer's controller, by the operations of the paper.
+/// Controller of a load balancer, with the operations of the paper.
 ///
-/// A *stateful* key (its flow, device or application has state on a host) is in the set, and its packets go to that
-/// host, whatever else changes. All others are *stateless*: their arbitrary tau spreads them by the hosts'
-/// capacities. An entry of the host table is *released* when no key of the set uses it: then it may be pointed at
-/// another host without touching a stateful packet.
+/// A *stateful* key (its flow, device or application has state on a host) is in the set, and its
+/// packets always go to that host. All other keys are *stateless*: their arbitrary taus spread them
+/// by the hosts' capacities. An entry of the host table is *released* when no key of the set uses
+/// it: it may then move to another host without affecting a stateful packet.
 ///
 /// | paper | here |
 /// |---|---|
-/// | a packet becomes stateful | [`register`](Self::register), [`register_here`](Self::register_here) |
+/// | a key gets state | [`register`](Self::register), [`register_here`](Self::register_here) |
 /// | its state ends | [`unregister`](Self::unregister) |
 /// | merge and release | [`merge`](Self::merge), [`merge_host`](Self::merge_host) |
 /// | capacity change | [`set_capacity`](Self::set_capacity) |
@@ -36,56 +36,56 @@ use crate::key::Key;
 /// | rebalance | [`rebalance`](Self::rebalance) |
 ///
 /// # Source
-/// SDLB, MECOMM 2017, section "controller". Deviates: a key registered by host goes to an entry of that host that
-/// keys use already, which merges from the start; entries that a change of capacity could not move, because keys
-/// used them, move when they are released.
+/// SDLB, MECOMM 2017, section "controller". Deviates: a key registered by host goes to an entry of
+/// that host that keys already use, which merges from the start. Entries that a change of capacity
+/// could not move, because keys used them, move when they are released.
 #[derive(Clone, Debug)]
 pub struct Sdlb<K, C: Cell = u16, H: KeyHash = SipHash13> {
     pogs: PogController<K, C, H>,
     table: HostTable,
-    /// Keys of the set that use each entry.
+    /// Number of keys of the set that use each entry.
     users: Vec<u32>,
     hosts: BTreeMap<HostId, Host>,
     writes: Vec<EntryWrite>,
     moved: Moved,
 }
 
-/// A host, as the controller sees it.
+/// State of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Its share is this over the sum of all capacities; 0: it leaves.
+    /// Capacity; the host's share is this over the sum of all capacities. 0: the host is leaving.
     pub capacity: u32,
-    /// Entries of the table that it should have.
+    /// Number of entries that it should have.
     pub target: usize,
-    /// Entries that it has.
+    /// Number of entries that it has.
     pub entries: usize,
-    /// Stateful keys on it.
+    /// Number of stateful keys on it.
     pub keys: usize,
-    /// An entry of it, preferably one that keys use.
+    /// One of its entries, preferably one that keys use.
     home: Option<u16>,
 }
 
-/// What one operation means for data planes. Cells and entries must become visible together.
+/// Effect of an operation on data planes. Cells and entries must become visible together.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a, C> {
     /// Cells to write.
     pub cells: &'a Delta<C>,
     /// Entries of the host table to write.
     pub entries: &'a [EntryWrite],
-    /// How many entries moved, against the fewest that had to.
+    /// Number of entries that moved, and the minimum.
     pub moved: Moved,
 }
 
-/// An operation of [`Sdlb`] was refused. Nothing has changed.
+/// An operation of [`Sdlb`] was rejected. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SdlbError {
-    /// No such host.
+    /// The host does not exist.
     #[error("there is no host {0}: let it join first")]
     UnknownHost(HostId),
-    /// The host is there already.
+    /// The host already exists.
     #[error("host {0} is there already: use set_capacity to change it")]
     HostExists(HostId),
-    /// The host leaves.
+    /// The host is leaving.
     #[error(
         "host {0} is leaving and takes no new keys: choose another, or let it join again with set_capacity"
     )]
@@ -93,12 +93,12 @@ pub enum SdlbError {
     /// The keys to merge are on different hosts.
     #[error("the keys are on hosts {0} and {1}: only keys of one host can share an entry")]
     DifferentHosts(HostId, HostId),
-    /// Every entry is used by a key.
+    /// Keys use every entry.
     #[error(
         "all {entries} entries of the host table are used by keys: merge some, or use a larger table"
     )]
     TableFull {
-        /// Entries of the table.
+        /// Number of entries of the table.
         entries: usize,
     },
     /// The shares are impossible.
@@ -108,7 +108,7 @@ pub enum SdlbError {
         #[source]
         SharesError,
     ),
-    /// The set of keys refused.
+    /// The set of keys rejected the change.
     #[error("the set of stateful keys cannot be changed")]
     Keys(
         #[from]
@@ -118,14 +118,14 @@ pub enum SdlbError {
 }
 
 impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
-    /// Without keys, with the given hosts, and a table of `2^table_bits` entries.
+    /// Makes a controller without keys, with these hosts and a table of `2^table_bits` entries.
     ///
     /// # Errors
-    /// [`SdlbError::Shares`] if the hosts' capacities are no shares, [`SdlbError::Keys`] if the system gives no
-    /// random numbers.
+    /// [`SdlbError::Shares`] if the hosts' capacities are not valid shares, [`SdlbError::Keys`] if
+    /// the system returns no random numbers.
     ///
     /// # Panics
-    /// If `table_bits` is not in `1..=16`, or more than a cell has.
+    /// If `table_bits` is not in `1..=16`, or exceeds the bits of a cell.
     pub fn new(
         builder: &PogBuilder<C, H>,
         table_bits: u32,
@@ -156,7 +156,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(sdlb)
     }
 
-    /// The host of a key, stateful or not, as the data plane computes it.
+    /// Returns the host of a key, stateful or not, as the data plane computes it.
     pub fn host(&self, key: &K) -> HostId {
         self.table.host(self.pogs.pog().tau(key))
     }
@@ -166,37 +166,38 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         self.pogs.contains(key)
     }
 
-    /// The set of stateful keys.
+    /// Returns the set of stateful keys.
     pub fn keys(&self) -> &PogController<K, C, H> {
         &self.pogs
     }
 
-    /// The host table.
+    /// Returns the host table.
     pub fn table(&self) -> &HostTable {
         &self.table
     }
 
-    /// The hosts, those that are leaving included.
+    /// Returns the hosts, including those that are leaving.
     pub fn hosts(&self) -> &BTreeMap<HostId, Host> {
         &self.hosts
     }
 
-    /// Entries that no key uses.
+    /// Returns the number of released entries.
     pub fn released(&self) -> usize {
         self.users.iter().filter(|users| **users == 0).count()
     }
 
-    /// Makes the tau of stateless keys uniform. See [`PogController::rebalance`].
+    /// Makes the taus of stateless keys uniform. See [`PogController::rebalance`].
     pub fn rebalance(&mut self) -> Change<'_, C> {
         self.begin();
         self.pogs.rebalance();
         self.change()
     }
 
-    /// Hashes all keys under a new seed. See [`PogController::rebuild`]. Stateless keys are spread anew.
+    /// Hashes all keys with a new seed. See [`PogController::rebuild`]. Redistributes stateless
+    /// keys.
     ///
     /// # Errors
-    /// [`BuildError::NoSeed`]: nothing has changed.
+    /// [`BuildError::NoSeed`]; then nothing has changed.
     pub fn rebuild(&mut self) -> Result<Change<'_, C>, BuildError> {
         self.begin();
         self.pogs.rebuild()?;

@@ -1,31 +1,33 @@
-//! How many cells the two arrays have, and which two a key uses.
+//! Lengths of the two arrays, and the two cells of a key.
 
-/// Cells for a key, in hundredths: the paper's lower bound, and its upper bound (exclusive).
+/// Cells per key, in hundredths: the paper's lower bound, and its upper bound (exclusive).
 const CELLS_PER_KEY_MIN: u64 = 267;
 const CELLS_PER_KEY_END: u64 = 400;
 
-/// What a build aims at. As near to the lower bound as leaves room for some keys more; a random graph of this
-/// density is acyclic with probability 0.7.
+/// Target of a build, in hundredths: near the lower bound, with space for some more keys. A random
+/// graph of this density is acyclic with probability 0.7.
 const CELLS_PER_KEY_BUILD: u64 = 280;
 
-/// What growth and shrinking aim at: the keys may then become a fifth more or a sixth fewer before the next
-/// change of size, so that each update pays for a bounded part of one, and the bounds hold all the time.
+/// Target of growing and shrinking, in hundredths: the number of keys may then grow by a fifth or
+/// shrink by a sixth before the next change of size. Thus each update pays for a bounded part of
+/// one, and the bounds always hold.
 const CELLS_PER_KEY_RESIZE: u64 = 330;
 
 const _: () = assert!(CELLS_PER_KEY_MIN < CELLS_PER_KEY_BUILD);
 const _: () = assert!(CELLS_PER_KEY_RESIZE < CELLS_PER_KEY_END);
 
-/// Most keys that one POG holds: the arrays then have 2^32 - 1 cells.
+/// Maximum number of keys in one POG: the arrays then have 2^32 - 1 cells.
 pub const KEYS_MAX: usize = (u32::MAX as u64 * 100 / CELLS_PER_KEY_END) as usize;
 
 /// Lengths of the arrays A and B.
 ///
-/// For every number of keys `n > 0`: `2.67 n <= |A| + |B| < 4 n`. They differ by at most one, the best for
-/// acyclicity. Without keys, each has one cell.
+/// For every number of keys `n > 0`: `2.67 n <= |A| + |B| < 4 n`. The lengths differ by at most
+/// one, which is best for acyclicity. Without keys, each array has one cell.
 ///
 /// # Source
-/// SDLB, section "data plane". Deviates: the lengths need not be powers of two (an index is taken by
-/// multiplication, not by a mask), for else the bounds would force a rebuild on each change at some sizes.
+/// SDLB, section "data plane". Deviates: the lengths need not be powers of two (a multiplication
+/// computes the index, not a mask). Otherwise the bounds would force a rebuild on each change at
+/// some sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     a: u32,
@@ -33,22 +35,23 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For a build of `keys` keys.
+    /// Returns the sizes for a build of `keys` keys.
     pub fn for_build(keys: usize) -> Sizes {
         Sizes::with_room(keys, 0)
     }
 
-    /// For a build of `keys` keys that `room` keys more will follow: for all of these, or as many as the bounds allow.
+    /// Returns the sizes for a build of `keys` keys, with space for `room` more as far as the
+    /// bounds permit.
     pub fn with_room(keys: usize, room: usize) -> Sizes {
         Sizes::within(keys, CELLS_PER_KEY_BUILD * (keys + room) as u64 / 100)
     }
 
-    /// For a table that has been growing or shrinking, and holds `keys` keys.
+    /// Returns the sizes for a growing or shrinking table of `keys` keys.
     pub fn for_change(keys: usize) -> Sizes {
         Sizes::of(keys, CELLS_PER_KEY_RESIZE)
     }
 
-    /// The largest that `keys` keys, or fewer, ever have.
+    /// Returns the largest sizes that up to `keys` keys ever have.
     pub(crate) fn most(keys: usize) -> Sizes {
         Sizes::of(keys, CELLS_PER_KEY_END)
     }
@@ -57,7 +60,7 @@ impl Sizes {
         Sizes::within(keys, cells_per_key * keys as u64 / 100)
     }
 
-    /// As near to `cells` as the bounds for `keys` keys allow.
+    /// Returns the sizes nearest to `cells` within the bounds for `keys` keys.
     fn within(keys: usize, cells: u64) -> Sizes {
         let keys = keys as u64;
         let least = (CELLS_PER_KEY_MIN * keys).div_ceil(100);
@@ -80,7 +83,8 @@ impl Sizes {
         (self.cells() as u64) * 100 >= CELLS_PER_KEY_END * keys as u64 && self.cells() > 2
     }
 
-    /// Sizes as another program stated them; `None` if an array is empty or both have 2^32 cells or more.
+    /// Makes the sizes that another program sent. `None` if an array is empty or both have 2^32
+    /// cells or more.
     pub fn from_lengths(a: u32, b: u32) -> Option<Sizes> {
         (a > 0 && b > 0 && a.checked_add(b).is_some()).then_some(Sizes { a, b })
     }
@@ -100,7 +104,7 @@ impl Sizes {
         self.a as usize + self.b as usize
     }
 
-    /// The key's cell of A and its cell of B, as indices into A followed by B.
+    /// Returns the key's cell of A and its cell of B, as indices into A followed by B.
     ///
     /// The low half of the hash is scaled to A, the high half to B: `half * length / 2^32`.
     #[inline(always)]

@@ -1,15 +1,15 @@
-//! What threads and processes share: the atomics of the publication protocol, so that loom can try their orders, and
-//! what may lie in shared memory.
+//! Atomics of the publication protocol, which loom replaces in its tests, and the marker of types
+//! for shared memory.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What may lie in shared memory.
+/// Type that may be in shared memory.
 ///
 /// # Safety
-/// Every bit pattern is a value, and whatever changes while it is shared is an atomic.
+/// Every bit pattern must be valid, and data that changes while it is shared must be atomic.
 pub unsafe trait Shareable {}
 
 // SAFETY: an atomic.

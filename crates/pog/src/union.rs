@@ -1,8 +1,9 @@
-//! Union-find over the cells: finds cycles, components, and values for all cells, in expected linear time.
+//! Union-find over the cells: finds cycles, components, and values for all cells, in expected
+//! linear time.
 //!
-//! A parent never has a higher index than its child. So one pass in order of index settles everything: what a cell
-//! needs of its parent is settled before it. Indices are random, which keeps the trees as low as linking at random
-//! would.
+//! A parent never has a higher index than its child. Thus one pass in order of index suffices: the
+//! parent of a cell is done before the cell. Indices are random, which keeps the trees as low as
+//! random linking would.
 
 use crate::block::{self, Block};
 use crate::cell::Cell;
@@ -12,16 +13,16 @@ use crate::key::Key;
 use crate::memory::prefetch;
 use crate::pog::Pog;
 
-/// How many cells ahead the passes over all cells fetch.
+/// Prefetch distance of the passes over all cells, in cells.
 const AHEAD: usize = 24;
 
-/// Gives every cell of `pog` a value such that each key has its tau, and the rest is random: every component's
-/// root, an isolated cell too, is drawn by `secret`.
+/// Gives every cell of `pog` a value such that each key has its tau and everything else is random:
+/// `secret` determines the root of every component, including isolated cells.
 ///
-/// `parents` is working memory, one entry a cell.
+/// `parents` is working memory, one entry per cell.
 ///
 /// # Errors
-/// The position of a key that closes a cycle; the cells hold nothing useful then.
+/// The position of a key that closes a cycle; the cells are then unspecified.
 pub(crate) fn assign<C: Cell, H: KeyHash, F: Form, K: Key>(
     pog: &mut Pog<C, H, F>,
     keys: &[K],
@@ -74,8 +75,8 @@ pub(crate) fn assign<C: Cell, H: KeyHash, F: Form, K: Key>(
     Ok(())
 }
 
-/// Xors every component of the graph of `keys` with one random value each: keys keep their tau, and the answers
-/// for all others are drawn anew.
+/// Xors every component of the graph of `keys` with a random value: keys keep their taus, and the
+/// answers for all other keys change.
 pub(crate) fn rebalance<C: Cell, H: KeyHash, F: Form, K: Key>(
     pog: &mut Pog<C, H, F>,
     keys: &[K],
@@ -106,14 +107,14 @@ pub(crate) fn rebalance<C: Cell, H: KeyHash, F: Form, K: Key>(
     }
 }
 
-/// Every cell its own root.
+/// Makes every cell its own root.
 fn reset(parents: &mut [u32]) {
     parents.iter_mut().zip(0..).for_each(|(parent, index)| *parent = index);
 }
 
 type Shared<'a, T> = &'a [std::cell::Cell<T>];
 
-/// The root of `index`, and the xor of what stands on the way to it.
+/// Returns the root of `index`, and the xor of the values on the path to it.
 #[inline(always)]
 fn find<C: Cell>(parents: Shared<'_, u32>, cells: Shared<'_, C>, mut index: u32) -> (u32, C) {
     let mut sum = C::default();

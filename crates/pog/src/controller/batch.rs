@@ -1,4 +1,4 @@
-//! Many changes at once, with the memory that each needs fetched while others are made.
+//! Batches of changes. The memory of later changes is prefetched during earlier ones.
 
 use super::PogController;
 use crate::cell::Cell;
@@ -11,14 +11,14 @@ use crate::key::Key;
 use crate::memory;
 use crate::sizes::Sizes;
 
-/// A change of one key.
+/// Change of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update<K, C> {
-    /// Add a key with its tau.
+    /// Adds a key with its tau.
     Insert(K, C),
-    /// Take a key out of the set.
+    /// Removes a key from the set.
     Delete(K),
-    /// Give a key another tau.
+    /// Changes the tau of a key.
     Alter(K, C),
 }
 
@@ -30,13 +30,14 @@ impl<K, C> Update<K, C> {
     }
 }
 
-/// Changes between fetching a key's vertices and fetching the first edge at each, and again between that and making
-/// the change.
+/// Distance, in changes, between fetching a key's vertices and fetching the first edge at each, and
+/// between that and the change itself.
 const AHEAD: usize = 12;
 
 impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
-    /// Makes each change in order, as [`Self::insert`], [`Self::delete`] and [`Self::alter`] would; one delta for
-    /// all. `outcomes` gets one result an update; an update that fails changes nothing and does not stop the next.
+    /// Makes each change in order, like [`Self::insert`], [`Self::delete`] and [`Self::alter`],
+    /// with one delta for all. `outcomes` receives one result per update. A failed update changes
+    /// nothing and does not stop the batch.
     pub fn update(
         &mut self,
         updates: impl IntoIterator<Item = Update<K, C>>,
@@ -66,7 +67,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         &self.delta
     }
 
-    /// Fetches what a change of a key with this hash looks at first.
+    /// Prefetches the memory that a change of a key with this hash reads first.
     #[inline(always)]
     pub(super) fn prefetch_cells(&self, hash: u64) {
         let (a, b) = self.pog.sizes.cells_of(hash);
@@ -76,7 +77,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         }
     }
 
-    /// Fetches the first edge at each end, and its key.
+    /// Prefetches the first edge at each end, and its key.
     #[inline(always)]
     pub(super) fn prefetch_edges(&self, hash: u64) {
         let (a, b) = self.pog.sizes.cells_of(hash);
@@ -89,7 +90,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         }
     }
 
-    /// `hash` was taken when `seeds_tried` seeds had been tried: it holds if none has been since.
+    /// `hash` was computed after `seeds_tried` seeds; it is valid if no seed has been tried since.
     #[inline(always)]
     fn update_hashed(
         &mut self,
@@ -105,11 +106,11 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         }
     }
 
-    /// Adds all of `entries`, or none, by one rebuild: for many at once. For few, [`Self::update`] costs less.
+    /// Adds all `entries` or none, by one rebuild. For few entries, [`Self::update`] is cheaper.
     ///
     /// # Errors
-    /// [`BuildError`], with positions counted from the first of the keys already there and then in `entries`
-    /// ([`Self::keys`] shows the former): nothing has changed.
+    /// [`BuildError`]; then nothing has changed. Positions count the existing keys first (in the
+    /// order of [`Self::keys`]), then `entries`.
     pub fn insert_all(
         &mut self,
         entries: impl IntoIterator<Item = (K, C)>,
@@ -130,7 +131,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(&self.delta)
     }
 
-    /// The keys from `known` on are not in the graph yet; `taus` are theirs.
+    /// Adds the keys from position `known` on, with `taus`, to the graph.
     fn insert_last(&mut self, known: usize, taus: &[C]) -> Result<(), BuildError> {
         let keys = self.keys.len();
         if keys > self.keys_max {

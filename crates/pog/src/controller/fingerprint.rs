@@ -1,4 +1,4 @@
-//! The fingerprint form: which flows would match falsely.
+//! The fingerprint form: finds flows that match falsely.
 
 use super::PogController;
 use crate::cell::Cell;
@@ -7,8 +7,8 @@ use crate::hash::KeyHash;
 use crate::key::Key;
 
 impl<K: Key + Eq, C: Cell, H: KeyHash> PogController<K, C, H, Fingerprint> {
-    /// Those of `flows` that are not in the set and that data planes would yet take for pinned, each with the tau
-    /// that it would be given. Who knows all flows inserts these, or rebuilds.
+    /// Returns those of `flows` that are not in the set but match a fingerprint, with the tau that
+    /// data planes return for them. A caller with all flows inserts these, or rebuilds.
     pub fn false_matches<'a>(
         &'a self,
         flows: impl IntoIterator<Item = &'a K>,

@@ -1,4 +1,4 @@
-//! New seeds, new sizes, new random cells.
+//! Rebuilds: new seeds, new sizes, new random cells.
 
 use std::cell::RefCell;
 
@@ -16,10 +16,11 @@ use crate::sizes::Sizes;
 use crate::union;
 
 impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
-    /// Hashes all keys under a new seed, at the size of a fresh build. Keys keep their tau. Expected O(n).
+    /// Hashes all keys with a new seed, at the size of a fresh build. Keys keep their taus.
+    /// Expected O(n).
     ///
     /// # Errors
-    /// [`BuildError::NoSeed`]: nothing has changed.
+    /// [`BuildError::NoSeed`]; then nothing has changed.
     pub fn rebuild(&mut self) -> Result<&Delta<C>, BuildError> {
         self.begin();
         self.rebuild_to(Sizes::for_build(self.keys.len()), None)?;
@@ -27,8 +28,9 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(&self.delta)
     }
 
-    /// Draws the answers for all keys outside the set anew: every component is xored with a random value, every
-    /// isolated cell is drawn. Afterwards their tau is uniform. Keys of the set keep theirs. O(n).
+    /// Randomizes the answers for keys outside the set: xors every component with a random value,
+    /// and draws every isolated cell. Afterwards the taus of these keys are uniform. Keys of the
+    /// set keep theirs. O(n).
     pub fn rebalance(&mut self) -> &Delta<C> {
         self.begin();
         let secret = self.random.next_seed();
@@ -39,8 +41,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         &self.delta
     }
 
-    /// Rebuilds with `sizes`. The keys that the graph does not have yet are the last ones; `extra` are their taus.
-    /// On an error the graph is as it was, and the caller takes those keys away.
+    /// Rebuilds with `sizes`. The last keys, with the taus `extra`, are not in the graph yet. On an
+    /// error the graph is unchanged, and the caller removes those keys.
     pub(super) fn rebuild_with(&mut self, sizes: Sizes, extra: &[C]) -> Result<(), BuildError> {
         let known = self.keys.len() - extra.len();
         let mut taus = Vec::with_capacity(self.keys.len());
@@ -68,13 +70,13 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         }
     }
 
-    /// Rebuilds with `sizes`, with the tau of the last key if the graph does not have that yet.
+    /// Rebuilds with `sizes`. `last` is the tau of the last key if that is not in the graph yet.
     pub(super) fn rebuild_to(&mut self, sizes: Sizes, last: Option<C>) -> Result<(), BuildError> {
         self.rebuild_with(sizes, last.as_slice())
     }
 
-    /// Looks for a seed under which the graph of all keys is acyclic, and fills the cells. The forest's memory is
-    /// used for it: [`Self::link`] comes next.
+    /// Searches for a seed that makes the graph of all keys acyclic, and fills the cells. Uses the
+    /// forest's memory, so [`Self::link`] must follow.
     pub(super) fn solve(&mut self, sizes: Sizes, taus: &[C]) -> Result<(), BuildError> {
         self.forest.resize(sizes.cells(), self.keys.len());
         for _ in 0..self.attempts {
@@ -90,7 +92,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Err(BuildError::NoSeed { attempts: self.attempts, keys: self.keys.len() })
     }
 
-    /// A key that stands twice closes a cycle under every seed. Scanning for it costs less than the attempt did.
+    /// Reports a duplicate key, which closes a cycle with every seed. The scan costs less than the
+    /// attempt did.
     fn refuse_duplicate(&self, second: usize) -> Result<(), BuildError> {
         match self.keys[..second].iter().position(|key| *key == self.keys[second]) {
             Some(first) => Err(BuildError::Duplicate { first, second }),
@@ -98,7 +101,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         }
     }
 
-    /// Makes the forest of all keys, under the image's seed and sizes.
+    /// Builds the forest of all keys, with the image's seed and sizes.
     pub(super) fn link(&mut self) {
         self.forest.clear();
         let forest = RefCell::new(&mut self.forest);
@@ -117,12 +120,12 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         });
     }
 
-    /// Ends a change: the image has one generation more if anything was written.
+    /// Ends a change. Increments the image's generation if anything was written.
     pub(super) fn finish(&mut self) {
         let whole = self.delta.scope == Scope::Whole;
         let changed = whole || !self.delta.writes.is_empty();
         if whole {
-            // The image says more than the writes that a batch made after it was new.
+            // The whole image replaces writes that a batch made after a rebuild.
             self.delta.writes.clear();
         }
         self.pog.generation = self.delta.generation_before + u64::from(changed);

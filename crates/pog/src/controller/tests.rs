@@ -7,7 +7,7 @@ use crate::*;
 
 type Model = HashMap<u64, u16>;
 
-/// Everything that must hold between the controller, its image and the model.
+/// Checks all relations between the controller, its image and the model.
 fn check<H: KeyHash, F: Form>(controller: &PogController<u64, u16, H, F>, model: &Model) {
     assert_eq!(controller.len(), model.len());
     for (key, tau) in model {
@@ -19,7 +19,7 @@ fn check<H: KeyHash, F: Form>(controller: &PogController<u64, u16, H, F>, model:
     assert_acyclic(controller);
 }
 
-/// By a union-find of its own, without tricks.
+/// Uses a separate, naive union-find.
 fn assert_acyclic<K: Key + Eq, C: Cell, H: KeyHash, F: Form>(
     controller: &PogController<K, C, H, F>,
 ) {
@@ -48,7 +48,7 @@ enum Op {
     InsertAll(Vec<(u64, u16)>),
 }
 
-/// Few keys, so that operations meet.
+/// Few distinct keys, so that operations interact.
 fn update() -> impl Strategy<Value = Update<u64, u16>> {
     let key = 0..400_u64;
     prop_oneof![
@@ -101,7 +101,7 @@ fn one<F: Form>(
     }
 }
 
-/// Runs the operations against a map, and a copy that only gets the deltas.
+/// Applies the operations to a controller, a map, and a copy that only receives the deltas.
 fn run<F: Form>(mut controller: PogController<u64, u16, SipHash13, F>, ops: &[Op]) {
     let tau_bits = controller.pog().form().tau_bits::<u16>();
     let mut model = Model::new();
@@ -145,7 +145,7 @@ fn run<F: Form>(mut controller: PogController<u64, u16, SipHash13, F>, ops: &[Op
     check(&controller, &model);
 }
 
-/// How many random programs a property tries; the nightly target asks for more.
+/// Number of random programs per property; the nightly target sets a larger one.
 fn cases() -> ProptestConfig {
     let cases = std::env::var("POG_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(24);
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
@@ -251,7 +251,7 @@ fn a_form_made_for_larger_cells_is_refused() {
     let _ = PogBuilder::<u8>::new().fingerprint(Fingerprint::new::<u16>(10).unwrap());
 }
 
-/// Gives different keys the same value, whatever the seed.
+/// Gives pairs of different keys the same value with every seed.
 #[derive(Clone, Copy, Debug)]
 struct Halving(Seed);
 
@@ -288,7 +288,7 @@ fn keys_made_to_collide_under_a_known_seed_are_taken_after_a_new_one() {
     let mut controller = built(1000);
     let (hash, sizes) = (*controller.pog().hash(), controller.pog().sizes());
     let target = sizes.cells_of(hash.hash(&0_u64));
-    // An attacker who knows the seed looks for keys whose cells are those of key 0.
+    // An attacker with the seed searches for keys with the same cells as key 0.
     let colliding: Vec<u64> = (10_000..30_000_000)
         .filter(|key| sizes.cells_of(hash.hash(key)) == target)
         .take(3)
@@ -342,7 +342,7 @@ fn memory_is_given_back_when_keys_go() {
 
 #[test]
 fn a_long_component_is_walked_and_changed_rightly() {
-    // As many keys as the lower bound allows: components are as long as they get.
+    // As many keys as the lower bound permits, so that components have their maximum length.
     let mut controller = built(40_000);
     while !controller.pog().sizes().too_small(controller.len() + 1) {
         let key = controller.len() as u64;
@@ -356,7 +356,8 @@ fn a_long_component_is_walked_and_changed_rightly() {
     check(&controller, &(0..keys).map(|key| (key, tau(key))).collect());
 }
 
-/// Chi-square of the tau of `keys` unknown keys over 256 values: mean 255, standard deviation 22.6.
+/// Chi-square of the taus of `keys` unknown keys over 256 values: mean 255, standard deviation
+/// 22.6.
 fn chi_square(pog: &Pog<u16>, keys: u64) -> f64 {
     let mut counts = [0_u32; 256];
     for key in 0..keys {
@@ -368,7 +369,7 @@ fn chi_square(pog: &Pog<u16>, keys: u64) -> f64 {
 
 #[test]
 fn unknown_keys_are_spread_evenly_after_a_rebalance() {
-    // All keys have one tau: the worst case. Many cells, so that their own unevenness is small.
+    // All keys have the same tau: the worst case. Many cells, so that their own variation is small.
     let entries = (0..200_000_u64).map(|key| (key, 0x1234));
     let mut controller = PogBuilder::new().random_seed(3).build(entries).unwrap();
     for round in 0..5 {
@@ -390,7 +391,7 @@ fn a_rebalance_draws_anew_and_so_does_a_build() {
         .zip(20_000..30_000_u64)
         .filter(|(tau, key)| controller.pog().tau(key) == **tau)
         .count();
-    // Keys whose two cells are in one component keep their tau; few have that.
+    // Only keys with both cells in one component keep their tau; these are rare.
     assert!(same < 60, "{same} of 10000 unknown keys kept their tau");
     check(&controller, &model_of(0..10_000));
 }
@@ -486,7 +487,7 @@ fn memory_beyond_the_keys_is_25_bytes_a_key_after_a_build() {
     assert!(bytes <= 25.0, "{bytes} bytes a key");
 }
 
-/// Millions of steps at a size where components are long and rebuilds happen; `POG_STEPS` asks for more.
+/// Millions of steps at a size with long components and rebuilds. `POG_STEPS` sets the number.
 #[test]
 fn equals_a_map_over_many_steps() {
     let steps = std::env::var("POG_STEPS").ok().and_then(|steps| steps.parse().ok());

@@ -1,4 +1,4 @@
-//! One key at a time.
+//! Changes of a single key.
 
 use std::borrow::Borrow;
 
@@ -12,15 +12,15 @@ use crate::hash::KeyHash;
 use crate::key::Key;
 use crate::sizes::Sizes;
 
-/// One of the two ends of an edge, and the walk that begins there.
+/// The two ends of an edge; a walk starts at each.
 const SIDES: [End; 2] = [End::A, End::B];
 
 impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
-    /// Adds `key` with `tau`. Expected O(1); a cycle or growth rebuilds.
+    /// Adds `key` with `tau`. Expected O(1); a cycle or growth causes a rebuild.
     ///
     /// # Errors
-    /// [`UpdateError::Duplicate`], [`UpdateError::Value`], [`UpdateError::Full`], [`UpdateError::Rebuild`]: nothing
-    /// has changed.
+    /// [`UpdateError::Duplicate`], [`UpdateError::Value`], [`UpdateError::Full`],
+    /// [`UpdateError::Rebuild`]; then nothing has changed.
     pub fn insert(&mut self, key: K, tau: C) -> Result<&Delta<C>, UpdateError> {
         self.begin();
         self.insert_hashed(key, tau, None)?;
@@ -28,14 +28,15 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(&self.delta)
     }
 
-    /// Takes `key` out of the set. Expected O(1).
+    /// Removes `key` from the set. Expected O(1).
     ///
-    /// In plain form its cells stay, and with them its answer, which is now as arbitrary as that of any key outside
-    /// the set. In fingerprint form its cells are changed so that it is unknown, and from then on it is as any key outside
-    /// the set: the next change, or the rebuild if this one shrinks the arrays, may make it match falsely.
+    /// In the plain form its cells stay, so its answer becomes as arbitrary as that of any key
+    /// outside the set. In the fingerprint form its cells change so that it is unknown. Afterwards
+    /// it is like any key outside the set: the next change, or a rebuild that shrinks the arrays,
+    /// may make it match falsely.
     ///
     /// # Errors
-    /// [`UpdateError::Unknown`]: nothing has changed.
+    /// [`UpdateError::Unknown`]; then nothing has changed.
     pub fn delete<Q: Key + Eq + ?Sized>(&mut self, key: &Q) -> Result<&Delta<C>, UpdateError>
     where
         K: Borrow<Q>,
@@ -46,10 +47,10 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(&self.delta)
     }
 
-    /// Gives `key` another tau. Expected O(1).
+    /// Changes the tau of `key`. Expected O(1).
     ///
     /// # Errors
-    /// [`UpdateError::Unknown`], [`UpdateError::Value`]: nothing has changed.
+    /// [`UpdateError::Unknown`], [`UpdateError::Value`]; then nothing has changed.
     pub fn alter<Q: Key + Eq + ?Sized>(&mut self, key: &Q, tau: C) -> Result<&Delta<C>, UpdateError>
     where
         K: Borrow<Q>,
@@ -60,7 +61,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(&self.delta)
     }
 
-    /// `hash` is the key's if it is known already; so in the other two.
+    /// `hash` is the key's hash if it is already known; likewise in the next two functions.
     #[inline(always)]
     pub(super) fn insert_hashed(
         &mut self,
@@ -110,7 +111,7 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
     where
         K: Borrow<Q>,
     {
-        // The last key takes the place of the deleted one: its vertices are needed too.
+        // The last key moves to the place of the deleted one, so its vertices are needed, too.
         let last_ends = self.keys.last().map(|last| {
             let last_ends = self.pog.sizes.cells_of(self.pog.hash.hash(last));
             self.forest.prefetch_vertex(last_ends.0);
@@ -128,8 +129,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
             self.forget(ends);
         }
         if self.pog.sizes.too_large(self.keys.len()) {
-            // Failing leaves the arrays larger than they need be, and the keys where they were: no error of the
-            // delete. It takes a hash that does not depend on its seed.
+            // Ignores a failure: the arrays stay larger than necessary, and all keys stay in place.
+            // It can only happen with a hash that does not depend on its seed.
             let keys = self.keys.len();
             self.keys.shrink_to(keys + keys / 8);
             let _ = self.rebuild_to(Sizes::for_change(keys), None);
@@ -160,8 +161,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(())
     }
 
-    /// Hashes `key` and fetches both its vertices and cells, and then the first edge at each: one after the other, as
-    /// they turn out to be needed, would be a miss after the other.
+    /// Hashes `key` and prefetches both its vertices and cells, then the first edge at each.
+    /// Without prefetching, each access would be a separate cache miss.
     #[inline(always)]
     fn fetched_hash<Q: Key + ?Sized>(&self, key: &Q) -> u64 {
         let hash = self.pog.hash.hash(key);
@@ -178,7 +179,8 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         Ok(())
     }
 
-    /// Makes the pair of cells `ends`, no longer joined by an edge, match no fingerprint that it matched.
+    /// Changes the cells at `ends`, which no edge joins any more, so that they match no
+    /// fingerprint.
     fn forget(&mut self, ends: crate::forest::Ends) {
         let tau_bits = self.pog.form.tau_bits::<C>();
         let by = loop {
@@ -192,8 +194,9 @@ impl<K: Key + Eq, C: Cell, H: KeyHash, F: Form> PogController<K, C, H, F> {
         self.flip(side, by);
     }
 
-    /// Walks the components of both ends in turn, not along the edge `except`, until one has been seen wholly: that
-    /// is the smaller, and its walk holds it. `None` if they are one component.
+    /// Walks the components of both ends alternately, without the edge `except`, until one is
+    /// complete. Returns that side, the smaller one; its walk has the vertices. `None` if the ends
+    /// are in one component.
     #[inline(always)]
     fn smaller_side(&mut self, ends: crate::forest::Ends, except: u32) -> Option<usize> {
         let [mut from_a, mut from_b] = std::mem::take(&mut self.walks);

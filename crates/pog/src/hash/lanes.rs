@@ -1,4 +1,4 @@
-//! SipHash-1-3 of several keys of one length at once, in vector registers where the machine has them.
+//! SipHash-1-3 of several keys of equal length at once, in vector registers if the CPU has them.
 
 use super::sip::{last_word, start};
 use super::{LANES, Seed};
@@ -11,13 +11,13 @@ type Words = [u64; LANES];
 pub(super) fn sip13<K: Key>(seed: Seed, keys: &[K; LANES]) -> Words {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the machine has AVX-512F, which is all that the function asks for.
+        // SAFETY: the CPU has AVX-512F, the only feature that the function requires.
         return unsafe { wide::sip13(seed, keys) };
     }
     portable(seed, keys)
 }
 
-/// The same operations on arrays, which the compiler turns into what vectors the target has.
+/// The same operations on arrays, which the compiler vectorizes for the target.
 #[inline(always)]
 pub(super) fn portable<K: Key>(seed: Seed, keys: &[K; LANES]) -> Words {
     let len = keys[0].byte_len();
@@ -60,7 +60,7 @@ fn round([v0, v1, v2, v3]: &mut [Words; 4]) {
     }
 }
 
-/// AVX-512: a register holds a word of every lane, and rotates in one instruction.
+/// AVX-512: a register has one word of every lane, and rotates in one instruction.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{
@@ -86,7 +86,7 @@ mod wide {
         round(&mut v);
         let hash = _mm512_xor_si512(_mm512_xor_si512(v[0], v[1]), _mm512_xor_si512(v[2], v[3]));
         let mut hashes = [0; LANES];
-        // SAFETY: `hashes` is the 64 bytes that are written; the store needs no alignment.
+        // SAFETY: `hashes` has the 64 bytes that are written; the store needs no alignment.
         unsafe { _mm512_storeu_si512(hashes.as_mut_ptr().cast(), hash) };
         hashes
     }
@@ -94,7 +94,7 @@ mod wide {
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn gather(words: Words) -> __m512i {
-        // SAFETY: `words` is the 64 bytes that are read; the load needs no alignment.
+        // SAFETY: `words` has the 64 bytes that are read; the load needs no alignment.
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 

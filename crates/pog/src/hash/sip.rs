@@ -3,21 +3,21 @@
 use super::{KeyHash, LANES, Seed, lanes};
 use crate::key::Key;
 
-/// SipHash with one round a word and three at the end: a keyed hash that withstands chosen keys.
+/// SipHash with one round per word and three at the end: a keyed hash that resists chosen keys.
 ///
 /// # Source
-/// Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012. The 1-3 rounds are those of Rust's own hash
-/// tables and of Linux's `hsiphash` on 64-bit machines.
+/// Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012. Rust's hash tables and Linux's
+/// `hsiphash` on 64-bit machines use the same 1-3 rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct SipHash13 {
     seed: Seed,
 }
 
-/// What the seed is mixed with at the start: "somepseudorandomlygeneratedbytes".
+/// Initial state, xored with the seed: "somepseudorandomlygeneratedbytes".
 pub(super) const START: [u64; 4] =
     [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
 
-/// The last word of a message: what is left of it below the length.
+/// Returns the last word of a message: the remaining bytes below the length.
 #[inline(always)]
 pub(super) fn last_word<K: Key + ?Sized>(key: &K, len: usize) -> u64 {
     let tail = if len.is_multiple_of(8) { 0 } else { key.word(len / 8) };

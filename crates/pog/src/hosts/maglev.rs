@@ -1,17 +1,18 @@
-//! Maglev's way to fill a table.
+//! Fills a table by Maglev's algorithm.
 
 use super::shares::checked_total;
 use super::{HostId, NO_HOST, SharesError};
 use crate::hash::{KeyHash, Seed, SipHash13};
 
-/// A table of `entries` (a power of two) in which each host has entries by its capacity, and in which few entries
-/// differ when hosts come or go. The same for the same arguments, whatever the order of hosts.
+/// Returns a table of `entries` (a power of two) with entries for each host in proportion to its
+/// capacity. Few entries differ when hosts are added or removed. The result depends only on the
+/// arguments, not on the order of hosts.
 ///
 /// # Source
-/// Eisenbud et al., "Maglev: a fast and reliable software network load balancer", NSDI 2016, section 3.4 and
-/// pseudocode 1. Deviates: the table's size is a power of two, so that tau is an index, and skips are odd instead of
-/// the size being prime: either way a host's preferences name every entry once. A host takes a turn in
-/// `capacity / largest capacity` of the rounds.
+/// Eisenbud et al., "Maglev: a fast and reliable software network load balancer", NSDI 2016,
+/// section 3.4 and pseudocode 1. Deviates: the table's size is a power of two, so that tau is an
+/// index, and skips are odd instead of the size being prime. Either way, a host's preferences
+/// contain every entry once. A host takes a turn in `capacity / largest capacity` of the rounds.
 ///
 /// # Errors
 /// [`SharesError`].
@@ -61,14 +62,14 @@ pub fn maglev(
 struct Preferences {
     host: HostId,
     capacity: u64,
-    /// Turns earned, in units of the largest capacity.
+    /// Earned turns, in units of the largest capacity.
     credit: u64,
     next: usize,
     skip: usize,
 }
 
 impl Preferences {
-    /// The most preferred entry that is free. There is one.
+    /// Returns the most preferred free entry. There must be one.
     fn first_free(&mut self, table: &[HostId]) -> usize {
         loop {
             let entry = self.next & (table.len() - 1);

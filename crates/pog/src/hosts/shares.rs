@@ -1,28 +1,28 @@
-//! Entries by capacity: the method of the largest remainder.
+//! Divides entries by capacity: the largest-remainder method.
 
 use thiserror::Error;
 
 use super::{HostId, NO_HOST};
 
-/// Entries cannot be shared out.
+/// Entries cannot be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SharesError {
     /// No host has any capacity.
     #[error("no host has a capacity above 0: give one of them at least 1")]
     NoCapacity,
-    /// A host stands twice.
+    /// A host is listed twice.
     #[error("host {0} stands twice: state each host's capacity once")]
     Twice(HostId),
-    /// A number that means no host.
+    /// The number is reserved for "no host".
     #[error("{NO_HOST} stands for no host: number hosts from 0 to {}", NO_HOST - 1)]
     NotAHost,
 }
 
-/// How many of `entries` each host gets: the whole part of its share, and one more for those with the largest
-/// remainders until all are given out. The sum is `entries`.
+/// Returns the number of entries of each host: the integer part of its share, plus one for the
+/// hosts with the largest remainders. The sum is `entries`.
 ///
-/// Of equal remainders, that of a host with more than its whole part `now` goes first, for then nothing moves; after
-/// it the order of the host's number decides.
+/// Of equal remainders, a host that has more than its integer part `now` takes precedence, so that
+/// nothing moves. The next criterion is the host's number.
 ///
 /// # Errors
 /// [`SharesError`].

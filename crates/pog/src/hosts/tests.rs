@@ -11,14 +11,14 @@ fn filled(capacities: &[(HostId, u32)], bits: u32) -> HostTable {
 
 #[test]
 fn shares_are_those_of_the_largest_remainder() {
-    // 16 entries by 5:3:2 are 8, 4.8 and 3.2: the one that is left goes to 4.8.
+    // 16 entries by 5:3:2 are 8, 4.8 and 3.2: the remaining one goes to 4.8.
     let table = filled(&[(1, 5), (2, 3), (3, 2)], 4);
     assert_eq!(table.counts().into_iter().collect::<Vec<_>>(), [(1, 8), (2, 5), (3, 3)]);
 }
 
 #[test]
 fn of_equal_remainders_the_one_that_has_it_keeps_it() {
-    // 16 by three equal hosts: one gets 6. Host 3 has it already.
+    // 16 entries for three equal hosts: one gets 6. Host 3 already has 6.
     let mut table = HostTable::new(4);
     for (entry, host) in [1; 5].into_iter().chain([2; 5]).chain([3; 6]).enumerate() {
         table.point(EntryWrite { entry: entry as u16, host });

@@ -1,43 +1,45 @@
-//! The epoch word and the orders of memory around it.
+//! The epoch word and its memory orderings.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Selects the copy that counts: its low bit. Counts the publications; 0: none yet.
+/// Number of publications; 0: none yet. Its low bit selects the current copy.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct EpochWord(AtomicU64);
 
 impl EpochWord {
-    /// Nothing published.
+    /// An epoch word before the first publication.
     #[cfg(all(test, loom))]
     pub(crate) fn new() -> EpochWord {
         EpochWord(AtomicU64::new(0))
     }
 
-    /// The copy that an epoch selects: 0 or 1.
+    /// Returns the copy that an epoch selects: 0 or 1.
     #[inline(always)]
     pub(crate) fn copy(epoch: u64) -> usize {
         (epoch & 1) as usize
     }
 
-    /// Before a lookup: everything written before this epoch began is seen from here on.
+    /// Begins a lookup: all writes before this epoch are visible afterwards.
     #[inline(always)]
     pub(crate) fn begin(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// After a lookup that began in `epoch`: whether nothing that it read can have been written since.
+    /// Ends a lookup that began in `epoch`. Returns whether none of the data it read can have been
+    /// overwritten.
     ///
-    /// If a cell that the lookup read was written after a flip, then this fence and the one in [`Self::flip`] order
-    /// that flip before the load here, which therefore does not give `epoch`.
+    /// If a cell that the lookup read was written after a flip, then this fence and the one in
+    /// [`Self::flip`] order that flip before this load, which therefore does not return `epoch`.
     #[inline(always)]
     pub(crate) fn still(&self, epoch: u64) -> bool {
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == epoch
     }
 
-    /// The writer makes the other copy count. What it wrote there is seen by whoever sees the new epoch; what it
-    /// writes to the old copy after this is seen by nobody who still sees the old epoch afterwards.
+    /// Makes the other copy current. A reader that sees the new epoch sees all writes to that copy.
+    /// A reader that still sees the old epoch after its lookup has seen no later write to the old
+    /// copy.
     #[inline]
     pub(crate) fn flip(&self) -> u64 {
         let epoch = self.0.load(Ordering::Relaxed) + 1;
@@ -56,7 +58,8 @@ mod tests {
 
     use super::EpochWord;
 
-    /// Two copies of a component of two cells, whose xor is the generation times three in the right state.
+    /// Two copies of a component of two cells. In a consistent state, their xor is the generation
+    /// times three.
     struct Shared {
         epoch: EpochWord,
         copies: [[AtomicU16; 2]; 2],

@@ -1,8 +1,9 @@
-//! What lies where in the shared memory. Fixed: a BPF program and other processes read it.
+//! Layout of the shared memory. It is fixed, because BPF programs and other processes read it.
 //!
-//! `Header` at 0, then from [`Header::first_copy`] on two copies of [`Header::copy_bytes`] each: a `CopyHeader`, the
-//! host table (`entries_max` of 2 bytes), array A (`cells_max` cells), array B (`cells_max` cells), and `extra_bytes` of
-//! what else its publisher wants to change in the same instant, each beginning at a multiple of 64. All in the byte
+//! `Header` is at 0. Two copies of [`Header::copy_bytes`] each follow from [`Header::first_copy`]:
+//! a `CopyHeader`, the host table (`entries_max` of 2 bytes), array A (`cells_max` cells), array B
+//! (`cells_max` cells), and `extra_bytes` of tables that the publisher changes at the same time.
+//! Each part begins at a multiple of 64. The byte order is that of the machine.
 //! order of the machine.
 
 use std::mem::offset_of;
@@ -13,60 +14,61 @@ use crate::cell::Cell;
 use crate::sizes::Sizes;
 use crate::sync::Shareable;
 
-/// First bytes of the memory: a POG, in this layout.
+/// First bytes of the memory: identifies a POG with this layout.
 pub const MAGIC: [u8; 8] = *b"eqpPOG01";
 
-/// Everything begins at multiples of a cache line.
+/// Alignment of all parts: a cache line.
 const LINE_BYTES: usize = 64;
 
-/// What does not change while the memory is in use, and the epoch.
+/// The epoch, and fields that are constant while the memory is in use.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Header {
-    /// [`MAGIC`]; written last when the memory is set up.
+    /// [`MAGIC`]; written last during set-up.
     pub magic: AtomicU64,
-    /// Bytes of a cell: 1, 2 or 4.
+    /// Size of a cell: 1, 2 or 4 bytes.
     pub cell_bytes: u32,
     /// [`KeyHash::ID`](crate::KeyHash::ID) of the hash.
     pub hash_id: u32,
-    /// Bits of tau in a cell; the bits above are the fingerprint's. As many as a cell has: plain form.
+    /// Bits of tau in a cell; the bits above are the fingerprint. Equal to the bits of a cell in
+    /// the plain form.
     pub tau_bits: u32,
-    /// Room in each array.
+    /// Capacity of each array, in cells.
     pub cells_max: u32,
-    /// Room in the host table; 0: there is none.
+    /// Capacity of the host table, in entries; 0: there is none.
     pub entries_max: u32,
     padding: u32,
-    /// Offset of copy 0 from the beginning.
+    /// Offset of copy 0 from the start.
     pub first_copy: u64,
     /// Offset of copy 1 from copy 0.
     pub copy_bytes: u64,
-    /// Room for the publisher's own tables in a copy; a multiple of 8.
+    /// Size of the publisher's own tables in a copy, bytes; a multiple of 8.
     pub extra_bytes: u32,
     padding_to_epoch: [u32; 3],
-    /// Alone on its line: the word that every reader reads.
+    /// Current epoch. It has its own cache line, because every reader reads it.
     pub epoch: EpochWord,
 }
 
-/// The beginning of a copy.
+/// Start of a copy.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CopyHeader {
-    /// The hash's seed.
+    /// First word of the hash's seed.
     pub k0: AtomicU64,
-    /// The seed's second word.
+    /// Second word of the hash's seed.
     pub k1: AtomicU64,
     /// |A|
     pub a: AtomicU32,
     /// |B|
     pub b: AtomicU32,
-    /// Entries of the host table: 0 or a power of two.
+    /// Number of entries of the host table: 0 or a power of two.
     pub entries: AtomicU32,
     padding: u32,
-    /// The generation of the image.
+    /// Generation of the image.
     pub generation: AtomicU64,
 }
 
-// SAFETY: integers that are set up before the magic number is, and atomics.
+// SAFETY: atomics, and integers that are written before the magic number.
 unsafe impl Shareable for Header {}
 // SAFETY: atomics.
 unsafe impl Shareable for CopyHeader {}
@@ -92,7 +94,7 @@ const _: () = {
     assert!(offset_of!(CopyHeader, generation) == 32);
 };
 
-/// How much the shared memory has room for.
+/// Capacities of the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedSizes {
     pub(super) cells_max: u32,
@@ -101,11 +103,11 @@ pub struct SharedSizes {
 }
 
 impl SharedSizes {
-    /// Room for `keys_max` keys at any density that a controller uses, and a host table of `2^table_bits` entries if
-    /// one is published with the cells.
+    /// Capacity for `keys_max` keys at any density that a controller uses, and for a host table of
+    /// `2^table_bits` entries if one is published with the cells.
     ///
     /// # Panics
-    /// If `keys_max` is more than [`KEYS_MAX`](crate::KEYS_MAX), or `table_bits` more than
+    /// If `keys_max` exceeds [`KEYS_MAX`](crate::KEYS_MAX), or `table_bits` exceeds
     /// [`TABLE_BITS_MAX`](crate::TABLE_BITS_MAX).
     pub fn new(keys_max: usize, table_bits: Option<u32>) -> SharedSizes {
         assert!(keys_max <= crate::KEYS_MAX, "{keys_max} keys are more than one POG holds");
@@ -113,7 +115,8 @@ impl SharedSizes {
             table_bits.is_none_or(|bits| bits <= crate::TABLE_BITS_MAX),
             "a table of {table_bits:?} bits"
         );
-        // The upper bound of the sizes is four cells a key; while keys become fewer the arrays follow.
+        // The upper bound of the sizes is four cells per key; the arrays shrink with the number of
+        // keys.
         let cells_max = Sizes::most(keys_max).a();
         SharedSizes {
             cells_max,
@@ -122,23 +125,25 @@ impl SharedSizes {
         }
     }
 
-    /// With room for `bytes` (rounded up to a multiple of 64) of the publisher's own tables in each copy, which
-    /// [`Publisher::publish_with`](super::Publisher::publish_with) makes visible in the same instant as the cells.
+    /// Adds space for `bytes` (rounded up to a multiple of 64) of the publisher's own tables in
+    /// each copy. [`Publisher::publish_with`](super::Publisher::publish_with) makes them visible
+    /// together with the cells.
     pub fn with_extra(self, bytes: u32) -> SharedSizes {
         SharedSizes { extra_bytes: bytes.next_multiple_of(LINE_BYTES as u32), ..self }
     }
 
-    /// Room for cells in each of the two arrays.
+    /// Returns the capacity of each of the two arrays, in cells.
     pub fn cells_max(&self) -> u32 {
         self.cells_max
     }
 
-    /// Bytes of memory needed, for cells `C`.
+    /// Returns the required size of the memory for cells `C`, bytes.
     pub fn bytes<C: Cell>(&self) -> usize {
         size_of::<Header>() + 2 * self.copy_bytes::<C>()
     }
 
-    /// Bytes of one of the two copies; the first begins behind the header, the second behind the first.
+    /// Returns the size of one of the two copies, bytes. The first follows the header, the second
+    /// follows the first.
     pub fn copy_bytes<C: Cell>(&self) -> usize {
         self.extra_offset::<C>() + self.extra_bytes as usize
     }
@@ -147,23 +152,23 @@ impl SharedSizes {
         (self.cells_max as usize * size_of::<C>()).next_multiple_of(LINE_BYTES)
     }
 
-    /// Of the host table in a copy.
+    /// Offset of the host table in a copy.
     pub(super) fn entries_offset(&self) -> usize {
         size_of::<CopyHeader>()
     }
 
-    /// Offset of array A in a copy.
+    /// Returns the offset of array A in a copy.
     pub fn a_offset(&self) -> usize {
         let entries = self.entries_max as usize * size_of::<AtomicU16>();
         (self.entries_offset() + entries).next_multiple_of(LINE_BYTES)
     }
 
-    /// Offset of array B in a copy.
+    /// Returns the offset of array B in a copy.
     pub fn b_offset<C: Cell>(&self) -> usize {
         self.a_offset() + self.array_bytes::<C>()
     }
 
-    /// Offset of the publisher's own tables in a copy.
+    /// Returns the offset of the publisher's own tables in a copy.
     pub fn extra_offset<C: Cell>(&self) -> usize {
         self.b_offset::<C>() + self.array_bytes::<C>()
     }

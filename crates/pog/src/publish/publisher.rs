@@ -1,4 +1,4 @@
-//! The writer's side.
+//! The writer of the shared memory.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -18,82 +18,84 @@ use crate::hash::KeyHash;
 use crate::hosts::HostTable;
 use crate::pog::Pog;
 
-/// What of a copy differs from the image.
+/// Differences between a copy and the image.
 #[derive(Debug)]
 struct Stale {
-    /// Cells by index; `None`: all.
+    /// Indices of stale cells; `None`: all cells.
     cells: Option<Vec<u32>>,
 }
 
-/// Publishes images of a controller to readers in other threads and processes. See [`publish`](crate::publish).
+/// Publishes images of a controller to readers in other threads and processes. See
+/// [`publish`](crate::publish).
 #[derive(Debug)]
 pub struct Publisher<C: Cell, H: KeyHash, F: Form> {
     copies: Copies<C, H, F>,
     grace: Duration,
     flipped: Option<Instant>,
     stale: [Stale; 2],
-    /// The image that the notes in `stale` are of, and the generation that they lead to.
+    /// Lineage of the image that `stale` refers to, and the generation after the noted changes.
     lineage: u64,
     noted: u64,
 }
 
-/// An image cannot be published. Readers see what they saw.
+/// An image cannot be published. Readers still see the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PublishError {
-    /// The region was mapped for reading.
+    /// The region is mapped read-only.
     #[error("the shared memory is mapped for reading: map it with Access::Write")]
     ReadOnly,
     /// The region is too small.
     #[error("the shared memory has {given} bytes and needs {wanted}: see SharedSizes::bytes")]
     Region {
-        /// Bytes there are.
+        /// Size of the region, bytes.
         given: usize,
-        /// Bytes that it takes.
+        /// Required size, bytes.
         wanted: usize,
     },
-    /// The image has grown beyond the room.
+    /// The image exceeds the capacity.
     #[error(
         "an array of the image has {cells} cells and the shared memory room for {room}: set up a larger one by \
          SharedSizes::new"
     )]
     Cells {
-        /// Cells of the larger array.
+        /// Number of cells of the larger array.
         cells: usize,
-        /// Room in each array.
+        /// Capacity of each array.
         room: u32,
     },
-    /// The host table is larger than the room.
+    /// The host table exceeds the capacity.
     #[error(
         "the host table has {entries} entries and the shared memory room for {room}: set up a larger one"
     )]
     Entries {
-        /// Entries of the table.
+        /// Number of entries of the table.
         entries: usize,
-        /// Room for entries.
+        /// Capacity in entries.
         room: u32,
     },
-    /// The publisher's own tables are larger than the room.
+    /// The publisher's own tables exceed the capacity.
     #[error(
         "the extra tables have {words} words and the shared memory room for {room}: see SharedSizes::with_extra"
     )]
     Extra {
-        /// Words given.
+        /// Number of words given.
         words: usize,
-        /// Room for words.
+        /// Capacity in words.
         room: usize,
     },
-    /// The image's form is not the one that the memory was set up for.
+    /// The image's form differs from that of the memory.
     #[error("the image has {given} bits of tau and the shared memory was set up for {wanted}")]
     Form {
-        /// The image's.
+        /// Bits of tau in the image.
         given: u32,
-        /// The memory's.
+        /// Bits of tau in the memory.
         wanted: u32,
     },
 }
 
 impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
-    /// Sets a region up and publishes a first image. `grace`: how long a copy that went out of use is left alone.
+    /// Sets up a region and publishes a first image. `grace` is the minimum time before a replaced
+    /// copy is overwritten.
     ///
     /// # Errors
     /// [`PublishError`].
@@ -112,10 +114,10 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
             return Err(PublishError::Region { given, wanted });
         }
         let header = region.start().cast::<Header>();
-        // SAFETY: the region is writable and holds more than a header, which its alignment suits (mappings begin at
-        // pages; `borrow` asserts it). No reader looks beyond `magic` before that says that the rest is set up, and
-        // a publisher is alone, so this is the only access to the rest; `magic`, which others may be reading, is only
-        // written as an atomic.
+        // SAFETY: the region is writable and larger than a header, and its alignment is sufficient
+        // (mappings begin at pages; `borrow` asserts it). Readers do not look beyond `magic` before
+        // that confirms the set-up, and there is only one publisher, so this is the only access to
+        // the rest. `magic`, which others may be reading, is only written as an atomic.
         unsafe {
             let header = header.as_ptr();
             (*header).magic.store(0, Release);
@@ -137,7 +139,8 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         Ok(publisher)
     }
 
-    /// Takes over a region that another publisher, which is gone, set up. Readers go on with what it published.
+    /// Takes over a region of an earlier publisher that has ended. Readers continue with the
+    /// published image.
     ///
     /// # Errors
     /// [`OpenError`] if the region is not set up for this cell, hash and form.
@@ -151,7 +154,7 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         }
         let copies = Copies::open(region, form)?;
         let mut publisher = Publisher::of(copies, grace);
-        // How long ago the last flip was is not known: the whole grace period from now.
+        // The time of the last flip is unknown, so the whole grace period starts now.
         publisher.flipped = Some(Instant::now());
         Ok(publisher)
     }
@@ -168,12 +171,14 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         }
     }
 
-    /// Notes the cells of a change, so that the next publications write only what changed. To be called for every
-    /// delta in order; where one is left out, publishing notices and writes everything.
+    /// Records the cells of a change, so that the next publications write only these. Must be
+    /// called for every delta in order. If one is missing, publishing detects it and writes
+    /// everything.
     pub fn note(&mut self, delta: &Delta<C>) {
         let follows = (delta.lineage, delta.generation_before()) == (self.lineage, self.noted);
         let whole = delta.scope() == Scope::Whole || !follows;
-        // Beyond this many, writing everything costs no more, and the notes of one who never publishes stay bounded.
+        // With more cells than this, writing everything is as cheap. The limit also bounds the
+        // memory of a caller that never publishes.
         let notes_max = self.copies.sizes().cells_max as usize;
         for stale in &mut self.stale {
             match &mut stale.cells {
@@ -192,16 +197,16 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         self.stale.iter().filter_map(|stale| stale.cells.as_ref()).map(Vec::len).sum()
     }
 
-    /// When [`Self::publish`] will not have to wait.
+    /// Returns the time from which [`Self::publish`] does not wait.
     pub fn ready_at(&self) -> Option<Instant> {
         self.flipped.map(|flipped| flipped + self.grace)
     }
 
-    /// Makes an image visible, all at once. Waits for what is left of the grace period since the last publication,
-    /// and for nothing else. Gives the new epoch.
+    /// Publishes an image atomically. Waits for the rest of the grace period since the last
+    /// publication. Returns the new epoch.
     ///
     /// # Errors
-    /// [`PublishError`] if the image has outgrown the memory or is of another form.
+    /// [`PublishError`] if the image exceeds the capacity or has another form.
     pub fn publish(
         &mut self,
         image: &Pog<C, H, F>,
@@ -210,8 +215,9 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         self.publish_with(image, table, &[])
     }
 
-    /// [`Self::publish`], and in the same instant tables of the caller's own: `extra` words, which readers find in
-    /// [`View::extra`](super::View::extra). Words beyond those given keep what an earlier publication left there.
+    /// Like [`Self::publish`], and publishes the caller's own tables at the same time: `extra`
+    /// words, which readers access by [`View::extra`](super::View::extra). Words after those given
+    /// keep the contents of an earlier publication.
     ///
     /// # Errors
     /// As [`Self::publish`], and [`PublishError::Extra`].
@@ -225,10 +231,11 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         Ok(self.commit())
     }
 
-    /// The first, long part of [`Self::publish_with`]: writes the copy that nobody reads. May be repeated, with an
-    /// image that has changed since (and whose deltas were noted), before [`Self::commit`] makes the last one visible.
+    /// The first and long part of [`Self::publish_with`]: writes the copy that is not in use. May
+    /// be repeated with a changed image (if its deltas were noted) before [`Self::commit`]
+    /// publishes the last one.
     ///
-    /// For users who look once more at what happened while the copy was written.
+    /// For callers that check again for events while the copy was written.
     ///
     /// # Errors
     /// As [`Self::publish_with`].
@@ -255,9 +262,9 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         Ok(())
     }
 
-    /// Makes what was staged visible, all at once: one store. Gives the new epoch.
+    /// Publishes the staged copy atomically, by one store. Returns the new epoch.
     ///
-    /// Without a stage since the last commit, readers see the copy from before that one.
+    /// Without a stage since the last commit, readers see the copy before the current one.
     pub fn commit(&mut self) -> u64 {
         let epoch = self.copies.header().epoch.flip();
         self.flipped = Some(Instant::now());
@@ -290,7 +297,7 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         Ok(())
     }
 
-    /// Brings the copy that nobody reads to the image.
+    /// Updates the copy that is not in use to the image.
     fn write(&mut self, shadow: usize, image: &Pog<C, H, F>, table: Option<&HostTable>) {
         let copy = self.copies.copy(shadow);
         let CopyHeader { k0, k1, a, b, entries, generation, .. } = copy.header;
@@ -323,7 +330,7 @@ impl<C: Cell, H: KeyHash, F: Form> Publisher<C, H, F> {
         }
     }
 
-    /// The epoch that readers see.
+    /// Returns the current epoch.
     pub fn epoch(&self) -> u64 {
         self.copies.header().epoch.begin()
     }

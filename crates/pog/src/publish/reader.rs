@@ -1,4 +1,4 @@
-//! The reader's side.
+//! The reader of the shared memory.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::hash::{KeyHash, Seed, SipHash13};
 use crate::hosts::{HostId, NO_HOST};
 use crate::key::Key;
 
-/// Shared memory is not what this program can read.
+/// This program cannot read the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// No publisher has set it up.
     #[error("the shared memory holds no POG of this layout (yet): start its publisher first")]
     NotSetUp,
-    /// A writer needs to write.
+    /// The publisher's mapping is read-only.
     #[error("the shared memory is mapped for reading: map it with Access::Write")]
     ReadOnly,
-    /// Another cell, hash or form.
+    /// Cell, hash or form differ.
     #[error("the shared memory was set up with {what} {given}, and this program reads {wanted}")]
     Kind {
-        /// What differs.
+        /// The differing property.
         what: &'static str,
-        /// The memory's.
+        /// Value in the memory.
         given: u32,
-        /// This program's.
+        /// Value in this program.
         wanted: u32,
     },
-    /// The file was cut short, or is another one.
+    /// The file was truncated or replaced.
     #[error("the shared memory has {given} bytes where its header says {wanted}")]
     Length {
-        /// Bytes there are.
+        /// Size of the memory, bytes.
         given: usize,
-        /// Bytes that the header tells of.
+        /// Size according to the header, bytes.
         wanted: usize,
     },
 }
@@ -61,7 +61,7 @@ impl<C, H, F: Clone> Clone for Copies<C, H, F> {
     }
 }
 
-/// One of the two.
+/// One of the two copies.
 pub(super) struct Copy<'a, C: Cell> {
     pub(super) header: &'a CopyHeader,
     pub(super) entries: &'a [AtomicU16],
@@ -130,7 +130,8 @@ impl<C: Cell, H: KeyHash, F: Form> Copies<C, H, F> {
     }
 }
 
-/// Looks keys up in what a [`Publisher`](super::Publisher) publishes. One a thread, or one for all: it has no state.
+/// Looks up keys in the images that a [`Publisher`](super::Publisher) publishes. It has no state,
+/// so threads may share one.
 #[derive(Debug)]
 pub struct Reader<C: Cell = u16, H: KeyHash = SipHash13, F: Form = Plain> {
     copies: Copies<C, H, F>,
@@ -142,7 +143,7 @@ impl<C: Cell, H: KeyHash, F: Form> Clone for Reader<C, H, F> {
     }
 }
 
-/// One copy, as a lookup sees it.
+/// A consistent view of one copy during a lookup.
 pub struct View<'a, C: Cell, H: KeyHash, F: Form> {
     copy: Copy<'a, C>,
     hash: H,
@@ -154,7 +155,7 @@ pub struct View<'a, C: Cell, H: KeyHash, F: Form> {
 }
 
 impl<C: Cell, H: KeyHash, F: Form> Reader<C, H, F> {
-    /// Reads a region that a publisher has set up.
+    /// Opens a region that a publisher has set up.
     ///
     /// # Errors
     /// [`OpenError`] if it is not set up, or for another cell, hash or form.
@@ -162,10 +163,11 @@ impl<C: Cell, H: KeyHash, F: Form> Reader<C, H, F> {
         Ok(Reader { copies: Copies::open(region, form)? })
     }
 
-    /// The result of `look` on one published image, seen whole.
+    /// Returns the result of `look` on one published image.
     ///
-    /// `look` runs again if an image was published meanwhile; while it runs, what it sees may be a mixture of two,
-    /// so it must neither act nor rely on what it sees. Keep it shorter than the grace period: some thousand keys.
+    /// Runs `look` again if an image was published in the meantime. During a run it may see a
+    /// mixture of two images, so it must have no side effects and must tolerate inconsistent data.
+    /// Keep it shorter than the grace period: some thousand keys.
     #[inline(always)]
     pub fn read<T>(&self, mut look: impl FnMut(&View<'_, C, H, F>) -> T) -> T {
         let epochs = &self.copies.header().epoch;
@@ -183,7 +185,7 @@ impl<C: Cell, H: KeyHash, F: Form> Reader<C, H, F> {
         let copy = self.copies.copy(EpochWord::copy(epoch));
         let CopyHeader { k0, k1, a, b, entries, .. } = copy.header;
         let seed = Seed { k0: k0.load(Relaxed), k1: k1.load(Relaxed) };
-        // Whatever stands in memory, no index leaves the arrays.
+        // Whatever the memory contains, no index exceeds the arrays.
         let a = a.load(Relaxed).min(copy.a.len() as u32);
         let b = b.load(Relaxed).min(copy.b.len() as u32);
         let entries = entries.load(Relaxed).min(copy.entries.len() as u32);
@@ -192,13 +194,13 @@ impl<C: Cell, H: KeyHash, F: Form> Reader<C, H, F> {
 }
 
 impl<C: Cell, H: KeyHash> Reader<C, H, Plain> {
-    /// The tau of `key`, as [`Pog::tau`](crate::Pog::tau).
+    /// Returns the tau of `key`, like [`Pog::tau`](crate::Pog::tau).
     #[inline]
     pub fn tau<K: Key + ?Sized>(&self, key: &K) -> C {
         self.read(|view| view.tau(key))
     }
 
-    /// The host of `key`; [`NO_HOST`] if no host table is published.
+    /// Returns the host of `key`; [`NO_HOST`] if no host table is published.
     #[inline]
     pub fn host<K: Key + ?Sized>(&self, key: &K) -> HostId {
         self.read(|view| view.host_of(view.tau(key)))
@@ -206,7 +208,7 @@ impl<C: Cell, H: KeyHash> Reader<C, H, Plain> {
 }
 
 impl<C: Cell, H: KeyHash> Reader<C, H, Fingerprint> {
-    /// The tau of `key` if it is pinned, as [`Pog::pinned`](crate::Pog::pinned).
+    /// Returns the tau of `key` if it is pinned, like [`Pog::pinned`](crate::Pog::pinned).
     #[inline]
     pub fn pinned<K: Key + ?Sized>(&self, key: &K) -> Option<C> {
         self.read(|view| view.pinned(key))
@@ -223,34 +225,36 @@ impl<C: Cell, H: KeyHash, F: Form> View<'_, C, H, F> {
         cells ^ self.form.salt(hash)
     }
 
-    /// The host of `tau`; [`NO_HOST`] if no host table is published.
+    /// Returns the host of `tau`; [`NO_HOST`] if no host table is published.
     #[inline(always)]
     pub fn host_of(&self, tau: C) -> HostId {
         let entry = tau.widen() as u32 & self.entries.wrapping_sub(1);
-        // Without a table the mask keeps all of tau, and the room for one may hold what was there before.
+        // Without a table the mask keeps all bits of tau, and the space of the table may have old
+        // contents.
         let shared = self.copy.entries.get(entry as usize).filter(|_| entry < self.entries);
         shared.map_or(NO_HOST, |shared| shared.load(Relaxed))
     }
 
-    /// The publisher's own tables, as given to [`Publisher::publish_with`](super::Publisher::publish_with).
+    /// Returns the publisher's own tables, see
+    /// [`Publisher::publish_with`](super::Publisher::publish_with).
     #[inline(always)]
     pub fn extra(&self) -> &[AtomicU64] {
         self.copy.extra
     }
 
-    /// Counts the publications.
+    /// Returns the number of publications.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The generation of the image.
+    /// Returns the generation of the image.
     pub fn generation(&self) -> u64 {
         self.copy.header.generation.load(Relaxed)
     }
 }
 
 impl<C: Cell, H: KeyHash> View<'_, C, H, Plain> {
-    /// The tau of `key`.
+    /// Returns the tau of `key`.
     #[inline(always)]
     pub fn tau<K: Key + ?Sized>(&self, key: &K) -> C {
         self.value(key)
@@ -258,7 +262,7 @@ impl<C: Cell, H: KeyHash> View<'_, C, H, Plain> {
 }
 
 impl<C: Cell, H: KeyHash> View<'_, C, H, Fingerprint> {
-    /// The tau of `key` if it is pinned.
+    /// Returns the tau of `key` if it is pinned.
     #[inline(always)]
     pub fn pinned<K: Key + ?Sized>(&self, key: &K) -> Option<C> {
         let value = self.value(key);

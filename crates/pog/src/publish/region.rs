@@ -1,4 +1,4 @@
-//! Memory that several threads or processes see.
+//! Memory that several threads or processes share.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use super::layout::{Header, MAGIC};
 use crate::memory;
 use crate::sync::Shareable;
 
-/// A stretch of shared memory.
+/// A region of shared memory.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
@@ -19,7 +19,7 @@ pub struct Region {
     mapped: bool,
 }
 
-/// What a mapping allows.
+/// Access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// For readers.
@@ -28,45 +28,46 @@ pub enum Access {
     Write,
 }
 
-// SAFETY: the region is plain memory that belongs to no thread; all access to it goes through atomics, or, for the
-// fields of the header that never change, happens before or after they are set up.
+// SAFETY: the region is plain memory that belongs to no thread. All access uses atomics, except to
+// header fields that never change after the set-up.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Memory for the threads of this process, and for processes that it forks.
+    /// Maps memory for the threads of this process, and for its forked children.
     ///
     /// # Errors
-    /// If the system has no such memory.
+    /// The system has not enough memory.
     pub fn anonymous(len: usize) -> io::Result<Region> {
         Region::mmap(len, Access::Write, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)
     }
 
-    /// All of a file, in `/dev/shm` or of a memfd, say, for every process that maps it.
+    /// Maps a whole file, for example in `/dev/shm` or a memfd, for every process that maps it.
     ///
-    /// The file must not be cut short while it is mapped: touching what is gone kills the process.
+    /// The file must not be truncated while it is mapped: an access beyond its end kills the
+    /// process.
     ///
     /// # Errors
-    /// If the file is empty or cannot be mapped so.
+    /// The file is empty or cannot be mapped.
     pub fn map(file: &File, access: Access) -> io::Result<Region> {
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         Region::mmap(len, access, libc::MAP_SHARED, file.as_raw_fd())
     }
 
-    /// The first `len` bytes of what has no length of its own: a BPF map.
+    /// Maps the first `len` bytes of an object without a length, such as a BPF map.
     ///
     /// # Errors
-    /// If it cannot be mapped so.
+    /// The object cannot be mapped.
     pub fn map_len(file: impl AsFd, len: usize, access: Access) -> io::Result<Region> {
         Region::mmap(len, access, libc::MAP_SHARED, file.as_fd().as_raw_fd())
     }
 
-    /// Memory that somebody else mapped: a BPF arena, say.
+    /// Uses memory that the caller has mapped, for example a BPF arena.
     ///
     /// # Safety
-    /// `len` bytes from `start` on are readable, and writable if `access` says so, for as long as the region lives;
-    /// nobody writes there but a [`Publisher`](super::Publisher).
+    /// `len` bytes from `start` on must be readable, and writable if `access` says so, for the life
+    /// of the region. Only a [`Publisher`](super::Publisher) may write there.
     ///
     /// # Panics
     /// If `start` is not a multiple of 64.
@@ -80,7 +81,8 @@ impl Region {
             Access::Read => libc::PROT_READ,
             Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
-        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in use.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no memory that is in
+        // use.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -91,13 +93,13 @@ impl Region {
         Ok(Region { start, len, access, mapped: true })
     }
 
-    /// Bytes.
+    /// Returns the size, bytes.
     #[expect(clippy::len_without_is_empty, reason = "a mapping has at least one byte")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether a publisher has set the region up; for a process that waits for its publisher.
+    /// Whether a publisher has set up the region; for processes that wait for their publisher.
     pub fn is_set_up(&self) -> bool {
         self.len >= size_of::<Header>()
             && self.array::<Header>(0, 1)[0].magic.load(Acquire) == u64::from_ne_bytes(MAGIC)
@@ -107,22 +109,22 @@ impl Region {
         self.access
     }
 
-    /// `count` values at `offset`.
+    /// Returns `count` values at `offset`.
     ///
     /// # Panics
-    /// If they do not lie inside the region, or not at a multiple of their alignment.
+    /// If they are not inside the region, or not aligned.
     pub(super) fn array<T: Shareable>(&self, offset: usize, count: usize) -> &[T] {
         let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
         assert!(end.is_some_and(|end| end <= self.len), "the array ends inside the region");
         let start = self.start.as_ptr().wrapping_add(offset);
         assert!(start.addr().is_multiple_of(align_of::<T>()), "the array is aligned");
-        // SAFETY: inside the region, which lives as long as `self`, and aligned, as just asserted. `Shareable` types
-        // have no invalid bits. They are atomics, for which a shared reference allows writes by others, or fields
-        // that are written before anybody reads them.
+        // SAFETY: inside the region, which lives as long as `self`, and aligned, as just asserted.
+        // `Shareable` types have no invalid bits. They are atomics, which others may write through
+        // a shared reference, or fields that are written before any reader reads them.
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
-    /// Where the region begins.
+    /// Returns the start of the region.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -131,7 +133,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if self.mapped {
-            // SAFETY: the mapping was made by this region, and whatever borrowed from it borrowed the region.
+            // SAFETY: this region made the mapping, and all borrows of it also borrow the region.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         }
     }

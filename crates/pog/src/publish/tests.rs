@@ -75,7 +75,7 @@ fn the_image_of_another_controller_is_published_whole() {
         Publisher::create(shared.clone(), sizes, NO_GRACE, one.pog(), None).unwrap();
     let reader = Reader::<u16>::open(shared, Plain).unwrap();
     publisher.publish(one.pog(), None).unwrap();
-    // Of the same seed, sizes and generation.
+    // An image with the same seed, sizes and generation.
     let entries = (0..500_u64).map(|key| (key, !(key as u16)));
     let other = PogBuilder::new().random_seed(1).build(entries).unwrap();
     publisher.publish(other.pog(), None).unwrap();
@@ -256,7 +256,7 @@ fn a_writer_that_dies_half_way_harms_nobody_and_another_takes_over() {
     let before = controller.pog().clone();
     let publisher = Publisher::create(shared.clone(), sizes, NO_GRACE, &before, None).unwrap();
     let reader = Reader::<u16>::open(shared.clone(), Plain).unwrap();
-    // The writer gets as far as writing rubbish to the copy out of use, and is heard of no more.
+    // The writer dies after writing garbage to the copy that is not in use.
     let copies = reader::Copies::<u16, SipHash13, Plain>::open(shared.clone(), Plain).unwrap();
     let shadow = copies.copy((publisher.epoch() as usize + 1) % 2);
     shadow.header.a.store(77, Relaxed);
@@ -286,8 +286,8 @@ fn a_publication_waits_for_the_grace_period_and_no_longer() {
     assert!(std::time::Instant::now() >= ready_at);
 }
 
-/// Readers and a writer that never rests, with real threads: of a pair of keys altered together, no reader sees one
-/// old and one new.
+/// Readers and a continuous writer, with real threads: of a pair of keys that change together, no
+/// reader sees one old and one new value.
 #[test]
 fn readers_never_see_half_a_change_while_a_writer_never_rests() {
     const PAIRS: u64 = 64;
@@ -333,10 +333,10 @@ fn readers_never_see_half_a_change_while_a_writer_never_rests() {
     });
 }
 
-/// What another process is told in its environment: the file to map.
+/// Environment variable of the child process: the file to map.
 const CHILD_READS: &str = "POG_TEST_CHILD_READS";
 
-/// Run by the next test in another process; by itself it has nothing to do.
+/// The next test runs this in another process; otherwise it does nothing.
 #[test]
 fn child_reads() {
     let Ok(path) = std::env::var(CHILD_READS) else { return };

@@ -1,4 +1,4 @@
-//! Hosts that join, leave, fail, and change their capacity.
+//! Hosts that join, leave, fail, or change their capacity.
 
 use super::{Change, Host, Sdlb, SdlbError};
 use crate::cell::Cell;
@@ -8,10 +8,10 @@ use crate::hosts::{EntryWrite, HostId, NO_HOST, shares};
 use crate::key::Key;
 
 impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
-    /// A host joins: released entries of the others are pointed at it, up to its share.
+    /// Adds a host: released entries of other hosts move to it, up to its share.
     ///
     /// # Errors
-    /// [`SdlbError::HostExists`], [`SdlbError::Shares`]: nothing has changed.
+    /// [`SdlbError::HostExists`], [`SdlbError::Shares`]; then nothing has changed.
     pub fn join(&mut self, host: HostId, capacity: u32) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         if self.hosts.contains_key(&host) {
@@ -21,11 +21,13 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// A host's capacity changes: released entries are pointed elsewhere, as few as possible. What keys use stays
-    /// ([`Moved::held`](crate::Moved::held)) until it is released; [`Self::merge_host`] releases at once.
+    /// Changes a host's capacity: as few released entries as possible move. Entries in use by keys
+    /// stay ([`Moved::held`](crate::Moved::held)) until they are released; [`Self::merge_host`]
+    /// releases entries at once.
     ///
     /// # Errors
-    /// [`SdlbError::UnknownHost`], [`SdlbError::Shares`] if no capacity would be left: nothing has changed.
+    /// [`SdlbError::UnknownHost`], [`SdlbError::Shares`] if no capacity would be left; then nothing
+    /// has changed.
     pub fn set_capacity(
         &mut self,
         host: HostId,
@@ -37,8 +39,8 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// A host leaves: it gets no stateless packets but by entries that its stateful keys still use. It is gone when
-    /// the last of them is unregistered or migrated.
+    /// Removes a host: it gets stateless packets only by entries that its stateful keys still use.
+    /// The host is removed when the last of these is unregistered or migrated.
     ///
     /// # Errors
     /// As [`Self::set_capacity`].
@@ -49,8 +51,8 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// A host has failed, and with it the state of its keys: they are taken out of the set, and all its entries are
-    /// pointed elsewhere. O(n).
+    /// Removes a failed host. The state of its keys is lost: they are removed from the set, and all
+    /// its entries move to other hosts. O(n).
     ///
     /// # Errors
     /// As [`Self::set_capacity`].
@@ -71,7 +73,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// Sets a host and shares out again; on an error all is as before.
+    /// Sets a host's state and divides the entries again. On an error nothing has changed.
     fn with_capacity(&mut self, host: HostId, state: Host) -> Result<(), SdlbError> {
         let before = self.hosts.insert(host, state);
         let shared = self.share_out();
@@ -84,7 +86,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         shared
     }
 
-    /// Points released entries at hosts, by capacity.
+    /// Divides released entries among hosts, by capacity.
     pub(super) fn share_out(&mut self) -> Result<(), SdlbError> {
         let capacities: Vec<(HostId, u32)> =
             self.hosts.iter().map(|(host, state)| (*host, state.capacity)).collect();
@@ -103,7 +105,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(())
     }
 
-    /// An entry that no key uses any more goes to a host that has too few, if its own has too many.
+    /// Moves a newly released entry to a host with too few entries, if its own host has too many.
     pub(super) fn settle(&mut self, entry: usize) {
         let from = self.table.entries()[entry];
         let surplus = self.hosts.get(&from).is_some_and(|state| state.entries > state.target);
@@ -117,7 +119,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         }
     }
 
-    /// Points an entry at a host and counts it.
+    /// Moves an entry to a host and updates the counts.
     pub(super) fn point(&mut self, entry: usize, host: HostId) {
         let from = self.table.entries()[entry];
         if let Some(state) = self.hosts.get_mut(&from) {
@@ -133,13 +135,14 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         self.moved.least += 1;
     }
 
-    /// Hosts that have left and have nothing any more are no more.
+    /// Removes hosts that have left and have no entries.
     fn forget_gone(&mut self) {
         self.hosts.retain(|_, state| state.capacity > 0 || state.entries > 0);
     }
 
-    /// An entry for one more key of `host`: one that keys use already, or any of its own, or a released one of
-    /// another host. [`Self::claim`] makes it the host's.
+    /// Returns an entry for one more key of `host`: an entry of the host that keys use, any other
+    /// entry of the host, or a released entry of another host. [`Self::claim`] moves it to the
+    /// host.
     pub(super) fn home(&self, host: HostId) -> Result<usize, SdlbError> {
         let state = self.hosts.get(&host).ok_or(SdlbError::UnknownHost(host))?;
         if state.capacity == 0 {
@@ -159,7 +162,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
             .ok_or(SdlbError::TableFull { entries: entries.len() })
     }
 
-    /// Makes what [`Self::home`] found the entry for keys of `host`.
+    /// Makes the entry from [`Self::home`] the entry for keys of `host`.
     pub(super) fn claim(&mut self, entry: usize, host: HostId) {
         if self.table.entries()[entry] != host {
             self.point(entry, host);
@@ -167,7 +170,7 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         self.hosts.entry(host).and_modify(|state| state.home = Some(entry as u16));
     }
 
-    /// The stateful keys of `host`, each with its tau. O(n).
+    /// Returns the stateful keys of `host`, each with its tau. O(n).
     pub fn keys_of(&self, host: HostId) -> impl Iterator<Item = (&K, C)> {
         debug_assert_ne!(host, NO_HOST);
         self.pogs.iter().filter(move |(_, tau)| self.table.host(*tau) == host)

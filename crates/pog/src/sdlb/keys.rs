@@ -1,4 +1,4 @@
-//! Stateful keys: registered, merged, migrated, unregistered.
+//! Stateful keys: register, merge, migrate, unregister.
 
 use super::{Change, Sdlb, SdlbError};
 use crate::cell::Cell;
@@ -9,11 +9,11 @@ use crate::hosts::{HostId, NO_HOST};
 use crate::key::Key;
 
 impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
-    /// `key` has state on `host` from now on.
+    /// Registers that `key` has state on `host`.
     ///
     /// # Errors
     /// [`SdlbError::UnknownHost`], [`SdlbError::Leaving`], [`SdlbError::TableFull`],
-    /// [`UpdateError::Duplicate`]: nothing has changed.
+    /// [`UpdateError::Duplicate`]; then nothing has changed.
     pub fn register(&mut self, key: K, host: HostId) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         if let Some(tau) = self.pogs.get(&key) {
@@ -26,10 +26,10 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// `key` has state from now on where its packets go already: nothing changes for any packet.
+    /// Registers that `key` has state on its current host: no packet changes its host.
     ///
     /// # Errors
-    /// [`UpdateError::Duplicate`]: nothing has changed.
+    /// [`UpdateError::Duplicate`]; then nothing has changed.
     pub fn register_here(&mut self, key: K) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         let tau = self.pogs.pog().tau(&key);
@@ -38,10 +38,10 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// The state of `key` has ended.
+    /// Unregisters `key`: its state has ended.
     ///
     /// # Errors
-    /// [`UpdateError::Unknown`]: nothing has changed.
+    /// [`UpdateError::Unknown`]; then nothing has changed.
     pub fn unregister(&mut self, key: &K) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         let entry = self.entry_of_stateful(key)?;
@@ -51,11 +51,11 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// The paper's merge: `second` shares the entry of `first`, a key of the same host, from now on. Its own entry
-    /// is released if no other key uses it.
+    /// The paper's merge: moves `second` to the entry of `first`, a key of the same host. Its own
+    /// entry is released if no other key uses it.
     ///
     /// # Errors
-    /// [`SdlbError::DifferentHosts`], [`UpdateError::Unknown`]: nothing has changed.
+    /// [`SdlbError::DifferentHosts`], [`UpdateError::Unknown`]; then nothing has changed.
     pub fn merge(&mut self, first: &K, second: &K) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         let entries = [self.entry_of_stateful(first)?, self.entry_of_stateful(second)?];
@@ -67,10 +67,11 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
         Ok(self.change())
     }
 
-    /// Merges all stateful keys of `host` onto one entry, and gives the others up to hosts that have too few. O(n).
+    /// Merges all stateful keys of `host` into one entry. Its other entries may move to hosts with
+    /// too few. O(n).
     ///
     /// # Errors
-    /// [`SdlbError::UnknownHost`]: nothing has changed.
+    /// [`SdlbError::UnknownHost`]; then nothing has changed.
     pub fn merge_host(&mut self, host: HostId) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         if !self.hosts.contains_key(&host) {
@@ -104,8 +105,8 @@ impl<K: Key + Eq + Clone, C: Cell, H: KeyHash> Sdlb<K, C, H> {
     /// The paper's state migration: the state of `key` has moved to `host`.
     ///
     /// # Errors
-    /// [`UpdateError::Unknown`], [`SdlbError::UnknownHost`], [`SdlbError::Leaving`], [`SdlbError::TableFull`]:
-    /// nothing has changed.
+    /// [`UpdateError::Unknown`], [`SdlbError::UnknownHost`], [`SdlbError::Leaving`],
+    /// [`SdlbError::TableFull`]; then nothing has changed.
     pub fn migrate(&mut self, key: &K, host: HostId) -> Result<Change<'_, C>, SdlbError> {
         self.begin();
         let from = self.entry_of_stateful(key)?;

@@ -8,7 +8,7 @@ fn sdlb(hosts: &[(HostId, u32)], bits: u32) -> Sdlb<u64, u16> {
     Sdlb::new(&PogBuilder::new().random_seed(1), bits, hosts).unwrap()
 }
 
-/// All that must hold of the books.
+/// Checks all invariants of the controller's accounts.
 fn check(sdlb: &Sdlb<u64, u16>, stateful: &HashMap<u64, HostId>) {
     assert_eq!(sdlb.keys().len(), stateful.len());
     let mut users = vec![0; sdlb.table.entries().len()];
@@ -63,7 +63,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Runs one operation on both; what is refused must leave the controller alone.
+/// Applies an operation to both; a rejected one must not change the controller.
 fn step(sdlb: &mut Sdlb<u64, u16>, stateful: &mut HashMap<u64, HostId>, op: Op) {
     let (table, generation) = (sdlb.table.clone(), sdlb.pogs.pog().generation());
     let here = match op {
@@ -130,7 +130,7 @@ fn merging_releases_an_entry_for_others() {
     let mut sdlb = sdlb(&[(0, 1), (1, 1)], 4);
     let mut of_0 = Vec::new();
     for key in 0..40 {
-        // Growth spreads stateless keys anew, so where the next one goes is known only now.
+        // Growth redistributes stateless keys, so the host of the next key is only known now.
         if sdlb.host(&key) == 0 {
             of_0.push(key);
         }
@@ -186,7 +186,7 @@ fn the_last_host_neither_leaves_nor_fails() {
 #[test]
 fn stateless_keys_follow_capacities() {
     let mut sdlb = sdlb(&[(0, 1), (1, 2), (2, 5)], 12);
-    // Many keys: the cells of a small POG are too few to be even.
+    // Many keys, because the cells of a small POG are not uniform.
     sdlb.pogs.insert_all((1 << 50..(1 << 50) + 100_000).map(|key| (key, 0))).unwrap();
     let mut counts = [0.0_f64; 3];
     (0..80_000_u64).for_each(|key| counts[usize::from(sdlb.host(&key))] += 1.0);
