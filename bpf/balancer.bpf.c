@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-/* The balancer. */
+/* The balancer: entry points of the XDP programs. */
 #include "compat.h"
 #include "count.h"
 #include "direct.h"
@@ -14,7 +14,7 @@
 #include "tunnel.h"
 #include "vip.h"
 
-/* A packet to a VIP's address, off the straight path. XDP_PASS: no service takes it. */
+/* Handles a rare packet to a VIP's address. XDP_PASS: no service accepts it. */
 eqp_inline int handle_rare_of_vip(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -29,8 +29,9 @@ eqp_inline int handle_rare_of_vip(struct eqp_context *ctx, struct eqp_job *job, 
 }
 
 /*
- * Packets off the straight path: not for a VIP, later fragments, ICMP, faults, other protocols, ports without service.
- * EQP_GO_ON: it is now a flow's packet, and a later fragment has its backend.
+ * Handles rare packets: not for a VIP, later fragments, ICMP, faults, other protocols, ports
+ * without a service. EQP_GO_ON: the packet now belongs to a flow; a later fragment also has its
+ * backend.
  */
 eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
@@ -58,7 +59,7 @@ eqp_inline int forward(struct eqp_context *ctx, struct eqp_job *job)
 	return EQP_DROP(EQP_DROP_TABLES);
 }
 
-/* What is known of the flow beyond its place. */
+/* Records facts about rare packets of a flow. */
 eqp_inline void note_rare(const struct eqp_job *job)
 {
 	__u8 flags = job->packet.flags;
@@ -96,7 +97,7 @@ eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
 	return forward(ctx, job);
 }
 
-/* Counts what became of the packet. */
+/* Counts the result of the packet. */
 eqp_inline int finish(const struct eqp_job *job, int action)
 {
 	if (eqp_unlikely(action < 0)) {
@@ -108,7 +109,7 @@ eqp_inline int finish(const struct eqp_job *job, int action)
 	return action & ~EQP_ANSWER;
 }
 
-/* On every interface that clients' packets, and perhaps replies, come by. */
+/* Entry point on interfaces that receive packets of clients, and possibly replies. */
 SEC("xdp")
 int balance(struct eqp_context *ctx)
 {
@@ -121,7 +122,7 @@ int balance(struct eqp_context *ctx)
 	return finish(&job, handle(ctx, &job));
 }
 
-/* On interfaces that only replies come by: other packets pass. */
+/* Entry point on interfaces that receive replies only: other packets pass. */
 SEC("xdp")
 int reverse(struct eqp_context *ctx)
 {
@@ -139,6 +140,6 @@ int reverse(struct eqp_context *ctx)
 }
 
 #ifndef EQP_HOST
-/* What the kernel wants to read where bpf_fib_lookup() is used. */
+/* The kernel requires a GPL licence for bpf_fib_lookup(). */
 char LICENSE[] SEC("license") = "GPL";
 #endif

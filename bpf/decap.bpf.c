@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /*
- * For backends whose kernel has no tunnel device: takes the outer headers of tunnel and GUE off, and leaves the packet
- * within to the kernel. Congestion that was marked on the way is marked within (RFC 6040, section 4.2).
+ * For backends without a tunnel device in the kernel: removes the outer headers of tunnel and GUE,
+ * and passes the inner packet to the kernel. An outer congestion mark is copied to the inner packet
+ * (RFC 6040, section 4.2).
  */
 #include "checksum.h"
 #include "compat.h"
@@ -26,7 +27,7 @@ eqp_inline struct eqp_counter *decapsulated_counter(__u32 which)
 	return bpf_map_lookup_elem(&decapsulated, &which);
 }
 
-/* Outer destinations that are ours; the value means nothing. */
+/* Outer destinations of this machine; the value is unused. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -39,7 +40,7 @@ eqp_inline bool address_known(const struct eqp_decapsulation_address *address)
 	return bpf_map_lookup_elem(&addresses, address) != NULL;
 }
 
-/* Destination MAC addresses that are ours; the value means nothing. */
+/* Destination MAC addresses of this machine; the value is unused. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
@@ -54,12 +55,12 @@ eqp_inline bool mac_known(const struct eqp_decapsulation_mac *mac)
 
 #endif
 
-/* A tunnel's headers. */
+/* Outer headers of a packet. */
 struct eqp_around {
 	__u32 l3;
-	__u32 inner; /* offset of the packet within; 0: this is no tunnel of ours */
+	__u32 inner; /* offset of the inner packet; 0: not a tunnel for this machine */
 	__u8 tos;
-	__u8 version; /* of the packet within; 0: its first bits tell */
+	__u8 version; /* of the inner packet; 0: its first bits tell */
 };
 
 eqp_inline void count(const struct eqp_context *ctx, enum eqp_decapsulated which)
@@ -72,7 +73,7 @@ eqp_inline void count(const struct eqp_context *ctx, enum eqp_decapsulated which
 	counter->bytes += packet_end(ctx) - packet_begin(ctx);
 }
 
-/* Whether the outer destination, of `words` words, is one of ours. */
+/* Whether the outer destination, of `words` words, is accepted. */
 eqp_inline bool sent_to_us(const __be32 *destination, __u32 words, __u32 family)
 {
 	struct eqp_decapsulation_address address = { .family = family };
@@ -85,7 +86,10 @@ eqp_inline bool sent_to_us(const __be32 *destination, __u32 words, __u32 family)
 	return address_known(&address);
 }
 
-/* Whether the frame's destination MAC address is one of ours: a switch may flood frames to other stations. */
+/*
+ * Whether the frame's destination MAC address is accepted: a switch may flood frames to other
+ * stations.
+ */
 eqp_inline bool is_our_frame(const struct eqp_context *ctx)
 {
 	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN);
@@ -101,7 +105,7 @@ eqp_inline bool is_our_frame(const struct eqp_context *ctx)
 	return mac_known(&mac);
 }
 
-/* What a protocol number behind the outer IP header says is within. */
+/* Finds the inner packet by the protocol number after the outer IP header. */
 eqp_inline void see_protocol(const struct eqp_context *ctx, struct eqp_around *around, __u8 protocol, __u32 l4)
 {
 	__u16 *udp;
@@ -123,7 +127,7 @@ eqp_inline void see_protocol(const struct eqp_context *ctx, struct eqp_around *a
 	}
 }
 
-/* False: its source is not a balancer's. */
+/* False: the source is not a balancer. */
 eqp_inline bool see_ipv4(const struct eqp_context *ctx, struct eqp_around *around)
 {
 	unsigned char *ip = packet_at(ctx, around->l3, EQP_IPV4_BYTES);
@@ -136,7 +140,7 @@ eqp_inline bool see_ipv4(const struct eqp_context *ctx, struct eqp_around *aroun
 		return true;
 	around->tos = ip[1];
 	see_protocol(ctx, around, ip[9], around->l3 + header_bytes);
-	/* Read anew: the verifier has seen other bytes of the packet since. */
+	/* Read again: the verifier has checked other bytes of the packet since. */
 	ip = packet_at(ctx, around->l3, EQP_IPV4_BYTES);
 	return ip && !((*(__u32 *)(ip + 12) ^ decapsulation.source4) & decapsulation.source4_mask);
 }
@@ -156,7 +160,10 @@ eqp_inline bool see_ipv6(const struct eqp_context *ctx, struct eqp_around *aroun
 	return !differs;
 }
 
-/* Copies the mark of congestion inwards. False: the packet within cannot have it, and is to be dropped. */
+/*
+ * Copies the congestion mark to the inner packet. False: the inner packet cannot carry it and must
+ * be dropped.
+ */
 eqp_inline bool mark_congestion(const struct eqp_context *ctx, const struct eqp_around *around)
 {
 	__u16 *ip = packet_at(ctx, around->inner, EQP_IPV4_BYTES);
@@ -180,7 +187,9 @@ eqp_inline bool mark_congestion(const struct eqp_context *ctx, const struct eqp_
 	return true;
 }
 
-/* Ethernet and tag over what was the end of the outer headers. False: the kernel refuses. */
+/*
+ * Moves the Ethernet header and the tag to the end of the outer headers. False: the kernel refuses.
+ */
 eqp_inline bool take_off(struct eqp_context *ctx, const struct eqp_around *around)
 {
 	__u16 was[(ETH_HLEN + EQP_VLAN_BYTES) / sizeof(__u16)], type;
@@ -210,7 +219,7 @@ eqp_inline bool take_off(struct eqp_context *ctx, const struct eqp_around *aroun
 	return true;
 }
 
-/* The packet's outer headers, by its Ethernet header. False: not a balancer's. */
+/* Parses the packet's outer headers. False: not from a balancer. */
 eqp_inline bool see(const struct eqp_context *ctx, struct eqp_around *around)
 {
 	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN + EQP_VLAN_BYTES);

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * What the packet program and userspace share: one layout, fixed width, explicit padding. The Rust mirror is
- * crates/packet/src/abi.rs; a test compares the two through the object's BTF.
+ * Layout that the packet program and userspace share: fixed width, explicit padding. The Rust
+ * mirror is crates/packet/src/abi.rs; a test compares both by the object's BTF.
  *
  * Four maps:
- *   tables   one value: pog's published memory (crates/pog/src/publish/layout.rs) with a directory in each copy.
- *            Userspace writes the copy that the epoch does not select, then flips the epoch.
- *   state    one value: what the program writes and userspace reads or takes away: touched flows, pending flows,
- *            opening flows, connections of each backend.
- *   cpus     one value a CPU: its counters, its recent events, its log of flows seen. Only its own program writes it.
- *   fragments  LRU hash: the backend of a datagram's first fragment, for those that follow.
+ *   tables   one value: pog's published memory (crates/pog/src/publish/layout.rs) with a directory
+ *            in each copy. Userspace writes the copy that the epoch does not select, then flips it.
+ *   state    one value, written by the program and read or cleared by userspace: touched flows,
+ *            pending flows, opening flows, connections of each backend.
+ *   cpus     one value per CPU: counters, recent events, log of flows. Only the CPU's own program
+ *            writes it.
+ *   fragments  LRU hash: the backend of a datagram's first fragment, for the later ones.
  *
- * All three arrays are mapped into userspace. Sizes that depend on the configuration are in `struct eqp_limits`, which
- * userspace writes before loading; to the verifier they are constants.
+ * Userspace maps all three arrays. Sizes that depend on the configuration are in
+ * `struct eqp_limits`, which userspace writes before loading; the verifier sees them as constants.
  */
 #ifndef EQP_ABI_H
 #define EQP_ABI_H
 
 #include <linux/types.h>
 
-/* --- tables: pog's header and copies ------------------------------------------------------------------------- */
+/* --- tables: pog's header and copies --- */
 
 #define EQP_TABLES_MAGIC "eqpPOG01"
 
@@ -50,45 +51,58 @@ struct eqp_copy_header {
 	__u64 padding_to_end[3];
 };
 
-/* After the copy header: A (cells_max cells), B (cells_max cells), the directory; each begins at a multiple of 64. */
+/*
+ * After the copy header: A (cells_max cells), B (cells_max cells), the directory; each begins at a
+ * multiple of 64.
+ */
 
-/* The cell of a pinned flow: fingerprint above the slot. */
+/* The cell of a pinned flow: a fingerprint above the slot. */
 #define EQP_SLOT_BITS 12
 #define EQP_SLOTS_MAX (1 << EQP_SLOT_BITS)
 #define EQP_NO_SLOT 0xffff
-/* pog's KeyHash::ID of the hash that takes a flow's digest to its cells. */
+/* pog's KeyHash::ID of the hash from a flow's digest to its cells. */
 #define EQP_DIGEST_HASH_ID 3
 
-/* --- the directory: VIPs, services, backends, rings ----------------------------------------------------------- */
+/* --- the directory: VIPs, services, backends, rings --- */
 
-/* The directory's first line. The tables follow in the order of the structs below, at the offsets in eqp_limits. */
+/*
+ * First line of the directory. The tables follow in the order of the structs below, at the offsets
+ * in eqp_limits.
+ */
 struct eqp_directory {
-	__u64 digest_k0; /* SipHash-1-3 seed of flow digests: one for a fleet */
+	__u64 digest_k0; /* SipHash-1-3 seed of flow digests, the same in the whole fleet */
 	__u64 digest_k1;
 	__u32 vip_seed;
-	__u32 vip_mask;     /* entries of the VIP table in use, less one; a power of two */
-	__u32 reverse_mask; /* the same of the reverse table */
+	__u32 vip_mask;     /* VIP entries in use (a power of two) - 1 */
+	__u32 reverse_mask; /* the same for the reverse table */
 	__u32 flags;        /* EQP_DIRECTORY_* */
 	__be32 tunnel_source4;      /* outer source of tunnels, host bits zero */
-	__be32 tunnel_source4_mask; /* the host bits: filled by flow */
-	__be32 tunnel_source6[4];   /* upper 64 bits; the lower 32 are filled by flow */
+	__be32 tunnel_source4_mask; /* its host bits, taken from the flow */
+	__be32 tunnel_source6[4];   /* upper 64 bits; the flow gives the lower 32 */
 	__be16 gue_port;
 	__u16 padding;
-	__u32 echo_per_second;     /* ICMP answers a CPU gives per second: echoes */
-	__u32 too_big_per_second;  /* and frag-needed, packet-too-big */
-	__u32 services;            /* in use */
-	__u16 translated_tcp;      /* lives of translated flows without packets, in ticks: established ones of TCP, */
-	__u16 translated_closing;  /* others of TCP, */
-	__u16 translated_udp;      /* and those of UDP */
+	__u32 echo_per_second;     /* echo replies per second and CPU */
+	__u32 too_big_per_second;  /* ICMP too-big errors per second and CPU */
+	__u32 services;            /* number in use */
+	/* Idle timeouts of translated flows, ticks: established TCP, other TCP, UDP. */
+	__u16 translated_tcp;
+	__u16 translated_closing;
+	__u16 translated_udp;
 	__u16 padding_translated;
 	__u64 padding_to_end[6];
 };
 
 #define EQP_DIRECTORY_REVERSE 1u /* some VIP is translated: look replies up */
-/* What clients opened before these tables were made is not known: translate every reply of a backend's port. */
+/*
+ * The flows that clients opened before these tables are unknown: translate every reply from a
+ * backend's port.
+ */
 #define EQP_DIRECTORY_REPLIES_ALL 2u
 
-/* What an address, port and protocol lead to. Open addressing, linear, at most EQP_PROBES_MAX from the hash on. */
+/*
+ * Target of an address, port and protocol. Open addressing with linear probing, at most
+ * EQP_PROBES_MAX entries from the hash on.
+ */
 struct eqp_vip {
 	__be32 address[4]; /* IPv4: in [0], the rest zero */
 	__be16 port;       /* EQP_VIP_RANGES: 0 */
@@ -96,10 +110,10 @@ struct eqp_vip {
 	__u8 family;       /* 4, 6 */
 	__u8 kind;         /* EQP_VIP_* */
 	__u8 padding;
-	__u16 service;      /* EQP_VIP_EXACT; EQP_VIP_ADDRESS: the first of TCP, or else of UDP */
-	__u16 ranges_first; /* EQP_VIP_RANGES: into the ranges */
+	__u16 service;      /* EQP_VIP_EXACT; EQP_VIP_ADDRESS: first of TCP, else UDP */
+	__u16 ranges_first; /* EQP_VIP_RANGES: index into the ranges */
 	__u16 ranges;       /* at most EQP_RANGES_MAX */
-	__u16 udp_service;  /* EQP_VIP_ADDRESS: the first of UDP, or else of TCP */
+	__u16 udp_service;  /* EQP_VIP_ADDRESS: first of UDP, else TCP */
 	__u16 padding_to_end;
 };
 
@@ -108,8 +122,8 @@ enum eqp_vip_kind {
 	EQP_VIP_EXACT = 1,   /* one port */
 	EQP_VIP_RANGES = 2,  /* port ranges, any port: the entry of (address, protocol) */
 	/*
-	 * The address itself, protocol 0: echo is answered. Packets that lead to no service count in the row of the
-	 * address's first service.
+	 * The address itself, protocol 0: the program answers echo requests. Packets without a service
+	 * count in the row of the address's first service.
 	 */
 	EQP_VIP_ADDRESS = 3,
 };
@@ -125,9 +139,9 @@ struct eqp_range {
 };
 
 /*
- * A destination MAC address whose frames the program takes on an interface. It leaves all others to the kernel: a
- * switch floods frames to other stations, and balancers that forwarded those would pass them round for ever. Open
- * addressing as for VIPs, over EQP_MACS entries.
+ * A destination MAC address that the program accepts on an interface. All other frames go to the
+ * kernel: a switch floods frames to other stations, and balancers that forwarded them would create
+ * a loop. Open addressing as for VIPs, over EQP_MACS entries.
  */
 struct eqp_mac {
 	__u8 address[6];
@@ -138,12 +152,12 @@ struct eqp_mac {
 
 #define EQP_MACS 1024 /* a power of two */
 
-/* What a reply's source becomes (nat). Open addressing as for VIPs, by address, port, protocol. */
+/* New source of a reply (nat). Open addressing as for VIPs, by address, port, protocol. */
 struct eqp_reverse {
 	__be32 address[4]; /* of the backend */
 	__be32 vip[4];
-	__be16 port;       /* of the backend; 0: the VIP has many ports, and ports stay */
-	__be16 vip_port;   /* 0: stays */
+	__be16 port;       /* of the backend; 0: the VIP has many ports, which do not change */
+	__be16 vip_port;   /* 0: unchanged */
 	__u8 protocol;
 	__u8 family;       /* 0: free */
 	__u16 service;
@@ -157,13 +171,13 @@ struct eqp_service {
 	__u32 backends_first; /* slot s is backend backends_first + s */
 	__u32 slots;
 	__u32 ring;          /* index of the Maglev table */
-	__u32 ring_len;      /* entries in use; 0: no backend takes new flows */
-	__u32 ring_next;     /* during a transition: the table to come; else equal to ring */
+	__u32 ring_len;      /* entries in use; 0: no backend accepts new flows */
+	__u32 ring_next;     /* during a transition: the next table; otherwise equal to ring */
 	__u32 ring_next_len;
-	__u32 sequence;      /* EQP_PICK_SEQUENCE: index of the ring that holds the order of turns */
+	__u32 sequence;      /* EQP_PICK_SEQUENCE: index of the ring with the order of turns */
 	__u32 sequence_len;
-	__u16 cursor;        /* of the sequence: the service's own, stable */
-	__u16 number;        /* stable: of counters, log */
+	__u16 cursor;        /* of the sequence; stable per service */
+	__u16 number;        /* stable; index of counters and in the log */
 	__u8 forward;        /* enum eqp_forward */
 	__u8 key;            /* enum eqp_key */
 	__u8 pick;           /* enum eqp_pick */
@@ -177,22 +191,23 @@ enum eqp_pick {
 	EQP_PICK_RING = 0,      /* by the ring: maglev, weighted-random */
 	EQP_PICK_SEQUENCE = 1,  /* round-robin, weighted-round-robin: turns */
 	EQP_PICK_LEAST = 2,     /* least-connection: 256 * active + inactive */
-	EQP_PICK_LEAST_WEIGHTED = 3, /* weighted-least-connection: that over the weight */
+	EQP_PICK_LEAST_WEIGHTED = 3, /* the same divided by the weight */
 };
 #define EQP_SERVICE_TRANSITION 1u /* ring_next differs: record flows that would move in pending */
-#define EQP_SERVICE_PENDING 2u    /* pending may hold flows of this service: look there first */
-#define EQP_SERVICE_PENDING_FULL 4u /* pending is above its mark: new flows are placed by the ring, unrecorded */
+#define EQP_SERVICE_PENDING 2u    /* pending may have flows of this service: search there first */
+/* Pending is above its mark: the ring places new flows, unrecorded. */
+#define EQP_SERVICE_PENDING_FULL 4u
 
 struct eqp_backend {
 	__be32 address[4];
 	__be16 port;     /* nat: 0 = stays */
 	__u8 family;     /* 4, 6; 0: no backend in this slot */
 	__u8 flags;      /* EQP_BACKEND_* */
-	__u32 ifindex;   /* where packets to it leave */
+	__u32 ifindex;   /* outgoing interface */
 	__u8 destination_mac[6]; /* next hop: the backend, or the gateway for tunnels and nat */
 	__u8 source_mac[6];
-	__u16 mtu;       /* of the path to it, outer packets; IP bytes */
-	__u16 number;    /* stable: of counters */
+	__u16 mtu;       /* path MTU to it, outer packets; IP bytes */
+	__u16 number;    /* stable; index of counters */
 	__u32 weight;
 	__u32 padding;
 	__u64 padding_to_end[2];
@@ -204,13 +219,13 @@ struct eqp_backend {
 
 /* A ring: limits.ring_entries slots of 16 bits. */
 
-/* --- state ----------------------------------------------------------------------------------------------------- */
+/* --- state --- */
 
 struct eqp_state_header {
-	__u32 pending_count;   /* flows in pending; program adds, userspace subtracts (both atomically) */
+	__u32 pending_count;   /* flows in pending; program adds, userspace subtracts (both atomic) */
 	__u32 pending_mark;    /* above it new flows are not recorded */
-	__u64 interval;        /* odd; under another one, flows have other touched tags */
-	__u64 previous_interval; /* the one before; userspace's */
+	__u64 interval;        /* odd; each interval gives flows other touched tags */
+	__u64 previous_interval; /* the previous one; userspace's */
 	__u64 padding_to_end[5];
 };
 
@@ -219,30 +234,30 @@ struct eqp_state_header {
  *   loads     an eqp_load for each backend index
  *   cursors   a __u32 for each service number
  *   pending_shares    an eqp_pending_share for each service number
- *   pending_services  a __u16 for each word of pending: the number of its service, written right after the word
- *   pending   limits.pending_buckets lines of eight words, each a flow with its slot; 0: free. See lookup.h.
+ *   pending_services  a __u16 for each word of pending: the number of its service, written after it
+ *   pending   limits.pending_buckets lines of eight words, each a flow and its slot; 0: free
  *   openings  limits.openings eqp_opening. See learn.h.
- *   touched   limits.touched_buckets times four odd 32-bit tags of flows seen in this interval; 0: free
- *   translated  limits.translated_lines lines of eight words, each a flow of nat; 0: free. See translated.h.
+ *   touched   limits.touched_buckets times four odd 32-bit tags of flows in this interval; 0: free
+ *   translated  limits.translated_lines lines of eight words, each a flow of nat; 0: free
  */
 #define EQP_TOUCHED_WAYS 4
 #define EQP_PENDING_WAYS 8
 #define EQP_TRANSLATED_WAYS 8
 
 struct eqp_pending_share {
-	__u32 count;    /* its flows in pending; program adds, userspace subtracts (both atomically) */
-	__u32 share;    /* below it, its flows are recorded whatever others have; userspace's, as the next */
-	__u32 reserved; /* room to leave to others, which have less than their shares */
+	__u32 count;    /* its flows in pending; program adds, userspace subtracts (atomic) */
+	__u32 share;    /* its flows are always recorded below this; userspace's */
+	__u32 reserved; /* reserved for services below their shares; userspace's */
 	__u32 padding;
 };
 
-/* The SYN of a flow. Two CPUs may write one entry at once: then `check` differs, most probably. */
+/* SYN of a flow. If two CPUs write one entry at once, `check` most probably differs. */
 struct eqp_opening {
 	__u64 digest;
 	__u16 slot;
 	__u16 service; /* number */
 	__u8 how;      /* enum eqp_how */
-	__u8 stamp;    /* the highest bits of the interval's number */
+	__u8 stamp;    /* the highest bits of the interval number */
 	__u16 check;   /* the highest bits of the digest */
 };
 
@@ -251,7 +266,7 @@ struct eqp_load {
 	__u32 inactive; /* closing */
 };
 
-/* --- cpus ------------------------------------------------------------------------------------------------------ */
+/* --- cpus --- */
 
 struct eqp_counter {
 	__u64 packets;
@@ -269,20 +284,20 @@ struct eqp_event {
 
 enum eqp_event_kind { EQP_TOUCH = 1, EQP_FIN = 2, EQP_RST = 3 };
 
-/* Why a packet went to its backend. */
+/* Reason why a packet went to its backend. */
 enum eqp_how { EQP_BY_RING = 1, EQP_BY_PIN = 2, EQP_BY_PENDING = 3, EQP_BY_TURN = 4, EQP_BY_FALLBACK = 5, EQP_BY_FRAGMENT = 6 };
 #define EQP_HOWS 8
 
-/* The head of a CPU's memory. */
+/* First part of a CPU's memory. */
 struct eqp_cpu {
 	__u32 log_head;    /* events written; program */
 	__u32 recent_head; /* events written to recent; program */
 	__u64 recent_ends; /* bits of the events in recent that end a flow; program */
 	__u64 padding_head[6];
 	__u32 log_tail;     /* events read; userspace */
-	__u32 recent_taken; /* events that were taken from recent, and are not to be logged; userspace */
+	__u32 recent_taken; /* events taken from recent, which are not logged; userspace */
 	__u32 padding_tail[14];
-	__u64 echo_tokens_at_ns; /* rate limits of ICMP answers: a generic cell rate algorithm's next time */
+	__u64 echo_tokens_at_ns; /* rate limits of ICMP: next time of the GCRA */
 	__u64 too_big_tokens_at_ns;
 	__u64 padding_to_end[6];
 };
@@ -292,45 +307,45 @@ struct eqp_cpu {
  *   services  an eqp_counter for each service number: packets forwarded
  *   backends  an eqp_counter for each backend number: packets forwarded
  *   hows      EQP_HOWS times __u64 for each service number
- *   reasons   EQP_REASONS times __u64 for each service number, and a last row for packets to no VIP's address
- *   recent    EQP_RECENT eqp_event: one for each packet that may tell of a flow. See learn.h.
+ *   reasons   EQP_REASONS times __u64 for each service number, and a row for packets to no VIP
+ *   recent    EQP_RECENT eqp_event: one for each packet that may report a flow. See learn.h.
  *   log       limits.log_entries eqp_event, a power of two
  */
 #define EQP_RECENT 32
 
-/* Drops (the packet is gone) and notes (it went on). Rust: `Reason`, exported by name. */
+/* Drops (the packet is lost) and notes (it continues). Rust: `Reason`, exported by name. */
 enum eqp_reason {
 	/* drops */
 	EQP_DROP_HEADER_SHORT = 0,      /* ends before its headers do */
-	EQP_DROP_HEADER_INVALID,        /* lengths that contradict each other */
-	EQP_DROP_EXTENSION_HEADERS,     /* more IPv6 extension headers than are walked */
-	EQP_DROP_FRAGMENT_UNKNOWN,      /* a later fragment whose first was not seen */
-	EQP_DROP_NO_BACKEND,            /* the pool has none that takes flows */
+	EQP_DROP_HEADER_INVALID,        /* inconsistent lengths */
+	EQP_DROP_EXTENSION_HEADERS,     /* more IPv6 extension headers than are parsed */
+	EQP_DROP_FRAGMENT_UNKNOWN,      /* a later fragment without its first */
+	EQP_DROP_NO_BACKEND,            /* no backend of the pool accepts flows */
 	EQP_DROP_NEIGHBOUR_UNRESOLVED,  /* next hop's MAC address not known (yet) */
-	EQP_DROP_TOO_BIG,               /* does not fit the tunnel; sender told, unless rate-limited */
-	EQP_DROP_TTL_EXPIRED,           /* nat: would leave with a hop limit of 0 */
-	EQP_DROP_HEADROOM,              /* no room to grow the packet */
+	EQP_DROP_TOO_BIG,               /* exceeds the tunnel's MTU; answered with ICMP */
+	EQP_DROP_TTL_EXPIRED,           /* nat: hop limit would become 0 */
+	EQP_DROP_HEADROOM,              /* no headroom to grow the packet */
 	EQP_DROP_FAMILY,                /* nat or direct routing between IPv4 and IPv6 */
 	EQP_DROP_NO_ROUTE,              /* nat: the kernel has no route for a reply */
-	EQP_DROP_TABLES,                /* tables not set up, or not as they must be */
+	EQP_DROP_TABLES,                /* tables not set up or inconsistent */
 	EQP_DROP_ICMP_RATE,             /* echo above the rate limit */
-	EQP_DROP_NO_SERVICE,            /* to a VIP's address, of no service; the kernel would send it on, and it would come back */
+	EQP_DROP_NO_SERVICE,            /* no service at a VIP's address; would loop */
 	EQP_DROPS,
 	/* notes */
-	EQP_NOTE_LOG_FULL = 16,         /* userspace lags: the flow is logged with a later packet */
-	EQP_NOTE_PENDING_FULL,          /* too many flows opening at once: placed by the ring, unrecorded */
+	EQP_NOTE_LOG_FULL = 16,         /* userspace lags; a later packet is logged */
+	EQP_NOTE_PENDING_FULL,          /* too many opening flows: by ring, unrecorded */
 	EQP_NOTE_ECHO_ANSWERED,
 	EQP_NOTE_TOO_BIG_SENT,
-	EQP_NOTE_ICMP_STEERED,          /* an ICMP error sent on to the flow's backend */
-	EQP_NOTE_FRAGMENT,              /* a later fragment sent after its first */
-	EQP_NOTE_REPLY,                 /* nat: a reply translated back */
-	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing after translation */
-	EQP_NOTE_FOREIGN_MAC,           /* sent to another station: left to the kernel as it came */
-	EQP_NOTE_REPLIES_FULL,          /* nat: no room to record the flow, so that its replies are not translated */
+	EQP_NOTE_ICMP_STEERED,          /* ICMP error sent to the flow's backend */
+	EQP_NOTE_FRAGMENT,              /* later fragment sent after its first */
+	EQP_NOTE_REPLY,                 /* nat: reply translated */
+	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing */
+	EQP_NOTE_FOREIGN_MAC,           /* frame to another station: passed unchanged */
+	EQP_NOTE_REPLIES_FULL,          /* nat: no space to record the flow; replies fail */
 	EQP_REASONS = 32,
 };
 
-/* --- fragments ------------------------------------------------------------------------------------------------- */
+/* --- fragments --- */
 
 struct eqp_fragment_key {
 	__be32 source[4];
@@ -343,14 +358,14 @@ struct eqp_fragment_key {
 
 struct eqp_fragment {
 	__u64 digest;
-	__u16 service; /* index into the services of the directory; its number must match */
+	__u16 service; /* index in the directory; its number must match */
 	__u16 number;
 	__u16 slot;
 	__u16 padding;
-	__u64 at_ns; /* when it was seen */
+	__u64 at_ns; /* time of the first fragment */
 };
 
-/* --- limits: constants of one load --------------------------------------------------------------------------- */
+/* --- limits: constants of one load --- */
 
 struct eqp_limits {
 	/* tables */
@@ -360,7 +375,7 @@ struct eqp_limits {
 	__u32 a_offset; /* in a copy */
 	__u32 b_offset;
 	__u32 directory_offset;
-	__u32 vips_offset; /* in a copy, as all of the directory's */
+	__u32 vips_offset; /* in a copy, like all tables of the directory */
 	__u32 vips_max;    /* power of two */
 	__u32 ranges_offset;
 	__u32 ranges_max;
@@ -400,21 +415,23 @@ struct eqp_limits {
 	__u32 log_entries; /* power of two */
 };
 
-/* --- decapsulation: the constants of a backend's program, and what it counts ----------------------------------- */
+/* --- decapsulation: constants of a backend's program, and its counters --- */
 
 struct eqp_decapsulation {
-	__be32 source4;      /* outer sources that are taken: the balancers' */
-	__be32 source4_mask; /* of the bits that count; 0: any */
+	__be32 source4;      /* accepted outer sources: the balancers' */
+	__be32 source4_mask; /* mask of their bits; 0: any */
 	__be32 source6[4];
 	__be32 source6_mask[4];
 	__be16 gue_port; /* 0: no GUE */
 	__u16 flags;     /* EQP_DECAPSULATION_* */
 };
 
-#define EQP_DECAPSULATION_ADDRESSES 1u /* only what is sent to an outer destination in the map `addresses` */
-#define EQP_DECAPSULATION_MACS 2u      /* only frames to a MAC address in the map `macs` */
+/* Accept only outer destinations in the map `addresses`. */
+#define EQP_DECAPSULATION_ADDRESSES 1u
+/* Accept only frames to a MAC address in the map `macs`. */
+#define EQP_DECAPSULATION_MACS 2u
 
-/* A key of that map. */
+/* A key of the map `addresses`. */
 struct eqp_decapsulation_address {
 	__be32 address[4]; /* IPv4: in [0], the rest zero */
 	__u32 family;      /* 4, 6 */
@@ -426,11 +443,11 @@ struct eqp_decapsulation_mac {
 	__u16 padding;
 };
 
-/* An eqp_counter for each, by CPU, in the map `decapsulated`. */
+/* Counters per CPU, an eqp_counter each, in the map `decapsulated`. */
 enum eqp_decapsulated {
 	EQP_DECAPSULATED_PACKETS = 0,
-	EQP_DECAPSULATED_FOREIGN, /* outer source not a balancer's: left to the kernel */
-	EQP_DECAPSULATED_INVALID, /* headers that contradict each other, or congestion that the packet cannot tell: dropped */
+	EQP_DECAPSULATED_FOREIGN, /* outer source is not a balancer: left to the kernel */
+	EQP_DECAPSULATED_INVALID, /* inconsistent headers, or unmarkable: dropped */
 	EQP_DECAPSULATED_FOREIGN_MAC, /* frame to another station: left to the kernel */
 	EQP_DECAPSULATED_COUNTERS,
 };

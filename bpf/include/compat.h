@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * What the programs ask of the kernel: one thin layer, so that the same code also compiles for the host (EQP_HOST),
- * over memory of a process, for tests and fuzzing without privilege. bpf/host has the other side.
+ * Kernel interface of the programs: a thin layer, so that the same code also compiles for the host
+ * (EQP_HOST), with the memory of a process, for tests and fuzzing without privileges. The other
+ * side is in bpf/host.
  *
  * An action is an XDP verdict (>= 0), EQP_GO_ON, or a drop: EQP_DROP(reason) < 0.
  */
@@ -23,7 +24,10 @@
 
 #define EQP_GO_ON XDP_ABORTED /* 0; no packet is meant to end so */
 #define EQP_DROP(reason) (-(int)(reason) - 1)
-/* Added to XDP_TX: the frame now carries an answer, and the packet that came is not counted as forwarded. */
+/*
+ * Added to XDP_TX: the frame has become an answer, so the received packet does not count as
+ * forwarded.
+ */
 #define EQP_ANSWER 0x100
 #define EQP_ANSWER_TTL 64
 
@@ -38,8 +42,8 @@
 #define eqp_unlikely(x) __builtin_expect(!!(x), 0)
 
 /*
- * The compiler must not look through `x`: the verifier learns the bounds of the very register that is compared, so a
- * compiler that derives the index anew after the comparison would lose them.
+ * Hides `x` from the optimizer. The verifier learns the bounds of the register that is compared. A
+ * compiler that recomputes the index after the comparison would lose them.
  */
 #define eqp_opaque(x) __asm__ volatile("" : "+r"(x))
 
@@ -57,7 +61,7 @@
 
 #define eqp_inline static __always_inline __attribute__((unused))
 #define eqp_unroll _Pragma("clang loop unroll_count(4)")
-/* BPF functions of their own: verified where they are called, out of the way of the straight path. */
+/* Separate BPF functions, verified at their calls, out of the way of the fast path. */
 #define eqp_cold static __noinline __attribute__((unused))
 
 #define eqp_context xdp_md
@@ -103,8 +107,8 @@ eqp_inline void repeat(__u32 times, long (*step)(__u32, void *), void *argument)
 }
 
 /*
- * Publishes what was written before. x86-64 keeps stores in order, so keeping the compiler from moving them is enough;
- * elsewhere an exchange is the barrier that all kernels from 6.1 on have.
+ * Publishes earlier writes. x86-64 keeps stores in order, so a compiler barrier is enough.
+ * Elsewhere an exchange is the barrier that all kernels from 6.1 on support.
  */
 eqp_inline void store_release(__u32 *word, __u32 value)
 {

@@ -5,7 +5,7 @@
 
 #include "tables.h"
 
-/* A drop or a note, in the row of a service's number. */
+/* Counts a drop or a note, in the row of a service number. */
 eqp_inline void count_reason_of(const struct eqp_job *job, __u64 row, __u32 reason)
 {
 	__u64 *counters;
@@ -14,12 +14,17 @@ eqp_inline void count_reason_of(const struct eqp_job *job, __u64 row, __u32 reas
 	if (row > limits.services_max)
 		row = limits.services_max;
 	counters = (__u64 *)(job->cpu + limits.cpu_reasons_offset) + row * EQP_REASONS;
-	/* Not one sum of both: the compiler would `or` them, and the verifier know less. */
+	/*
+	 * Two separate additions: the compiler would `or` the sum, and the verifier would lose the bounds.
+	 */
 	eqp_opaque(counters);
 	counters[reason & (EQP_REASONS - 1)]++;
 }
 
-/* A drop or a note, in the row of the packet's service, or in the last one if that is not known. */
+/*
+ * Counts a drop or a note in the row of the packet's service, or in the last row if that is
+ * unknown.
+ */
 eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
 {
 	count_reason_of(job, job->service ? job->service->number : limits.services_max, reason);

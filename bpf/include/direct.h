@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
-/* direct-routing: the frame as it is, to the backend's MAC address. And how any packet leaves. */
+/*
+ * direct-routing: sends the frame unchanged to the backend's MAC address. Also sends any other
+ * packet.
+ */
 #ifndef EQP_DIRECT_H
 #define EQP_DIRECT_H
 
 #include "tables.h"
 #include "too_big.h"
 
-/* From the interface that a packet came by, or another. */
+/* Sends the packet from its ingress interface, or from another. */
 eqp_inline int leave(const struct eqp_context *ctx, __u32 ifindex)
 {
 	return eqp_likely(ifindex == ctx->ingress_ifindex) ? XDP_TX : leave_by(ifindex);
 }
 
-/* Both addresses of a frame: they lie in the record of a backend as in the frame. */
+/* Sets both MAC addresses of a frame. A backend has them in the order of the frame. */
 eqp_inline void set_macs(unsigned char *ethernet, const struct eqp_backend *backend)
 {
 	const unsigned char *macs = backend->destination_mac;
@@ -21,7 +24,7 @@ eqp_inline void set_macs(unsigned char *ethernet, const struct eqp_backend *back
 	*(__u32 *)(ethernet + 8) = *(const __u32 *)(macs + 8);
 }
 
-/* An 802.1Q tag stays: the backend is in the VLAN that the packet came by. */
+/* Keeps an 802.1Q tag: the backend is in the VLAN of the packet. */
 eqp_inline int forward_direct(struct eqp_context *ctx, struct eqp_job *job)
 {
 	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Fragments: only a datagram's first has the ports. Where it went is remembered, and the later ones follow; those that
- * come before it are lost.
+ * Fragments: only the first one has the ports. Its backend is recorded, and the later fragments
+ * follow. Fragments that arrive before the first are lost.
  */
 #ifndef EQP_FRAGMENT_H
 #define EQP_FRAGMENT_H
@@ -17,16 +17,21 @@ eqp_inline void fragment_key(struct eqp_fragment_key *key, const struct eqp_pack
 		key->destination[i] = packet->destination[i];
 	}
 	key->identification = packet->fragment_id;
-	/* Of the first header behind the fragment header, which all fragments have alike (RFC 8200, section 4.5). */
+	/*
+	 * Protocol of the first header after the fragment header, which is the same in all fragments (RFC
+	 * 8200, section 4.5).
+	 */
 	key->protocol = packet->outer_protocol;
 	key->family = packet->family;
 	key->padding = 0;
 }
 
-/* Linux puts a datagram together within 30 s, or drops it (ipfrag_time). Identifications come again. */
+/*
+ * Linux reassembles a datagram within 30 s or drops it (ipfrag_time). Identifications are reused.
+ */
 #define EQP_FRAGMENT_NS (30ll * 1000 * 1000 * 1000)
 
-/* The entry of the first fragment of a packet's datagram; NULL: there is none, or it is too old. */
+/* Returns the entry of the datagram's first fragment; NULL: there is none, or it is too old. */
 eqp_inline const struct eqp_fragment *first_fragment(const struct eqp_packet *packet)
 {
 	const struct eqp_fragment *first;
@@ -34,7 +39,7 @@ eqp_inline const struct eqp_fragment *first_fragment(const struct eqp_packet *pa
 
 	fragment_key(&key, packet);
 	first = fragment_find(&key);
-	/* Signed: the clock of the CPU that had the first fragment may be ahead of this one's. */
+	/* Signed: the clock of the CPU with the first fragment may be ahead. */
 	return first && (__s64)(clock_ns() - first->at_ns) <= EQP_FRAGMENT_NS ? first : NULL;
 }
 
@@ -53,7 +58,9 @@ eqp_cold void remember_fragment(const struct eqp_job *job)
 	fragment_put(&key, &fragment);
 }
 
-/* Finds all that the first fragment was given: EQP_GO_ON, or a drop; XDP_PASS: not of TCP or UDP. */
+/*
+ * Applies the decision for the first fragment: EQP_GO_ON or a drop. XDP_PASS: neither TCP nor UDP.
+ */
 eqp_cold int follow_fragment(struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;

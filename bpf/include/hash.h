@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * What identifies a flow: SipHash-1-3 of its key (Aumasson and Bernstein, 2012), as crates/packet/src/digest.rs; and
- * the hash from digests to the POG's cells.
+ * Identification of a flow: SipHash-1-3 of its key (Aumasson and Bernstein, 2012), as in
+ * crates/packet/src/digest.rs; and the hash from digests to the POG's cells.
  */
 #ifndef EQP_HASH_H
 #define EQP_HASH_H
@@ -47,7 +47,7 @@ eqp_inline struct eqp_sip sip_begin(const struct eqp_job *job)
 				 k1 ^ 0x7465646279746573 };
 }
 
-/* `word`: what is left of the message, below its length in bytes. */
+/* `word`: the remaining bytes of the message, below its length. */
 eqp_inline __u64 sip_end(struct eqp_sip *sip, __u64 word, __u64 length)
 {
 	sip_word(sip, word | length << 56);
@@ -58,7 +58,7 @@ eqp_inline __u64 sip_end(struct eqp_sip *sip, __u64 word, __u64 length)
 	return sip->v0 ^ sip->v1 ^ sip->v2 ^ sip->v3;
 }
 
-/* Of the five-tuple of the packet's protocol and these addresses and ports. */
+/* Returns the digest of a five-tuple with the packet's protocol and these addresses and ports. */
 eqp_cold __u64 tuple_digest(const struct eqp_job *job, const __u64 *source, const __u64 *destination, __u32 ports)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -90,7 +90,7 @@ eqp_cold __u64 digest_of_source(const struct eqp_context *ctx, const struct eqp_
 	return sip_end(&sip, 0, 16);
 }
 
-/* The digest of the packet's flow, by the key that its service wants. */
+/* Returns the digest of the packet's flow, by the key of its service. */
 eqp_inline __u64 flow_digest(const struct eqp_context *ctx, const struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -105,7 +105,7 @@ eqp_inline __u64 flow_digest(const struct eqp_context *ctx, const struct eqp_job
 	return sip_end(&sip, packet->ports | (__u64)packet->protocol << 32, 13);
 }
 
-/* From a digest to the POG's cells: `DigestHash`. */
+/* Hash from a digest to the POG's cells: `DigestHash`. */
 eqp_inline __u64 cell_hash(const struct eqp_copy_header *copy, __u64 digest)
 {
 	__u64 hash = (digest ^ copy->k0) * (copy->k1 | 1);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
-/* ICMP to a VIP: echo requests are answered, errors go where the packets go that they are about. */
+/*
+ * ICMP to a VIP: answers echo requests, and sends errors to the backend of the flow that they
+ * concern.
+ */
 #ifndef EQP_ICMP_H
 #define EQP_ICMP_H
 
@@ -17,7 +20,7 @@ eqp_inline bool is_icmp(const struct eqp_packet *packet)
 	return packet->protocol == (packet->family == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
 }
 
-/* Of an ICMP packet whose header is in this packet. */
+/* Returns the kind of an ICMP packet, if its header is complete. */
 eqp_inline enum eqp_icmp_kind icmp_kind(const struct eqp_context *ctx, const struct eqp_packet *packet)
 {
 	unsigned char *icmp = packet_at(ctx, packet->l4, EQP_ICMP_BYTES);
@@ -36,7 +39,7 @@ eqp_inline enum eqp_icmp_kind icmp_kind(const struct eqp_context *ctx, const str
 	return type >= 1 && type <= 4 ? EQP_ICMP_ERROR : EQP_ICMP_OTHER;
 }
 
-/* Router and neighbour discovery (RFC 4861): whole, and with the hop limit that no router has lowered. */
+/* Router and neighbour discovery (RFC 4861): not a fragment, and with the maximum hop limit. */
 eqp_inline bool is_neighbour_discovery(const struct eqp_context *ctx, const struct eqp_packet *packet)
 {
 	unsigned char *ip = packet_at(ctx, packet->l3, EQP_IPV6_BYTES), *icmp;
@@ -63,7 +66,7 @@ eqp_inline void swap32(__u32 *a, __u32 *b)
 	*b = was;
 }
 
-/* Turns an echo request round: addresses, type, and a hop limit for the way back. */
+/* Turns an echo request into the reply: addresses, type, and a new hop limit. */
 eqp_cold int answer_echo(struct eqp_context *ctx, const struct eqp_job *job)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
@@ -97,7 +100,10 @@ eqp_cold int answer_echo(struct eqp_context *ctx, const struct eqp_job *job)
 	return XDP_TX | EQP_ANSWER;
 }
 
-/* The quoted IPv4 header: addresses and protocol; gives the offset behind it, or a drop, or XDP_PASS: below any offset. */
+/*
+ * Reads addresses and protocol of the quoted IPv4 header. Returns the offset after it, or a drop,
+ * or XDP_PASS (smaller than any offset).
+ */
 eqp_inline int read_quoted_ipv4(const struct eqp_context *ctx, struct eqp_packet *packet, __u32 ip_end)
 {
 	unsigned char *ip = packet_at(ctx, packet->inner_l3, EQP_IPV4_BYTES);
@@ -137,8 +143,9 @@ eqp_inline int read_quoted_ipv6(const struct eqp_context *ctx, struct eqp_packet
 }
 
 /*
- * Makes the packet one of the flow that the quoted packet answered: that one went from VIP to client, the flow is from
- * client to VIP. EQP_GO_ON; XDP_PASS: about something that is no flow here; or a drop.
+ * Replaces the packet's fields by those of the flow that the quoted packet belongs to. The quoted
+ * packet went from VIP to client; the flow goes from client to VIP. Returns EQP_GO_ON; XDP_PASS if
+ * the error concerns no flow; or a drop.
  */
 eqp_cold int read_quoted(const struct eqp_context *ctx, struct eqp_packet *packet)
 {
@@ -153,7 +160,7 @@ eqp_cold int read_quoted(const struct eqp_context *ctx, struct eqp_packet *packe
 	if (l4 == XDP_PASS || (packet->protocol != IPPROTO_TCP && packet->protocol != IPPROTO_UDP))
 		return XDP_PASS;
 	packet->inner_l4 = l4;
-	/* RFC 792: eight bytes behind the quoted header, which has the ports. */
+	/* RFC 792: eight bytes after the quoted header, including the ports. */
 	ports = packet_at(ctx, (__u32)l4, 8);
 	if (!ports || (__u32)l4 + 8 > ip_end)
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);
@@ -163,7 +170,7 @@ eqp_cold int read_quoted(const struct eqp_context *ctx, struct eqp_packet *packe
 	return EQP_GO_ON;
 }
 
-/* EQP_GO_ON: an error, now of the flow that it is about. */
+/* EQP_GO_ON: an error; the job now has the flow that it concerns. */
 eqp_cold int handle_icmp(struct eqp_context *ctx, struct eqp_job *job)
 {
 	enum eqp_icmp_kind kind = icmp_kind(ctx, &job->packet);

@@ -1,45 +1,47 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Tells userspace of flows: the first packet of each in an interval, and those that end it. Whether a flow was seen in
- * this interval stands in `touched`, as an odd tag of 32 bits: another flow is taken for it with probability 2^-31 for
- * each of its bucket's other flows. It is then told of in another interval, under another number; with 16 bits, of a
- * million flows some thirty were unknown at any time, and moved with the pool.
+ * Reports flows to userspace: the first packet of each flow in an interval, and packets that end a
+ * flow. `touched` has an odd 32-bit tag for each flow that was seen in this interval. With
+ * probability 2^-31 per other flow in its bucket, a flow is mistaken for another. It is then
+ * reported in a later interval, with another number. With 16-bit tags, about thirty of a million
+ * flows were unknown at any time, and moved with the pool.
  *
- * With many flows the table is in no cache of a processor's own, and a packet that looks at its bucket waits for memory.
- * So a packet only appends an event to its CPU's `recent`, and when there are EQP_RECENT of them they are looked up
- * together, with overlapping waits; what is new goes to the log. Userspace also takes what stands in `recent`, so that
- * the flows of a quiet CPU are known as soon, and says how far it took. That is not logged, nor does it make a flow
- * known: on a quiet CPU the lookup may come in another interval than the packet. CpuMemory::drain is the other side.
+ * With many flows the table exceeds a CPU's own caches, and a lookup waits for memory. Therefore a
+ * packet only appends an event to its CPU's `recent`. When EQP_RECENT events have accumulated, they
+ * are looked up together with overlapping waits, and new flows go to the log. Userspace also reads
+ * `recent`, so that it learns the flows of a quiet CPU in time, and records how far it has read.
+ * These events are not logged and do not mark a flow as touched: on a quiet CPU, the lookup may
+ * happen in a later interval than the packet. CpuMemory::drain is the other side.
  *
- * Tags are stored plainly: what another CPU's store loses is told twice.
+ * Tags are stored without atomics: if another CPU overwrites one, the flow is reported twice.
  *
- * SYNs are not events, since most of a flood of them would be news. Each overwrites an entry of `openings` instead.
- * Userspace finds there that a flow began with a SYN, and where that SYN went.
+ * SYNs are not events, because most SYNs of a flood would be new flows. Each SYN overwrites an
+ * entry of `openings` instead, where userspace finds that a flow began with a SYN, and its backend.
  */
 #ifndef EQP_LEARN_H
 #define EQP_LEARN_H
 
 #include "count.h"
 
-/* 1 or 0, without a branch. */
+/* Returns 1 or 0, without a branch. */
 eqp_inline __u64 not_zero(__u64 word)
 {
 	__u64 minus = -word;
 
-	/* Or the compiler would see a comparison, for which BPF has only branches. */
+	/* Otherwise the compiler would see a comparison, and BPF only has branches for it. */
 	eqp_opaque(minus);
 	return (word | minus) >> 63;
 }
 
 /*
- * 1 if a tag is not in its bucket, else 0. Without branches: which place it is nobody can predict, and while a processor
- * waits for a bucket that is in no cache of its own, to learn that it guessed wrong, nothing after it is done.
+ * Returns 1 if a tag is not in its bucket, else 0. It has no branches, because the position is
+ * unpredictable. A mispredicted branch that depends on a cache miss delays all later instructions.
  */
 eqp_inline __u64 is_untouched(const __u32 *bucket, __u64 tag)
 {
 	/*
-	 * Zero if one factor is; or if all have 64 twos between them, which happens once in 2^45: tags are odd and a free
-	 * place is 0, so that free places make odd factors.
+	 * Zero if one factor is zero, or if all factors together have 64 factors of two, which happens
+	 * once in 2^45: tags are odd and a free position is 0, so free positions give odd factors.
 	 */
 	__u64 differs = (eqp_read_once(bucket[0]) ^ tag) * (eqp_read_once(bucket[1]) ^ tag) *
 			(eqp_read_once(bucket[2]) ^ tag) * (eqp_read_once(bucket[3]) ^ tag);
@@ -49,7 +51,7 @@ eqp_inline __u64 is_untouched(const __u32 *bucket, __u64 tag)
 
 _Static_assert(EQP_TOUCHED_WAYS == 4, "is_untouched reads four tags");
 
-/* The place of a tag in its bucket; EQP_TOUCHED_WAYS: it is not there. */
+/* Returns the position of a tag in its bucket; EQP_TOUCHED_WAYS: not found. */
 eqp_inline __u32 tag_place(const __u32 *bucket, __u32 tag)
 {
 	__u32 place;
@@ -60,7 +62,7 @@ eqp_inline __u32 tag_place(const __u32 *bucket, __u32 tag)
 	return place;
 }
 
-/* Of the offset of a bucket, in bytes. */
+/* Mask of the byte offset of a bucket. */
 eqp_inline __u64 touched_mask(void)
 {
 	return (__u64)(limits.touched_buckets - 1) * EQP_TOUCHED_WAYS * sizeof(__u32);
@@ -77,7 +79,7 @@ eqp_inline __u32 touched_tag(__u64 mixed)
 	return mixed >> 32 | 1;
 }
 
-/* Of the second word of an event. */
+/* Returns the service of an event, from its second word. */
 eqp_inline __u64 event_service(__u64 rest)
 {
 	return rest >> 16 & 0xffff;
@@ -95,7 +97,7 @@ eqp_inline __u64 *recent_event(const struct eqp_job *job, __u32 at)
 	return (__u64 *)(job->cpu + limits.cpu_recent_offset) + (__u64)(at & (EQP_RECENT - 1)) * 2;
 }
 
-/* False: userspace lags, and the log has no room. */
+/* False: userspace lags, and the log is full. */
 eqp_inline bool log_event(const struct eqp_job *job, const __u64 *event)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
@@ -114,9 +116,9 @@ eqp_inline bool log_event(const struct eqp_job *job, const __u64 *event)
 }
 
 /*
- * Logs the first packet of a flow in this interval, and a packet that ends one, unless userspace has taken the event.
- * Touched is only what was logged: of another flow the next packet tells. So it does of one that ended, lest a forged
- * RST makes a living flow look idle.
+ * Logs the first packet of a flow in this interval, and a packet that ends one, unless userspace
+ * has already taken the event. Only logged flows become touched: the next packet reports another
+ * flow again. An end clears the tag, so that a forged RST does not make a live flow look idle.
  */
 eqp_cold void tell(const struct eqp_job *job, const __u64 *event, __u64 mixed, bool is_taken)
 {
@@ -133,7 +135,7 @@ eqp_cold void tell(const struct eqp_job *job, const __u64 *event, __u64 mixed, b
 		return;
 	place = tag_place(bucket, 0);
 	if (place >= EQP_TOUCHED_WAYS)
-		/* Full: one of the four gives way. */
+		/* The bucket is full: replace one of the four tags. */
 		place = mixed & (EQP_TOUCHED_WAYS - 1);
 	eqp_write_once(bucket[place], tag);
 }
@@ -141,13 +143,13 @@ eqp_cold void tell(const struct eqp_job *job, const __u64 *event, __u64 mixed, b
 struct eqp_telling {
 	const struct eqp_job *job;
 	__u64 interval;
-	__u64 news; /* bits of the events to be told of */
-	__u32 taken; /* the first so many, userspace has taken */
+	__u64 news; /* bits of the events to report */
+	__u32 taken; /* userspace has taken this many of the first events */
 };
 
 /*
- * The place of the lowest bit: as many as there are below it. BPF has no instruction for either, and with branches the
- * verifier would go through all places.
+ * Returns the position of the lowest set bit, as the number of bits below it. BPF has no
+ * instruction for that, and with branches the verifier would explore all positions.
  */
 eqp_inline __u32 lowest_bit(__u64 bits)
 {
@@ -159,7 +161,7 @@ eqp_inline __u32 lowest_bit(__u64 bits)
 	return below * 0x0101010101010101 >> 56;
 }
 
-/* Bits of the events after one that are of its flow. */
+/* Returns the bits of later events of the same flow. */
 eqp_inline __u64 same_flow_after(const struct eqp_job *job, __u32 one)
 {
 	const __u64 *recent = recent_event(job, 0);
@@ -171,7 +173,7 @@ eqp_inline __u64 same_flow_after(const struct eqp_job *job, __u32 one)
 	return ~others & ((2ull << (EQP_RECENT - 1)) - 1) & ~1ull << (one & (EQP_RECENT - 1));
 }
 
-/* 1: none is left. */
+/* 1: no event is left. */
 static long tell_step(__u32 step, void *argument)
 {
 	struct eqp_telling *telling = argument;
@@ -187,7 +189,7 @@ static long tell_step(__u32 step, void *argument)
 	return 0;
 }
 
-/* Tells of the events of a full `recent` whose bits are set, in order. */
+/* Reports the events of a full `recent` with set bits, in order. */
 eqp_cold void tell_recent(const struct eqp_job *job, __u64 interval, __u64 news)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
@@ -196,7 +198,7 @@ eqp_cold void tell_recent(const struct eqp_job *job, __u64 interval, __u64 news)
 		.job = job,
 		.interval = interval,
 		.news = news,
-		/* Beyond: what it took was of another batch. */
+		/* A larger number belongs to a previous batch. */
 		.taken = taken > EQP_RECENT ? 0 : taken,
 	};
 
@@ -214,15 +216,16 @@ eqp_cold void check_recent(const struct eqp_job *job)
 	__u32 at;
 
 	/*
-	 * All buckets are asked for before the first is looked at, so that the waits for memory overlap. In one pass, fewer
-	 * fit into what a processor looks ahead: with a million flows a packet took 25 ns more.
+	 * Loads from all buckets before the first comparison, so that the waits for memory overlap. With a
+	 * single pass, fewer loads fit into the CPU's reorder window: with a million flows a packet took
+	 * 25 ns more.
 	 */
 	eqp_unroll
 	for (at = 0; at < EQP_RECENT; at++) {
 		mixed = recent[2 * at] * interval;
 		(void)eqp_read_once(*(const __u32 *)(touched + (mixed >> 4 & mask)));
 	}
-	/* From the last to the first, whose bit is then the lowest. */
+	/* From the last to the first, so that the first has the lowest bit. */
 	eqp_unroll
 	for (at = EQP_RECENT; at-- > 0;) {
 		mixed = recent[2 * at] * interval;
@@ -233,7 +236,7 @@ eqp_cold void check_recent(const struct eqp_job *job)
 		tell_recent(job, interval, news);
 }
 
-/* Notes where a SYN went. Of two flows with the same entry the later one stays. */
+/* Records the backend of a SYN. If two flows have the same entry, the later one stays. */
 eqp_cold void note_opening(const struct eqp_job *job)
 {
 	const struct eqp_state_header *header = (const struct eqp_state_header *)job->state;
@@ -245,7 +248,7 @@ eqp_cold void note_opening(const struct eqp_job *job)
 					   interval >> 56 << 40 | job->digest >> 48 << 48);
 }
 
-/* Notes that a packet's flow was seen, opens, or ends. */
+/* Records that a packet's flow was seen, opened or ended. */
 eqp_inline void learn(const struct eqp_job *job)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;
@@ -269,7 +272,10 @@ eqp_inline void learn(const struct eqp_job *job)
 	event->service = job->service->number;
 	event->kind = kind;
 	event->how = job->how;
-	/* Before the lookup, so that userspace, if it finds an event in the log, sees that it is no longer in `recent`. */
+	/*
+	 * Before the lookup: userspace that finds an event in the log then sees that it is not in
+	 * `recent`.
+	 */
 	store_release(&cpu->recent_head, head + 1);
 	if (eqp_unlikely(at == EQP_RECENT - 1))
 		check_recent(job);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Which backend gets a packet. In this order:
- *   pending  an exact set of flows that opened, or would have moved, since the pins were last published;
- *   pins     the POG: a fingerprint of 4 bits and a slot for each flow that is not where the ring says;
- *   turn     a scheduler that is no hash, for the first packet of a flow, recorded in pending;
- *   ring     the Maglev table (Eisenbud et al., NSDI 2016, section 3.4), the same on every balancer of a fleet.
- * While a ring is being replaced, flows that the next one would move are recorded in pending where they are.
+ * Selects the backend of a packet, in this order:
+ *   pending  an exact set of flows that opened, or would have moved, since the last publication;
+ *   pins     the POG: a 4-bit fingerprint and a slot for each flow that differs from the ring;
+ *   turn     a scheduler without a hash, for the first packet of a flow; recorded in pending;
+ *   ring     the Maglev table (Eisenbud et al., NSDI 2016, section 3.4), equal in the whole fleet.
+ * While a ring is replaced, flows that would move are recorded in pending with their slot.
  *
- * crates/packet/src/twin decides alike, bit for bit.
+ * crates/packet/src/twin makes the same decisions, bit for bit.
  */
 #ifndef EQP_LOOKUP_H
 #define EQP_LOOKUP_H
@@ -18,7 +18,7 @@
 
 #define EQP_RING_TRIES 8
 
-/* The slot of the flow's pin, or EQP_NO_SLOT; of a flow that has none, a slot of its service by false match. */
+/* Returns the slot of the flow's pin, or EQP_NO_SLOT. A flow without a pin may match falsely. */
 eqp_inline __u32 pin_find(const struct eqp_job *job)
 {
 	const struct eqp_copy_header *copy = copy_header(job);
@@ -42,7 +42,7 @@ struct eqp_ring_answer {
 	bool fallback; /* not the ring's first answer */
 };
 
-/* The ring's first answer is not live: another of the same digest, the same everywhere. */
+/* The ring's first slot is not live: tries others that depend on the digest only. */
 eqp_cold __u32 ring_fallback(const struct eqp_job *job, __u32 ring, __u32 length)
 {
 	__u64 x = job->digest;
@@ -83,8 +83,8 @@ eqp_inline void choose(struct eqp_job *job, __u32 slot, struct eqp_backend *back
 }
 
 /*
- * The next ring may move the flow: record where it stays, or, if it is only opening, where it begins. What the ring
- * says has been chosen already.
+ * The next ring may move the flow: records its current slot, or for an opening flow its next slot.
+ * The caller has already chosen the ring's slot.
  */
 eqp_cold void choose_in_transition(struct eqp_job *job)
 {
@@ -98,7 +98,7 @@ eqp_cold void choose_in_transition(struct eqp_job *job)
 	job->how = EQP_BY_RING;
 	if (!job->backend)
 		choose(job, next.slot, next.backend, EQP_BY_RING);
-	/* An error that someone sends about a flow does not make the flow. */
+	/* An ICMP error about a flow does not prove that the flow exists. */
 	if (job->packet.flags & EQP_PACKET_ICMP_ERROR)
 		return;
 	recorded = pending_full(job) ? EQP_NO_SLOT : pending_put(job, packet_opens(&job->packet) ? next.slot : job->slot);
@@ -112,7 +112,7 @@ eqp_cold void choose_in_transition(struct eqp_job *job)
 		choose(job, recorded, backend, EQP_BY_RING);
 }
 
-/* By pending, if the flow is there. */
+/* Decides by pending, if the flow is there. */
 eqp_cold bool decide_by_pending(struct eqp_job *job)
 {
 	__u32 slot = pending_find(job);
@@ -124,7 +124,7 @@ eqp_cold bool decide_by_pending(struct eqp_job *job)
 	return true;
 }
 
-/* Finds slot, backend, how. Wants service and digest. */
+/* Sets slot, backend and how. Requires service and digest. */
 eqp_inline int decide(struct eqp_job *job)
 {
 	const struct eqp_service *service = job->service;

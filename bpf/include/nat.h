@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * nat: the destination becomes the backend; replies come back through the balancer, and their source becomes the VIP.
- * What a reply's source becomes follows from it (eqp_reverse); whether a client opened the flow by the VIP stands in
- * translated.h.
+ * nat: the destination becomes the backend. Replies return through the balancer, and their source
+ * becomes the VIP. The reply determines its new source (eqp_reverse). translated.h records whether
+ * a client opened the flow by the VIP.
  */
 #ifndef EQP_NAT_H
 #define EQP_NAT_H
@@ -54,7 +54,7 @@ eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
 
 #define EQP_NO_REVERSE 0xffffffff
 
-/* Where the entry is of the flow's source address with a port, or EQP_NO_REVERSE. */
+/* Returns the index of the entry for the flow's source address and a port, or EQP_NO_REVERSE. */
 eqp_inline __u32 reverse_find(const struct eqp_job *job, __be16 port)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -76,8 +76,8 @@ eqp_inline __u32 reverse_find(const struct eqp_job *job, __be16 port)
 }
 
 /*
- * A reply's first fragment had this entry; the later ones have no port to find it by. Beside the fragments to VIPs, with
- * an entry's index instead of a digest, and no slot.
+ * Records the entry of a reply's first fragment, because the later ones have no port. The record is
+ * beside the fragments to VIPs, with an entry's index instead of a digest, and no slot.
  */
 eqp_cold void remember_reply(struct eqp_job *job, __u32 index, const struct eqp_reverse *reverse)
 {
@@ -87,7 +87,10 @@ eqp_cold void remember_reply(struct eqp_job *job, __u32 index, const struct eqp_
 	remember_fragment(job);
 }
 
-/* The entry of a later fragment's first, or EQP_NO_REVERSE: not seen, or the tables have other entries since. */
+/*
+ * Returns the entry of the datagram's first fragment, or EQP_NO_REVERSE: the fragment was not seen,
+ * or the tables have changed.
+ */
 eqp_cold __u32 reverse_of_first(const struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -107,7 +110,7 @@ eqp_cold __u32 reverse_of_first(const struct eqp_job *job)
 	return first->digest;
 }
 
-/* Whether an ICMP error comes from the backend itself, and not from a router on the way to it. */
+/* Whether the backend itself sent an ICMP error, not a router on the path. */
 eqp_inline bool comes_from(const struct eqp_context *ctx, const struct eqp_packet *packet, const __be32 *address)
 {
 	__u32 *ip = packet_at(ctx, packet->l3, EQP_IPV4_BYTES);
@@ -121,8 +124,9 @@ eqp_inline bool comes_from(const struct eqp_context *ctx, const struct eqp_packe
 }
 
 /*
- * A reply of a flow that was translated: back to the VIP's address, and on its way to the client. What a backend sends
- * to this machine itself answers a connection of its own (a health check, the session level), which no VIP was part of.
+ * Translates a reply of a translated flow: sets the VIP as source and sends it to the client. A
+ * packet from a backend to this machine itself belongs to a connection of this machine (a health
+ * check, the session level), not to a VIP.
  */
 eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32 index)
 {
@@ -151,7 +155,7 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32
 	return leave_by_route(ctx, job, &fib, route);
 }
 
-/* Whether a client opened the reply's flow by the VIP, and to this backend. Requires job->service. */
+/* Whether a client opened the reply's flow by the VIP, to this backend. Requires job->service. */
 eqp_cold bool is_asked_for(const struct eqp_job *job, const struct eqp_reverse *reverse)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -165,7 +169,7 @@ eqp_cold bool is_asked_for(const struct eqp_job *job, const struct eqp_reverse *
 	return translated_find(job, digest, reverse->backend - job->service->backends_first);
 }
 
-/* Finds the service of a reply that has this entry. */
+/* Finds the service of a reply with this entry. */
 eqp_inline const struct eqp_reverse *reply_entry(struct eqp_job *job, __u32 index)
 {
 	const struct eqp_reverse *reverse = reverse_at(job, index);
@@ -174,7 +178,7 @@ eqp_inline const struct eqp_reverse *reply_entry(struct eqp_job *job, __u32 inde
 	return reverse;
 }
 
-/* A packet that is not for a VIP: perhaps a reply. `parsed`: of it. */
+/* Handles a packet that is not for a VIP and may be a reply. `parsed`: result of parse(). */
 eqp_cold int handle_reply(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
 	struct eqp_packet *packet = &job->packet;
@@ -202,7 +206,7 @@ eqp_cold int handle_reply(struct eqp_context *ctx, struct eqp_job *job, int pars
 		return XDP_PASS;
 	reverse = reply_entry(job, index);
 	if (job->service && !is_asked_for(job, reverse)) {
-		/* Not this service's. */
+		/* Does not belong to this service. */
 		job->service = NULL;
 		return XDP_PASS;
 	}

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * What is known of a packet: crates/packet/src/packet.rs reads frames alike.
+ * Parses frames like crates/packet/src/packet.rs.
  *
- *   not IP (at most one 802.1Q tag is looked through), or cut off inside the IP header    XDP_PASS
- *   IP lengths that contradict each other or the frame                                     fault: header_invalid
- *   TCP (20 bytes), UDP, ICMP (8) cut off by the IP length; an extension header cut off    fault: header_short
- *   more than EQP_EXTENSION_HEADERS_MAX extension headers                                  fault: extension_headers
- *   TCP or UDP with ports: whole, or a first fragment                                      EQP_GO_ON
- *   later fragments, ICMP, other protocols                                                 EQP_RARE
+ *   not IP (after at most one 802.1Q tag), or truncated in the IP header   XDP_PASS
+ *   IP lengths that are inconsistent with each other or the frame          fault: header_invalid
+ *   TCP (20 bytes), UDP, ICMP (8), extension header beyond the IP length   fault: header_short
+ *   more than EQP_EXTENSION_HEADERS_MAX extension headers                  fault: extension_headers
+ *   TCP or UDP with ports: not fragmented, or a first fragment             EQP_GO_ON
+ *   later fragments, ICMP, other protocols                                 EQP_RARE
  *
- * A fault drops the packet only if it is for a VIP, so the addresses are known then.
+ * A fault drops the packet only if it is for a VIP, so the addresses are then known.
  */
 #ifndef EQP_PARSE_H
 #define EQP_PARSE_H
@@ -17,7 +17,7 @@
 #include "compat.h"
 
 #define EQP_EXTENSION_HEADERS_MAX 6
-/* No header begins beyond this; with it the verifier sees that offsets are small. */
+/* Maximum offset of a header, so that the verifier can bound offsets. */
 #define EQP_HEADERS_MAX 0x3fff
 
 #define EQP_RARE 0x200
@@ -37,7 +37,10 @@ enum eqp_tcp_flags { EQP_TCP_FIN = 1, EQP_TCP_SYN = 2, EQP_TCP_RST = 4, EQP_TCP_
 #define EQP_ICMP_BYTES 8u
 #define EQP_VLAN_BYTES 4u
 
-/* Offsets are from the frame's beginning. Addresses, ports, protocol: of the flow, client to VIP. */
+/*
+ * Offsets are from the start of the frame. Addresses, ports and protocol are those of the flow,
+ * client to VIP.
+ */
 struct eqp_packet {
 	union {
 		__be32 source[4]; /* IPv4: in [0], the rest zero */
@@ -48,14 +51,14 @@ struct eqp_packet {
 		__u64 destination64[2];
 	};
 	union {
-		__u32 ports; /* as they are in the packet, source first */
+		__u32 ports; /* as in the packet, source first */
 		struct {
 			__be16 source_port;
 			__be16 destination_port;
 		};
 	};
 	__u32 frame;    /* bytes */
-	__u32 ip_bytes; /* by the IP header */
+	__u32 ip_bytes; /* according to the IP header */
 	__be32 fragment_id;
 	__u16 l3;
 	__u16 l4;
@@ -65,7 +68,7 @@ struct eqp_packet {
 	__u8 protocol;
 	__u8 flags;     /* EQP_PACKET_* */
 	__u8 tcp_flags; /* 0 if it is not TCP */
-	__u8 outer_protocol; /* of the packet itself; the key of fragments */
+	__u8 outer_protocol; /* of the packet itself; key of fragments */
 };
 
 /* TCP with SYN and without ACK. */
@@ -74,7 +77,7 @@ eqp_inline bool packet_opens(const struct eqp_packet *packet)
 	return (packet->tcp_flags & (EQP_TCP_SYN | EQP_TCP_ACK)) == EQP_TCP_SYN;
 }
 
-/* `bytes` (a constant) of the packet at an offset, or NULL if it does not have them. */
+/* Returns `bytes` (a constant) of the packet at an offset, or NULL if it is shorter. */
 eqp_inline void *packet_at(const struct eqp_context *ctx, __u64 offset, __u32 bytes)
 {
 	unsigned char *at;
@@ -87,12 +90,12 @@ eqp_inline void *packet_at(const struct eqp_context *ctx, __u64 offset, __u32 by
 	at = packet_begin(ctx) + offset;
 	if (at + bytes > packet_end(ctx))
 		return NULL;
-	/* Lest the compiler conclude from this comparison what the verifier wants to see compared. */
+	/* Otherwise the compiler would use this comparison to remove one that the verifier needs. */
 	eqp_opaque(at);
 	return at;
 }
 
-/* The ports; and for TCP the flags. */
+/* Parses the ports, and the flags of TCP. */
 eqp_inline int parse_transport(const struct eqp_context *ctx, struct eqp_packet *packet, __u64 l4)
 {
 	__u32 ip_end = packet->l3 + packet->ip_bytes;
@@ -147,7 +150,9 @@ eqp_inline int parse_ipv4(const struct eqp_context *ctx, struct eqp_packet *pack
 	return parse_transport(ctx, packet, l3 + header_bytes);
 }
 
-/* Hop-by-hop options, routing, fragment, authentication, destination options (RFC 8200, section 4). */
+/*
+ * Hop-by-hop options, routing, fragment, authentication, destination options (RFC 8200, section 4).
+ */
 eqp_inline bool is_extension_header(__u8 protocol)
 {
 	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING || protocol == IPPROTO_FRAGMENT ||
@@ -155,8 +160,8 @@ eqp_inline bool is_extension_header(__u8 protocol)
 }
 
 /*
- * Past the extension headers of an IPv6 packet: sets protocol, flags, fragment_id. Gives the offset of what follows
- * them, or a drop.
+ * Skips the extension headers of an IPv6 packet: sets protocol, flags, fragment_id. Returns the
+ * offset after them, or a drop.
  */
 eqp_cold int walk_extension_headers(const struct eqp_context *ctx, struct eqp_packet *packet, __u32 l4, __u32 ip_end)
 {
@@ -217,7 +222,7 @@ eqp_inline int parse_ipv6(const struct eqp_context *ctx, struct eqp_packet *pack
 	return parse_transport(ctx, packet, l4);
 }
 
-/* Any frame. */
+/* Parses any frame. */
 eqp_cold int parse_any(const struct eqp_context *ctx, struct eqp_packet *packet)
 {
 	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN);
@@ -242,8 +247,9 @@ eqp_cold int parse_any(const struct eqp_context *ctx, struct eqp_packet *packet)
 }
 
 /*
- * The frames of which there are most: no tag, IPv4 without options, whole, TCP or UDP, with room for the larger header.
- * False: look closer. Everything is at a fixed place, so one comparison with the frame's end is enough.
+ * Parses the most frequent frames: no tag, IPv4 without options, not fragmented, TCP or UDP, with
+ * room for the larger header. All offsets are fixed, so one comparison with the frame's end is
+ * enough. False: use parse_any().
  */
 eqp_inline bool parse_plain(const struct eqp_context *ctx, struct eqp_packet *packet)
 {
@@ -276,7 +282,7 @@ eqp_inline bool parse_plain(const struct eqp_context *ctx, struct eqp_packet *pa
 	return true;
 }
 
-/* Fills all of `packet` that has a meaning for what it gives; see above. */
+/* Sets all fields of `packet` that are valid for the result; see above. */
 eqp_inline int parse(const struct eqp_context *ctx, struct eqp_packet *packet)
 {
 	packet->frame = packet_end(ctx) - packet_begin(ctx);

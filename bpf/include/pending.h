@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Flows that are recorded before userspace could pin them: an exact set in mapped memory. A word is the flow's digest
- * with its slot in the low bits; the low bits of the digest are those of the line, which has 4096 lines at least, so
- * nothing of the digest is lost. 0: free.
+ * Flows that are recorded before userspace can pin them: an exact set in mapped memory. A word is
+ * the flow's digest with its slot in the low bits. The index of the line has the low bits of the
+ * digest (there are at least 4096 lines), so no bit is lost. 0: free.
  */
 #ifndef EQP_PENDING_H
 #define EQP_PENDING_H
@@ -10,7 +10,7 @@
 #include "tables.h"
 
 #define EQP_SLOT_MASK (EQP_SLOTS_MAX - 1)
-/* Of what pending_put() gives: the flow was not there before. */
+/* Flag in the result of pending_put(): the flow is new. */
 #define EQP_RECORDED_NOW 0x10000
 
 eqp_inline __u64 *pending_line(const struct eqp_job *job)
@@ -25,7 +25,7 @@ eqp_inline bool is_flow(__u64 word, __u64 digest)
 	return word && !((word ^ digest) >> EQP_SLOT_BITS);
 }
 
-/* The flow's slot, or EQP_NO_SLOT. */
+/* Returns the flow's slot, or EQP_NO_SLOT. */
 eqp_inline __u32 pending_find(const struct eqp_job *job)
 {
 	const __u64 *line = pending_line(job);
@@ -40,7 +40,7 @@ eqp_inline __u32 pending_find(const struct eqp_job *job)
 	return EQP_NO_SLOT;
 }
 
-/* Of the packet's service; NULL: it has no number. */
+/* Returns the share of the packet's service; NULL: its number is invalid. */
 eqp_inline struct eqp_pending_share *pending_share(const struct eqp_job *job)
 {
 	__u64 number = job->service->number;
@@ -65,7 +65,7 @@ eqp_inline bool pending_full(const struct eqp_job *job)
 	       eqp_read_once(header->pending_mark);
 }
 
-/* Counts a flow that was recorded at `way` of its line. */
+/* Counts a flow recorded at `way` of its line. */
 eqp_inline void pending_count(const struct eqp_job *job, __u64 way)
 {
 	struct eqp_state_header *header = (struct eqp_state_header *)job->state;
@@ -80,8 +80,8 @@ eqp_inline void pending_count(const struct eqp_job *job, __u64 way)
 }
 
 /*
- * Records the flow unless it is recorded. Gives the slot that counts, and EQP_RECORDED_NOW; EQP_NO_SLOT: its line is
- * full.
+ * Records the flow unless it is already recorded. Returns the recorded slot, with EQP_RECORDED_NOW
+ * if it is new; EQP_NO_SLOT: the line is full.
  */
 eqp_cold __u32 pending_put(const struct eqp_job *job, __u32 slot)
 {
@@ -102,7 +102,7 @@ eqp_cold __u32 pending_put(const struct eqp_job *job, __u32 slot)
 			pending_count(job, i);
 			return slot | EQP_RECORDED_NOW;
 		}
-		/* Another CPU was faster: perhaps with the same flow. */
+		/* Another CPU was faster, perhaps with the same flow. */
 		if (is_flow(found, job->digest))
 			return found & EQP_SLOT_MASK;
 	}

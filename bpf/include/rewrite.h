@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * One side of a packet gets another address and port: its headers, checksums, hop limit; and in an ICMP error the other
- * side of the packet that it quotes, so that the error is about the packet as its receiver knows it.
+ * Rewrites the address and port of one side of a packet: headers, checksums, hop limit. In an ICMP
+ * error it also rewrites the other side of the quoted packet, so that the error matches the packet
+ * that its receiver sent.
  */
 #ifndef EQP_REWRITE_H
 #define EQP_REWRITE_H
@@ -11,12 +12,12 @@
 
 struct eqp_rewrite {
 	__be32 address[4];
-	__be16 port;  /* 0: stays */
-	bool source;  /* which side */
-	bool outside; /* false: of an ICMP error, only what it quotes is about us */
+	__be16 port;  /* 0: unchanged */
+	bool source;  /* side to rewrite */
+	bool outside; /* false: rewrite only the packet that an ICMP error quotes */
 };
 
-/* What a change adds to sums: over the pseudo header and what follows; over all that is changed. */
+/* Differences for sums: over the pseudo header and the payload; over all changed data. */
 struct eqp_change {
 	__u64 pseudo;
 	__u64 all;
@@ -49,7 +50,10 @@ eqp_inline bool change_address(const struct eqp_context *ctx, const struct eqp_p
 	return true;
 }
 
-/* The checksum of TCP or UDP, if the packet (or what is quoted of it) has it; a UDP packet without one stays so. */
+/*
+ * Updates the checksum of TCP or UDP if the packet (or its quoted part) includes it. A UDP packet
+ * without a checksum stays so.
+ */
 eqp_inline void change_checksum(const struct eqp_context *ctx, const struct eqp_packet *packet, __u64 at, bool udp,
 				struct eqp_change *change)
 {
@@ -58,7 +62,7 @@ eqp_inline void change_checksum(const struct eqp_context *ctx, const struct eqp_
 	if (!checksum || at + sizeof(*checksum) > packet->l3 + packet->ip_bytes || (udp && !*checksum))
 		return;
 	value = checksum_after(*checksum, change->pseudo);
-	/* RFC 768: 0 says that there is none. */
+	/* RFC 768: 0 means that there is no checksum. */
 	if (udp && !value)
 		value = 0xffff;
 	change->all += replace16(checksum, value);
@@ -82,7 +86,7 @@ eqp_inline bool change_transport(const struct eqp_context *ctx, const struct eqp
 	return true;
 }
 
-/* One hop less. Wants one that is above 1. */
+/* Decrements the hop limit, which must be above 1. */
 eqp_inline bool change_hop_limit(const struct eqp_context *ctx, const struct eqp_packet *packet)
 {
 	__u16 *header = packet_at(ctx, packet->l3, EQP_IPV4_BYTES);
@@ -96,7 +100,7 @@ eqp_inline bool change_hop_limit(const struct eqp_context *ctx, const struct eqp
 	return true;
 }
 
-/* The hop limit of the packet. */
+/* Returns the hop limit of the packet. */
 eqp_inline __u8 hop_limit(const struct eqp_context *ctx, const struct eqp_packet *packet)
 {
 	unsigned char *ip = packet_at(ctx, packet->l3, EQP_IPV4_BYTES);
@@ -104,7 +108,10 @@ eqp_inline __u8 hop_limit(const struct eqp_context *ctx, const struct eqp_packet
 	return ip ? ip[packet->family == 4 ? 8 : 7] : 0;
 }
 
-/* The other side of the quoted packet, and the error's checksum over it all. `outer`: what changed outside of it. */
+/*
+ * Rewrites the other side of the quoted packet, and the error's checksum. `outer`: differences
+ * outside the quoted packet.
+ */
 eqp_cold bool rewrite_quoted(const struct eqp_context *ctx, const struct eqp_packet *packet,
 			     const struct eqp_rewrite *rewrite, const struct eqp_change *outer)
 {
@@ -124,7 +131,7 @@ eqp_cold bool rewrite_quoted(const struct eqp_context *ctx, const struct eqp_pac
 	return true;
 }
 
-/* false: the packet ends before its headers do. */
+/* Returns false if the packet ends before its headers. */
 eqp_cold bool rewrite_packet(const struct eqp_context *ctx, const struct eqp_packet *packet,
 			     const struct eqp_rewrite *rewrite)
 {

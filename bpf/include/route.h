@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
-/* The kernel's own routing and neighbour tables, asked about translated replies and packets that no service takes. */
+/* Queries the kernel's routing and neighbour tables for translated replies and unserved packets. */
 #ifndef EQP_ROUTE_H
 #define EQP_ROUTE_H
 
@@ -10,7 +10,7 @@
 #define EQP_AF_INET 2
 #define EQP_AF_INET6 10
 
-/* The packet, from another source than it has now, as a question to the kernel. */
+/* Describes the packet, with another source address, as a query to the kernel. */
 eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *packet, const __be32 *source,
 			  struct bpf_fib_lookup *fib)
 {
@@ -41,7 +41,10 @@ eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *pack
 	return true;
 }
 
-/* No neighbour yet, no forwarding: the kernel knows what to do, and does it with the packet. `result`: of `fib`. */
+/*
+ * Sends a packet by its route. Without a neighbour entry, or without forwarding, the kernel handles
+ * the packet. `result`: of the query `fib`.
+ */
 eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job, const struct bpf_fib_lookup *fib,
 			      int result)
 {
@@ -64,10 +67,11 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 }
 
 /*
- * A packet to a VIP's address that no service takes: another port, another protocol. The kernel gets it where the
- * address is this machine's own, or where the kernel does not forward. Otherwise the kernel would send the packet back to
- * the routers, which bring it here again until its hop limit is over; so it is dropped. Neighbour discovery goes to the
- * kernel, which may be a proxy for the address; it cannot go round, since it is only valid before its first hop.
+ * Handles a packet to a VIP's address without a service (another port or protocol). It goes to the
+ * kernel if the address is this machine's own, or if the kernel does not forward. Otherwise it is
+ * dropped: the kernel would send it back to the routers, which would return it until its hop limit
+ * expires. Neighbour discovery goes to the kernel, which may be a proxy for the address; it cannot
+ * loop, because it is only valid before its first hop.
  */
 eqp_cold int leave_unserved(struct eqp_context *ctx, const struct eqp_job *job)
 {

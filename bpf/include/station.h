@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Which frames are for this machine: those to a MAC address that userspace lists for the interface (its own, and those
- * that the configuration names). A promiscuous interface, or a switch that has not learnt an address, also delivers
- * frames to other stations. The kernel drops such frames (PACKET_OTHERHOST), but only after this program.
+ * Selects the frames for this machine: frames to a MAC address that userspace lists for the
+ * interface (its own, and configured ones). A promiscuous interface, or a switch that has not
+ * learned an address, also delivers frames to other stations. The kernel drops these frames
+ * (PACKET_OTHERHOST), but only after this program.
  */
 #ifndef EQP_STATION_H
 #define EQP_STATION_H
@@ -16,13 +17,16 @@ eqp_inline __u64 mac_of(__u64 word)
 	return word << 16 >> 16;
 }
 
-/* As crates/packet/src/address_hash.rs. The end of the address, in which cards differ, is folded down. */
+/*
+ * As crates/packet/src/address_hash.rs. Folds the end of the address, where network cards differ,
+ * down.
+ */
 eqp_inline __u32 station_hash(const struct eqp_job *job, __u64 mac, __u32 ifindex)
 {
 	return (mac ^ mac >> 32 ^ ifindex ^ directory(job)->vip_seed) * EQP_ADDRESS_FACTOR >> 32;
 }
 
-/* Whether the interface has the address that the frame is sent to. */
+/* Whether the frame is addressed to the interface. */
 eqp_inline bool is_for_us(const struct eqp_context *ctx, const struct eqp_job *job)
 {
 	const __u64 *frame = packet_at(ctx, 0, ETH_HLEN);
@@ -46,8 +50,9 @@ eqp_inline bool is_for_us(const struct eqp_context *ctx, const struct eqp_job *j
 }
 
 /*
- * A frame to another station goes on as it came. Counted are IP packets to one station, and those to a group's MAC
- * address if they are for a VIP: other frames to groups are the daily chatter of a link.
+ * Passes a frame to another station unchanged. Counts IP packets to a single station, and those to
+ * a multicast MAC address if they are for a VIP: other multicast frames are normal traffic of a
+ * link.
  */
 eqp_cold int pass_foreign(struct eqp_context *ctx, struct eqp_job *job)
 {

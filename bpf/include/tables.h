@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * The maps, what is known while one packet is handled, and bounded access to the arrays. Every index is compared with
- * a constant of `limits`; whatever stands in memory, no access leaves it.
+ * The maps, the state of one packet's processing, and bounded access to the arrays. Every index is
+ * compared with a constant of `limits`: whatever the memory contains, no access exceeds it.
  */
 #ifndef EQP_TABLES_H
 #define EQP_TABLES_H
@@ -67,12 +67,12 @@ eqp_inline void fragment_put(const struct eqp_fragment_key *key, const struct eq
 
 #endif
 
-/* What is known while one packet is handled. */
+/* State of one packet's processing. */
 struct eqp_job {
-	unsigned char *copy; /* the tables that count now */
+	unsigned char *copy; /* current copy of the tables */
 	unsigned char *state;
 	unsigned char *cpu;
-	struct eqp_service *service; /* NULL: not known (yet) */
+	struct eqp_service *service; /* NULL: unknown (yet) */
 	struct eqp_backend *backend;
 	__u64 digest;
 	__u16 slot;
@@ -95,8 +95,9 @@ eqp_inline bool job_begin(struct eqp_job *job)
 	if (!tables_at || !job->state || !job->cpu)
 		return false;
 	/*
-	 * The address of all that is read below depends on this word, which orders the loads. The copy stays as it is
-	 * while this packet is handled: its publisher leaves it alone for a grace period after the next flip.
+	 * The address of everything read below depends on this word, which orders the loads. The copy does
+	 * not change while this packet is processed: its publisher does not write to it during a grace
+	 * period after the next flip.
 	 */
 	epoch = eqp_read_once(header->epoch);
 	job->copy = tables_at + sizeof(*header) + (epoch & 1) * limits.copy_bytes;
@@ -113,7 +114,7 @@ eqp_inline struct eqp_directory *directory(const struct eqp_job *job)
 	return (struct eqp_directory *)(job->copy + limits.directory_offset);
 }
 
-/* `count` and `offset` are constants of `limits`; NULL: the index is beyond. */
+/* `count` and `offset` are constants of `limits`; NULL: the index is out of range. */
 #define EQP_TABLE(function, type, table)                                                    \
 	eqp_inline type *function(const struct eqp_job *job, __u64 index)                   \
 	{                                                                                   \
@@ -127,7 +128,7 @@ EQP_TABLE(range_at, struct eqp_range, ranges)
 EQP_TABLE(service_at, struct eqp_service, services)
 EQP_TABLE(backend_at, struct eqp_backend, backends)
 
-/* These have powers of two, and an index is masked. */
+/* The sizes of these tables are powers of two, and the index is masked. */
 eqp_inline struct eqp_vip *vip_at(const struct eqp_job *job, __u64 index)
 {
 	index &= limits.vips_max - 1;
@@ -146,7 +147,7 @@ eqp_inline struct eqp_mac *mac_at(const struct eqp_job *job, __u64 index)
 	return (struct eqp_mac *)(job->copy + limits.macs_offset + index * sizeof(struct eqp_mac));
 }
 
-/* A slot of a ring; EQP_NO_SLOT: there is no such ring. */
+/* Returns a slot of a ring; EQP_NO_SLOT: the ring does not exist. */
 eqp_inline __u32 ring_at(const struct eqp_job *job, __u32 ring, __u32 position)
 {
 	__u64 index = (__u64)ring * limits.ring_entries + position;
@@ -157,7 +158,7 @@ eqp_inline __u32 ring_at(const struct eqp_job *job, __u32 ring, __u32 position)
 	return *(__u16 *)(job->copy + limits.rings_offset + index * sizeof(__u16));
 }
 
-/* The backend of a slot if packets may be sent there, else NULL. */
+/* Returns the backend of a slot if it may receive packets, else NULL. */
 eqp_inline struct eqp_backend *live_backend(const struct eqp_job *job, __u32 slot)
 {
 	struct eqp_backend *backend;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * A packet that does not fit the way to its backend: the sender is told how large packets may be (RFC 792, RFC 1191; RFC 4443,
- * section 3.2), whether or not it set DF, for nothing here fragments. In place: the frame is cut to what is quoted, and
- * the error's headers go before it.
+ * Answers a packet that exceeds the path MTU to its backend with an ICMP error and the MTU (RFC
+ * 792, RFC 1191; RFC 4443, section 3.2), whether or not the sender set DF, because the balancer
+ * does not fragment. Works in place: truncates the frame to the quoted part and inserts the error's
+ * headers before it.
  */
 #ifndef EQP_TOO_BIG_H
 #define EQP_TOO_BIG_H
@@ -11,7 +12,10 @@
 #include "count.h"
 #include "rate.h"
 
-/* What is quoted, so that the error has at most 576 (RFC 1812, section 4.3.2.3) or 1280 bytes. */
+/*
+ * Maximum sizes of the quoted part, so that the error has at most 576 (RFC 1812, section 4.3.2.3)
+ * or 1280 bytes.
+ */
 #define EQP_QUOTED_MAX_IPV4 (576 - EQP_IPV4_BYTES - EQP_ICMP_BYTES)
 #define EQP_QUOTED_MAX_IPV6 (1280 - EQP_IPV6_BYTES - EQP_ICMP_BYTES)
 
@@ -32,7 +36,7 @@ static long quote_step(__u32 index, void *argument)
 	return 0;
 }
 
-/* The sum of `bytes` (a multiple of 4) of the packet. */
+/* Returns the sum of `bytes` (a multiple of 4) of the packet. */
 eqp_inline __u64 quote_sum(const struct eqp_context *ctx, __u64 at, __u32 bytes)
 {
 	struct eqp_quote quote = { .ctx = ctx, .at = at };
@@ -41,7 +45,7 @@ eqp_inline __u64 quote_sum(const struct eqp_context *ctx, __u64 at, __u32 bytes)
 	return quote.sum;
 }
 
-/* The error's IP and ICMP headers, from the VIP to the client, before what is quoted. */
+/* Writes the error's IP and ICMP headers, from the VIP to the client, before the quoted part. */
 eqp_inline bool write_too_big_ipv4(const struct eqp_context *ctx, const struct eqp_packet *packet, __u32 quoted,
 				   __u32 mtu)
 {
@@ -89,7 +93,10 @@ eqp_inline bool write_too_big_ipv6(const struct eqp_context *ctx, const struct e
 	return true;
 }
 
-/* Cuts the frame behind `kept` bytes of the packet, grows it before them, and turns its MAC addresses round. */
+/*
+ * Truncates the frame after `kept` bytes of the packet, grows it before them, and swaps its MAC
+ * addresses.
+ */
 eqp_inline bool make_room(struct eqp_context *ctx, const struct eqp_packet *packet, __u32 kept, __u32 grown)
 {
 	bool tagged = packet->l3 != ETH_HLEN;
@@ -118,7 +125,10 @@ eqp_inline bool make_room(struct eqp_context *ctx, const struct eqp_packet *pack
 	return true;
 }
 
-/* `mtu`: of the packets that fit. Not about errors, nor about later fragments (RFC 1122, section 3.2.2). */
+/*
+ * `mtu`: maximum size of packets. Does not answer errors and later fragments (RFC 1122, section
+ * 3.2.2).
+ */
 eqp_cold int answer_too_big(struct eqp_context *ctx, struct eqp_job *job, __u32 mtu)
 {
 	struct eqp_cpu *cpu = (struct eqp_cpu *)job->cpu;

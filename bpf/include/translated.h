@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * nat: the flows that clients opened by a VIP, so that only their replies are translated. A client that reaches the
- * backend's address directly gets the backend's replies as they are.
+ * nat: records the flows that clients opened by a VIP, so that only their replies are translated. A
+ * client that uses the backend's address directly gets unchanged replies.
  *
- * An exact set in mapped memory: lines of EQP_TRANSLATED_WAYS words. The line comes from the lower bits of the digest of
- * the five-tuple (whatever the service's key is), and a word has
- *   34 bits of the digest, which are none of the line's
+ * An exact set in mapped memory: lines of EQP_TRANSLATED_WAYS words. The low bits of the digest of
+ * the five-tuple (whatever the service's key) select the line. A word has
+ *   34 other bits of the digest
  *   12 bits: the slot of the backend
- *   16 bits: the time of the last packet, in ticks of 2^31 ns; it comes round after 39 hours, and the longest timeout is a day
+ *   16 bits: time of the last packet, in ticks of 2^31 ns; wraps after 39 hours (timeouts: a day)
  *    2 bits: the stage; 0: the word is free.
  *
- * A new flow takes the place of what is over, else of the flow that is least established, else of the one that was idle
- * for longest. It takes none of an established flow that was used within EQP_TRANSLATED_KEPT ticks: the replies of that
- * would reach the client untranslated, and the client would reset the connection.
+ * A new flow replaces an expired flow, else the least established one, else the one idle longest.
+ * It never replaces an established flow that was used within EQP_TRANSLATED_KEPT ticks: that flow's
+ * replies would reach the client untranslated, and the client would reset the connection.
  *
- * crates/packet/src/twin decides alike, bit for bit.
+ * crates/packet/src/twin makes the same decisions, bit for bit.
  */
 #ifndef EQP_TRANSLATED_H
 #define EQP_TRANSLATED_H
@@ -32,9 +32,9 @@
 #define EQP_TRANSLATED_KEPT 16
 
 enum eqp_translated_stage {
-	EQP_TRANSLATED_ASKED = 1,    /* the client sent a packet, or one side ends the flow */
+	EQP_TRANSLATED_ASKED = 1,    /* client sent a packet, or one side ends the flow */
 	EQP_TRANSLATED_ANSWERED = 2, /* the backend answered */
-	EQP_TRANSLATED_ESTABLISHED = 3, /* and the client sent on */
+	EQP_TRANSLATED_ESTABLISHED = 3, /* the client sent again */
 };
 
 eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
@@ -42,7 +42,10 @@ eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
 	__u64 line = digest & (limits.translated_lines - 1);
 	unsigned char *lines = job->state + limits.translated_offset;
 
-	/* The verifier bounds what is added to a pointer: the sum of both offsets would be too large with many flows. */
+	/*
+	 * The verifier limits the offset of a pointer: with many flows, the sum of both would be too
+	 * large.
+	 */
 	eqp_opaque(lines);
 	return (__u64 *)lines + line * EQP_TRANSLATED_WAYS;
 }
@@ -68,7 +71,10 @@ eqp_inline __u64 translated_slot(__u64 word)
 	return word >> EQP_TRANSLATED_SLOT_SHIFT & (EQP_SLOTS_MAX - 1);
 }
 
-/* Ticks since the flow's last packet. Another CPU may have stored the next tick after this one read the clock. */
+/*
+ * Ticks since the flow's last packet. Another CPU may have stored the next tick after this one read
+ * the clock.
+ */
 eqp_inline __u64 translated_age(__u64 word, __u64 tick)
 {
 	__u64 age = (tick - (word >> EQP_TRANSLATED_TIME_SHIFT)) & EQP_TRANSLATED_TIME_MASK;
@@ -76,7 +82,7 @@ eqp_inline __u64 translated_age(__u64 word, __u64 tick)
 	return age == EQP_TRANSLATED_TIME_MASK ? 0 : age;
 }
 
-/* Whether the packet's own flow has been silent for too long; `word` is the flow's. */
+/* Whether the packet's own flow has expired; `word` is the flow's. */
 eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 tick)
 {
 	const struct eqp_directory *local = directory(job);
@@ -89,8 +95,8 @@ eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 
 }
 
 /*
- * Whether another flow of the line, to which `word` belongs, has been silent for too long. A word does not have its
- * flow's protocol: the longer life counts.
+ * Whether another flow of the line, with this `word`, has expired. A word does not have its flow's
+ * protocol, so the longer timeout applies.
  */
 eqp_inline bool translated_may_go(const struct eqp_job *job, __u64 word, __u64 tick)
 {
@@ -108,7 +114,7 @@ eqp_inline bool packet_ends(const struct eqp_packet *packet)
 	return packet->tcp_flags & (EQP_TCP_FIN | EQP_TCP_RST);
 }
 
-/* How readily a word gives way to another flow's: the least does; EQP_TRANSLATED_STAYS: not at all. */
+/* Rank for replacement: the lowest is replaced; EQP_TRANSLATED_STAYS: never replaced. */
 #define EQP_TRANSLATED_STAYS (1u << 20)
 
 eqp_inline __u32 translated_rank(const struct eqp_job *job, __u64 word, __u64 tick)
@@ -124,17 +130,17 @@ eqp_inline __u32 translated_rank(const struct eqp_job *job, __u64 word, __u64 ti
 	return 2 + (stage << 16) + (EQP_TRANSLATED_TIME_MASK - age);
 }
 
-/* The flow's word in its line, or the one that gives way. */
+/* The flow's word in its line, or the one to replace. */
 struct eqp_translated_search {
 	const struct eqp_job *job;
 	__u64 digest;
 	__u64 tick;
 	__u64 word;
-	__u32 least; /* rank of the word, 0 of the flow's own; EQP_TRANSLATED_STAYS: none is found */
+	__u32 least; /* rank; 0 for the flow's own; EQP_TRANSLATED_STAYS: none */
 	__u32 place;
 };
 
-/* 0 for 0, 1 for any other number. The compiler does not see what it is, and so makes no branch of it. */
+/* Returns 0 for 0, otherwise 1. Hidden from the optimizer, so that it makes no branch. */
 eqp_inline __u64 is_not_zero(__u64 number)
 {
 	__u64 negative = -number;
@@ -144,14 +150,14 @@ eqp_inline __u64 is_not_zero(__u64 number)
 }
 
 /*
- * Looks for the flow's own word in its line. Without a branch: the verifier would go through all ways from place to place,
- * and a processor would mispredict.
+ * Searches the flow's own word in its line, without a branch: the verifier would explore all paths,
+ * and a CPU would mispredict.
  */
 eqp_inline bool translated_own(struct eqp_translated_search *search, const __u64 *line)
 {
 	__u64 found = 0, at = 0, place;
 
-	/* From the last to the first, which stays. */
+	/* From the last to the first, so that the first match stays. */
 	eqp_unroll
 	for (place = EQP_TRANSLATED_WAYS; place-- > 0;) {
 		__u64 word = eqp_read_once(line[place]), other = (word ^ search->digest) >> EQP_TRANSLATED_DIGEST_SHIFT;
@@ -169,7 +175,7 @@ eqp_inline bool translated_own(struct eqp_translated_search *search, const __u64
 	return true;
 }
 
-/* One place of the search for the word that gives way. */
+/* One step of the search for the word to replace. */
 static long translated_step(__u32 place, void *argument)
 {
 	struct eqp_translated_search *search = argument;
@@ -185,7 +191,10 @@ static long translated_step(__u32 place, void *argument)
 	return 0;
 }
 
-/* The flow's word; if it has none and `any` is set, the one that gives way. That search is a loop of the kernel. */
+/*
+ * Finds the flow's word; if there is none and `any` is set, the word to replace, with a loop of the
+ * kernel.
+ */
 eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *job, __u64 digest, bool any)
 {
 	struct eqp_translated_search search = {
@@ -200,7 +209,7 @@ eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *
 	return search;
 }
 
-/* Stores the word unless another CPU has changed it: the flow's next packet tries again. */
+/* Stores the word unless another CPU has changed it; then the flow's next packet tries again. */
 eqp_inline void translated_store(const struct eqp_translated_search *found, __u64 slot, __u64 stage)
 {
 	__u64 *line = translated_line(found->job, found->digest);
@@ -210,7 +219,7 @@ eqp_inline void translated_store(const struct eqp_translated_search *found, __u6
 		__sync_val_compare_and_swap(&line[found->place & (EQP_TRANSLATED_WAYS - 1)], found->word, word);
 }
 
-/* A client's packet of the flow goes to the backend in the job's slot. */
+/* Records a client's packet of the flow to the backend in the job's slot. */
 eqp_cold void translated_put(const struct eqp_job *job, __u64 digest)
 {
 	struct eqp_translated_search found = translated_search(job, digest, true);
@@ -229,7 +238,7 @@ eqp_cold void translated_put(const struct eqp_job *job, __u64 digest)
 	translated_store(&found, job->slot, stage);
 }
 
-/* Whether the reply of the backend in a slot is one of a flow that a client opened by the VIP. */
+/* Whether the reply of the backend in a slot belongs to a flow that a client opened by the VIP. */
 eqp_cold bool translated_find(const struct eqp_job *job, __u64 digest, __u32 slot)
 {
 	struct eqp_translated_search found = translated_search(job, digest, false);
@@ -238,7 +247,7 @@ eqp_cold bool translated_find(const struct eqp_job *job, __u64 digest, __u32 slo
 	if (found.least == EQP_TRANSLATED_STAYS || translated_slot(found.word) != slot ||
 	    translated_is_over(job, found.word, found.tick))
 		return false;
-	/* An error that a router sends is no packet of the flow. */
+	/* An ICMP error from a router is not a packet of the flow. */
 	if (job->packet.flags & EQP_PACKET_ICMP_ERROR)
 		return true;
 	if (packet_ends(&job->packet))

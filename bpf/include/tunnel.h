@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * tunnel: IP in IP (RFC 2003), IPv6 in IPv6 and either in the other (RFC 2473, RFC 4213). GUE: variant 1, the IP packet
- * right behind the UDP header (draft-ietf-intarea-gue-09, section 4). The outer source address has the flow's bits in
- * it, so that the backend's interface spreads flows over its queues. Outer DSCP and ECN are the packet's (RFC 2983,
- * RFC 6040); its hop limit is our own, and the packet's stays.
+ * tunnel: IP in IP (RFC 2003), IPv6 in IPv6 and mixed (RFC 2473, RFC 4213). GUE: variant 1, with
+ * the IP packet directly after the UDP header (draft-ietf-intarea-gue-09, section 4). The outer
+ * source address contains bits of the flow, so that the backend's interface spreads flows over its
+ * queues. The outer DSCP and ECN are those of the packet (RFC 2983, RFC 6040). The outer hop limit
+ * is fixed, and the packet's does not change.
  */
 #ifndef EQP_TUNNEL_H
 #define EQP_TUNNEL_H
@@ -16,11 +17,11 @@
 #define EQP_GUE_PORTS_FIRST 49152 /* dynamic ports: RFC 6335, section 6 */
 #define EQP_GUE_PORTS_MASK 0x3fff
 
-/* What of a packet goes into the headers around it. */
+/* Fields of a packet for the outer headers. */
 struct eqp_outer {
 	__u32 inner_bytes;
-	__u32 udp_bytes; /* GUE: of its header; else 0 */
-	__u32 tag;       /* 802.1Q: with its ethertype, as it lies in the frame */
+	__u32 udp_bytes; /* GUE: size of its header; else 0 */
+	__u32 tag;       /* 802.1Q tag and ethertype, as in the frame */
 	__u8 tos;
 	__u8 protocol;
 };
@@ -35,7 +36,8 @@ eqp_inline bool write_ipv4(const struct eqp_context *ctx, const struct eqp_job *
 	if (!header)
 		return false;
 	header[0] = 0x45 | (__u32)outer->tos << 8 | (__u32)eqp_htons(bytes) << 16;
-	header[1] = (__u32)eqp_htons(0x4000) << 16; /* do not fragment; so it needs no identification (RFC 6864) */
+	/* Do not fragment, so the header needs no identification (RFC 6864). */
+	header[1] = (__u32)eqp_htons(0x4000) << 16;
 	header[3] = local->tunnel_source4 | ((__u32)job->digest & local->tunnel_source4_mask);
 	header[4] = job->backend->address[0];
 	header[2] = EQP_OUTER_TTL | (__u32)outer->protocol << 8;
@@ -66,8 +68,9 @@ eqp_inline bool write_ipv6(const struct eqp_context *ctx, const struct eqp_job *
 }
 
 /*
- * No checksum, over IPv6 neither (RFC 6935: for tunnels; the packet within has its own, over its addresses): it would
- * take reading all of the packet. Linux's receiver wants to be told so (udp6zerocsumrx).
+ * No checksum, also over IPv6 (RFC 6935: for tunnels; the inner packet has its own, over its
+ * addresses), because it would require reading the whole packet. Linux's receiver must permit it
+ * (udp6zerocsumrx).
  */
 eqp_inline bool write_gue(const struct eqp_context *ctx, const struct eqp_job *job, __u64 l4,
 			  const struct eqp_outer *outer)
@@ -83,7 +86,7 @@ eqp_inline bool write_gue(const struct eqp_context *ctx, const struct eqp_job *j
 	return true;
 }
 
-/* The frame has grown: every byte up to the packet is written. */
+/* Writes every byte of the grown frame up to the packet. */
 eqp_inline bool write_headers(const struct eqp_context *ctx, const struct eqp_job *job, const struct eqp_outer *outer)
 {
 	bool over_ipv4 = job->backend->family == 4;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Schedulers that are no hash, as LVS has them (net/netfilter/ipvs/ip_vs_rr.c, _wrr.c, _lc.c, _wlc.c). Turns are laid
- * out by userspace as a sequence, so round-robin and weighted round-robin are one thing here.
+ * Schedulers without a hash, as in LVS (net/netfilter/ipvs/ip_vs_rr.c, _wrr.c, _lc.c, _wlc.c).
+ * Userspace lays out the turns as a sequence, so round-robin and weighted round-robin are the same
+ * here.
  *
- * As in LVS, a flow counts as active from its first packet on, so that the next one sees it. Userspace takes back what is
- * not established in time.
+ * As in LVS, a flow counts as active from its first packet on, so that the next one sees it.
+ * Userspace subtracts flows that are not established in time.
  *
- * Deviates: what is picked for a flow's first packet is recorded in pending, and when that is above its mark (a flood
- * of SYNs) flows go by the ring until it falls.
+ * Deviates: the choice for a flow's first packet is recorded in pending. While pending is above its
+ * mark (a flood of SYNs), the ring places flows.
  */
 #ifndef EQP_TURN_H
 #define EQP_TURN_H
@@ -25,7 +26,7 @@ eqp_inline struct eqp_load *load_at(const struct eqp_job *job, __u64 backend)
 	return (struct eqp_load *)(job->state + limits.loads_offset) + backend;
 }
 
-/* The next in the order of turns that is live. */
+/* Returns the next live slot in the order of turns. */
 eqp_inline __u32 next_turn(const struct eqp_job *job)
 {
 	const struct eqp_service *service = job->service;
@@ -48,13 +49,16 @@ eqp_inline __u32 next_turn(const struct eqp_job *job)
 
 struct eqp_search {
 	const struct eqp_job *job;
-	__u64 overhead; /* of the least so far, and its weight */
+	__u64 overhead; /* of the best slot so far, and its weight */
 	__u64 weight;
 	__u32 slot;
 	bool weighted;
 };
 
-/* One slot of the search; 1 ends it. Numbers as in LVS: an established connection counts as 256 others. */
+/*
+ * One slot of the search; 1 ends it. Numbers as in LVS: an established connection counts as 256
+ * others.
+ */
 static long least_step(__u32 slot, void *argument)
 {
 	struct eqp_search *search = argument;
@@ -92,7 +96,7 @@ eqp_inline __u32 least_loaded(const struct eqp_job *job)
 	return search.slot;
 }
 
-/* False: the packet does not open a flow, or there is no room to record its turn, so the ring decides. */
+/* False: the packet does not open a flow, or its turn cannot be recorded, so the ring decides. */
 eqp_cold bool decide_by_turn(struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
@@ -100,7 +104,7 @@ eqp_cold bool decide_by_turn(struct eqp_job *job)
 	struct eqp_load *load;
 	__u32 slot, recorded;
 
-	/* A flow of UDP has no beginning but its first packet; an ICMP error is no packet of the flow. */
+	/* Only its first packet begins a UDP flow; an ICMP error is not a packet of the flow. */
 	if (packet->flags & EQP_PACKET_ICMP_ERROR || (packet->protocol == IPPROTO_TCP && !packet_opens(packet)))
 		return false;
 	if (job->service->flags & EQP_SERVICE_PENDING_FULL || pending_full(job)) {

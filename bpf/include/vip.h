@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
-/* From an address, port and protocol to a service; and whether an address is one of ours. */
+/* Maps an address, port and protocol to a service, and recognizes addresses of VIPs. */
 #ifndef EQP_VIP_H
 #define EQP_VIP_H
 
@@ -8,9 +8,10 @@
 #define EQP_ADDRESS_FACTOR 0x9e3779b97f4a7c15ull
 
 /*
- * Of the tables of VIPs and of replies, as crates/packet/src/address_hash.rs. The words are as they lie in memory, so the
- * last byte of an address, in which neighbours differ, lies highest; and a product never tells its lower bits of higher
- * ones. So the upper half is folded down each time, and is the result.
+ * Hash of the tables of VIPs and replies, as in crates/packet/src/address_hash.rs. The words are in
+ * memory order, so the last byte of an address, where neighbours differ, is the highest, and the
+ * lower bits of a product do not depend on higher ones. Therefore each step folds the upper half
+ * down, and the result is the upper half.
  */
 eqp_inline __u32 address_hash(const struct eqp_job *job, const __u64 *address, __be16 port, __u8 protocol)
 {
@@ -21,12 +22,12 @@ eqp_inline __u32 address_hash(const struct eqp_job *job, const __u64 *address, _
 	return hash >> 32;
 }
 
-/* The entry of the flow's destination address with `port` and `protocol`, or NULL. */
+/* Returns the entry of the flow's destination address with `port` and `protocol`, or NULL. */
 eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8 protocol)
 {
 	const struct eqp_packet *packet = &job->packet;
 	__u32 hash = address_hash(job, packet->destination64, port, protocol);
-	/* Port, protocol and family as they lie in an entry. A free one has family 0 and is equal to nothing. */
+	/* Port, protocol and family as in an entry. A free entry has family 0 and matches nothing. */
 	__u32 rest = port | (__u32)protocol << 16 | (__u32)packet->family << 24;
 	__u32 mask = directory(job)->vip_mask;
 	int i;
@@ -44,7 +45,7 @@ eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8
 	return NULL;
 }
 
-/* The service whose range has the port; EQP_NO_SERVICE: none. */
+/* Returns the service of the range with the port; EQP_NO_SERVICE: none. */
 #define EQP_NO_SERVICE 0xffff
 
 eqp_inline __u32 service_by_range(const struct eqp_job *job, const struct eqp_vip *vip)
@@ -72,8 +73,8 @@ eqp_cold __u32 service_of_range(const struct eqp_job *job, __u8 protocol)
 }
 
 /*
- * Finds the service of the flow's destination. false: there is none at this port, and the job stays as it is.
- * EQP_NO_SERVICE is no index of a service, so tables that lead astray end here as well.
+ * Finds the service of the flow's destination. False: there is none at this port, and the job does
+ * not change. EQP_NO_SERVICE is not a valid index, so corrupt tables end here, too.
  */
 eqp_inline bool service_find(struct eqp_job *job)
 {
@@ -95,8 +96,8 @@ eqp_inline bool service_find(struct eqp_job *job)
 }
 
 /*
- * Whether the packet's destination is the address of a VIP. If so, the job has the address's first service, so that a
- * packet that leads to no service of its own is counted there.
+ * Whether the packet's destination is the address of a VIP. If so, the job has the address's first
+ * service, so that a packet without a service is counted there.
  */
 eqp_cold bool address_find(struct eqp_job *job)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
-/* The programs, and the functions by which lib.rs drives them. */
+/* The programs, and the functions that lib.rs calls. */
 #include <stdlib.h>
 
 #include "../../balancer.bpf.c"
@@ -41,7 +41,7 @@ void eqp_host_set_decapsulation_mac(struct eqp_host *host, const unsigned char *
 	memcpy(host->decapsulation_mac.address, mac, sizeof(host->decapsulation_mac.address));
 }
 
-/* Packets that the decapsulating program counted so. */
+/* Returns the number of packets that the decapsulating program counted as `which`. */
 __u64 eqp_host_decapsulated(const struct eqp_host *host, enum eqp_decapsulated which)
 {
 	return host->decapsulated[which].packets;
@@ -52,7 +52,7 @@ void eqp_host_forget_routes(struct eqp_host *host)
 	host->routes = 0;
 }
 
-/* 0: there is no room for more. */
+/* Returns 0 if the table is full. */
 int eqp_host_add_route(struct eqp_host *host, const struct eqp_host_route *route)
 {
 	if (host->routes == EQP_HOST_ROUTES)
@@ -63,7 +63,10 @@ int eqp_host_add_route(struct eqp_host *host, const struct eqp_host_route *route
 
 enum eqp_host_program { EQP_HOST_BALANCE, EQP_HOST_REVERSE, EQP_HOST_DECAPSULATE };
 
-/* Runs a program on the packet that begins at `begin` of the buffer and ends before `end`; both are moved. */
+/*
+ * Runs a program on the packet between the offsets `begin` and `end` of the buffer, and updates
+ * both.
+ */
 __u32 eqp_host_run(struct eqp_host *host, enum eqp_host_program program, __u32 cpu, __u32 ifindex,
 		   unsigned char *buffer, size_t bytes, size_t *begin, size_t *end, __u32 *redirected_to)
 {

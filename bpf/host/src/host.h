@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * The kernel's side of compat.h, for a process: memory given by pointers, a packet in a buffer with room before and
- * after it, a clock that stands still, routes from a table.
+ * The kernel's side of compat.h in a process: memory by pointers, a packet in a buffer with room
+ * before and after it, a clock that stands still, and routes from a table.
  */
 #ifndef EQP_HOST_H
 #define EQP_HOST_H
@@ -16,14 +16,14 @@
 #define EQP_HOST_ROUTES 64
 
 struct eqp_context {
-	unsigned char *room; /* the beginning of the headroom */
+	unsigned char *room; /* start of the headroom */
 	unsigned char *room_end;
 	unsigned char *data;
 	unsigned char *data_end;
 	__u32 ingress_ifindex;
 };
 
-/* What the kernel's routing says of a destination. */
+/* Result of the kernel's routing for a destination. */
 struct eqp_host_route {
 	__be32 destination[4];
 	__u32 family; /* AF_* */
@@ -39,7 +39,7 @@ struct eqp_host {
 	unsigned char *cpus;
 	struct eqp_limits constants;
 	__u32 cpu;
-	__u32 redirected_to; /* 0: not */
+	__u32 redirected_to; /* 0: not redirected */
 	__u64 clock_ns;
 	__u32 fragments_written;
 	__u32 routes;
@@ -129,7 +129,7 @@ static inline struct eqp_fragment *fragment_find(const struct eqp_fragment_key *
 	return NULL;
 }
 
-/* The oldest goes when there is no room. */
+/* Replaces the oldest entry if the table is full. */
 static inline void fragment_put(const struct eqp_fragment_key *key, const struct eqp_fragment *fragment)
 {
 	struct eqp_fragment *found = fragment_find(key);
@@ -148,7 +148,7 @@ static inline struct eqp_counter *decapsulated_counter(__u32 which)
 	return &eqp_host->decapsulated[which];
 }
 
-/* Which addresses are ours is left to the kernel's program and its tests. */
+/* The kernel's program and its tests cover the list of addresses. */
 static inline bool address_known(const struct eqp_decapsulation_address *address)
 {
 	return address->family != 0;

@@ -1,7 +1,8 @@
-//! The packet programs compiled for the host: the same C over the memory of a process, without privilege.
+//! The packet programs compiled for the host: the same C with the memory of a process, without
+//! privileges.
 //!
-//! In: frames, with the CPU and interface they come by. Out: the verdict and the frame as the program leaves it; all
-//! else is in the [`Memory`]. For tests only.
+//! In: frames, with the CPU and interface that receive them. Out: the verdict, the frame after the
+//! program, and changes of the [`Memory`]. For tests only.
 
 use std::ffi::c_int;
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ struct Host {
     opaque: [u8; 0],
 }
 
-/// `struct eqp_host_route`
+/// Mirror of `struct eqp_host_route`.
 #[repr(C)]
 struct RawRoute {
     destination: [u8; 16],
@@ -53,28 +54,29 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// What stands in the room before and after a packet: bytes that a program must not let out.
+/// Byte value of the room before and after a packet; a program must not send it.
 pub const POISON: u8 = 0xa5;
-/// Bytes before a packet, as drivers leave (`XDP_PACKET_HEADROOM`).
+/// Size of the room before a packet, as in drivers (`XDP_PACKET_HEADROOM`), bytes.
 pub const HEADROOM: usize = 256;
 const TAILROOM: usize = 64;
 
-/// What the kernel's routing says of a destination: `BPF_FIB_LKUP_RET_*` with, on success, the next hop.
+/// Result of the kernel's routing for a destination: `BPF_FIB_LKUP_RET_*`, and the next hop on
+/// success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Looked up exactly: this address, not a network.
+    /// The exact destination address, not a network.
     pub destination: IpAddr,
     /// 0: success; 7: no neighbour (yet); 4: not forwarded.
     pub result: i32,
-    /// Where the packet leaves.
+    /// Outgoing interface.
     pub ifindex: u32,
-    /// Of the next hop.
+    /// MAC address of the next hop.
     pub destination_mac: [u8; 6],
-    /// Of the interface.
+    /// MAC address of the interface.
     pub source_mac: [u8; 6],
 }
 
-/// Which program.
+/// Selects a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum HostEntry {
@@ -86,73 +88,78 @@ pub enum HostEntry {
     Decapsulate = 2,
 }
 
-/// The programs over a [`Memory`], with a fragment table, a clock and routes of their own.
+/// The programs with a [`Memory`], and their own fragment table, clock and routes.
 #[derive(Debug)]
 pub struct HostProgram {
     host: NonNull<Host>,
     redirected_to: u32,
-    // The pointers in `host` are into it.
+    // The pointers in `host` refer to it.
     _memory: Memory,
 }
 
-// SAFETY: the C code has no state but what `host` points to, and a thread-local that is set at the start of each run.
+// SAFETY: the C code has no state except the target of `host`, and a thread-local that each run
+// sets at its start.
 unsafe impl Send for HostProgram {}
 
 impl HostProgram {
-    /// Over memory laid out by `limits`.
+    /// Uses memory with the layout of `limits`.
     ///
     /// # Panics
-    /// If there is no memory for the program's own tables.
+    /// If the process has no memory for the program's own tables.
     pub fn new(memory: &Memory, limits: &Limits) -> HostProgram {
         let tables = memory.tables.start().as_ptr();
         let state = memory.state.area().start().as_ptr();
         let cpus = memory.cpus_area().start().as_ptr();
-        // SAFETY: the areas have the sizes that the limits say (`Memory::over` checks it), and are kept in `_memory`.
-        // The C code reads as many bytes of the limits as they have: both sides assert the size.
+        // SAFETY: the areas have the sizes of the limits (`Memory::over` checks it), and `_memory`
+        // keeps them. The C code reads the whole struct of limits: both sides assert its size.
         let host = unsafe { eqp_host_new(tables, state, cpus, limits.as_bytes().as_ptr()) };
         let host = NonNull::new(host).expect("memory for the program's tables");
         HostProgram { host, redirected_to: 0, _memory: memory.clone() }
     }
 
-    /// What `bpf_ktime_get_ns` says from now on. It begins at 0 and stands still.
+    /// Sets the result of `bpf_ktime_get_ns`. The initial value is 0, and the clock stands still.
     pub fn set_clock(&mut self, now_ns: u64) {
         // SAFETY: `host` is live until `self` is dropped.
         unsafe { eqp_host_set_clock(self.host.as_ptr(), now_ns) }
     }
 
-    /// What `decapsulate` takes from now on: at first, tunnels from anywhere and no GUE.
+    /// Sets the constants of `decapsulate`. The default accepts tunnels from any source, and no
+    /// GUE.
     pub fn set_decapsulation(&mut self, constants: &DecapsulationConstants) {
-        // SAFETY: `host` is live until `self` is dropped; the constants are copied, and laid out as in C.
+        // SAFETY: `host` is live until `self` is dropped. The constants have the layout of C and
+        // are copied.
         unsafe { eqp_host_set_decapsulation(self.host.as_ptr(), constants) }
     }
 
-    /// The one MAC address of this machine; `decapsulate` looks at it if its constants have the flag.
+    /// Sets this machine's only MAC address, which `decapsulate` compares if its constants have the
+    /// flag.
     pub fn set_decapsulation_mac(&mut self, mac: [u8; 6]) {
         // SAFETY: `host` is live, and the six bytes are copied.
         unsafe { eqp_host_set_decapsulation_mac(self.host.as_ptr(), mac.as_ptr()) }
     }
 
-    /// Packets that `decapsulate` left alone because their frame was for another station.
+    /// Returns the number of packets that `decapsulate` ignored because their frame was for another
+    /// station.
     pub fn foreign_macs(&self) -> u64 {
         const FOREIGN_MAC: c_int = 3;
         // SAFETY: `host` is live, and the number is one of `enum eqp_decapsulated`.
         unsafe { eqp_host_decapsulated(self.host.as_ptr(), FOREIGN_MAC) }
     }
 
-    /// What `bpf_fib_lookup` says from now on: of other destinations, that they are not forwarded.
+    /// Sets the results of `bpf_fib_lookup`. Other destinations are not forwarded.
     ///
     /// # Panics
-    /// If there are more than 64.
+    /// If there are more than 64 routes.
     pub fn set_routes(&mut self, routes: &[Route]) {
         // SAFETY: `host` is live until `self` is dropped.
         unsafe { eqp_host_forget_routes(self.host.as_ptr()) };
         routes.iter().for_each(|route| self.add_route(route));
     }
 
-    /// One more of those.
+    /// Adds a route.
     ///
     /// # Panics
-    /// At the 65th.
+    /// If there are 64 routes already.
     pub fn add_route(&mut self, route: &Route) {
         let mut destination = [0; 16];
         let family = match route.destination {
@@ -171,7 +178,7 @@ impl HostProgram {
         assert!(unsafe { eqp_host_add_route(self.host.as_ptr(), &raw) } != 0, "room for the route");
     }
 
-    /// Runs `balance` on a frame: the verdict (`XDP_*`), and the frame as it is then.
+    /// Runs `balance` on a frame. Returns the verdict (`XDP_*`) and the resulting frame.
     ///
     /// # Panics
     /// If the program moved the frame out of its buffer.
@@ -179,7 +186,7 @@ impl HostProgram {
         self.run_entry(HostEntry::Balance, cpu, ifindex, packet)
     }
 
-    /// The same of any program.
+    /// Runs any program on a frame, like [`HostProgram::run`].
     ///
     /// # Panics
     /// If the program moved the frame out of its buffer.
@@ -193,7 +200,7 @@ impl HostProgram {
         let mut buffer = vec![POISON; HEADROOM + packet.len() + TAILROOM];
         let (mut begin, mut end) = (HEADROOM, HEADROOM + packet.len());
         buffer[begin..end].copy_from_slice(packet);
-        // SAFETY: `host` is live, and `begin..end` is inside of the buffer.
+        // SAFETY: `host` is live, and `begin..end` is inside the buffer.
         let verdict = unsafe {
             eqp_host_run(
                 self.host.as_ptr(),
@@ -210,7 +217,7 @@ impl HostProgram {
         (verdict, buffer[begin..end].to_vec())
     }
 
-    /// Where the last packet leaves that was redirected (`XDP_REDIRECT`).
+    /// Returns the outgoing interface of the last packet, if it was redirected (`XDP_REDIRECT`).
     pub fn redirected_to(&self) -> Option<u32> {
         (self.redirected_to != 0).then_some(self.redirected_to)
     }
@@ -218,7 +225,7 @@ impl HostProgram {
 
 impl Drop for HostProgram {
     fn drop(&mut self) {
-        // SAFETY: made by `eqp_host_new`, and not used after this.
+        // SAFETY: `eqp_host_new` made it, and it is not used after this.
         unsafe { eqp_host_free(self.host.as_ptr()) }
     }
 }
