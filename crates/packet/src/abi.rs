@@ -1,35 +1,36 @@
-//! What the packet program and userspace share: the Rust mirror of `bpf/include/abi.h`, which says what each field
-//! means. Sizes and offsets are asserted here; a test compares them with the types of the built program.
+//! Layout that the packet program and userspace share: the Rust mirror of `bpf/include/abi.h`,
+//! which documents each field. Sizes and offsets are asserted here; a test compares them with the
+//! types of the built program.
 
 use std::mem::offset_of;
 
-/// Bits of a slot in a POG cell; the fingerprint is above.
+/// Number of bits of a slot in a POG cell; the fingerprint is above.
 pub const SLOT_BITS: u32 = 12;
-/// Slots of a pool.
+/// Maximum number of slots of a pool.
 pub const SLOTS_MAX: usize = 1 << SLOT_BITS;
-/// No slot.
+/// Marks the absence of a slot.
 pub const NO_SLOT: u16 = 0xffff;
 /// [`KeyHash::ID`](equipoise_pog::KeyHash::ID) of the hash from a flow's digest to its cells.
 pub const DIGEST_HASH_ID: u32 = 3;
-/// Entries looked at from a hash on, in the tables of VIPs and of replies.
+/// Maximum number of entries probed from a hash on, in the tables of VIPs and of replies.
 pub const PROBES_MAX: usize = 8;
-/// Port ranges of one address and protocol.
+/// Maximum number of port ranges of one address and protocol.
 pub const RANGES_MAX: usize = 16;
-/// Entries of the table of MAC addresses.
+/// Number of entries in the table of MAC addresses.
 pub const MACS: usize = 1024;
-/// Tags in a bucket of the touched table.
+/// Number of tags in a bucket of the touched table.
 pub const TOUCHED_WAYS: usize = 4;
-/// Flows in a line of the pending table.
+/// Number of flows in a line of the pending table.
 pub const PENDING_WAYS: usize = 8;
-/// Flows in a line of the table of translated flows.
+/// Number of flows in a line of the table of translated flows.
 pub const TRANSLATED_WAYS: usize = 8;
-/// Bits of the kernel's clock, in nanoseconds, below a tick of the table of translated flows.
+/// Tick of the table of translated flows: 2 to this power nanoseconds of the kernel's clock.
 pub const TRANSLATED_TICK_SHIFT: u32 = 31;
-/// Events whose flows a CPU looks up at once.
+/// Number of events that a CPU looks up at once.
 pub const RECENT: usize = 32;
-/// Rows of [`How`] counters.
+/// Number of [`How`] counters.
 pub const HOWS: usize = 8;
-/// Rows of [`Reason`](crate::Reason) counters.
+/// Number of [`Reason`](crate::Reason) counters.
 pub const REASONS: usize = 32;
 
 /// `eqp_directory.flags`: some VIP is translated.
@@ -58,21 +59,22 @@ pub mod vip_kind {
     pub const ADDRESS: u8 = 3;
 }
 
-/// How packets reach the backend: LVS's methods.
+/// Forwarding method, as in LVS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Forward {
-    /// The destination is rewritten; replies come back through the balancer.
+    /// Rewrites the destination; replies return through the balancer.
     Nat = 1,
     /// IP in IP: IPIP, IP6IP6, 6in4, 4in6 by the addresses' families.
     Tunnel = 2,
     /// Generic UDP encapsulation (variant 1: the IP packet follows the UDP header).
     Gue = 3,
-    /// The destination's MAC address is rewritten; the backend owns the VIP and answers the client itself.
+    /// Rewrites the destination's MAC address; the backend owns the VIP and answers the client
+    /// directly.
     DirectRouting = 4,
 }
 
-/// What identifies a flow.
+/// Fields that identify a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FlowKey {
@@ -85,7 +87,7 @@ pub enum FlowKey {
     SourceMac = 2,
 }
 
-/// How a new flow's backend is picked.
+/// Method to pick the backend of a new flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Pick {
@@ -100,29 +102,29 @@ pub enum Pick {
     LeastWeighted = 3,
 }
 
-/// Why a packet goes to its backend.
+/// Reason why a packet goes to its backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum How {
-    /// The ring's answer.
+    /// The ring selected it.
     Ring = 1,
     /// The flow is pinned in the POG.
     Pin = 2,
     /// The flow is recorded in pending.
     Pending = 3,
-    /// The scheduler's turn: first packet of a flow.
+    /// A scheduler's turn: the first packet of a flow.
     Turn = 4,
-    /// The ring's answer was not live; a later one.
+    /// The ring's first slot was not live; a later one was.
     Fallback = 5,
-    /// As the datagram's first fragment.
+    /// Same backend as the datagram's first fragment.
     Fragment = 6,
 }
 
-/// What a logged packet says of its flow.
+/// Event of a flow in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EventKind {
-    /// Seen for the first time in this interval.
+    /// First packet in this interval.
     Touch = 1,
     /// TCP FIN.
     Fin = 2,
@@ -144,25 +146,28 @@ macro_rules! mirror {
         };
 
         impl $name {
-            /// Size in bytes and each field's name and offset, for comparison with the program's types.
+            /// Size in bytes, and each field's name and offset, for comparison with the program's
+            /// types.
             pub const LAYOUT: (usize, &[(&str, usize)]) = ($size, &[$((stringify!($field), $offset),)*]);
 
-            /// As they lie in memory.
+            /// Returns the bytes in memory order.
             pub fn as_bytes(&self) -> &[u8] {
-                // SAFETY: integers without padding, so every byte is set; the length is the struct's.
+                // SAFETY: integers without padding, so every byte is initialized; the length is the
+                // struct's.
                 unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), $size) }
             }
         }
 
-        // SAFETY: integers without padding between them: every bit pattern is a value, every byte is set.
+        // SAFETY: integers without padding: every bit pattern is valid, and every byte is
+        // initialized.
         unsafe impl Plain for $name {}
     };
 }
 
-/// Structs that are nothing but their bytes.
+/// Structs that are defined by their bytes alone.
 ///
 /// # Safety
-/// Every bit pattern is a value, and there is no padding.
+/// Every bit pattern must be valid, and there must be no padding.
 pub unsafe trait Plain: Copy {}
 
 mirror! {

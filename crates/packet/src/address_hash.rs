@@ -1,15 +1,15 @@
-//! Where an address with a port and a protocol stands in the tables of VIPs and of replies.
+//! Hashes of the tables of VIPs, replies and MAC addresses.
 
 use crate::packet::AddressBytes;
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hash of both tables, as `vip.h` has it: an entry stands within [`PROBES_MAX`](crate::abi::PROBES_MAX) of it.
-/// `port` in network order.
+/// Hash of the tables of VIPs and replies, as in `vip.h`: an entry is within
+/// [`PROBES_MAX`](crate::abi::PROBES_MAX) of it. `port` is in network order.
 ///
-/// Words are taken as they lie in memory, so the last byte of an address, in which those of a network differ, is the
-/// highest of its word. A product tells its higher bits of lower ones but never the other way; so after each the upper
-/// half is folded down, and the last one's is the result.
+/// Words are in memory order, so the last byte of an address, where the addresses of a network
+/// differ, is the highest of its word. The lower bits of a product do not depend on higher ones.
+/// Therefore each step folds the upper half down, and the result is the last upper half.
 pub fn address_hash(seed: u32, address: &AddressBytes, port: [u8; 2], protocol: u8) -> u32 {
     let (words, _) = address.as_chunks::<8>();
     let rest = u64::from(u16::from_ne_bytes(port)) << 16 | u64::from(protocol);
@@ -19,7 +19,7 @@ pub fn address_hash(seed: u32, address: &AddressBytes, port: [u8; 2], protocol: 
     (hash >> 32) as u32
 }
 
-/// The hash of the table of MAC addresses, as `station.h` has it.
+/// Hash of the table of MAC addresses, as in `station.h`.
 pub fn station_hash(seed: u32, ifindex: u32, mac: [u8; 6]) -> u32 {
     let [a, b, c, d, e, f] = mac;
     let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
@@ -41,7 +41,7 @@ mod tests {
         [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     ];
 
-    /// The keys of a site: neighbouring addresses, neighbouring ports, both protocols, subnets.
+    /// Keys of typical sites: neighbouring addresses, neighbouring ports, both protocols, subnets.
     fn sites() -> Vec<(&'static str, Vec<Key>)> {
         let [hosts, subnets] = [1, 2].map(|back| {
             let keys = NETS.iter().flat_map(move |net| {
@@ -66,7 +66,7 @@ mod tests {
         ]
     }
 
-    /// The longest way to an entry, with four places for each.
+    /// Maximum number of probes to an entry, with four positions per key.
     fn longest(keys: &[Key], seed: u32) -> usize {
         let places = (keys.len() * 4).next_power_of_two();
         let mut taken = vec![false; places];

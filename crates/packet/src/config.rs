@@ -1,7 +1,7 @@
-//! What the packet level may be told: plain values, already validated.
+//! Validated configuration of the packet level.
 //!
-//! The configuration file's option table (names, defaults, bounds, help) lives in the binary; the defaults here are
-//! those that it shows.
+//! The option table (names, defaults, bounds, help) is in the binary; it shows the defaults given
+//! here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,41 +17,41 @@ use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
 use crate::snapshot::{OnDown, Ports, Protocol, VipId};
 
-/// Everything the packet level is configured with.
+/// The whole configuration of the packet level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PacketConfig {
-    /// All VIPs; no two overlap.
+    /// VIPs; no two overlap.
     pub vips: Vec<VipConfig>,
-    /// Flows, and what holds for all VIPs.
+    /// Flows, and settings of all VIPs.
     pub flows: FlowsConfig,
 }
 
 /// One VIP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VipConfig {
-    /// What clients reach.
+    /// Address, port and protocol that clients use.
     pub vip: VipId,
-    /// Where its packets arrive; at least one.
+    /// Interfaces that receive its packets; at least one.
     pub interfaces: Vec<Arc<str>>,
-    /// Destination MAC addresses whose frames are taken on all these interfaces, beside their own.
+    /// Additional destination MAC addresses that are accepted on all these interfaces.
     pub accepted_macs: Vec<MacAddress>,
-    /// nat: further interfaces on which only replies arrive.
+    /// nat: additional interfaces that receive replies only.
     pub reply_interfaces: Vec<Arc<str>>,
-    /// How packets reach the backends.
+    /// Forwarding method.
     pub forward: Forward,
-    /// The name of its pool.
+    /// Name of its pool.
     pub pool: Arc<str>,
-    /// How a flow's backend is picked.
+    /// Scheduler of new flows.
     pub scheduler: SchedulerKind,
-    /// What identifies a flow.
+    /// Fields that identify a flow.
     pub key: FlowKey,
-    /// What becomes of the flows of a backend whose health checks fail.
+    /// Treatment of flows of a backend with failing health checks.
     pub when_down: OnDown,
-    /// tunnel and gue: whether the pool's health checks are followed by one through the tunnel.
+    /// tunnel and gue: whether each health check is followed by a check through the tunnel.
     pub check_tunnel: bool,
 }
 
-/// A text that is no [`VipId`].
+/// The text is not a [`VipId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a VIP is IP:PORT/PROTOCOL, such as 192.0.2.10:443/tcp or [2001:db8::1]:53/udp; PORT may be a range (8000-8999) or `*`"
@@ -96,18 +96,18 @@ fn read_ports(text: &str) -> Result<Ports, NotAVip> {
     }
 }
 
-/// A MAC address as it is written: `02:00:00:00:00:01`.
+/// A MAC address, written like `02:00:00:00:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// Whether it is of one station: no group's, and not all zero.
+    /// Whether it is a unicast address and not all zero.
     pub fn is_station(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
 }
 
-/// A text that is no [`MacAddress`].
+/// The text is not a [`MacAddress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a MAC address is six bytes in hexadecimal digits, such as 02:00:00:00:00:01")]
 pub struct NotAMac;
@@ -132,38 +132,39 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// Flows, and what holds for all VIPs.
+/// Flows, and settings of all VIPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowsConfig {
-    /// Flows that are remembered.
+    /// Maximum number of flows in the registry.
     pub flows_max: u32,
-    /// Flows whose backend is not what their VIP's table says.
+    /// Maximum number of pinned flows: flows with another backend than their VIP's table.
     pub pins_max: u32,
-    /// Flows recorded while they open or while a pool changes.
+    /// Maximum number of flows recorded while they open or while a pool changes.
     pub pending_max: u32,
-    /// VIPs that there is room for.
+    /// Maximum number of VIPs.
     pub vips_max: u32,
-    /// Backends that there is room for, over all VIPs, draining ones included.
+    /// Maximum number of backends over all VIPs, including draining ones.
     pub backends_max: u32,
-    /// How long flows are remembered.
+    /// Time until idle flows are forgotten.
     pub timeouts: Timeouts,
-    /// How long a flow of which only the SYN was seen is remembered.
+    /// Time until a flow is forgotten of which only the SYN was seen.
     pub opening_timeout: Duration,
-    /// A change of a pool takes at least this long: an opening handshake.
+    /// Minimum duration of a pool's change: an opening handshake.
     pub transition: Duration,
-    /// The fleet's secret; `None`: one of this machine's own.
+    /// Secret of the fleet; `None`: a secret of this machine.
     pub seed: Option<FleetSecret>,
-    /// Outer source of IPv4 tunnels; bits that it leaves free follow the flow.
+    /// Outer source of IPv4 tunnels; the flow sets the remaining bits.
     pub tunnel_source: Prefix<Ipv4Addr>,
     /// Outer source of IPv6 tunnels: the first 64 bits.
     pub tunnel_source6: Prefix<Ipv6Addr>,
     /// UDP destination port of GUE.
     pub gue_port: u16,
-    /// Echo requests that a CPU answers, a second.
+    /// Echo replies per second and CPU.
     pub echo_per_second: u32,
-    /// "Too big" messages that a CPU sends, a second.
+    /// "Too big" messages per second and CPU.
     pub too_big_per_second: u32,
-    /// Whether offloads are turned off by which the program would see other packets than come by the wire.
+    /// Whether to switch off offloads that would show the program other packets than those on the
+    /// wire.
     pub adjust_offloads: bool,
 }
 
@@ -189,11 +190,11 @@ impl Default for FlowsConfig {
     }
 }
 
-/// Rings that a VIP may need: its own, the one to come during a change, and the order of turns.
+/// Number of rings of a VIP: the current one, the next one during a change, and the order of turns.
 const RINGS_PER_VIP: u32 = 3;
 
 impl FlowsConfig {
-    /// What a program is loaded for that runs on `cpus` CPUs.
+    /// Returns the capacity of a program that runs on `cpus` CPUs.
     pub fn capacity(&self, cpus: u32) -> Capacity {
         Capacity {
             flows: self.flows_max,
@@ -207,7 +208,7 @@ impl FlowsConfig {
         }
     }
 
-    /// What the control side goes by, under `fleet_seed`.
+    /// Returns the settings of the control side, with `fleet_seed`.
     pub fn settings(&self, fleet_seed: Seed) -> Settings {
         let free = u32::MAX.checked_shr(self.tunnel_source.len.into()).unwrap_or(0);
         Settings {
@@ -225,16 +226,16 @@ impl FlowsConfig {
     }
 }
 
-/// An address and how many of its bits are fixed; the others are zero.
+/// An address prefix; the bits after it are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix<A> {
-    /// The fixed bits.
+    /// The address.
     pub address: A,
-    /// How many.
+    /// Length of the prefix, bits.
     pub len: u8,
 }
 
-/// A text that is no [`Prefix`].
+/// The text is not a [`Prefix`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a prefix is ADDRESS/LENGTH with zero bits behind the length")]
 pub struct NotAPrefix;
@@ -266,21 +267,21 @@ fn split_prefix<A: FromStr>(text: &str, len_max: u8) -> Result<(A, u8), NotAPref
     Ok((address, len))
 }
 
-/// What the balancers of a fleet have in common and clients must not know. Its text is never shown.
+/// Secret that the balancers of a fleet share and clients must not know. Its text is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FleetSecret(Arc<[u8]>);
 
 impl FleetSecret {
-    /// The shortest secret.
+    /// Minimum length of a secret, bytes.
     pub const BYTES_MIN: usize = 16;
 
-    /// A secret, without the white space around it; `None` if it is shorter than [`FleetSecret::BYTES_MIN`].
+    /// Makes a secret from a trimmed text. `None` if it is shorter than [`FleetSecret::BYTES_MIN`].
     pub fn new(text: &str) -> Option<FleetSecret> {
         let text = text.trim();
         (text.len() >= FleetSecret::BYTES_MIN).then(|| FleetSecret(text.as_bytes().into()))
     }
 
-    /// The seed that it gives, the same wherever the secret is.
+    /// Returns the seed derived from the secret, the same on every machine.
     pub fn seed(&self) -> Seed {
         let word =
             |number| SipHash13::with_seed(Seed { k0: SECRET_KEY, k1: number }).hash(&*self.0);
@@ -288,7 +289,7 @@ impl FleetSecret {
     }
 }
 
-/// "eqpSeed1": tells this use of SipHash from others.
+/// "eqpSeed1": separates this use of SipHash from others.
 const SECRET_KEY: u64 = u64::from_le_bytes(*b"eqpSeed1");
 
 impl fmt::Debug for FleetSecret {

@@ -1,6 +1,8 @@
-//! The control side: learns flows, pins those that the rings would move, changes pools without moving a flow.
+//! The control side: learns flows, pins those that the rings would move, and changes pools without
+//! moving a flow.
 //!
-//! No thread, no clock, no file: `now` is an argument. What it reads and writes is the memory shared with the program.
+//! It has no thread, clock or file: `now` is an argument. It reads and writes the memory shared
+//! with the program.
 
 mod adopt;
 mod advance;
@@ -67,42 +69,43 @@ pub struct Control {
     numbers: Numbers,
     flows: Flows,
     pins: PinSet,
-    /// Of each memory.
+    /// One per memory.
     pending: Vec<Pending>,
     output: Output,
     hops: HashMap<IpAddr, NextHop>,
     stations: BTreeSet<Station>,
     registrations: Registrations,
-    /// As it was last written down.
+    /// As last written.
     noted: Option<Ledger>,
     begun: Begun,
     opening: BTreeMap<(u16, u16), Opening>,
     clocks: Clocks,
     totals: Totals,
-    /// Number of the interval in which flows are now logged.
+    /// Number of the current interval of the logs.
     interval: u32,
-    /// Where the next part of the registry begins that is looked through for flows that are over.
+    /// Start of the next part of the registry to sweep for expired flows.
     sweep_at: usize,
-    /// Something other than pins is to be published.
+    /// Whether anything other than pins must be published.
     is_dirty: bool,
-    /// By service number: its rings or its slots have changed since the last publication, so that each of its flows
-    /// must be looked at.
+    /// By service number: whether its rings or slots have changed since the last publication, so
+    /// that each of its flows must be checked.
     rearranged: Vec<bool>,
-    /// There are more slots than when false matches were last looked for.
+    /// Whether there are more slots than at the last check for false matches.
     slots_grew: bool,
-    /// No flow would be falsely taken for pinned, by the image as it is.
+    /// Whether the current image falsely matches no flow.
     is_mended: bool,
-    /// Some backend found no slot.
+    /// Whether a backend has no slot.
     is_unseated: bool,
-    /// Until then every reply of a backend's port is translated: what clients had opened is not in the tables.
+    /// Until this time every reply from a backend's port is translated, because the tables lack
+    /// earlier flows.
     replies_all_until: Option<Instant>,
-    /// To be logged again.
+    /// Flows to be logged again.
     unlogged: Vec<Digest>,
     events: Vec<Event>,
     recorded: Vec<Recorded>,
 }
 
-/// What all balancers of a fleet derive alike.
+/// Values that all balancers of a fleet derive identically.
 #[derive(Clone, Copy, Debug)]
 struct Seeds {
     digest: Seed,
@@ -125,14 +128,14 @@ impl Seeds {
     }
 }
 
-/// When things last happened.
+/// Times of the last events.
 #[derive(Clone, Copy, Debug)]
 struct Clocks {
     next_tick: Instant,
     interval_began: Instant,
     expired_at: Instant,
     published_at: Instant,
-    /// When pins were last brought up to date.
+    /// Time of the last update of the pins.
     pinned_at: Instant,
 }
 
@@ -144,12 +147,12 @@ struct Totals {
     pins_full: u64,
 }
 
-/// A log that is fuller than one part in this is drained sooner than the next tick would be.
+/// A log that is filled to more than 1/N is drained before the next tick.
 const LOG_BUSY: usize = 8;
 
 impl Control {
-    /// Over memories that are set up (then it goes on with what is published there) or zeroed (then it publishes
-    /// tables without VIPs). Of several memories, the tables of the first are taken over.
+    /// Starts with memories that are set up (continues with the published tables) or zeroed
+    /// (publishes tables without VIPs). Of several memories, takes over the tables of the first.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -163,8 +166,9 @@ impl Control {
         Control::adopt(memories, capacity, registry, None, settings, now)
     }
 
-    /// As [`Self::new`], with what the control side before had [noted](Self::tick_noting). By it the flows of the registry
-    /// keep their backends though the memories are zeroed, and registered pins are known by name.
+    /// Like [`Self::new`], with the [noted](Self::tick_noting) ledger of an earlier control side.
+    /// With it, the flows of the registry keep their backends even if the memories are zeroed, and
+    /// registered pins are known by name.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -179,7 +183,8 @@ impl Control {
         Control::adopt(memories, capacity, registry, ledger, settings, now)
     }
 
-    /// Where packets to backends leave. Addresses that are not in `hops` have no next hop. Published with the next tick.
+    /// Sets the next hops of backends by address. Addresses that are not in `hops` have none. The
+    /// next tick publishes them.
     pub fn next_hops(&mut self, hops: &HashMap<IpAddr, NextHop>) {
         if self.hops != *hops {
             self.hops.clone_from(hops);
@@ -187,8 +192,9 @@ impl Control {
         }
     }
 
-    /// Which frames the program takes: those to the MAC addresses of `stations`, of which it has room for
-    /// [`Station::MAX`]; it leaves others to the kernel. Published with the next tick. At first there are none.
+    /// Sets the frames that the program accepts: those to the MAC addresses of `stations`, at most
+    /// [`Station::MAX`]. The kernel gets all others. The next tick publishes them; initially there
+    /// are none.
     pub fn take_frames(&mut self, stations: &BTreeSet<Station>) {
         if self.stations != *stations {
             self.stations = stations.iter().copied().take(Station::MAX).collect();
@@ -196,13 +202,15 @@ impl Control {
         }
     }
 
-    /// Takes what the program logged, forgets flows that are over, moves changes of pools on, publishes what changed.
+    /// Reads the program's logs, forgets expired flows, advances changes of pools, and publishes
+    /// changes.
     pub fn tick(&mut self, now: Instant) -> Tick {
         self.tick_noting(now, |_| true)
     }
 
-    /// As [`Self::tick`]. What the next control side must know is given to `note` when it has changed, before a
-    /// publication makes use of it; if that could not write it down (`false`), again with the next tick.
+    /// Like [`Self::tick`]. Calls `note` with the state that the next control side needs when it
+    /// has changed, before a publication uses it. If `note` returns `false`, it is called again
+    /// with the next tick.
     pub fn tick_noting(&mut self, now: Instant, note: impl FnOnce(&Ledger) -> bool) -> Tick {
         let mut tick = Tick::default();
         self.drain(&mut tick);
@@ -225,7 +233,7 @@ impl Control {
         tick
     }
 
-    /// Until the next tick.
+    /// Returns the time until the next tick.
     fn pause(&self, tick: &Tick) -> Duration {
         let is_changing =
             self.is_dirty || self.services.iter().flatten().any(Service::is_absorbing);
@@ -244,7 +252,8 @@ impl Control {
         self.clocks.next_tick
     }
 
-    /// How long nothing may remind of a slot's holder before another gets it: longer than records of it live.
+    /// How long nothing may remind of a slot's holder before another gets it: longer than records
+    /// of it live.
     fn quarantine(&self) -> Duration {
         2 * self.settings.interval + self.settings.opening_timeout + self.settings.transition
     }

@@ -119,8 +119,8 @@ impl Decapsulation {
         Ok(())
     }
 
-    /// Attaches the program, native if the interface can. With `keep` it stays when this ends; one that was kept is
-    /// replaced without a gap.
+    /// Attaches the program, native if the interface can. With `keep` it stays when this ends; one
+    /// that was kept is replaced without a gap.
     ///
     /// # Errors
     /// [`DecapError::Occupied`], [`DecapError::Attach`]
@@ -144,7 +144,8 @@ impl Decapsulation {
             let ifindex = self.ifindex;
             match self.program().attach_xdp(ifindex) {
                 Ok(link) => Hold::Link(link),
-                // The driver can XDP, but not this program or not now, with large packets for instance.
+                // The driver can XDP, but not this program or not now, with large packets for
+                // instance.
                 Err(_) => {
                     self.attach_to_interface(false).map_err(failed)?;
                     Hold::Interface { keep }

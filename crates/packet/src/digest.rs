@@ -1,13 +1,15 @@
-//! What identifies a flow in every table: a 64-bit digest of its key under a secret, and the hash from digests to
-//! the POG's cells.
+//! What identifies a flow in every table: a 64-bit digest of its key under a secret, and the hash
+//! from digests to the POG's cells.
 
 use equipoise_pog::{FiveTupleV4, FiveTupleV6, Key, KeyHash, Seed, SipHash13};
 
 use crate::abi::DIGEST_HASH_ID;
 
-/// A flow, whatever its key: SipHash-1-3 of the key under the fleet's secret seed and its service's salt.
+/// A flow, whatever its key: SipHash-1-3 of the key under the fleet's secret seed and its service's
+/// salt.
 ///
-/// Two flows of ten million have the same digest with probability 3e-6; they then share a backend, and nothing breaks.
+/// Two flows of ten million have the same digest with probability 3e-6; they then share a backend,
+/// and nothing breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub u64);
 
@@ -41,7 +43,8 @@ pub enum KeyBytes {
 }
 
 impl KeyBytes {
-    /// The digest under a service's seed: the fleet's, its first word xored with the service's salt.
+    /// The digest under a service's seed: the fleet's, its first word xored with the service's
+    /// salt.
     pub fn digest(&self, seed: Seed, salt: u64) -> Digest {
         let hash = SipHash13::with_seed(Seed { k0: seed.k0 ^ salt, k1: seed.k1 });
         Digest(match self {
@@ -56,11 +59,12 @@ impl KeyBytes {
 
 /// The hash from a digest to its cells: two multiplications, which a BPF program does as well.
 ///
-/// The digest is already random to whoever does not know the secret, so this only has to give other cells under
-/// another seed.
+/// The digest is already random to whoever does not know the secret, so this only has to give other
+/// cells under another seed.
 ///
 /// # Source
-/// The multiply and xor-shift rounds of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), the first multiplier keyed.
+/// The multiply and xor-shift rounds of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), the first
+/// multiplier keyed.
 #[derive(Clone, Copy, Debug)]
 pub struct DigestHash {
     seed: Seed,

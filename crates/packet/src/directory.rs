@@ -1,5 +1,5 @@
-//! The directory: VIPs, services, backends and rings as the program reads them, from and to the words that are
-//! published beside the pins.
+//! The directory: VIPs, services, backends and rings as the program reads them, from and to the
+//! words that are published beside the pins.
 
 mod bytes;
 mod lookup;
@@ -19,7 +19,8 @@ use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
 use crate::limits::Limits;
 use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
 
-/// A service as it goes into the directory. Where it lies among the others is filled in when it is written.
+/// A service as it goes into the directory. Where it lies among the others is filled in when it is
+/// written.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceRecord {
     pub(crate) vip: VipId,
@@ -93,7 +94,8 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Whether the tables of these VIPs and replies fit, under the seed that [`write`] would begin with.
+/// Whether the tables of these VIPs and replies fit, under the seed that [`write`] would begin
+/// with.
 pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
     let record = |spec: &VipSpec| {
         let backend = |backend: &BackendSpec| {
@@ -206,7 +208,8 @@ fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
     (vips, ranges)
 }
 
-/// What replies of translated VIPs become. The snapshot was refused if two of them were for one key.
+/// What replies of translated VIPs become. The snapshot was refused if two of them were for one
+/// key.
 fn replies(records: &[ServiceRecord]) -> Vec<Reverse> {
     let mut replies = Vec::new();
     let mut index = 0;

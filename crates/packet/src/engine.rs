@@ -1,8 +1,10 @@
-//! The engine: a thread that owns the program, its control side, and their places on interfaces and on disk.
+//! The engine: a thread that owns the program, its control side, and their places on interfaces and
+//! on disk.
 //!
-//! In: [`Wanted`] (a snapshot and the interfaces it is for), what the kernel says of links, routes and neighbours.
-//! Out: a program that runs, log lines ([`Notice`]), answers to questions. How it fails: [`EngineError`] at the
-//! start; later a change that cannot be made leaves things as they are.
+//! In: [`Wanted`] (a snapshot and the interfaces it is for), what the kernel says of links, routes
+//! and neighbours. Out: a program that runs, log lines ([`Notice`]), answers to questions. How it
+//! fails: [`EngineError`] at the start; later a change that cannot be made leaves things as they
+//! are.
 
 mod attach;
 mod device;
@@ -169,7 +171,8 @@ enum Input {
     Stop(Leave),
 }
 
-/// A running engine. Its methods wait for the engine's thread, which may take a tenth of a second with many flows.
+/// A running engine. Its methods wait for the engine's thread, which may take a tenth of a second
+/// with many flows.
 ///
 /// Dropped without [`Engine::stop`], it leaves the program running, as a killed process does.
 #[derive(Debug)]
@@ -215,8 +218,8 @@ impl Engine {
         answer.recv().map_err(|_| Stopped)
     }
 
-    /// Goes over to `wanted`, whole or not at all. When this returns, new flows go by it; flows that it moves follow
-    /// when the transition is over.
+    /// Goes over to `wanted`, whole or not at all. When this returns, new flows go by it; flows
+    /// that it moves follow when the transition is over.
     ///
     /// # Errors
     /// [`ApplyError`]: nothing has changed; [`Stopped`].
@@ -232,7 +235,8 @@ impl Engine {
         self.ask(|worker| worker.status())
     }
 
-    /// Where a packet of a flow would go; the flow need not exist. `source_mac` matters to VIPs whose key it is.
+    /// Where a packet of a flow would go; the flow need not exist. `source_mac` matters to VIPs
+    /// whose key it is.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -288,7 +292,8 @@ impl Engine {
         self.ask(move |worker| worker.steer(|control| control.unpin(&vip, &flow)))
     }
 
-    /// Ends the engine; returns when the program is detached, or left running. Later questions get [`Stopped`].
+    /// Ends the engine; returns when the program is detached, or left running. Later questions get
+    /// [`Stopped`].
     pub fn stop(&self, leave: Leave) {
         // If the thread has ended, there is nothing left to stop.
         let _ = self.inputs.send(Input::Stop(leave));
@@ -299,7 +304,8 @@ impl Engine {
     }
 }
 
-/// Takes off what an engine of this instance left running, unless one runs now; returns from which interfaces.
+/// Takes off what an engine of this instance left running, unless one runs now; returns from which
+/// interfaces.
 pub fn sweep(instance: &str, run_folder: &std::path::Path) -> Vec<Arc<str>> {
     let pins = place::pin_folder(instance);
     if !pins.exists() {

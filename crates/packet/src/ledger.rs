@@ -1,7 +1,9 @@
-//! What a control side must know of the one before it, besides the flow registry: what the registry's numbers mean, and
-//! what operators and applications registered. As text with a check at its end, for a file beside the registry.
+//! What a control side must know of the one before it, besides the flow registry: what the
+//! registry's numbers mean, and what operators and applications registered. As text with a check at
+//! its end, for a file beside the registry.
 //!
-//! The tables say the former too, but they may be gone or be of another size or version when the registry is not.
+//! The tables say the former too, but they may be gone or be of another size or version when the
+//! registry is not.
 
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;

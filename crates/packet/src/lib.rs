@@ -1,7 +1,8 @@
 //! The packet level: an XDP load balancer that never moves an established flow.
 //!
-//! In: VIPs with pools of backends (snapshots with a generation), packets on an interface. Out: packets on their way to
-//! backends, counters, samples. Fails by dropping with a counted [`Reason`], or by leaving the running tables in place.
+//! In: VIPs with pools of backends (snapshots with a generation), packets on an interface. Out:
+//! packets on their way to backends, counters, samples. Fails by dropping with a counted
+//! [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
 mod address_hash;

@@ -1,4 +1,5 @@
-//! How large everything is: what the configuration asks for, and what follows from it for the memory's layout.
+//! How large everything is: what the configuration asks for, and what follows from it for the
+//! memory's layout.
 
 use equipoise_pog::publish::SharedSizes;
 
@@ -15,13 +16,15 @@ pub struct Capacity {
     pub flows: u32,
     /// Flows pinned in the POG: those whose backend is not what their service's ring says.
     pub pins: u32,
-    /// Flows recorded by the program itself while they open or while a pool changes. A power of two, at least 32768.
+    /// Flows recorded by the program itself while they open or while a pool changes. A power of
+    /// two, at least 32768.
     pub pending: u32,
     /// VIPs.
     pub services: u32,
     /// Backends over all services, draining ones included.
     pub backends: u32,
-    /// Rings: two for each service (one to come during a transition), and one for each that schedules by turns.
+    /// Rings: two for each service (one to come during a transition), and one for each that
+    /// schedules by turns.
     pub rings: u32,
     /// Entries of a ring.
     pub ring_entries: u32,
@@ -32,8 +35,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// The most flows, pins, flows pending, services and backends with which every layout loads: see
-    /// [`Limits::ARRAY_OFFSET_MAX`].
+    /// The most flows, pins, flows pending, services and backends with which every layout loads:
+    /// see [`Limits::ARRAY_OFFSET_MAX`].
     pub const FLOWS_MAX: u32 = 1 << 25;
     /// See [`Self::FLOWS_MAX`].
     pub const PINS_MAX: u32 = 1 << 25;
@@ -63,7 +66,8 @@ impl Default for Capacity {
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// `struct eqp_limits`: sizes and offsets that are constants to the program. Offsets of tables are in a copy.
+        /// `struct eqp_limits`: sizes and offsets that are constants to the program. Offsets of
+        /// tables are in a copy.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[repr(C)]
         #[allow(missing_docs, reason = "abi.h says what the fields are")]
@@ -98,13 +102,14 @@ const LINE_BYTES: usize = 64;
 
 /// Tags for each flow in the touched table: at half load few buckets of four overflow.
 const TAGS_PER_FLOW: u32 = 2;
-/// Entries for SYNs: with 1 for 4 flows, a flood of as many SYNs a second as there are flows overwrites most of them
-/// within a quarter of a second, which is longer than most handshakes.
+/// Entries for SYNs: with 1 for 4 flows, a flood of as many SYNs a second as there are flows
+/// overwrites most of them within a quarter of a second, which is longer than most handshakes.
 const FLOWS_PER_OPENING: u32 = 4;
 const OPENINGS_MIN: u32 = 1 << 14;
 /// Words for each flow in the table of translated flows: at half load few lines overflow.
 const TRANSLATED_PER_FLOW: u32 = 2;
-/// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are needed.
+/// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are
+/// needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
 const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
 
@@ -120,7 +125,8 @@ impl Cursor {
 }
 
 impl Limits {
-    /// Below this, every array of the layout has to begin: the verifier refuses larger offsets (BPF_MAX_VAR_OFF).
+    /// Below this, every array of the layout has to begin: the verifier refuses larger offsets
+    /// (BPF_MAX_VAR_OFF).
     pub const ARRAY_OFFSET_MAX: u32 = 1 << 29;
 
     /// The layout for a capacity.

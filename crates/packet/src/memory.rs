@@ -52,7 +52,8 @@ impl Area {
     /// If the system has no such memory.
     pub fn anonymous(len: usize) -> io::Result<Area> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in use.
+        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in
+        // use.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::SHARED) }?;
         Area::new(start, len)
     }
@@ -97,7 +98,8 @@ impl Area {
     pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         let start = self.checked(offset, count * size_of::<AtomicU64>());
         assert!(start.addr().is_multiple_of(align_of::<AtomicU64>()), "the words are aligned");
-        // SAFETY: inside the mapping, which lives as long as `self`, and aligned; atomics may be written by others.
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned; atomics may be
+        // written by others.
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
@@ -126,7 +128,8 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made for this area, and whatever borrowed from it borrowed the area.
+        // SAFETY: the mapping was made for this area, and whatever borrowed from it borrowed the
+        // area.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -175,7 +178,8 @@ impl StateMemory {
         self.area.halves(self.limits.touched_offset as usize, tags)
     }
 
-    /// The tag of a flow in this interval, and the bucket in which it stands if the flow has been seen.
+    /// The tag of a flow in this interval, and the bucket in which it stands if the flow has been
+    /// seen.
     pub fn touched_by(&self, digest: u64) -> (u32, &[AtomicU32]) {
         let mixed = digest.wrapping_mul(self.interval().load(Relaxed));
         let bucket = (mixed >> 8) as usize & (self.limits.touched_buckets as usize - 1);

@@ -129,7 +129,8 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// Reads a frame. `None`: not IP, or cut off before the end of its IP header; not for the balancer.
+    /// Reads a frame. `None`: not IP, or cut off before the end of its IP header; not for the
+    /// balancer.
     pub fn parse(frame: &[u8]) -> Option<Parsed> {
         let bytes = Bytes(frame);
         let mut l3 = ETHERNET_BYTES;
@@ -148,7 +149,8 @@ impl Parsed {
         Some(parsed)
     }
 
-    /// A packet of a flow that is under way, for an explanation: of `source_mac`, or of an unknown one.
+    /// A packet of a flow that is under way, for an explanation: of `source_mac`, or of an unknown
+    /// one.
     pub fn of_flow(
         source: SocketAddr,
         destination: SocketAddr,

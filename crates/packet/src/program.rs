@@ -24,7 +24,8 @@ pub use self::decapsulator::{Decapsulated, Decapsulator};
 /// The compiled programs, as an ELF object.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 
-/// The maps that userspace shares with the program, as they are named in it and where they are pinned.
+/// The maps that userspace shares with the program, as they are named in it and where they are
+/// pinned.
 pub const MAPS: [&str; 4] = ["tables", "state", "cpus", "fragments"];
 
 /// The programs.
@@ -132,7 +133,8 @@ pub struct Run {
     pub duration: Duration,
 }
 
-/// A loaded program and its memory. Dropped: detached from nothing, but gone unless it or its links are pinned.
+/// A loaded program and its memory. Dropped: detached from nothing, but gone unless it or its links
+/// are pinned.
 #[derive(Debug)]
 pub struct Program {
     object: Object,
@@ -141,7 +143,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the programs with maps of their own, all zero: packets pass until tables are published.
+    /// Loads the programs with maps of their own, all zero: packets pass until tables are
+    /// published.
     ///
     /// # Errors
     /// [`LoadError`]
@@ -149,7 +152,8 @@ impl Program {
         Program::load_object(limits, None)
     }
 
-    /// Loads the programs over the maps that another process pinned in `folder` under the names of [`MAPS`].
+    /// Loads the programs over the maps that another process pinned in `folder` under the names of
+    /// [`MAPS`].
     ///
     /// # Errors
     /// [`LoadError`]
@@ -216,8 +220,8 @@ impl Program {
         self.object.maps().find(|map| map.name() == name)
     }
 
-    /// Runs `balance` `repeat` times on a packet that comes by the loopback interface (ifindex 1), each time on what
-    /// the last one left.
+    /// Runs `balance` `repeat` times on a packet that comes by the loopback interface (ifindex 1),
+    /// each time on what the last one left.
     ///
     /// # Errors
     /// [`RunError`]
@@ -264,7 +268,8 @@ fn prepare(object: &mut OpenObject, limits: &Limits) -> libbpf_rs::Result<()> {
             }
             Some(name) if name.ends_with(".rodata") => {
                 let constants = map.initial_value_mut().unwrap_or_default();
-                // The only constant of the program; `the_limits_are_all_of_the_constants` sees to it.
+                // The only constant of the program; `the_limits_are_all_of_the_constants` sees to
+                // it.
                 constants[..size_of::<Limits>()].copy_from_slice(limits.as_bytes());
             }
             _ => {}

@@ -1,4 +1,5 @@
-//! Why packets are dropped, and what else is counted: `enum eqp_reason`, by the names that operators see.
+//! Why packets are dropped, and what else is counted: `enum eqp_reason`, by the names that
+//! operators see.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {

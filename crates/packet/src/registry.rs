@@ -1,11 +1,13 @@
-//! The flow registry: every flow known, with its slot, in 16 bytes; in memory or in a file that outlives the process.
+//! The flow registry: every flow known, with its slot, in 16 bytes; in memory or in a file that
+//! outlives the process.
 //!
-//! Open addressing with linear probing over a power of two of entries, at most three quarters full: between 21 and 43
-//! bytes a flow. Deleting shifts what follows back, so that there are no tombstones.
+//! Open addressing with linear probing over a power of two of entries, at most three quarters full:
+//! between 21 and 43 bytes a flow. Deleting shifts what follows back, so that there are no
+//! tombstones.
 //!
-//! A process that is killed at any moment leaves a table that the next one can use: an entry's digest is written after
-//! its word, so that no entry is half written, and what a shift leaves (an entry twice, or behind a hole) is put right
-//! when the table is taken over.
+//! A process that is killed at any moment leaves a table that the next one can use: an entry's
+//! digest is written after its word, so that no entry is half written, and what a shift leaves (an
+//! entry twice, or behind a hole) is put right when the table is taken over.
 
 mod file;
 mod flow;
@@ -132,7 +134,8 @@ impl Registry {
     pub(crate) fn prefetch(&self, digest: Digest) {
         let word = &self.words()[self.home(digest.0) * ENTRY_WORDS];
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetching reads nothing that the program sees, and the address is inside the mapping.
+        // SAFETY: prefetching reads nothing that the program sees, and the address is inside the
+        // mapping.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast());
@@ -221,8 +224,9 @@ impl Registry {
         (home..home + NEIGHBOURS.min(self.entries())).filter_map(|at| self.at(at & self.mask))
     }
 
-    /// Shows the flows of `count` entries from entry `from` on, and does with each as it is told. Gives the entry to
-    /// go on with; 0 after the last. A flow may be shown twice, none is left out.
+    /// Shows the flows of `count` entries from entry `from` on, and does with each as it is told.
+    /// Gives the entry to go on with; 0 after the last. A flow may be shown twice, none is left
+    /// out.
     pub(crate) fn sweep(
         &mut self,
         from: usize,
@@ -255,8 +259,8 @@ impl Registry {
 
     /// What `of` makes of each flow that is pinned, or of each that is not.
     ///
-    /// Written without a branch for each entry: which are free nobody can predict, and a wrong guess costs more than
-    /// the rest.
+    /// Written without a branch for each entry: which are free nobody can predict, and a wrong
+    /// guess costs more than the rest.
     pub(crate) fn select<T: Copy>(&self, pinned: bool, of: impl Fn(Flow) -> T) -> Vec<T> {
         let mut selected = vec![of(Flow::of(Digest(0), 0)); self.len + 1];
         let mut len = 0;
@@ -269,7 +273,8 @@ impl Registry {
         selected
     }
 
-    /// Counts the flows, and puts right what a process that was killed left: an entry twice, or behind a hole.
+    /// Counts the flows, and puts right what a process that was killed left: an entry twice, or
+    /// behind a hole.
     fn repair(&mut self) {
         self.len = self.iter().count();
         let mut at = 0;

@@ -5,7 +5,8 @@ use equipoise_core::scheduler::maglev_table;
 
 use crate::digest::Digest;
 
-/// Picks before a ring is given up: with all but one slot in `n` gone, one flow in `(1 - 1/n)^8` finds none.
+/// Picks before a ring is given up: with all but one slot in `n` gone, one flow in `(1 - 1/n)^8`
+/// finds none.
 const PICKS: usize = 8;
 
 /// Slots by hash.
@@ -28,7 +29,8 @@ impl Ring {
         Ring { entries: entries.into() }
     }
 
-    /// Maglev's table of at most `entries_max` entries: the same for the same backends, whatever their slots.
+    /// Maglev's table of at most `entries_max` entries: the same for the same backends, whatever
+    /// their slots.
     pub(crate) fn maglev(seats: &[Seat], entries_max: usize, seed: u64) -> Ring {
         let candidates: Vec<Candidate> = seats
             .iter()
@@ -42,8 +44,8 @@ impl Ring {
         &self.entries
     }
 
-    /// The slot of a flow: the ring's answer, or where that is not live another one, always the same. Bit for bit what
-    /// the program does (lookup.h).
+    /// The slot of a flow: the ring's answer, or where that is not live another one, always the
+    /// same. Bit for bit what the program does (lookup.h).
     #[inline(always)]
     pub(crate) fn pick(&self, digest: Digest, live: impl Fn(u16) -> bool) -> Option<u16> {
         let len = self.entries.len() as u64;

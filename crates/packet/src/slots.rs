@@ -1,4 +1,5 @@
-//! The slots of a service: small stable numbers for its backends. A backend keeps its slot while it may have flows.
+//! The slots of a service: small stable numbers for its backends. A backend keeps its slot while it
+//! may have flows.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug)]
 enum Slot {
     Held(Holder),
-    /// Nobody's since then. Until some time has passed, records of the former holder may be about (pending,
-    /// fragments): a new holder would get its flows.
+    /// Nobody's since then. Until some time has passed, records of the former holder may be about
+    /// (pending, fragments): a new holder would get its flows.
     Free(Option<Instant>),
 }
 
@@ -83,8 +84,9 @@ impl Slots {
         self.held().find(|(_, holder)| holder.backend == *backend).map(|(slot, _)| slot)
     }
 
-    /// Gives `holder` the lowest slot that has been free for `quarantine` and is not `in_use` (by a ring), or a new one
-    /// if there are fewer than `len_max`, or else the one that has been free for longest.
+    /// Gives `holder` the lowest slot that has been free for `quarantine` and is not `in_use` (by a
+    /// ring), or a new one if there are fewer than `len_max`, or else the one that has been free
+    /// for longest.
     pub(crate) fn take(
         &mut self,
         holder: Holder,

@@ -1,4 +1,5 @@
-//! What the packet level is told: VIPs with their pools, whole and numbered. Immutable; a newer one replaces it.
+//! What the packet level is told: VIPs with their pools, whole and numbered. Immutable; a newer one
+//! replaces it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -33,7 +34,8 @@ pub struct VipSpec {
     pub key: FlowKey,
     /// How a new flow's backend is picked.
     pub scheduler: SchedulerKind,
-    /// The pool, eligible or not, in the order of the configuration; no two with one address and port.
+    /// The pool, eligible or not, in the order of the configuration; no two with one address and
+    /// port.
     pub backends: Vec<BackendSpec>,
 }
 
@@ -51,7 +53,8 @@ impl Station {
     pub const MAX: usize = crate::abi::MACS / 4;
 }
 
-/// What makes two VIPs the same across snapshots: their flows then keep their backends, whatever else changes.
+/// What makes two VIPs the same across snapshots: their flows then keep their backends, whatever
+/// else changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VipId {
     /// The address.
@@ -182,7 +185,8 @@ impl VipId {
         VipId { ports, ..self }
     }
 
-    /// Whether a packet could be for both. One that has any port gets what no other has: it overlaps with none.
+    /// Whether a packet could be for both. One that has any port gets what no other has: it
+    /// overlaps with none.
     pub fn overlaps(&self, other: &VipId) -> bool {
         let of_same = self.address == other.address && self.protocol == other.protocol;
         let ((first, last), (other_first, other_last)) =

@@ -21,8 +21,8 @@ pub type TablesView<'a> = View<'a, PogCell, DigestHash, Fingerprint>;
 
 /// The form of the pins: slots below a fingerprint.
 ///
-/// A value is taken for a pin if its fingerprint matches and its slot is one of the service's: an unknown flow is
-/// falsely taken for pinned with probability `slots / 2^16`.
+/// A value is taken for a pin if its fingerprint matches and its slot is one of the service's: an
+/// unknown flow is falsely taken for pinned with probability `slots / 2^16`.
 pub fn pin_form() -> Fingerprint {
     // 12 is below the 16 bits of a cell.
     Fingerprint::new::<PogCell>(SLOT_BITS)

@@ -1,4 +1,5 @@
-//! The program loads whatever the sizes: each is a constant that the verifier checks every access against. Needs root.
+//! The program loads whatever the sizes: each is a constant that the verifier checks every access
+//! against. Needs root.
 
 use equipoise_packet::{Capacity, Limits, LoadError, Program};
 

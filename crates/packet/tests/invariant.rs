@@ -1,8 +1,10 @@
-//! Invariant 5: not one packet of an established flow on a live backend goes elsewhere, while backends join, leave,
-//! drain, change weight, fail and come back, the control side is killed, and flows open and close.
+//! Invariant 5: not one packet of an established flow on a live backend goes elsewhere, while
+//! backends join, leave, drain, change weight, fail and come back, the control side is killed, and
+//! flows open and close.
 //!
-//! The program is the C itself, compiled for the host. The short run is part of every test; the long one is
-//! `make packet-soak`, by `INVARIANT_FLOWS`, `INVARIANT_SECONDS` (of the model's time), `INVARIANT_SEED`.
+//! The program is the C itself, compiled for the host. The short run is part of every test; the
+//! long one is `make packet-soak`, by `INVARIANT_FLOWS`, `INVARIANT_SECONDS` (of the model's time),
+//! `INVARIANT_SEED`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -23,7 +25,8 @@ use world::{ACK, Backend, FIN, Packet, SYN, World, address_of, backend, settings
 /// One step of the model's time.
 const STEP: Duration = Duration::from_millis(10);
 const BACKENDS: Backend = 40;
-/// How long a flow is new: with several balancers, one that has just opened is not yet known to all.
+/// How long a flow is new: with several balancers, one that has just opened is not yet known to
+/// all.
 const YOUNG: Duration = Duration::from_millis(300);
 
 const VIPS: [(SchedulerKind, Protocol); 5] = [
@@ -237,7 +240,8 @@ impl Model {
         self.past[usize::from(vip)][usize::from(home)]
     }
 
-    /// A packet of a flow that is open: it must go to its home, if that has lived since it was there.
+    /// A packet of a flow that is open: it must go to its home, if that has lived since it was
+    /// there.
     fn check(&mut self, at: usize, flags: u8) {
         let flow = self.flows[at];
         let answer = self.send(&flow, flags);
@@ -413,8 +417,8 @@ fn no_packet_of_an_established_flow_goes_elsewhere() {
     }
 }
 
-/// Seeds under which images took opening flows for pinned ones (4, 7), and under which there are more flows off their
-/// rings than pins (5).
+/// Seeds under which images took opening flows for pinned ones (4, 7), and under which there are
+/// more flows off their rings than pins (5).
 #[test]
 fn nor_does_one_between_a_syn_and_the_packet_that_follows_it() {
     for seed in [4, 5, 7] {

@@ -1,4 +1,5 @@
-//! The Rust mirror of `abi.h` against the types in what clang built of it: names, offsets, sizes, numbers.
+//! The Rust mirror of `abi.h` against the types in what clang built of it: names, offsets, sizes,
+//! numbers.
 
 use equipoise_packet::abi::{
     Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward,

@@ -1,5 +1,6 @@
-//! The program in the kernel and the same C on the host, over tables written by hand. The kernel's needs root, or
-//! CAP_BPF with CAP_NET_ADMIN and CAP_PERFMON; without, each test says so and goes on with the host's alone.
+//! The program in the kernel and the same C on the host, over tables written by hand. The kernel's
+//! needs root, or CAP_BPF with CAP_NET_ADMIN and CAP_PERFMON; without, each test says so and goes
+//! on with the host's alone.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

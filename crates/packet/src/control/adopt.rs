@@ -1,4 +1,4 @@
-//! Beginning: over empty memory, or over what a process before published.
+//! Starts the control side, with empty memory or with the tables that an earlier process published.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,7 +29,7 @@ use crate::slots::{Holder, Slots};
 use crate::snapshot::{BackendId, Standing, VipId};
 
 impl Seeds {
-    /// Of the digests of a VIP's flows, and of its rings.
+    /// Returns the salt of a VIP's flow digests and the seed of its rings.
     pub(super) fn of_vip(&self, vip: &VipId) -> (u64, u64) {
         let text = vip.to_string();
         (self.salts.hash(&text[..]), self.rings.hash(&text[..]))
@@ -60,7 +60,7 @@ impl Control {
             next_tick: now,
             interval_began: now,
             expired_at: now,
-            // When the last publication of another process was is not known.
+            // The time of another process's last publication is unknown.
             published_at: now,
             pinned_at: now,
         };
@@ -116,14 +116,14 @@ impl Control {
         Ok(control)
     }
 
-    /// Over memory in which nothing has been published: the program does not look at it before that.
+    /// Starts with memory without a publication: the program ignores it until the first one.
     fn begin_anew(&mut self, ledger: Option<&Ledger>) {
         self.begun.is_anew = true;
         self.seat_known(ledger);
         self.renew_tags();
     }
 
-    /// Goes on with what is published, and with what the registry knows.
+    /// Continues with the published tables and the registry.
     fn take_over(
         &mut self,
         published: Published,
@@ -132,14 +132,15 @@ impl Control {
     ) -> Result<(), ControlError> {
         let digest = self.seeds.digest;
         if published.services.is_empty() && published.head.digest_k0 == 0 {
-            // A process before set the memory up and got no further.
+            // An earlier process set up the memory and published nothing.
             self.begin_anew(ledger);
             return Ok(());
         }
         if (published.head.digest_k0, published.head.digest_k1) != (digest.k0, digest.k1) {
             return Err(ControlError::Foreign { what: "another fleet seed" });
         }
-        // What was taken from the logs and did not reach the registry is told again; so is all if that was lost.
+        // Flows that were taken from the logs but did not reach the registry are reported again, or
+        // all flows if the registry was lost.
         self.renew_tags();
         for service in published.services {
             let number = usize::from(service.service.number);
@@ -192,7 +193,8 @@ impl Control {
         .filter(|taken| taken.salt == service.salt)
     }
 
-    /// Forgets flows of what is not published any more, and pins anew those that the rings would move.
+    /// Forgets flows of VIPs that are no longer published, and pins flows again that the rings
+    /// would move.
     fn take_over_flows(&mut self) -> Result<(), ControlError> {
         let services = &self.services;
         let mut room = self.pins.room();
@@ -231,7 +233,7 @@ fn holder_of(backend: &Backend, numbers: &mut Numbers, vip: VipId) -> Option<Hol
         number: backend.number,
         weight: backend.weight,
         standing: if is_eligible { Standing::Eligible } else { Standing::Draining },
-        // Until a snapshot says otherwise.
+        // Assumed until the next snapshot.
         listed: true,
         idle_since: None,
     })

@@ -1,8 +1,9 @@
-//! Changes of pools: announced, made, absorbed.
+//! Changes of pools, in phases: announced, made, absorbed.
 //!
-//! A ring in force is never exchanged for another at once. First the new one is announced beside it, with the known
-//! flows pinned that it would move; meanwhile the program records the flows that it meets of which the two rings think
-//! differently. Then the new one counts, and at last what was recorded is pinned and the records are taken away.
+//! A ring is never replaced at once. First the new ring is announced beside the current one, and
+//! known flows that it would move are pinned. During this transition the program records flows that
+//! the two rings would send to different backends. Then the new ring becomes current. Finally, the
+//! recorded flows are pinned and the records are deleted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +13,8 @@ use super::{Control, Tick};
 use crate::snapshot::Standing;
 
 impl Control {
-    /// Moves every change on whose time has come. To be called when a publication may follow at once: a grace period
-    /// after the last.
+    /// Advances every change that is due. Call it when a publication may follow immediately: a
+    /// grace period after the last one.
     pub(super) fn advance(&mut self, now: Instant, tick: &mut Tick) {
         for number in 0..self.services.len() {
             match self.services[number].as_ref().map(|service| service.change) {
@@ -27,7 +28,7 @@ impl Control {
         }
     }
 
-    /// Announces the ring that the pool wants, if it is another.
+    /// Announces the pool's new ring if it differs from the current one.
     fn begin(&mut self, number: usize, now: Instant, tick: &mut Tick) {
         let used: usize =
             self.services.iter().flatten().map(|it| it.rings.published().count()).sum();
@@ -39,12 +40,12 @@ impl Control {
         let needed = usize::from(ring != *service.rings.current)
             + usize::from(service.rings.turns.entries().is_empty() && !turns.entries().is_empty());
         if used + needed > self.limits.rings_max as usize {
-            // Another change has the room: this one waits.
+            // Another change uses the space: this one waits.
             return;
         }
         service.is_stale = false;
         if turns != *service.rings.turns {
-            // New flows only: what they replace, nobody goes by.
+            // Turns affect new flows only; no flow depends on the old ones.
             service.rings.turns = Arc::new(turns);
             self.is_dirty = true;
         }
@@ -55,7 +56,7 @@ impl Control {
         self.rearranged[number] = true;
         let ring = Arc::new(ring);
         if service.rings.current.entries().is_empty() {
-            // No flow goes by it.
+            // No flow uses the current ring.
             service.rings.current = ring;
             return;
         }
@@ -64,7 +65,7 @@ impl Control {
         tick.began.push(service.id);
     }
 
-    /// Makes the announced ring count.
+    /// Makes the announced ring the current one.
     fn cut(&mut self, number: usize, now: Instant) {
         let Some(service) = self.services[number].as_mut() else { return };
         let next = service.rings.next.take().unwrap_or_default();
@@ -74,8 +75,8 @@ impl Control {
         self.is_dirty = true;
     }
 
-    /// The program records no more by the old ring, and what it recorded has been read: with the publication that
-    /// follows it is pinned.
+    /// Ends the change: the program no longer records flows by the old ring, and the recorded flows
+    /// have been read. The next publication pins them.
     fn end(&mut self, number: usize, tick: &mut Tick) {
         let Some(service) = self.services[number].as_mut() else { return };
         service.rings.before = None;
@@ -84,7 +85,7 @@ impl Control {
         self.is_dirty = true;
     }
 
-    /// Frees the slots of backends that have left and have no flows any more.
+    /// Frees the slots of backends that have left and have no flows.
     pub(super) fn free_drained(&mut self, now: Instant, tick: &mut Tick) {
         let quarantine = self.quarantine();
         for (number, service) in (0..).zip(&mut self.services) {

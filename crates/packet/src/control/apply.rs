@@ -1,4 +1,4 @@
-//! A snapshot becomes what is wanted.
+//! Applies a snapshot to the control side's desired state.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::abi::Pick;
 use crate::registry::Verdict;
 use crate::snapshot::{BackendId, Snapshot, VipId, VipSpec};
 
-/// Numbers of counters: a backend of a VIP keeps its number while either knows of the other.
+/// Numbers of counters. A backend of a VIP keeps its number as long as the VIP has the backend.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
     backends: Vec<Option<(VipId, BackendId)>>,
@@ -21,14 +21,14 @@ impl Numbers {
         Numbers { backends: vec![None; room as usize] }
     }
 
-    /// As it is published.
+    /// Adopts a published number.
     pub(super) fn adopt(&mut self, number: u16, vip: VipId, backend: BackendId) {
         if let Some(holder) = self.backends.get_mut(usize::from(number)) {
             *holder = Some((vip, backend));
         }
     }
 
-    /// That of a backend, a new one if it has none; and whether it is new.
+    /// Returns the number of a backend, a new one if it has none, and whether it is new.
     pub(super) fn of(&mut self, vip: VipId, backend: BackendId) -> Option<(u16, bool)> {
         let known = self.find(vip, backend);
         let free = || self.backends.iter().position(Option::is_none);
@@ -52,10 +52,10 @@ impl Numbers {
 }
 
 impl Control {
-    /// What is wanted from now on. Nothing is published before the next tick, which is due at once.
+    /// Sets the desired state. The next tick publishes it; it is due at once.
     ///
     /// # Errors
-    /// [`ApplyError`]: nothing has changed.
+    /// [`ApplyError`]; then nothing has changed.
     pub fn apply(&mut self, snapshot: &Snapshot, now: Instant) -> Result<(), ApplyError> {
         if snapshot.generation < self.generation {
             let (given, running) = (snapshot.generation, self.generation);
@@ -78,7 +78,7 @@ impl Control {
         Ok(())
     }
 
-    /// After VIPs have come or gone: each has its share of the registry and of the pins.
+    /// Divides registry and pins among the services, after VIPs were added or removed.
     pub(super) fn share_room(&mut self) {
         self.flows.share_out(self.services.iter().map(Option::is_some));
     }
@@ -88,7 +88,8 @@ impl Control {
         self.services.iter().position(is_it).map(|number| number as u16)
     }
 
-    /// Takes away what the snapshot does not have. A VIP whose flows are known by something else is another one.
+    /// Removes VIPs that the snapshot does not have. A VIP with a different flow key counts as
+    /// another VIP.
     fn remove_vips(&mut self, snapshot: &Snapshot) {
         for number in 0..self.services.len() {
             let Some(service) = &self.services[number] else { continue };
@@ -100,7 +101,7 @@ impl Control {
         }
     }
 
-    /// With a number that no flow of a VIP that is gone has, if there is one.
+    /// Adds a VIP, if possible with a number that no flow of a removed VIP has.
     fn add_vip(&mut self, spec: &VipSpec) -> Option<u16> {
         let pick = pick_of(spec.scheduler)?;
         let is_free = |number: &usize| self.services[*number].is_none();
@@ -141,10 +142,11 @@ impl Control {
         let len_max = slots_before + backends_max.saturating_sub(held);
         let pick = pick_of(spec.scheduler).unwrap_or(Pick::Ring);
         if pick != service.pick {
-            // Flows that had to be pinned need not be any more, or the other way round.
+            // Flows may now need a pin, or no longer need one.
             self.rearranged[usize::from(number)] = true;
             if pick == Pick::Ring && service.change == Change::None {
-                // What had a turn is recorded, and is to be pinned before nobody looks there any more.
+                // Flows with a turn are in pending, and must be pinned before the program no longer
+                // searches there.
                 service.change = Change::Absorbing(now);
             }
         }
@@ -167,7 +169,7 @@ impl Control {
         }
     }
 
-    /// Tries again to give slots to backends that found none.
+    /// Tries again to give slots to backends without one.
     pub(super) fn seat(&mut self, now: Instant) {
         self.is_unseated = false;
         for number in 0..self.services.len() {
@@ -194,7 +196,7 @@ impl Control {
         self.reinstate();
     }
 
-    /// Gives back the numbers of backends that no VIP knows any more.
+    /// Frees the numbers of backends that no VIP has any more.
     fn free_numbers(&mut self) {
         let services = &self.services;
         self.numbers.retain(|vip, backend| {

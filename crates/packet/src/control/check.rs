@@ -1,4 +1,4 @@
-//! Whether a snapshot can be had: checked whole before anything changes.
+//! Checks a whole snapshot before anything changes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
         if !is_tunnel && backend.address.is_ipv4() != spec.address.is_ipv4() {
             return Err(ApplyError::Family { vip, backend });
         }
-        // The replies' port could not be turned back into one of many.
+        // The port of a reply could not be translated back to one of many.
         let may_have_port = spec.forward == Forward::Nat && matches!(vip.ports, Ports::One(_));
         if backend.port.is_some() && !may_have_port {
             return Err(ApplyError::Port { vip, backend });
@@ -70,7 +70,8 @@ fn check_overlaps(snapshot: &Snapshot) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// A backend at the address of a VIP would send the packets back here: each packet could go round until its TTL ends.
+/// A backend with the address of a VIP would send packets back here, and each packet could loop
+/// until its TTL expires.
 fn check_loops(snapshot: &Snapshot) -> Result<(), ApplyError> {
     let owners: HashMap<IpAddr, VipId> =
         snapshot.vips.iter().rev().map(|spec| (spec.address, spec.id())).collect();
@@ -83,7 +84,7 @@ fn check_loops(snapshot: &Snapshot) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// nat: replies are told apart by the backend's address, port and protocol.
+/// nat: the backend's address, port and protocol must identify the VIP of a reply.
 fn check_replies(snapshot: &Snapshot) -> Result<(), ApplyError> {
     let mut owners: HashMap<(BackendId, Protocol), VipId> = HashMap::new();
     for spec in snapshot.vips.iter().filter(|spec| spec.forward == Forward::Nat) {
@@ -124,7 +125,7 @@ fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result
         rings += 1 + usize::from(pick_of(spec.scheduler) == Some(Pick::Sequence));
     }
     room("backends, draining ones included,", backends, limits.backends_max, "[flows] backends")?;
-    // One more, for a pool that changes: others wait for it.
+    // One more ring, for a changing pool: further changes wait for it.
     room("rings", rings + usize::from(rings > 0), limits.rings_max, "[flows] rings")?;
     if !directory::fits(limits, control.seeds.vip, snapshot) {
         let (what, wanted) = ("VIPs of similar addresses", snapshot.vips.len());

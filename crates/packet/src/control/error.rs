@@ -1,4 +1,4 @@
-//! What can go wrong. After an error, nothing has changed.
+//! Errors of the control side. A failed operation changes nothing.
 
 use std::net::IpAddr;
 
@@ -16,51 +16,51 @@ pub enum ControlError {
     /// No memory was given.
     #[error("no loaded program was given: load one first")]
     NoMemory,
-    /// Tables that are set up, but for another program.
+    /// The tables are set up, but for another program.
     #[error("the tables of the running program cannot be taken over: detach it, and start afresh")]
     Adopt(#[source] OpenError),
-    /// Tables that contradict themselves or the settings.
+    /// The tables are inconsistent, or do not match the settings.
     #[error(
         "the tables of the running program are not those of this configuration ({what}): detach it, and start afresh"
     )]
     Foreign {
-        /// What differs.
+        /// The difference.
         what: &'static str,
     },
-    /// Pins cannot be built.
+    /// The pins cannot be built.
     #[error("the pinned flows cannot be built")]
     Pins(#[source] BuildError),
-    /// Tables cannot be published.
+    /// The tables cannot be published.
     #[error("the tables cannot be published: the memory was made with another capacity")]
     Publish(#[source] PublishError),
 }
 
-/// A snapshot is refused; the tables are those of the last one.
+/// A snapshot is rejected; the tables of the previous one stay in force.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ApplyError {
-    /// An older snapshot.
+    /// The snapshot is older than the current one.
     #[error("generation {} is older than the running {}: a later change has won", given.0, running.0)]
     Stale {
-        /// Of the snapshot.
+        /// Generation of the snapshot.
         given: Generation,
-        /// Of the one in force.
+        /// Generation in force.
         running: Generation,
     },
-    /// Two VIPs claim a port.
+    /// Two VIPs have the same port.
     #[error("{first} and {second} overlap: give each port of an address to one VIP")]
     Overlap {
-        /// One.
+        /// The first VIP.
         first: VipId,
-        /// The other.
+        /// The second VIP.
         second: VipId,
     },
-    /// A range that is empty.
+    /// A port range is empty.
     #[error("{vip}: the last port is below the first")]
     Range {
         /// The VIP.
         vip: VipId,
     },
-    /// Too many ranges of one address.
+    /// An address has too many port ranges.
     #[error(
         "{vip}: its address has more than {RANGES_MAX} port ranges for the protocol: join some"
     )]
@@ -68,7 +68,7 @@ pub enum ApplyError {
         /// A VIP of the address.
         vip: VipId,
     },
-    /// A backend stands twice.
+    /// A backend is listed twice.
     #[error("{vip}: backend {backend} stands twice: give it once, with the sum of the weights")]
     Twice {
         /// The VIP.
@@ -76,7 +76,7 @@ pub enum ApplyError {
         /// The backend.
         backend: BackendId,
     },
-    /// A scheduler of other levels.
+    /// The scheduler is not available for packets.
     #[error(
         "{vip}: {scheduler} is not for packets; accepted: maglev, weighted-random, round-robin, weighted-round-robin, \
          least-connection, weighted-least-connection"
@@ -84,10 +84,10 @@ pub enum ApplyError {
     Scheduler {
         /// The VIP.
         vip: VipId,
-        /// What was given.
+        /// The scheduler.
         scheduler: SchedulerKind,
     },
-    /// A VIP whose packets would come back to the balancer.
+    /// A backend would send the VIP's packets back to the balancer.
     #[error(
         "{vip}: a backend has the address of VIP {of}, so its packets would come back here: give the address of its own \
          interface"
@@ -95,10 +95,10 @@ pub enum ApplyError {
     Loop {
         /// The VIP.
         vip: VipId,
-        /// The VIP of the same address, which may be the same VIP.
+        /// The VIP with the backend's address, possibly the same VIP.
         of: VipId,
     },
-    /// nat and direct routing do not change the family.
+    /// nat and direct routing cannot change the address family.
     #[error(
         "{vip}: backend {backend} is of another IP family: use tunnel or gue, or a backend of the VIP's family"
     )]
@@ -108,7 +108,7 @@ pub enum ApplyError {
         /// The backend.
         backend: BackendId,
     },
-    /// Only nat changes ports.
+    /// A backend has a port, but only nat changes ports.
     #[error("{vip}: backend {backend} has a port, and only nat changes ports: leave it out")]
     Port {
         /// The VIP.
@@ -116,19 +116,19 @@ pub enum ApplyError {
         /// The backend.
         backend: BackendId,
     },
-    /// nat: replies of one backend address and port lead to one VIP.
+    /// nat: replies from one backend address and port belong to one VIP.
     #[error(
         "{first} and {second} both translate to {backend}: its replies could not be told apart; use another port"
     )]
     Reverse {
-        /// One.
+        /// The first VIP.
         first: VipId,
-        /// The other.
+        /// The second VIP.
         second: VipId,
         /// The backend of both.
         backend: BackendId,
     },
-    /// Too many slots.
+    /// There are too many slots.
     #[error(
         "{vip}: more than {SLOTS_MAX} backends, those included that still drain: split the pool"
     )]
@@ -136,61 +136,61 @@ pub enum ApplyError {
         /// The VIP.
         vip: VipId,
     },
-    /// More than there is room for.
+    /// The capacity is too small.
     #[error("{wanted} {what} are wanted and there is room for {room}: raise {option} and restart")]
     Room {
-        /// Of what.
+        /// The resource.
         what: &'static str,
-        /// How many.
+        /// Number required.
         wanted: usize,
-        /// How many fit.
+        /// Capacity.
         room: usize,
-        /// What to raise.
+        /// Option to raise.
         option: &'static str,
     },
 }
 
-/// A pin is refused; nothing has changed.
+/// A pin is rejected; nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PinError {
-    /// No such VIP.
+    /// The VIP does not exist.
     #[error("there is no VIP {0}")]
     Vip(VipId),
-    /// No such backend.
+    /// The backend does not exist.
     #[error("{vip} has no backend {backend} that takes packets")]
     Backend {
         /// The VIP.
         vip: VipId,
-        /// What was given.
+        /// The backend given.
         backend: BackendId,
     },
-    /// A key of another kind.
+    /// The flow is identified by other fields than the VIP's flows.
     #[error("{vip} knows its flows by {wanted:?}, not by {given}")]
     Key {
         /// The VIP.
         vip: VipId,
-        /// Its key.
+        /// Fields that identify the VIP's flows.
         wanted: FlowKey,
-        /// The key given.
+        /// Fields given.
         given: &'static str,
     },
-    /// An address of another family, or a destination that is not the VIP.
+    /// The address has another family, or the destination is not the VIP.
     #[error("{address} is not an address of a flow of {vip}")]
     Address {
         /// The VIP.
         vip: VipId,
-        /// What was given.
+        /// The address given.
         address: IpAddr,
     },
-    /// No such pin.
+    /// The pin does not exist.
     #[error("there is no such pin on {0}")]
     Unknown(VipId),
-    /// No room.
+    /// There is no room for more pins.
     #[error(
         "{pins} flows are pinned, and there is no room for more of this VIP: raise [flows] pins-max and restart"
     )]
     Full {
-        /// How many.
+        /// Number of pinned flows.
         pins: usize,
     },
 }

@@ -1,7 +1,8 @@
-//! The registry with the flows of each backend counted, and the rules by which it admits flows.
+//! The registry with counts per backend, and the rules that admit flows.
 //!
-//! Anyone can send packets from forged addresses, so a full registry keeps the flows with more [`Evidence`]: a flow takes
-//! the place of one with less. Each service has a share of the room, and one of the pins: see [`Shares`].
+//! Anyone can send packets from forged addresses, so a full registry keeps the flows with more
+//! [`Evidence`]: a flow replaces one with less. Each service has a share of the registry, and one
+//! of the pins: see [`Shares`].
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,14 +11,14 @@ use super::shares::Shares;
 use crate::digest::Digest;
 use crate::registry::{Evidence, Flow, Full, Registry, Verdict};
 
-/// The flows known, and how many each slot has.
+/// The known flows, and their number per slot.
 #[derive(Debug)]
 pub(super) struct Flows {
     pub(super) registry: Registry,
     census: Census,
 }
 
-/// The flows of each service.
+/// The numbers of flows per service.
 #[derive(Debug)]
 struct Census {
     /// By service number.
@@ -30,23 +31,23 @@ struct Census {
 struct Tallies {
     /// By slot.
     slots: Vec<Tally>,
-    /// Flows that are pinned and without evidence.
+    /// Pinned flows without evidence.
     unproven_pins: usize,
-    /// Flows that are registered and not pinned (yet).
+    /// Registered flows that are not pinned (yet).
     waiting: usize,
 }
 
-/// The flows of a slot.
+/// Numbers of flows of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     /// Active, inactive.
     flows: [u32; 2],
-    /// Flows that became active here since the start; wraps.
+    /// Number of flows that became active here since the start; wraps.
     begun: u32,
 }
 
 impl Flows {
-    /// With room for `pins` pinned flows.
+    /// Makes it with room for `pins` pinned flows.
     pub(super) fn new(registry: Registry, services: usize, pins: usize) -> Flows {
         let mut census = Census {
             services: vec![Tallies::default(); services],
@@ -59,7 +60,7 @@ impl Flows {
         Flows { registry, census }
     }
 
-    /// The interval.
+    /// Returns the number of the current interval.
     pub(super) fn now(&self) -> u32 {
         self.registry.interval().load(Relaxed) as u32
     }
@@ -72,33 +73,34 @@ impl Flows {
         self.census.services.get(usize::from(service))?.slots.get(usize::from(slot))
     }
 
-    /// Active and inactive flows of a slot.
+    /// Returns the active and inactive flows of a slot.
     pub(super) fn tally(&self, service: u16, slot: u16) -> [u32; 2] {
         self.tally_of(service, slot).map_or([0; 2], |tally| tally.flows)
     }
 
-    /// Flows that became active at a slot since the start; wraps.
+    /// Returns the number of flows that became active at a slot since the start; wraps.
     pub(super) fn begun(&self, service: u16, slot: u16) -> u32 {
         self.tally_of(service, slot).map_or(0, |tally| tally.begun)
     }
 
-    /// Flows of a service.
+    /// Returns the number of flows of a service.
     pub(super) fn total(&self, service: u16) -> usize {
         self.census.flows.used(service)
     }
 
-    /// Gives each service that is in use its shares.
+    /// Divides the room among the services in use.
     pub(super) fn share_out(&mut self, in_use: impl Iterator<Item = bool> + Clone) {
         self.census.flows.share_out(in_use.clone());
         self.census.pins.share_out(in_use);
     }
 
-    /// The pins of each service.
+    /// Returns the pins of each service.
     pub(super) fn pin_shares(&self) -> &Shares {
         &self.census.pins
     }
 
-    /// Whether there is a pin for one more registered flow of a service: a free one, or that of a flow without evidence.
+    /// Whether one more registered flow of a service can be pinned: with a free pin, or that of a
+    /// flow without evidence.
     pub(super) fn has_pin(&self, service: u16) -> bool {
         let Census { services, pins, .. } = &self.census;
         let gives_way = |(number, tallies): (u16, &Tallies)| {
@@ -110,9 +112,9 @@ impl Flows {
         pins.free(service) + displaceable > waiting
     }
 
-    /// Adds a flow that the registry does not have. If there is no room for it, it takes the place of a flow with less
-    /// evidence, which is returned. One that opened and is idle for more than
-    /// `patience` intervals gives way to another that opened.
+    /// Adds a flow that the registry does not have. If there is no room, it replaces a flow with
+    /// less evidence, which is returned. A flow that opened and is idle for more than `patience`
+    /// intervals may be replaced by another one that opened.
     pub(super) fn admit(&mut self, flow: Flow, patience: u32) -> Result<Option<Flow>, Full> {
         if self.has_room(flow.service) {
             self.set(flow, None)?;
@@ -129,7 +131,8 @@ impl Flows {
         self.registry.len() < room && self.census.flows.has_room(service)
     }
 
-    /// Of the flows near the place of `flow`, one that gives way to it: of its service, or of one beyond its share.
+    /// Returns a flow near the position of `flow` that it may replace: of its own service, or of
+    /// one beyond its share.
     fn displaceable(&self, flow: &Flow, patience: u32) -> Option<Flow> {
         let now = self.now();
         let is_beyond = |service: u16| self.census.flows.beyond(service) > 0;
@@ -144,7 +147,7 @@ impl Flows {
             .min_by_key(|it| (it.evidence, Reverse(it.idle(now))))
     }
 
-    /// Adds a flow, or replaces `before`, which is what the registry has of it.
+    /// Adds a flow, or replaces `before`, the registry's current version.
     pub(super) fn set(&mut self, flow: Flow, before: Option<&Flow>) -> Result<(), Full> {
         self.registry.set(flow)?;
         if let Some(before) = before {
@@ -164,7 +167,7 @@ impl Flows {
         Some(flow)
     }
 
-    /// As [`Registry::sweep`].
+    /// See [`Registry::sweep`].
     pub(super) fn sweep(
         &mut self,
         from: usize,
@@ -187,13 +190,13 @@ impl Flows {
         })
     }
 
-    /// As [`Self::sweep`], all flows.
+    /// Like [`Self::sweep`], over all flows.
     pub(super) fn sweep_all(&mut self, each: impl FnMut(Flow) -> Verdict) {
         self.sweep(0, usize::MAX, each);
     }
 }
 
-/// What decides where a flow is counted.
+/// Fields that determine where a flow is counted.
 fn place_of(flow: &Flow) -> (u16, u16, bool) {
     (flow.service, flow.slot, flow.is_active())
 }
@@ -206,13 +209,13 @@ fn is_waiting(flow: &Flow) -> bool {
     flow.registered && !flow.pinned
 }
 
-/// All by which a flow is counted.
+/// All properties by which a flow is counted.
 fn counted(flow: &Flow) -> ((u16, u16, bool), [bool; 3]) {
     (place_of(flow), [flow.pinned, is_unproven_pin(flow), is_waiting(flow)])
 }
 
 impl Census {
-    /// Counts a flow; the tally of its slot.
+    /// Counts a flow. Returns the tally of its slot.
     fn add(&mut self, flow: &Flow) -> Option<&mut Tally> {
         let tallies = self.services.get_mut(usize::from(flow.service))?;
         self.flows.add(flow.service);

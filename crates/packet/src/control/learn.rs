@@ -1,4 +1,5 @@
-//! From the program's logs and from pending to the registry; and out of it again when flows are over.
+//! Transfers flows from the program's logs and from pending to the registry, and removes flows that
+//! have ended.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -12,18 +13,19 @@ use crate::digest::Digest;
 use crate::registry::{Evidence, Flow, FlowState, Full, Verdict};
 use crate::snapshot::Protocol;
 
-/// Events ahead of which the registry is fetched.
+/// Prefetch distance in the registry, in events.
 const AHEAD: usize = 12;
-/// Intervals for which a flow is kept that was found in pending and never logged.
+/// Number of intervals for which a flow is kept that was found in pending and never logged.
 const RECORDED_INTERVALS: u32 = 2;
-/// How long, in a full registry, a flow keeps its place that opened, was seen in no other interval and is idle.
+/// Time for which a full registry keeps a flow that opened, was seen in no other interval and is
+/// idle.
 const OPENED_IDLE: Duration = Duration::from_secs(60);
-/// Intervals for which a flow is kept that has ended, of a backend that takes no new ones: a client that uses the port
-/// again gets another backend.
+/// Number of intervals for which an ended flow is kept if its backend takes no new flows: a client
+/// that reuses the port then gets another backend.
 const LEAVING_INTERVALS: u32 = 1;
 
 impl Control {
-    /// Takes everything from the logs.
+    /// Reads all events from the logs.
     pub(super) fn drain(&mut self, tick: &mut Tick) {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
@@ -44,7 +46,7 @@ impl Control {
         let digest = Digest(event.digest);
         let Some(Some(service)) = self.services.get(usize::from(event.service)) else { return };
         if !service.slots.live(event.slot) {
-            // It went to a backend that is gone: it is to be logged again where it goes next.
+            // Its backend is gone: its next packet, to another backend, must be logged.
             self.unlogged.push(digest);
             return;
         }
@@ -77,31 +79,33 @@ impl Control {
         }
     }
 
-    /// Of a flow that is logged once more.
+    /// Returns the evidence of a flow that is logged again.
     fn evidence_after(&self, before: &Flow) -> Evidence {
         match before.evidence {
             _ if before.idle(self.interval) > 0 => Evidence::Confirmed,
-            // It may be known from pending alone, or have opened anew.
+            // The flow may be known from pending alone, or may have opened again.
             Evidence::None => self.evidence_of_new(before.digest),
             known => known,
         }
     }
 
-    /// Whether a flow is where it was learnt, though this packet of it went elsewhere; else it has opened anew.
+    /// Whether a flow keeps its slot although this packet went elsewhere. Otherwise the flow has
+    /// opened again.
     fn keeps_slot(&self, before: &Flow, event: &Event) -> bool {
         let is_stray = self.may_stray(before) && event.how != How::Pending as u8;
         before.pinned || before.registered || is_stray
     }
 
-    /// In a fleet, another balancer may get a packet before the pin does, and go by its ring.
+    /// In a fleet, another balancer may receive a packet before the pin, and use its ring.
     fn may_stray(&self, known: &Flow) -> bool {
         self.memories.len() > 1 && known.state == FlowState::Open && known.seen == self.interval
     }
 
-    /// Brings the registry from `before` to `after`, and has the pins look at the flow if it went elsewhere.
+    /// Updates the registry from `before` to `after`. If the flow changed its backend, schedules a
+    /// check of its pin.
     fn put(&mut self, after: Flow, before: Option<&Flow>, tick: &mut Tick) {
         let admitted = match before {
-            // It is there, so that there is room for it.
+            // It is already in the registry, so there is room.
             Some(_) => self.flows.set(after, before).map(|()| None),
             None => self.admit(after),
         };
@@ -123,7 +127,7 @@ impl Control {
         }
     }
 
-    /// Adds a flow that the registry does not have; returns the flow that gave way to it.
+    /// Adds a flow that the registry does not have. Returns the flow that it replaced.
     pub(super) fn admit(&mut self, flow: Flow) -> Result<Option<Flow>, Full> {
         let interval = self.settings.interval.as_micros().max(1);
         let patience = OPENED_IDLE.as_micros().div_ceil(interval) as u32;
@@ -141,7 +145,7 @@ impl Control {
         }
     }
 
-    /// Begins an interval when it is time: flows get other tags.
+    /// Begins a new interval when it is due; flows then get other tags.
     pub(super) fn roll_interval(&mut self, now: Instant) {
         if now < self.clocks.interval_began + self.settings.interval {
             return;
@@ -152,7 +156,7 @@ impl Control {
         self.renew_tags();
     }
 
-    /// Has every flow logged again, with its next packet.
+    /// Makes the next packet of every flow be logged again.
     pub(super) fn renew_tags(&mut self) {
         let hash = SipHash13::with_seed(self.settings.fleet_seed);
         for memory in &self.memories {
@@ -164,7 +168,7 @@ impl Control {
         }
     }
 
-    /// Forgets flows that are over, a part of the registry at a time: all of it in an interval.
+    /// Forgets expired flows. Sweeps a part of the registry per call, and all of it per interval.
     pub(super) fn expire(&mut self, now: Instant, tick: &mut Tick) {
         let interval = self.settings.interval;
         let elapsed = now.saturating_duration_since(self.clocks.expired_at).min(interval);
@@ -201,7 +205,7 @@ impl Control {
         tick.expired += expired;
     }
 
-    /// Intervals for which an open, UDP, closing, reset flow may be idle.
+    /// Returns the maximum idle intervals of open, UDP, closing and reset flows.
     fn limits_of_idleness(&self) -> [u32; 4] {
         let interval = self.settings.interval.as_micros().max(1);
         let timeouts = self.settings.timeouts;
@@ -209,8 +213,8 @@ impl Control {
             .map(|timeout| timeout.as_micros().div_ceil(interval).min(1 << 27) as u32)
     }
 
-    /// Goes through what the program recorded: what is known and goes the same way by the tables is taken away, what
-    /// is known and does not becomes a suspect, what only opened grows old.
+    /// Processes the flows that the program recorded. Deletes records of known flows for which the
+    /// tables agree, schedules known flows for which they do not, and ages flows that only opened.
     pub(super) fn absorb(&mut self, now: Instant, tick: &mut Tick) {
         let mut recorded = std::mem::take(&mut self.recorded);
         let is_safe = self.is_mended && now >= self.clocks.published_at + self.settings.grace;
@@ -223,7 +227,8 @@ impl Control {
                     Some(known) => self.absorb_known(known, flow.slot, tick),
                     None => self.absorb_unknown(flow, is_pressed, tick),
                 };
-                // Until a grace period after a publication, a packet may be on its way by the tables before it.
+                // Until a grace period after a publication, a packet may still be processed with
+                // the previous tables.
                 if is_over && is_safe {
                     self.pending[which].delete(flow);
                 }
@@ -239,7 +244,8 @@ impl Control {
         };
         let mut flow = known;
         if slot != known.slot && !self.may_stray(&known) {
-            // A flow of the same key that opened anew. A pinned flow cannot: it goes by its pin.
+            // A flow with the same key has opened again. This cannot happen to a pinned flow, which
+            // always follows its pin.
             if known.pinned || known.registered || !service.slots.live(slot) {
                 return true;
             }
@@ -256,7 +262,7 @@ impl Control {
         agrees
     }
 
-    /// Of a flow that was never logged: mostly a SYN that nothing followed.
+    /// Processes a record of a flow that was never logged: usually a SYN without further packets.
     fn absorb_unknown(
         &mut self,
         recorded: &super::pending::Recorded,
@@ -267,7 +273,8 @@ impl Control {
         let service = self.services.get(usize::from(number)).and_then(Option::as_ref);
         let is_known = age > Duration::ZERO;
         if is_known && service.is_some_and(|it| it.went_by_old_ring(digest, slot)) {
-            // A packet within the transition that was no SYN, of a flow that is not logged in this interval.
+            // The record is of a packet in the transition that was not a SYN, of a flow that is not
+            // logged in this interval.
             let flow = Flow::new(digest, number, slot, FlowState::Recorded, self.interval);
             self.put(flow, None, tick);
             return false;
@@ -276,14 +283,15 @@ impl Control {
         let opening = self.settings.opening_timeout;
         let patience = match is_pressed {
             true => opening,
-            // Long enough to be logged under two seeds: under one, the tag of another flow may hide it.
+            // Long enough to be logged with two seeds: with one, the tag of another flow may hide
+            // the flow.
             false => opening.max(2 * self.settings.interval + 2 * self.settings.tick),
         };
         let patience = patience.max(self.settings.transition + Duration::from_secs(1));
         is_known && !service.is_some_and(is_needed) || age >= patience
     }
 
-    /// Makes the next packet of flows be logged, which went to a backend that is gone.
+    /// Makes the next packet be logged of flows that went to a removed backend.
     pub(super) fn clear_tags(&mut self) {
         for memory in &self.memories {
             for digest in &self.unlogged {
@@ -297,8 +305,8 @@ impl Control {
     }
 }
 
-/// A FIN begins the end, but a flow that is still seen intervals later is open (half-closed, or the FIN was not its
-/// own); a RST that anything follows was not the flow's own.
+/// A FIN begins the end. But a flow that is still seen intervals later is open (half-closed, or the
+/// FIN was forged). A RST that further packets follow was forged.
 fn state_after(before: &Flow, kind: u8, idle: u32) -> FlowState {
     if kind == EventKind::Fin as u8 {
         return FlowState::Closing;

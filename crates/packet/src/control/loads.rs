@@ -1,8 +1,9 @@
-//! Connections of each backend, for the least-connection schedulers.
+//! Connection counts of each backend, for the least-connection schedulers.
 //!
-//! LVS's two numbers (`ip_vs_wlc.c`): active are flows that are opening or established; inactive those that are closing.
-//! The program counts a flow as active when it picks a backend for the first packet, as LVS does (`ip_vs_proto_tcp.c`:
-//! `SYN_RECV` is active). The registry then takes its place, or the count is taken back when opening may take no longer.
+//! The two numbers of LVS (`ip_vs_wlc.c`): active flows are opening or established; inactive flows
+//! are closing. The program counts a flow as active when it picks a backend for the first packet,
+//! as LVS does (`ip_vs_proto_tcp.c`: `SYN_RECV` is active). Later the registry's count replaces it,
+//! or the count is subtracted when the opening times out.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,27 +13,27 @@ use super::Control;
 use crate::abi::Pick;
 use crate::memory::Memory;
 
-/// Flows of a backend that the program picked for their first packet, and that are not in the registry.
+/// Flows that the program assigned to a backend, and that are not in the registry yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Opening {
-    /// Oldest first: when they were read, and how many are left.
+    /// Oldest first: time when they were read, and number that is left.
     batches: VecDeque<(Instant, u32)>,
-    /// Flows that had become active when they were last counted; wraps.
+    /// Number of flows that had become active at the last count; wraps.
     begun: u32,
-    /// Index of the backend, and the active flows last written there.
+    /// Index of the backend, and the number of active flows last written there.
     written: Option<(usize, u32)>,
 }
 
 impl Opening {
-    /// Adds flows that the program picked.
+    /// Adds flows that the program assigned.
     fn add(&mut self, picked: u32, now: Instant) {
         if picked > 0 {
             self.batches.push_back((now, picked));
         }
     }
 
-    /// Takes out as many flows as the registry has learnt. The latest first: a handshake takes milliseconds, and older
-    /// ones are mostly SYNs that nothing followed.
+    /// Subtracts the flows that the registry has learned. The latest first: a handshake takes
+    /// milliseconds, and older entries are mostly SYNs without further packets.
     fn take(&mut self, mut learnt: u32) {
         while let Some((_, flows)) = self.batches.back_mut() {
             let taken = learnt.min(*flows);
@@ -44,7 +45,7 @@ impl Opening {
         }
     }
 
-    /// Takes out the flows that were read before `oldest`.
+    /// Drops the flows that were read before `oldest`.
     fn expire(&mut self, oldest: Option<Instant>) {
         while self.batches.front().is_some_and(|(read, _)| Some(*read) < oldest) {
             self.batches.pop_front();
@@ -57,7 +58,7 @@ impl Opening {
 }
 
 impl Control {
-    /// Brings the loads in line with the registry.
+    /// Updates the loads from the registry.
     pub(super) fn store_loads(&mut self, now: Instant) {
         let mut first = 0;
         for (number, service) in (0..).zip(&self.services) {
@@ -81,7 +82,8 @@ impl Control {
     }
 }
 
-/// Brings the load of the backend at `index` in line with the registry, which has `tally` flows of it, `begun` in all.
+/// Updates the load of the backend at `index`. The registry has `tally` flows of it, `begun` in
+/// all.
 fn store_load(
     memories: &[Memory],
     index: usize,
@@ -92,7 +94,7 @@ fn store_load(
     let written = opening.written.filter(|(at, _)| *at == index).map(|(_, written)| written);
     let read = |memory: &Memory| memory.state.load(index)[0].load(Relaxed);
     let found: Vec<u32> = memories.iter().map(read).collect();
-    // At another index, what stood there before was another backend's.
+    // At another index, the previous value belonged to another backend.
     if let Some(written) = written {
         let picked = found.iter().map(|found| found.wrapping_sub(written));
         opening.add(picked.fold(0, u32::saturating_add), now);
@@ -102,7 +104,7 @@ fn store_load(
     let active = tally[0].saturating_add(opening.flows());
     for (memory, found) in memories.iter().zip(found) {
         let [active_word, inactive_word] = memory.state.load(index);
-        // The program may have counted another since.
+        // The program may have counted more in the meantime.
         active_word.fetch_add(active.wrapping_sub(found), Relaxed);
         inactive_word.store(tally[1], Relaxed);
     }

@@ -1,10 +1,13 @@
-//! Flows that sent a SYN and nothing since: the registry does not know them, and yet a publication must not move them.
+//! Flows that have sent only a SYN: the registry does not know them, but a publication must not
+//! move them.
 //!
-//! A SYN goes by the image of its time, which takes about slots/65536 of all flows for pinned ones. An image that is published
-//! before the next packet takes others for pinned. So a publication looks at the SYNs that the program noted, and pins those
-//! flows that the new image would send elsewhere. A change of rings moves no opening flow: the program records those.
+//! The image at the time of a SYN determines its backend; it mistakes about slots/65536 of all
+//! flows for pinned ones. A newer image mistakes other flows. Therefore each publication checks the
+//! SYNs that the program noted, and pins flows that the new image would move. A change of rings
+//! moves no opening flow, because the program records those.
 //!
-//! Limit: a SYN that comes between this look and the switch to the new image, some microseconds later, is not seen.
+//! Limit: it misses a SYN between this check and the switch to the new image, some microseconds
+//! later.
 
 use super::flows::Flows;
 use super::pins::service_of;
@@ -15,26 +18,27 @@ use crate::memory::Memory;
 use crate::registry::{Flow, FlowState};
 use crate::tables::Pins;
 
-/// Flows looked up at once.
+/// Number of flows looked up at once.
 const BATCH: usize = 1024;
 
-/// The SYNs that a program noted lately.
+/// The SYNs that a program noted recently.
 #[derive(Debug)]
 pub(super) struct Openings {
     openings: Vec<Opening>,
-    /// The interval.
+    /// Number of the interval.
     now: u32,
 }
 
 impl Openings {
     pub(super) fn of(memories: &[Memory], now: u32) -> Openings {
         let noted = memories.iter().flat_map(|memory| memory.state.openings());
-        // Of the others, pending has the slot, and the program looks there first.
+        // For other values of `how`, pending has the slot, and the program looks there first.
         let hows = [How::Ring, How::Fallback, How::Pin].map(|how| how as u8);
         Openings { openings: noted.filter(|it| hows.contains(&it.how)).collect(), now }
     }
 
-    /// The flows that tables with the image `pog` would not send where their SYN went.
+    /// Returns the flows that tables with the image `pog` would not send to the backend of their
+    /// SYN.
     pub(super) fn astray(
         &self,
         pog: &Pins,
@@ -57,7 +61,8 @@ impl Openings {
         astray
     }
 
-    /// The flow of a SYN, if the registry does not know it and the tables, whose image gives it `pinned`, would move it.
+    /// Returns the flow of a SYN if the registry does not know it and the tables, with slot
+    /// `pinned` from the image, would move it.
     fn moved(
         &self,
         opening: &Opening,

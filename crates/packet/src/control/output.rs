@@ -1,4 +1,4 @@
-//! What is published: one directory and one image, to every memory.
+//! Publishes one directory and one image to every memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use crate::ring::Ring;
 use crate::snapshot::Station;
 use crate::tables::{TablesPublisher, TablesReader, pin_form};
 
-/// The program's tables in every memory, and what stands in them.
+/// The program's tables in every memory, and their contents.
 #[derive(Debug)]
 pub(super) struct Output {
     limits: Limits,
     publishers: Vec<Target>,
-    /// The directory and the rings, as they are published next.
+    /// The directory and the rings to publish next.
     words: Vec<u64>,
     /// The ring at each index; `None`: free.
     rings: Vec<Option<Arc<Ring>>>,
-    /// Counts the changes of rings.
+    /// Number of changes of rings.
     version: u64,
-    /// What counts now: the directory without rings, and their version.
+    /// The published directory without rings, and the version of the rings.
     published: (Vec<u64>, u64),
 }
 
 #[derive(Debug)]
 struct Target {
     publisher: TablesPublisher,
-    /// Of the rings in each copy.
+    /// Version of the rings in each copy.
     versions: [u64; 2],
 }
 
 impl Output {
-    /// Takes over the memories that are set up and sets up the others. Gives also what is published in the first, if it
-    /// is.
+    /// Takes over memories that are set up, and sets up the others. Also returns the published
+    /// contents of the first.
     pub(super) fn open(
         memories: &[Memory],
         capacity: &Capacity,
@@ -53,7 +53,7 @@ impl Output {
             Some(first) if first.tables.is_set_up() => Some(published(first, &limits)?),
             Some(_) => None,
         };
-        // The control side keeps to the grace period itself, by its own clock.
+        // The control side observes the grace period itself, by its own clock.
         let grace = Duration::ZERO;
         let target = |memory: &Memory| -> Result<Target, ControlError> {
             let tables = memory.tables.clone();
@@ -75,7 +75,7 @@ impl Output {
             version: 0,
             published: (Vec::new(), u64::MAX),
         };
-        // Where some have nothing yet, or each something else, everything is to be published.
+        // If some memories have no publication, or they differ, everything must be published.
         if let Some((words, _)) = &published
             && memories.iter().all(|memory| words_of(memory).is_some_and(|it| it == *words))
         {
@@ -84,7 +84,8 @@ impl Output {
         Ok((output, published.map(|(_, published)| published)))
     }
 
-    /// Puts exactly these rings into the directory; each keeps its index while it is there. `None` if they are too many.
+    /// Places exactly these rings in the directory; existing rings keep their index. `None` if
+    /// there are too many.
     pub(super) fn place(&mut self, rings: &[Arc<Ring>]) -> Option<()> {
         for held in &mut self.rings {
             if held.as_ref().is_some_and(|held| !rings.iter().any(|it| Arc::ptr_eq(it, held))) {
@@ -102,7 +103,8 @@ impl Output {
         Some(())
     }
 
-    /// Writes all but the rings, which have been placed. Whether that, or a ring, differs from what is published.
+    /// Writes everything except the rings, which are already placed. Returns whether anything
+    /// differs from the published state.
     pub(super) fn write(
         &mut self,
         head: Directory,
@@ -114,12 +116,12 @@ impl Output {
         Ok(*version != self.version || self.words[..self.rings_at()] != words[..])
     }
 
-    /// Words before the rings.
+    /// Returns the number of words before the rings.
     fn rings_at(&self) -> usize {
         ((self.limits.rings_offset - self.limits.directory_offset) / 8) as usize
     }
 
-    /// Goes on with rings that are published.
+    /// Adopts a published ring.
     pub(super) fn adopt_ring(&mut self, index: u32, ring: &Arc<Ring>) {
         if let Some(place) = self.rings.get_mut(index as usize)
             && !ring.entries().is_empty()
@@ -129,7 +131,7 @@ impl Output {
         }
     }
 
-    /// Where a ring was placed.
+    /// Returns the index of a ring.
     pub(super) fn index(&self, ring: &Arc<Ring>) -> Option<u32> {
         let is_it =
             |held: &Option<Arc<Ring>>| held.as_ref().is_some_and(|it| Arc::ptr_eq(it, ring));
@@ -154,7 +156,7 @@ impl Output {
         Ok(())
     }
 
-    /// Makes what was staged count. Gives the first memory's epoch.
+    /// Makes the staged copies current. Returns the first memory's epoch.
     pub(super) fn commit(&mut self) -> Option<u64> {
         let rings_at = self.rings_at();
         self.published = (self.words[..rings_at].to_vec(), self.version);
@@ -163,7 +165,7 @@ impl Output {
     }
 }
 
-/// What a program goes by; `None`: nothing yet, or nothing that this one can read.
+/// Returns the published directory; `None` if there is none or it is unreadable.
 fn words_of(memory: &Memory) -> Option<Vec<u64>> {
     let reader = TablesReader::open(memory.tables.clone(), pin_form()).ok()?;
     Some(reader.read(|view| view.extra().iter().map(|word| word.load(Relaxed)).collect()))

@@ -1,4 +1,4 @@
-//! What the program recorded by itself: read, aged, taken away.
+//! Flows that the program recorded itself: reads, ages and deletes the records.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -7,16 +7,17 @@ use crate::abi::{PENDING_WAYS, SLOT_BITS};
 use crate::digest::Digest;
 use crate::memory::StateMemory;
 
-/// Bits of a word that are the slot; the others are the digest's.
+/// Mask of the slot in a word; the other bits belong to the digest.
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 
 /// The pending table of one memory.
 #[derive(Debug)]
 pub(super) struct Pending {
     state: StateMemory,
-    /// For each word: when it was first found, in ticks of [`AGE_UNIT`] since the start, plus one; 0: free.
+    /// For each word: the time when it was first found, in ticks of [`AGE_UNIT`] since the start,
+    /// plus one; 0: free.
     found: Vec<u32>,
-    /// Words that were taken when it was last read.
+    /// Number of words in use at the last reading.
     held: u32,
     /// The same by service number.
     held_of: Vec<u32>,
@@ -26,29 +27,30 @@ pub(super) struct Pending {
 /// Resolution of ages.
 const AGE_UNIT: Duration = Duration::from_millis(10);
 
-/// A flow recorded.
+/// A recorded flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recorded {
     /// Index of its word.
     pub(super) at: usize,
     word: u64,
     pub(super) digest: Digest,
-    /// The number of its service. The program writes it right after the word: it counts when `age` is not 0.
+    /// Number of its service. The program writes it after the word, so it is valid if `age` is not
+    /// 0.
     pub(super) service: u16,
     pub(super) slot: u16,
-    /// Since it was first found.
+    /// Time since it was first found.
     pub(super) age: Duration,
 }
 
 impl Pending {
-    /// Flows above a share of the room are not recorded: lines of eight overflow soon after.
+    /// Limits the recorded flows to a part of the table: above it, lines of eight soon overflow.
     pub(super) fn new(state: StateMemory, services: usize, now: Instant) -> Pending {
         let words = state.pending();
         let (room, found) = (words.len() as u32, vec![0; words.len()]);
         state.pending_mark().store(room / 4 * 3, Relaxed);
         let held_of = vec![0; services];
         let mut pending = Pending { state, found, held: 0, held_of, started: now };
-        // The program may be attached and recording: what it counts is added to, never overwritten.
+        // The program may already be recording: its count is adjusted, never overwritten.
         let counted = pending.counted();
         pending.held =
             pending.state.pending().iter().filter(|word| word.load(Acquire) != 0).count() as u32;
@@ -56,7 +58,7 @@ impl Pending {
         pending
     }
 
-    /// Gives each service that is in use a share of the room, as the registry does: see [`Flows::share_out`].
+    /// Divides the table among the services in use, as the registry does: see [`Flows::share_out`].
     ///
     /// [`Flows::share_out`]: super::flows::Flows::share_out
     pub(super) fn share_out(&self, in_use: impl Iterator<Item = bool> + Clone) {
@@ -80,7 +82,7 @@ impl Pending {
         (0..self.held_of.len()).map(count).collect()
     }
 
-    /// As [`Self::correct`], of each service.
+    /// Like [`Self::correct`], for each service.
     fn correct_each(&self, counted: &[u32]) {
         for (number, (held, counted)) in self.held_of.iter().zip(counted).enumerate() {
             let count = self.state.pending_share(number)[0];
@@ -94,8 +96,8 @@ impl Pending {
         self.state.pending_count().load(Acquire)
     }
 
-    /// Brings the count, which was `counted` before the words were, in line with the words. A process that is killed
-    /// between taking a flow away and counting it leaves it wrong.
+    /// Corrects the count, which was `counted` before the words were read. A process that is killed
+    /// between deleting a flow and counting it leaves a wrong count.
     fn correct(&self, counted: u32) {
         let missing = self.held.wrapping_sub(counted);
         if missing != 0 && self.counted() == counted {
@@ -103,7 +105,7 @@ impl Pending {
         }
     }
 
-    /// Flows in it.
+    /// Returns the number of recorded flows.
     pub(super) fn len(&self) -> usize {
         self.state.pending_count().load(Relaxed) as usize
     }
@@ -113,7 +115,7 @@ impl Pending {
         self.len() >= self.state.pending_mark().load(Relaxed) as usize / 2
     }
 
-    /// All flows in it, into `into`.
+    /// Reads all flows into `into`.
     pub(super) fn read(&mut self, now: Instant, into: &mut Vec<Recorded>) {
         into.clear();
         let counted = self.counted();
@@ -151,12 +153,12 @@ impl Pending {
         self.correct_each(&counted_of);
     }
 
-    /// Takes a flow away.
+    /// Deletes a flow.
     pub(super) fn delete(&mut self, recorded: &Recorded) {
         let word = &self.state.pending()[recorded.at];
         if word.compare_exchange(recorded.word, 0, AcqRel, Relaxed).is_ok() {
             let one_less = |count: u32| Some(count.saturating_sub(1));
-            // It always gives one.
+            // The update function always returns a value.
             let _ = self.state.pending_count().fetch_update(Relaxed, Relaxed, one_less);
             if usize::from(recorded.service) < self.held_of.len() {
                 let count = self.state.pending_share(usize::from(recorded.service))[0];

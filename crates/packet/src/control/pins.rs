@@ -1,5 +1,5 @@
-//! The set of pinned flows: those that the rings would send elsewhere, and those that an image would falsely take for
-//! pinned.
+//! The set of pinned flows: those that the rings would send elsewhere, and those that an image
+//! would falsely match.
 
 use equipoise_pog::{BuildError, Delta, PogBuilder, Update, UpdateError};
 
@@ -12,43 +12,44 @@ use crate::digest::{Digest, DigestHash};
 use crate::registry::{Flow, Verdict};
 use crate::tables::{PinController, PogCell, pin_form};
 
-/// Up to this many changes are made one by one, however few pins there are.
+/// Up to this many changes are made individually, however few pins there are.
 const FEW: usize = 512;
-/// Keys of no flow. In an image of a few cells many flows share a pair, and would falsely match all together; among the
-/// cells of so many keys, each flow does with the probability of the form.
+/// Maximum number of padding keys, which belong to no flow. In an image of a few cells many flows
+/// share a pair of cells and would all match falsely together. With this many keys, each flow
+/// matches with the probability of the form.
 const PADDING_MAX: usize = 256;
-/// What they are pinned to: the last slot.
+/// Slot of the padding keys: the last one.
 const PADDING_SLOT: PogCell = (1 << crate::abi::SLOT_BITS) - 1;
 
 fn padding(pins_max: usize) -> usize {
     PADDING_MAX.min(pins_max / 8)
 }
 
-/// The pinned flows, and those whose pin is to change with the next publication.
+/// The pinned flows, and the flows whose pin may change with the next publication.
 #[derive(Debug)]
 pub(super) struct PinSet {
     pub(super) controller: PinController,
     pins_max: usize,
-    /// To be looked at: learnt, and perhaps not where the tables send it.
+    /// Learned flows to check, which the tables may send elsewhere.
     pub(super) suspects: Vec<Digest>,
-    /// Pinned and forgotten.
+    /// Pinned flows that the registry has forgotten.
     pub(super) forgotten: Vec<Digest>,
-    /// While a publication is made.
+    /// Set while a publication is made.
     unpinned: Option<Unpinned>,
     random_seed: Option<u64>,
     outcomes: Vec<Result<(), UpdateError>>,
-    /// Of the changes since the last publication.
+    /// Deltas since the last publication.
     pub(super) deltas: Vec<Delta<PogCell>>,
 }
 
-/// What a change of pins did.
+/// Result of a change of pins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// Whether the image is another.
+    /// Whether the image changed.
     pub(super) image: bool,
-    /// Flows that found no room.
+    /// Number of flows without room for a pin.
     pub(super) full: usize,
-    /// Flows that lost their backend, those without room included.
+    /// Number of flows that lost their backend, including those without room.
     pub(super) moved: usize,
 }
 
@@ -61,12 +62,12 @@ impl Changed {
 }
 
 impl PinSet {
-    /// Without any pinned flow.
+    /// Makes a set without pinned flows.
     pub(super) fn empty(pins_max: usize, random_seed: Option<u64>) -> Result<PinSet, BuildError> {
         PinSet::of(Vec::new(), pins_max, random_seed)
     }
 
-    /// All flows of the registry that are marked as pinned.
+    /// Makes a set of all flows that the registry marks as pinned.
     pub(super) fn build(
         flows: &Flows,
         pins_max: usize,
@@ -92,12 +93,12 @@ impl PinSet {
         })
     }
 
-    /// Pinned flows.
+    /// Returns the number of pinned flows.
     pub(super) fn len(&self) -> usize {
         self.controller.len() - padding(self.pins_max)
     }
 
-    /// Flows for which there is room, pinned ones included.
+    /// Returns the maximum number of pinned flows.
     pub(super) fn room(&self) -> usize {
         self.pins_max - padding(self.pins_max)
     }
@@ -106,14 +107,15 @@ impl PinSet {
         Wanted::new(self.controller.len(), self.pins_max, flows.pin_shares().clone())
     }
 
-    /// The slot that the image gives a flow that is not pinned, if its service has so many.
+    /// Returns the slot of a flow that the image falsely matches, if its service has that many
+    /// slots.
     pub(super) fn false_match(&self, flow: &Flow, service: &Service) -> Option<u16> {
         let slot = self.controller.pog().pinned(&flow.digest)?;
         (!flow.pinned && usize::from(slot) < service.slots.len() && slot != flow.slot)
             .then_some(slot)
     }
 
-    /// Whether the tables send a flow where it belongs when nothing is recorded of it.
+    /// Whether the tables send a flow to its backend if no record exists.
     pub(super) fn agrees(&self, flow: &Flow, service: &Service) -> bool {
         if flow.pinned {
             return self.controller.pog().pinned(&flow.digest) == Some(flow.slot);
@@ -123,11 +125,11 @@ impl PinSet {
             && self.false_match(flow, service).is_none()
     }
 
-    /// Pins the suspects that need it and takes the forgotten away.
+    /// Pins the suspects that need it and unpins forgotten flows.
     pub(super) fn settle(&mut self, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
         let mut wanted = self.wanted(flows);
         for digest in std::mem::take(&mut self.forgotten) {
-            // It may have been learnt again meanwhile: as one that is not pinned.
+            // It may have been learned again, as an unpinned flow.
             wanted.forget(digest);
         }
         let mut suspects = std::mem::take(&mut self.suspects);
@@ -138,7 +140,7 @@ impl PinSet {
             let Some(service) = service_of(services, &flow) else { continue };
             if !self.agrees(&flow, service) {
                 let after = wanted.pin(flow);
-                // It is there: there is room for it.
+                // It is already in the registry, so there is room.
                 let _ = flows.set(after, Some(&flow));
             }
         }
@@ -146,8 +148,8 @@ impl PinSet {
         self.make(wanted, flows, services)
     }
 
-    /// Looks at every flow after rings have changed: pins what they would move, frees what they no longer do, forgets
-    /// what has no backend any more. `orphans` gets the latter.
+    /// Checks every flow after rings have changed: pins flows that they would move, unpins others,
+    /// and forgets flows without a backend, which are added to `orphans`.
     pub(super) fn settle_all(
         &mut self,
         flows: &mut Flows,
@@ -187,7 +189,7 @@ impl PinSet {
         changes
     }
 
-    /// Makes the updates, one by one or, if they are many, by building anew.
+    /// Makes the updates individually or, if they are many, by a rebuild.
     fn make(
         &mut self,
         mut wanted: Wanted,
@@ -206,7 +208,7 @@ impl PinSet {
         });
         match rebuilt {
             Some(Ok(controller)) => self.controller = controller,
-            // Building fails without random numbers only; then what there is can still be changed.
+            // A build only fails without random numbers; the existing image can still be changed.
             Some(Err(_)) | None => self.alter(updates),
         }
         changed.add(give_up(full, flows, services));
@@ -218,15 +220,15 @@ impl PinSet {
         self.deltas.push(delta.clone());
     }
 
-    /// Takes notice of a flow that was learnt, or that has lost its pin.
+    /// Notes a flow that was learned or has lost its pin.
     pub(super) fn may_match(&mut self, digest: Digest) {
         if let Some(unpinned) = &mut self.unpinned {
             unpinned.add(digest);
         }
     }
 
-    /// Pins the flows that the image would falsely take for pinned, opening ones included, until there are none. Until
-    /// [`Self::rest`], flows that are learnt are looked at too.
+    /// Pins the flows that the image would falsely match, including opening ones, until there are
+    /// none. Until [`Self::rest`], newly learned flows are checked, too.
     pub(super) fn mend(
         &mut self,
         flows: &mut Flows,
@@ -258,7 +260,7 @@ impl PinSet {
                 }
                 break;
             }
-            // Never by building anew: of a new image, other flows are false matches, and as many.
+            // Never by a rebuild: a new image has as many false matches, of other flows.
             self.alter(wanted.updates);
             changed.image = true;
         }
@@ -266,7 +268,7 @@ impl PinSet {
         changed
     }
 
-    /// The publication is made.
+    /// Ends a publication.
     pub(super) fn rest(&mut self) {
         self.unpinned = None;
     }
@@ -276,8 +278,8 @@ fn pins_of(flows: &Flows) -> Vec<(Digest, PogCell)> {
     flows.registry.select(true, |flow| (flow.digest, flow.slot))
 }
 
-/// About how many flows a new image will take for pinned: room for them, lest the image grows while they are added, and
-/// all its cells with it.
+/// Estimates the number of false matches of a new image. It reserves room for them, so that the
+/// image does not grow, with all its cells, while they are added.
 fn false_matches_expected(flows: &Flows, services: &[Option<Service>]) -> usize {
     let slots = services.iter().flatten().map(|it| it.slots.len()).max().unwrap_or(0);
     let expected = (flows.registry.len() * slots) >> PogCell::BITS;
@@ -302,11 +304,11 @@ pub(super) fn service_of<'a>(services: &'a [Option<Service>], flow: &Flow) -> Op
     services.get(usize::from(flow.service))?.as_ref()
 }
 
-/// There are no pins for these flows: they go where the rings send them.
+/// Gives up flows without pins: they go where the rings send them.
 fn give_up(full: Vec<Flow>, flows: &mut Flows, services: &[Option<Service>]) -> Changed {
     let mut changed = Changed::default();
     for flow in full {
-        // In a transition nothing is lost yet: the ring in force may still agree.
+        // During a transition nothing is lost yet: the current ring may still agree.
         let service = service_of(services, &flow);
         let may_wait = service.is_some_and(|it| {
             it.rings.next.is_some() && it.ring_slot(flow.digest) == Some(flow.slot)
@@ -320,7 +322,7 @@ fn give_up(full: Vec<Flow>, flows: &mut Flows, services: &[Option<Service>]) -> 
     changed
 }
 
-/// There is no pin for the flow: it goes where the ring sends it, and is known to be there.
+/// Updates a flow without a pin: the registry records the backend that the ring selects.
 fn follow_ring(flows: &mut Flows, flow: &Flow, service: Option<&Service>) {
     let slot = service.and_then(|service| service.ring_slot(flow.digest));
     match slot {

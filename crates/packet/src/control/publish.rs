@@ -1,4 +1,4 @@
-//! From what is wanted to what the program goes by.
+//! Publishes the desired state.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,15 +16,17 @@ use crate::directory::{ServiceRecord, address_bytes};
 use crate::ring::Ring;
 use crate::snapshot::Standing;
 
-/// Looks at flows learnt while the copy was written, at most so often: each time there are far fewer.
+/// Maximum number of checks of flows that were learned while the copy was written; each time there
+/// are far fewer.
 const LOOKS_MAX: usize = 4;
-/// How long forgotten flows may stay pinned if there is nothing else to publish.
+/// Maximum time that forgotten flows stay pinned if there is nothing else to publish.
 const FORGOTTEN_WAIT: Duration = Duration::from_secs(2);
-/// The least time between two batches of pins for each flow known: each batch looks at all of them.
+/// Minimum time between two batches of pins per known flow, because each batch checks all flows.
 const BATCH_PER_FLOW: Duration = Duration::from_nanos(50);
 
 impl Control {
-    /// Publishes, if something has changed that may not wait and the copy that no program reads has rested.
+    /// Publishes if there is an urgent change and the copy that no program reads is past its grace
+    /// period.
     pub(super) fn publish_if_due(&mut self, now: Instant, tick: &mut Tick) {
         let flows = u32::try_from(self.flows.registry.len()).unwrap_or(u32::MAX);
         let batch = self.settings.batch.max(BATCH_PER_FLOW * flows);
@@ -40,7 +42,8 @@ impl Control {
     fn publish(&mut self, now: Instant, tick: &mut Tick) {
         let Some(is_new) = self.write_directory() else { return };
         let has_pins = !self.pins.suspects.is_empty() || !self.pins.forgotten.is_empty();
-        // After an adoption nothing may be new; but until flows have been looked at once, no record is taken away.
+        // After an adoption nothing may have changed; but no record is deleted until flows have
+        // been checked once.
         if !is_new && !has_pins && !self.is_rearranged() && self.is_mended {
             self.is_dirty = false;
             return;
@@ -63,7 +66,7 @@ impl Control {
         self.totals.publications += 1;
     }
 
-    /// Brings the pins in line with the rings and slots.
+    /// Updates the pins for the current rings and slots.
     fn settle(&mut self, orphans: &mut Vec<Digest>) -> Changed {
         if !self.is_rearranged() {
             return self.pins.settle(&mut self.flows, &self.services);
@@ -73,8 +76,8 @@ impl Control {
         self.pins.settle_all(&mut self.flows, services, is_changed, orphans)
     }
 
-    /// Pins what the image would send elsewhere by false match. `is_new`: known flows must be looked at as well as opening
-    /// ones, because the image or the slots are others than when they last were.
+    /// Pins flows that the image would falsely match. `is_new`: checks known flows as well as
+    /// opening ones, because the image or the slots have changed since the last check.
     fn mend(&mut self, is_new: bool) -> Changed {
         let openings = Openings::of(&self.memories, self.interval);
         let pog = self.pins.controller.pog();
@@ -84,8 +87,8 @@ impl Control {
         self.pins.mend(&mut self.flows, &openings, &self.services)
     }
 
-    /// Writes the copy that no program reads, and then looks at the flows that were learnt meanwhile, until there are
-    /// none that need a pin. Whether that was possible.
+    /// Writes the copy that no program reads, then checks the flows that were learned in the
+    /// meantime, until none needs a pin. Returns whether that succeeded.
     fn stage(&mut self, changed: &mut Changed, tick: &mut Tick) -> bool {
         for _ in 0..LOOKS_MAX {
             if self.output.stage(&mut self.pins).is_err() {
@@ -114,8 +117,8 @@ impl Control {
         self.totals.pins_full += changed.full as u64;
     }
 
-    /// Whether it differs from the one that is published; `None`: something has no place, which [`Self::apply`] and
-    /// [`Self::advance`] make sure of.
+    /// Writes the directory. Returns whether it differs from the published one; `None` if a part
+    /// does not fit, which [`Self::apply`] and [`Self::advance`] prevent.
     fn write_directory(&mut self) -> Option<bool> {
         let rings: Vec<Arc<Ring>> =
             self.services.iter().flatten().flat_map(|it| it.rings.published().cloned()).collect();
@@ -128,8 +131,8 @@ impl Control {
         self.output.write(head, &records, &self.stations).ok()
     }
 
-    /// Goes over to translating only replies that clients of VIPs asked for, when every flow from before has sent since
-    /// or is forgotten.
+    /// Restricts translation to replies of flows that clients of VIPs opened, after every earlier
+    /// flow has sent a packet or been forgotten.
     pub(super) fn end_replies_all(&mut self, now: Instant) {
         if self.replies_all_until.is_some_and(|until| now >= until) {
             self.replies_all_until = None;
@@ -219,7 +222,8 @@ impl Control {
     }
 }
 
-/// In ticks of the table of translated flows, rounded up. A day, the longest timeout, is 40,234.
+/// Converts to ticks of the table of translated flows, rounded up. A day, the longest timeout, is
+/// 40,234.
 fn ticks(time: Duration) -> u16 {
     let ticks = time.as_nanos().div_ceil(1 << TRANSLATED_TICK_SHIFT);
     u16::try_from(ticks).unwrap_or(u16::MAX)

@@ -1,4 +1,4 @@
-//! Registered state: flows that an operator or application pinned to a backend.
+//! Registered flows: an operator or application pinned them to a backend.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::ledger::{Ledger, LedgerPin};
 use crate::registry::{Evidence, Flow, FlowState, Full, Verdict};
 use crate::snapshot::{BackendId, VipId};
 
-/// What a flow is known by.
+/// Identification of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FlowId {
     /// The client, and the VIP's address and port.
@@ -27,21 +27,21 @@ pub enum FlowId {
 /// A registered flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisteredPin {
-    /// Of which VIP.
+    /// VIP of the flow.
     pub vip: VipId,
-    /// Which flow.
+    /// The flow.
     pub flow: FlowId,
-    /// Where it belongs.
+    /// Backend of the flow.
     pub backend: BackendId,
-    /// Whether it goes there: the backend has a slot and there is room.
+    /// Whether it is in force: the backend has a slot and there is room.
     pub in_force: bool,
 }
 
-/// What is registered.
+/// All registered flows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registrations {
     by_flow: BTreeMap<(VipId, FlowId), Registration>,
-    /// Whether the next control side would know of all of them.
+    /// Whether the ledger has all of them.
     pub(super) are_noted: bool,
 }
 
@@ -66,7 +66,7 @@ impl FlowId {
         }
     }
 
-    /// The bytes that the program hashes.
+    /// Returns the bytes that the program hashes.
     fn key_bytes(&self, vip: VipId) -> Result<KeyBytes, PinError> {
         let address = |address| PinError::Address { vip, address };
         Ok(match *self {
@@ -111,13 +111,14 @@ impl Control {
         self.digest_at(vip, flow)
     }
 
-    /// The VIP need not be there.
+    /// Returns the digest of a flow; the VIP need not exist.
     fn digest_at(&self, vip: VipId, flow: &FlowId) -> Result<Digest, PinError> {
         let (salt, _) = self.seeds.of_vip(&vip);
         Ok(flow.key_bytes(vip)?.digest(self.seeds.digest, salt))
     }
 
-    /// Knows the pins that a control side before noted. They are in force when their backends have slots.
+    /// Restores the pins that an earlier control side noted. They take effect when their backends
+    /// have slots.
     pub(super) fn remember_pins(&mut self, ledger: Option<&Ledger>) {
         let Some(ledger) = ledger else {
             self.begun.nameless = self.flows.registry.iter().filter(|it| it.registered).count();
@@ -130,8 +131,8 @@ impl Control {
                 self.registrations.by_flow.insert((vip, flow), registration);
             }
         }
-        // One that is registered and not noted was killed on the way: nobody was told that it is pinned, or that it
-        // still is.
+        // A flow that is registered but not noted belongs to an operation that a kill interrupted;
+        // no caller got its result.
         let noted: HashSet<Digest> = self.registrations.digests().collect();
         let seen = self.interval;
         self.flows.sweep_all(|flow| {
@@ -142,7 +143,7 @@ impl Control {
         });
     }
 
-    /// In the order of VIPs and flows.
+    /// Returns the pins in the order of VIPs and flows.
     pub(super) fn pins_noted(&self) -> Vec<LedgerPin> {
         let registrations = self.registrations.by_flow.iter();
         registrations
@@ -162,12 +163,12 @@ impl Control {
         service.ok_or(PinError::Vip(*vip))
     }
 
-    /// Pins a flow to a backend until it is unpinned, and replaces a pin of the flow. If there is no room, a flow without
-    /// evidence loses its pin. The flow goes there from the next
-    /// publication on, a tick and a grace period away; until then it goes where it went.
+    /// Pins a flow to a backend until it is unpinned, replacing an earlier pin of the flow. If
+    /// there is no room, a flow without evidence loses its pin. The pin takes effect with the next
+    /// publication, a tick and a grace period later.
     ///
     /// # Errors
-    /// [`PinError`]: nothing has changed.
+    /// [`PinError`]; then nothing has changed.
     pub fn pin(&mut self, vip: &VipId, flow: &FlowId, backend: &BackendId) -> Result<(), PinError> {
         let (number, service) = self.vip(vip)?;
         let vip = service.id;
@@ -187,7 +188,7 @@ impl Control {
         Ok(())
     }
 
-    /// Makes a flow's slot a registered one.
+    /// Registers a flow at a slot.
     fn register(&mut self, digest: Digest, service: u16, slot: u16) -> Result<(), Full> {
         let before = self.flows.get(digest);
         let (state, seen) = (FlowState::Open, self.interval);
@@ -204,10 +205,10 @@ impl Control {
         Ok(())
     }
 
-    /// Pins a flow that is pinned to another backend.
+    /// Moves the pin of a flow to another backend.
     ///
     /// # Errors
-    /// [`PinError`]: nothing has changed.
+    /// [`PinError`]; then nothing has changed.
     pub fn move_pin(
         &mut self,
         vip: &VipId,
@@ -221,20 +222,20 @@ impl Control {
         self.pin(vip, flow, backend)
     }
 
-    /// Takes a pin away: the flow goes on where it is, and is forgotten as any other.
+    /// Removes a pin: the flow keeps its backend, and expires like any other.
     ///
     /// # Errors
-    /// [`PinError`]: nothing has changed.
+    /// [`PinError`]; then nothing has changed.
     pub fn unpin(&mut self, vip: &VipId, flow: &FlowId) -> Result<(), PinError> {
         let id = vip.normal();
         let registration = self.registrations.by_flow.remove(&(id, *flow));
         let digest = match registration {
-            // Its VIP may have gone, or know its flows by something else now.
+            // Its VIP may be gone, or may now identify flows by other fields.
             Some(registration) => registration.digest,
             None => self.digest_of(self.vip(vip)?.1, flow)?,
         };
         self.registrations.are_noted = false;
-        // One that an earlier process registered may be known by its digest only.
+        // Of a flow that an earlier process registered, possibly only the digest is known.
         let known = self.flows.get(digest).filter(|it| it.registered);
         if let Some(known) = known {
             let after = Flow { registered: false, seen: self.interval, ..known };
@@ -246,7 +247,7 @@ impl Control {
         Ok(())
     }
 
-    /// All pins that are registered, by VIP and flow; those included whose VIP has gone.
+    /// Returns all registered pins, by VIP and flow, including those of VIPs that are gone.
     pub fn pins(&self) -> Vec<RegisteredPin> {
         let pin = |(&(vip, flow), registration): (&(VipId, FlowId), &Registration)| {
             let known = self.flows.get(registration.digest);
@@ -258,7 +259,7 @@ impl Control {
         self.registrations.by_flow.iter().map(pin).collect()
     }
 
-    /// After slots have changed: registered flows follow their backends.
+    /// Updates registered flows after slots have changed: they follow their backends.
     pub(super) fn reinstate(&mut self) {
         let registrations: Vec<_> =
             self.registrations.by_flow.iter().map(|(&(vip, flow), it)| (vip, flow, *it)).collect();
@@ -268,7 +269,7 @@ impl Control {
                 continue;
             }
             if let Some(slot) = service.slots.of(&backend) {
-                // Without room it is as without a backend: not in force.
+                // Without room the pin is not in force, as without a backend.
                 let _ = self.register(digest, number, slot);
             }
         }

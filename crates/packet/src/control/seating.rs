@@ -1,5 +1,5 @@
-//! What the numbers in the flow registry mean, noted for the next control side; and flows kept by it when the tables are
-//! gone, or are of another size or version.
+//! Writes and reads the ledger, which gives the numbers in the flow registry a meaning. With it,
+//! flows keep their backends if the tables are lost, or have another size or version.
 
 use std::collections::HashMap;
 
@@ -11,32 +11,33 @@ use crate::registry::{Flow, Verdict};
 use crate::slots::{Holder, Slots};
 use crate::snapshot::{BackendId, Standing};
 
-/// What a control side found when it began.
+/// State that a control side found at its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
     /// Whether the memories were new.
     pub is_anew: bool,
-    /// Flows of the registry that keep their backends.
+    /// Number of flows that keep their backends.
     pub flows: usize,
-    /// Flows of the registry that are forgotten: what it says of them has no meaning, or no place in tables of this size.
+    /// Number of flows that were forgotten, because their data has no meaning or does not fit into
+    /// these tables.
     pub forgotten: usize,
-    /// Flows of a larger registry that found no room in this one.
+    /// Number of flows of a larger registry that did not fit into this one.
     pub left_out: usize,
-    /// Flows that somebody pinned, and of which no more than that is known.
+    /// Number of pinned flows without further information.
     pub nameless: usize,
 }
 
-/// Flows of each service number and slot.
+/// Number of flows by service number and slot.
 type Census = HashMap<(u16, u16), usize>;
 
 impl Control {
-    /// How it began.
+    /// Returns the state at the start.
     pub fn begun(&self) -> Begun {
         self.begun
     }
 
-    /// Gives the flows of the registry the backends that they had, as far as that is known, and forgets the others. None
-    /// is pinned yet: the first publication looks at each, when there are rings.
+    /// Gives the flows of the registry their previous backends, as far as known, and forgets the
+    /// others. No flow is pinned yet: the first publication checks each, when there are rings.
     pub(super) fn seat_known(&mut self, ledger: Option<&Ledger>) {
         let mut census = Census::new();
         for flow in self.flows.registry.iter() {
@@ -62,7 +63,8 @@ impl Control {
         self.begun.forgotten = forgotten;
     }
 
-    /// Seats the backends of a service that have flows. `room` is for slots of all services.
+    /// Seats the backends of a service that have flows. `room` is the number of free slots of all
+    /// services.
     fn seat_service(&mut self, seats: &Seats, census: &Census, room: &mut usize) {
         let Some(None) = self.services.get(usize::from(seats.number)) else { return };
         let (vip, number) = (seats.vip.normal(), seats.number);
@@ -73,7 +75,7 @@ impl Control {
         for &(slot, backend) in &seats.slots {
             let at = usize::from(slot);
             let has_flows = census.contains_key(&(number, slot));
-            // An empty slot takes a place as well.
+            // An empty slot takes space, too.
             let fits = at < SLOTS_MAX && (at + 1).saturating_sub(holders.len()) <= *room;
             let is_free = holders.get(at).is_none_or(Option::is_none);
             if !has_flows || !fits || !is_free {
@@ -88,16 +90,16 @@ impl Control {
             return;
         }
         let (salt, ring_seed) = self.seeds.of_vip(&vip);
-        // How packets are forwarded, and how backends are picked, the snapshot says before anything is published.
+        // The snapshot sets forwarding and scheduling before the first publication.
         let (forward, pick) = (Forward::DirectRouting, Pick::Ring);
         let mut service = Service::unlisted(vip, forward, seats.key, pick, salt, ring_seed);
         service.slots = Slots::seated(holders);
         self.services[usize::from(number)] = Some(service);
     }
 
-    /// Has `note` write down what has changed since it last did.
+    /// Calls `note` with the changes since the last call.
     pub(super) fn note_changes(&mut self, note: impl FnOnce(&Ledger) -> bool) {
-        // Whatever changes a slot is published.
+        // Every change of a slot is published.
         if !self.is_dirty && self.registrations.are_noted {
             return;
         }
@@ -126,7 +128,7 @@ impl Control {
     }
 }
 
-/// Until a snapshot says otherwise.
+/// Makes a holder with assumed properties until the next snapshot.
 fn seated(backend: BackendId, number: u16) -> Holder {
     Holder {
         backend,

@@ -1,4 +1,4 @@
-//! A VIP as the control side has it: what is wanted of it, its slots, its rings, and how far a change is.
+//! A VIP in the control side: its desired state, slots and rings, and the progress of a change.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ pub(super) struct Service {
     pub(super) forward: Forward,
     pub(super) key: FlowKey,
     pub(super) pick: Pick,
-    /// `None` after a restart, until a snapshot says it: the tables do not.
+    /// `None` after a restart until the next snapshot, because the tables do not record it.
     pub(super) scheduler: Option<SchedulerKind>,
-    /// Of flows' digests; the same on every balancer of a fleet.
+    /// Salt of flow digests; the same on every balancer of a fleet.
     pub(super) salt: u64,
-    /// Of Maglev's table; the same on every balancer of a fleet.
+    /// Seed of the Maglev table; the same on every balancer of a fleet.
     pub(super) ring_seed: u64,
-    /// As the snapshot lists them.
+    /// Backends as listed in the snapshot.
     pub(super) listed: Vec<BackendSpec>,
     pub(super) slots: Slots,
     pub(super) rings: Rings,
     pub(super) change: Change,
-    /// Whether the pool has changed since the rings were made.
+    /// Whether the pool has changed since the rings were built.
     pub(super) is_stale: bool,
 }
 
@@ -40,16 +40,16 @@ pub(super) struct Service {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rings {
     pub(super) current: Arc<Ring>,
-    /// During a transition.
+    /// Set during a transition.
     pub(super) next: Option<Arc<Ring>>,
-    /// While a transition is absorbed, if it is known.
+    /// Set while a transition is absorbed, if the ring is known.
     pub(super) before: Option<Arc<Ring>>,
     /// The order of turns.
     pub(super) turns: Arc<Ring>,
 }
 
 impl Rings {
-    /// Whether one of them has this slot, so that it must not be given to another backend.
+    /// Whether a ring contains this slot, so that it must not be given to another backend.
     pub(super) fn have(&self, slot: u16) -> bool {
         let Rings { current, next, before, turns } = self;
         [Some(current), next.as_ref(), before.as_ref(), Some(turns)]
@@ -58,7 +58,7 @@ impl Rings {
             .any(|ring| ring.entries().contains(&slot))
     }
 
-    /// Those that are published. Empty ones need no place.
+    /// Returns the rings to publish. Empty ones need no space.
     pub(super) fn published(&self) -> impl Iterator<Item = &Arc<Ring>> {
         [Some(&self.current), self.next.as_ref(), Some(&self.turns)]
             .into_iter()
@@ -67,18 +67,19 @@ impl Rings {
     }
 }
 
-/// How far a change of the rings is.
+/// Progress of a change of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Change {
     #[default]
     None,
-    /// Announced; to be made then.
+    /// Announced; made at this time.
     Transition(Instant),
-    /// Made then; until a grace period after its publication the program may yet record flows.
+    /// Made at this time. Until a grace period after its publication, the program may still record
+    /// flows.
     Absorbing(Instant),
 }
 
-/// The seat of the ring for whom weights do not count.
+/// Weight in rings of schedulers that ignore weights.
 const EQUAL: u32 = 1;
 
 pub(super) fn pick_of(scheduler: SchedulerKind) -> Option<Pick> {
@@ -91,20 +92,20 @@ pub(super) fn pick_of(scheduler: SchedulerKind) -> Option<Pick> {
     })
 }
 
-/// Identifies a backend on every balancer of a fleet.
+/// Identifies a backend, identically on every balancer of a fleet.
 fn identity(backend: &BackendId) -> u64 {
     hash::identity(SocketAddr::new(backend.address, backend.port.unwrap_or(0)))
 }
 
 impl Service {
-    /// Without any backend yet.
+    /// Makes a service without backends.
     pub(super) fn new(spec: &VipSpec, pick: Pick, salt: u64, ring_seed: u64) -> Service {
         let scheduler = Some(spec.scheduler);
         let (id, forward, key) = (spec.id(), spec.forward, spec.key);
         Service { scheduler, ..Service::unlisted(id, forward, key, pick, salt, ring_seed) }
     }
 
-    /// Without any backend yet, and of which no snapshot has been seen.
+    /// Makes a service without backends and without a snapshot.
     pub(super) fn unlisted(
         id: VipId,
         forward: Forward,
@@ -129,13 +130,14 @@ impl Service {
         }
     }
 
-    /// Whether every flow must be pinned, because packets of a known flow may be taken for the first of a new one.
+    /// Whether every flow must be pinned, because a packet of a known flow may be mistaken for the
+    /// first of a new one.
     pub(super) fn pins_all(&self) -> bool {
         self.pick != Pick::Ring
             && (self.id.protocol == Protocol::Udp || self.key != FlowKey::FiveTuple)
     }
 
-    /// Whether the rings in force send a flow to this slot whenever nothing is recorded of it.
+    /// Whether the current rings send a flow to this slot if no record exists.
     #[inline(always)]
     pub(super) fn rings_agree(&self, digest: Digest, slot: u16) -> bool {
         let live = |slot| self.slots.live(slot);
@@ -145,12 +147,12 @@ impl Service {
             && self.rings.next.as_ref().is_none_or(|next| agrees(next))
     }
 
-    /// Where a flow goes of which nothing is recorded, when no change is on its way.
+    /// Returns the slot of a flow without a record, when no change is in progress.
     pub(super) fn ring_slot(&self, digest: Digest) -> Option<u16> {
         self.rings.current.pick(digest, |slot| self.slots.live(slot))
     }
 
-    /// Whether a flow recorded at `slot` went by the ring that has just been replaced.
+    /// Whether a flow recorded at `slot` used the ring that was just replaced.
     pub(super) fn went_by_old_ring(&self, digest: Digest, slot: u16) -> bool {
         let live = |slot| self.slots.live(slot);
         let Change::Absorbing(_) = self.change else { return false };
@@ -160,8 +162,8 @@ impl Service {
             && self.ring_slot(digest) != Some(slot)
     }
 
-    /// Takes the pool of `spec`. `number` gives a backend the number of its counters; at most `len_max` slots.
-    /// Whether each backend that may have packets has a slot.
+    /// Sets the pool from `spec`. `number` returns the counter number of a backend; there are at
+    /// most `len_max` slots. Returns whether each backend that may receive packets has a slot.
     pub(super) fn list(
         &mut self,
         spec: &[BackendSpec],
@@ -204,7 +206,7 @@ impl Service {
         all
     }
 
-    /// Those that take new flows.
+    /// Returns the backends that take new flows.
     fn seats(&self, weighted: bool) -> Vec<Seat> {
         let eligible = self.slots.held().filter(|(_, it)| it.standing == Standing::Eligible);
         eligible
@@ -216,13 +218,14 @@ impl Service {
             .collect()
     }
 
-    /// The ring and the turns for the pool as it is.
+    /// Builds the ring and the turns of the current pool.
     pub(super) fn wanted(&self, entries_max: usize) -> (Ring, Ring) {
         let scheduler = self.scheduler.unwrap_or(SchedulerKind::Maglev);
         let weighted =
             !matches!(scheduler, SchedulerKind::RoundRobin | SchedulerKind::LeastConnection);
         let seats = self.seats(weighted);
-        // Of members and weights alone, never of the ring before: a fleet's balancers have different pasts.
+        // Depends on members and weights only, never on the previous ring, because balancers of a
+        // fleet have different histories.
         let ring = Ring::maglev(&seats, entries_max, self.ring_seed);
         let turns = match self.pick {
             Pick::Sequence => {

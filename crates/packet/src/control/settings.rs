@@ -1,45 +1,46 @@
-//! What may be chosen about the control side.
+//! Settings of the control side.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use equipoise_pog::Seed;
 
-/// Times, seeds and what goes into the directory. Times are those of LVS where it has them.
+/// Times, seeds, and values of the directory. Times are those of LVS where it has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Secret; the same on every balancer of a fleet, and after a restart. All that a fleet must agree on comes from
-    /// this and from the VIPs' text.
+    /// Secret; the same on every balancer of a fleet, and after a restart. Everything that a fleet
+    /// must agree on derives from it and from the VIPs' texts.
     pub fleet_seed: Seed,
-    /// Seeds of the pins' cells; `None`: from the system. For tests.
+    /// Seed of the pins' cells; `None`: from the system. For tests.
     pub random_seed: Option<u64>,
-    /// Between two ticks.
+    /// Interval between ticks.
     pub tick: Duration,
-    /// How long a copy that went out of use is left alone: longer than the program takes for a packet.
+    /// Time before a replaced copy is overwritten; longer than the program needs for a packet.
     pub grace: Duration,
-    /// How long a change of a pool is announced before it counts: longer than a handshake.
+    /// Time between the announcement of a pool's change and the change; longer than a handshake.
     pub transition: Duration,
-    /// Between two batches of pins of newly learnt flows; more if there are many flows to check.
+    /// Minimum interval between two batches of pins of newly learned flows; longer if there are
+    /// many flows to check.
     pub batch: Duration,
-    /// A flow is logged once in this time.
+    /// Interval in which a flow is logged once.
     pub interval: Duration,
-    /// How long a flow that only sent a SYN is remembered.
+    /// Time until a flow is forgotten that only sent a SYN.
     pub opening_timeout: Duration,
-    /// When flows are forgotten that are not seen.
+    /// Times until idle flows are forgotten.
     pub timeouts: Timeouts,
-    /// Outer source of IPv4 tunnels, and its host bits, which vary with the flow.
+    /// Outer source of IPv4 tunnels, and its host bits, which depend on the flow.
     pub tunnel_source4: (Ipv4Addr, Ipv4Addr),
-    /// Outer source of IPv6 tunnels; the lower 32 bits vary with the flow.
+    /// Outer source of IPv6 tunnels; the lower 32 bits depend on the flow.
     pub tunnel_source6: Ipv6Addr,
     /// Destination port of generic UDP encapsulation.
     pub gue_port: u16,
-    /// Echo requests that a CPU answers in a second.
+    /// Echo replies per second and CPU.
     pub echo_per_second: u32,
-    /// Frag-needed and packet-too-big messages that a CPU sends in a second.
+    /// Frag-needed and packet-too-big messages per second and CPU.
     pub too_big_per_second: u32,
 }
 
-/// When a flow is forgotten that is not seen, by its state. Exact to one interval.
+/// Times until an idle flow is forgotten, by its state. Accurate to one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// TCP, open.
@@ -53,7 +54,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// After this long, a flow has sent or is forgotten.
+    /// Returns the time after which any flow has sent a packet or is forgotten.
     pub(super) fn longest(&self) -> Duration {
         self.open.max(self.closing).max(self.reset).max(self.udp)
     }

@@ -1,10 +1,10 @@
-//! Room that services share. Each has a share, of `room / 2n` for n services, that others cannot take.
+//! Room that services share. Each of n services has a share of `room / 2n` that others cannot use.
 
-/// What each service uses of a room.
+/// The usage of a room by service.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     room: usize,
-    /// Used by all services, where one that uses less than its share counts as using its share.
+    /// Used by all services; a service below its share counts with its share.
     reserved: usize,
     /// By service number.
     services: Vec<Share>,
@@ -13,7 +13,7 @@ pub(super) struct Shares {
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     used: usize,
-    /// Left to it by the others.
+    /// Reserved for this service.
     own: usize,
 }
 
@@ -24,12 +24,12 @@ impl Share {
 }
 
 impl Shares {
-    /// None uses any.
+    /// Makes an unused room.
     pub(super) fn new(room: usize, services: usize) -> Shares {
         Shares { room, reserved: 0, services: vec![Share::default(); services] }
     }
 
-    /// Gives each service that is in use its share. A lone one needs none.
+    /// Gives each service in use its share. A single service needs none.
     pub(super) fn share_out(&mut self, in_use: impl Iterator<Item = bool> + Clone) {
         let services = in_use.clone().filter(|it| *it).count();
         let own = if services > 1 { self.room / (2 * services) } else { 0 };
@@ -43,7 +43,7 @@ impl Shares {
         self.services.get(usize::from(service)).copied().unwrap_or_default()
     }
 
-    /// What a service uses.
+    /// Returns the usage of a service.
     pub(super) fn used(&self, service: u16) -> usize {
         self.of(service).used
     }
@@ -53,24 +53,24 @@ impl Shares {
         self.free(service) > 0
     }
 
-    /// How many more a service may use.
+    /// Returns the number that a service may use in addition.
     pub(super) fn free(&self, service: u16) -> usize {
         let share = self.of(service);
         share.own.saturating_sub(share.used) + self.room.saturating_sub(self.reserved)
     }
 
-    /// How many more than its share a service uses.
+    /// Returns the usage of a service beyond its share.
     pub(super) fn beyond(&self, service: u16) -> usize {
         let share = self.of(service);
         share.used.saturating_sub(share.own)
     }
 
-    /// A service uses one more.
+    /// Increments the usage of a service.
     pub(super) fn add(&mut self, service: u16) {
         self.change(service, |used| used + 1);
     }
 
-    /// A service uses one less.
+    /// Decrements the usage of a service.
     pub(super) fn take(&mut self, service: u16) {
         self.change(service, |used| used.saturating_sub(1));
     }

@@ -1,4 +1,4 @@
-//! What can be asked about the packet level.
+//! Status of the packet level.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,53 +11,54 @@ use super::service::Service;
 use crate::abi::{HOWS, REASONS};
 use crate::snapshot::{BackendId, BackendSpec, Standing, VipId};
 
-/// What one tick did.
+/// Result of one tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// Events taken from the logs.
+    /// Events read from the logs.
     pub events: usize,
-    /// Flows newly in the registry.
+    /// Flows added to the registry.
     pub learnt: usize,
-    /// Flows forgotten because they were not seen.
+    /// Flows forgotten because they were idle.
     pub expired: usize,
-    /// Flows for which the full registry had no room, or which gave way to a flow with more evidence.
+    /// Flows that the full registry rejected or replaced by a flow with more evidence.
     pub registry_full: usize,
-    /// Flows that lost their backend, which is down, removed by force or beyond the room for pins.
+    /// Flows that lost their backend: it is down, removed by force, or there is no room for a pin.
     pub moved: usize,
-    /// Flows for which there was no room among the pins; part of `moved`.
+    /// Flows without room for a pin; part of `moved`.
     pub pins_full: usize,
-    /// The epoch that was published, if one was.
+    /// Published epoch, if any.
     pub published: Option<u64>,
-    /// VIPs whose transition began.
+    /// VIPs with a transition that began.
     pub began: Vec<VipId>,
-    /// VIPs whose transition is over.
+    /// VIPs with a transition that ended.
     pub settled: Vec<VipId>,
-    /// Backends that drained: their last flow is gone and their slot is free.
+    /// Drained backends: their last flow has ended and their slot is free.
     pub drained: Vec<(VipId, BackendId)>,
 }
 
-/// Everything that can be counted.
+/// All counters and states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Of the snapshot in force.
+    /// Generation of the current snapshot.
     pub generation: Generation,
     /// By VIP, in no particular order.
     pub vips: Vec<VipStatus>,
-    /// Packets of no VIP, by [`Reason`](crate::Reason).
+    /// Packets without a VIP, by [`Reason`](crate::Reason).
     pub reasons: [u64; REASONS],
-    /// Flows in the registry, and its room.
+    /// Number of flows in the registry.
     pub flows: usize,
-    /// Flows that it has room for.
+    /// Capacity of the registry, in flows.
     pub flows_max: usize,
-    /// Bytes of the registry.
+    /// Size of the registry, bytes.
     pub registry_bytes: usize,
-    /// Flows for which the full registry had no room, or which gave way to a flow with more evidence, since the start.
+    /// Flows that the full registry rejected or replaced by a flow with more evidence, since the
+    /// start.
     pub registry_full: u64,
-    /// Flows that are pinned.
+    /// Number of pinned flows.
     pub pins: usize,
-    /// Pins that there is room for.
+    /// Maximum number of pinned flows.
     pub pins_max: usize,
-    /// Flows that found no room among the pins, since the start.
+    /// Flows without room for a pin, since the start.
     pub pins_full: u64,
     /// Flows that lost their backend, since the start.
     pub moved: u64,
@@ -65,38 +66,38 @@ pub struct Status {
     pub pending: usize,
     /// Publications since the start.
     pub publications: u64,
-    /// When the last one was.
+    /// Time of the last publication.
     pub published_at: Option<Instant>,
 }
 
-/// Of a VIP. Counts are since the control side first had the VIP, restarts included.
+/// Status of a VIP. Counts start when the control side first had the VIP, and include restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VipStatus {
-    /// Which.
+    /// The VIP.
     pub vip: VipId,
-    /// How far a change of its pool is.
+    /// Progress of a change of its pool.
     pub phase: Phase,
-    /// Flows known.
+    /// Number of known flows.
     pub flows: usize,
     /// Packets forwarded.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes forwarded.
     pub bytes: u64,
     /// Packets by [`How`](crate::abi::How).
     pub hows: [u64; HOWS],
     /// Packets by [`Reason`](crate::Reason).
     pub reasons: [u64; REASONS],
-    /// Its backends, those included that are no longer in the snapshot and still drain.
+    /// Its backends, including those that are no longer in the snapshot and still drain.
     pub backends: Vec<BackendStatus>,
 }
 
-/// How far a change of a pool is.
+/// Progress of a change of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// The tables are those of the snapshot.
     #[default]
     Steady,
-    /// A change is wanted and waits for the one before it.
+    /// A change waits for the previous one.
     Waiting,
     /// A change is announced: flows that it would move are recorded.
     Transition,
@@ -104,31 +105,31 @@ pub enum Phase {
     Absorbing,
 }
 
-/// Of a backend.
+/// Status of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendStatus {
-    /// Which.
+    /// The backend.
     pub backend: BackendId,
-    /// Its slot; `None`: it has none while it takes nothing.
+    /// Its slot; `None` while it receives no packets.
     pub slot: Option<u16>,
-    /// What it may be given.
+    /// Kind of packets that it may receive.
     pub standing: Standing,
-    /// Whether the snapshot has it.
+    /// Whether the snapshot lists it.
     pub listed: bool,
-    /// Whether its next hop is resolved.
+    /// Whether the MAC address of its next hop is known.
     pub reachable: bool,
-    /// Flows open.
+    /// Number of open flows.
     pub active: u32,
-    /// Flows closing.
+    /// Number of closing flows.
     pub inactive: u32,
     /// Packets forwarded.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes forwarded.
     pub bytes: u64,
 }
 
 impl Control {
-    /// Everything that can be counted.
+    /// Returns all counters and states.
     pub fn status(&self) -> Status {
         let mut reasons = [0; REASONS];
         for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {

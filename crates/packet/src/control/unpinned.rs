@@ -1,4 +1,4 @@
-//! The flows that an image must not take for pinned.
+//! The flows that an image must not match.
 
 use super::flows::Flows;
 use super::pins::service_of;
@@ -7,12 +7,12 @@ use crate::digest::Digest;
 use crate::registry::Flow;
 use crate::tables::{Pins, PogCell};
 
-/// Flows looked up at once.
+/// Number of flows looked up at once.
 const BATCH: usize = 1024;
 
-/// Digests of the flows that are not pinned, taken from the registry once: each pin that is added changes the image,
-/// so that it is looked at several times for one publication, and the registry has room for more flows than it has, and
-/// more of each than is asked here. A flow may be here twice, or be pinned or forgotten meanwhile.
+/// Digests of the flows that are not pinned, copied from the registry once. Each added pin changes
+/// the image, so one publication checks these flows several times, and the registry is larger and
+/// sparser. A flow may occur twice, and may have been pinned or forgotten since.
 #[derive(Debug)]
 pub(super) struct Unpinned {
     digests: Vec<Digest>,
@@ -27,7 +27,8 @@ impl Unpinned {
         self.digests.push(digest);
     }
 
-    /// Those that the image gives a slot of their service that is not their own; each once.
+    /// Returns the flows to which the image gives another slot of their service than their own;
+    /// each once.
     pub(super) fn false_matches(
         &self,
         pog: &Pins,

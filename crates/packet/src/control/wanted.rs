@@ -1,4 +1,4 @@
-//! Changes of pins that are to be made together, within the room that there is.
+//! A batch of changes of pins, within the room available.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,18 +11,18 @@ use crate::digest::Digest;
 use crate::registry::{Evidence, Flow};
 use crate::tables::PogCell;
 
-/// Changes of pins.
+/// A batch of changes of pins.
 pub(super) struct Wanted {
     pub(super) updates: Vec<Update<Digest, PogCell>>,
-    /// Flows that should be pinned and for which there is no room.
+    /// Flows that should be pinned, but for which there is no room.
     pub(super) full: Vec<Flow>,
     pins: usize,
     pins_max: usize,
-    /// As it is after the changes.
+    /// Shares after the changes.
     shares: Shares,
 }
 
-/// Which flows keep their pins when there is no room for all; the last ones first.
+/// Priority of a flow's pin when there is no room for all; later variants take precedence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     /// It ended in an earlier interval.
@@ -31,7 +31,7 @@ enum Claim {
     Registered,
 }
 
-/// In interval `now`.
+/// Returns the priority in interval `now`.
 fn claim(flow: &Flow, now: u32) -> Claim {
     if flow.registered {
         Claim::Registered
@@ -43,7 +43,7 @@ fn claim(flow: &Flow, now: u32) -> Claim {
 }
 
 impl Wanted {
-    /// No changes of `pins` pins, which services have as `shares` says.
+    /// Makes an empty batch for `pins` pins, distributed over services as in `shares`.
     pub(super) fn new(pins: usize, pins_max: usize, shares: Shares) -> Wanted {
         Wanted { updates: Vec::new(), full: Vec::new(), pins, pins_max, shares }
     }
@@ -52,7 +52,7 @@ impl Wanted {
         self.pins < self.pins_max && self.shares.has_room(service)
     }
 
-    /// The flow as it is after its pin is added or altered.
+    /// Adds or changes the pin of a flow. Returns the flow after the change.
     pub(super) fn pin(&mut self, flow: Flow) -> Flow {
         if flow.pinned {
             self.updates.push(Update::Alter(flow.digest, flow.slot));
@@ -76,13 +76,13 @@ impl Wanted {
         self.forget(flow.digest);
     }
 
-    /// Takes away the pin of a flow that the registry has forgotten, and its service's share with it.
+    /// Unpins a flow that the registry has forgotten, and updates its service's share.
     pub(super) fn forget(&mut self, digest: Digest) {
         self.pins = self.pins.saturating_sub(1);
         self.updates.push(Update::Delete(digest));
     }
 
-    /// Adds an opening flow to the registry and pins it; `false`: there is no room for it.
+    /// Adds an opening flow to the registry and pins it; `false`: there is no room.
     pub(super) fn pin_opening(&mut self, flow: Flow, flows: &mut Flows) -> bool {
         if flows.get(flow.digest).is_some() {
             // Another balancer of the fleet has noted its SYN, too.
@@ -96,8 +96,9 @@ impl Wanted {
         true
     }
 
-    /// Gives the flows that found no room the pins of flows with a lesser claim, of their own service or of one that has
-    /// more than its share. Returns those: they are no longer pinned, and the registry still has them where they were.
+    /// Gives flows without room the pins of flows with lower priority, of their own service or of
+    /// one beyond its share. Returns the latter: they are no longer pinned, and the registry still
+    /// has their backends.
     pub(super) fn displace(&mut self, flows: &mut Flows) -> Vec<Flow> {
         let now = flows.now();
         let claim = |flow: &Flow| claim(flow, now);
@@ -113,7 +114,7 @@ impl Wanted {
         full.sort_by_key(|flow| Reverse(claim(flow)));
         let mut displaced = Vec::new();
         for flow in full {
-            // Other flows may have lost their pins since.
+            // Other flows may have lost their pins in the meantime.
             if self.has_room(flow.service) {
                 self.insert(&flow);
                 let _ = flows.set(Flow { pinned: true, ..flow }, Some(&flow));
@@ -134,7 +135,7 @@ impl Wanted {
             };
             self.unpin(&gives_way);
             let unpinned = Flow { pinned: false, ..gives_way };
-            // Both flows are there, so that there is room for them.
+            // Both flows are already in the registry, so there is room.
             let _ = flows.set(unpinned, Some(&gives_way));
             displaced.push(unpinned);
             self.insert(&flow);

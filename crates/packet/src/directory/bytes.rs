@@ -30,6 +30,7 @@ pub(super) fn put<T: Plain>(bytes: &mut [u8], start: usize, index: usize, value:
 pub(super) fn get<T: Plain>(bytes: &[u8], start: usize, index: usize) -> Option<T> {
     let at = start.checked_add(index.checked_mul(size_of::<T>())?)?;
     let bytes = bytes.get(at..at.checked_add(size_of::<T>())?)?;
-    // SAFETY: as many bytes as the value has, just borrowed; `Plain`: whatever they are, they are a value.
+    // SAFETY: as many bytes as the value has, just borrowed; `Plain`: whatever they are, they are a
+    // value.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

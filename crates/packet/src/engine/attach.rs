@@ -82,10 +82,11 @@ impl Attachments {
         self.pins.join(format!("{PIN_PREFIX}{name}"))
     }
 
-    /// Makes the programs run on `wanted` and nowhere else. `device` gives an interface, `program` a program.
+    /// Makes the programs run on `wanted` and nowhere else. `device` gives an interface, `program`
+    /// a program.
     ///
-    /// A link that another process pinned gets the program that this one loaded. Where `may_switch` is set, a program that
-    /// runs in a mode that loses packets is attached anew in another mode.
+    /// A link that another process pinned gets the program that this one loaded. Where `may_switch`
+    /// is set, a program that runs in a mode that loses packets is attached anew in another mode.
     pub(super) fn follow<'p>(
         &mut self,
         wanted: &BTreeMap<Arc<str>, Role>,
@@ -123,7 +124,8 @@ impl Attachments {
                 notices.extend(device.iter().flat_map(|device| device.warnings(name, state)));
                 notices.push(Notice::Interface { name: Arc::clone(name), state: state.clone() });
             }
-            // Also while attaching fails: turning them on again would change the link, and begin another attempt.
+            // Also while attaching fails: turning them on again would change the link, and begin
+            // another attempt.
             if let Some(device) = &device {
                 needed.extend(device.stripping());
                 needed.extend(device.merging(match state {
@@ -136,7 +138,8 @@ impl Attachments {
         notices
     }
 
-    /// Detaches from all interfaces that are not in `wanted`, those of pins that an earlier process left included.
+    /// Detaches from all interfaces that are not in `wanted`, those of pins that an earlier process
+    /// left included.
     fn release(&mut self, wanted: &BTreeMap<Arc<str>, Role>) -> Vec<Notice> {
         self.by_name.retain(|name, _| wanted.contains_key(name));
         let mut notices = Vec::new();
@@ -225,7 +228,8 @@ impl Attachment {
         }
     }
 
-    /// Takes the program off an interface on which it would see other packets than come by the wire.
+    /// Takes the program off an interface on which it would see other packets than come by the
+    /// wire.
     fn refuse(&mut self, why: String, pin: &Path) -> InterfaceState {
         self.link = None;
         detach(pin);
@@ -302,8 +306,8 @@ fn detach(pin: &Path) {
     let _ = std::fs::remove_file(pin);
 }
 
-/// Takes off every program that an earlier process left pinned in `pins`, and turns on again what it turned off; returns
-/// from which interfaces.
+/// Takes off every program that an earlier process left pinned in `pins`, and turns on again what
+/// it turned off; returns from which interfaces.
 pub(super) fn detach_all(pins: &Path, mut offloads: Offloads) -> Vec<Arc<str>> {
     let pinned = pinned(pins);
     pinned.iter().for_each(|(_, pin)| detach(pin));

@@ -25,8 +25,8 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Of `interface`. `programs` are the interfaces that the program is to run on, `ways_out` those by which packets
-    /// leave.
+    /// Of `interface`. `programs` are the interfaces that the program is to run on, `ways_out`
+    /// those by which packets leave.
     pub(super) fn of<N: Network>(
         interface: &Interface,
         hops: &NextHops<N>,
@@ -39,7 +39,8 @@ impl Device {
             names
         };
         let out = ways_out.iter().filter_map(|index| hops.interface_at(*index));
-        // Where the program runs, a driver has the queues for it; but a veth's other end must take the frames.
+        // Where the program runs, a driver has the queues for it; but a veth's other end must take
+        // the frames.
         let unsure = out.filter(|it| it.kind == Kind::Veth || !programs.contains_key(&*it.name));
         Device {
             index: interface.index,
@@ -56,8 +57,8 @@ impl Device {
         self.ports.iter().map(|name| (name.clone(), Offload::TagStripping)).collect()
     }
 
-    /// Offloads that hand the program merged packets. The kernel merges none on an interface with a program in generic
-    /// mode, but does so on the devices below it.
+    /// Offloads that hand the program merged packets. The kernel merges none on an interface with a
+    /// program in generic mode, but does so on the devices below it.
     pub(super) fn merging(&self, mode: XdpMode) -> Vec<Switch> {
         let below = if mode == XdpMode::Generic { &self.below[..] } else { &[] };
         below.iter().map(|name| (name.clone(), Offload::Merging)).collect()

@@ -1,6 +1,8 @@
-//! Offloads of an interface, read and set by the ethtool ioctl: four commands, for which no crate is needed.
+//! Offloads of an interface, read and set by the ethtool ioctl: four commands, for which no crate
+//! is needed.
 //!
-//! In: names of interfaces of this thread's network namespace. A device without ethtool has no offload that is on.
+//! In: names of interfaces of this thread's network namespace. A device without ethtool has no
+//! offload that is on.
 
 use std::fmt;
 use std::io;
@@ -41,7 +43,8 @@ impl Offload {
         }
     }
 
-    /// The commands that read and write it, of linux/ethtool.h: `ETHTOOL_GGRO` or `ETHTOOL_GFLAGS` and the like.
+    /// The commands that read and write it, of linux/ethtool.h: `ETHTOOL_GGRO` or `ETHTOOL_GFLAGS`
+    /// and the like.
     fn commands(self) -> [u32; 2] {
         match self {
             Offload::Merging => [0x2b, 0x2c],
@@ -105,7 +108,8 @@ impl Ethtool {
             *to = from.cast_signed();
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request names an interface and points to the value, both of which outlive the call.
+        // SAFETY: the request names an interface and points to the value, both of which outlive the
+        // call.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
             0 => Ok(value.data),
             _ => Err(io::Error::last_os_error()),

@@ -104,7 +104,8 @@ impl Link {
             sys::bpf_link_get_info_by_fd(self.0.as_raw_fd(), &raw mut found, &raw mut bytes)
         };
         outcome(returned)?;
-        // SAFETY: all of the union is integers that were zeroed or written by the kernel; an XDP link has this arm.
+        // SAFETY: all of the union is integers that were zeroed or written by the kernel; an XDP
+        // link has this arm.
         Ok(unsafe { found.__bindgen_anon_1.xdp.ifindex })
     }
 }
@@ -120,8 +121,8 @@ fn query(ifindex: u32) -> io::Result<sys::bpf_xdp_query_opts> {
     outcome(returned).map(|_| found)
 }
 
-/// What XDP can do on an interface, as `NETDEV_XDP_ACT_*` of linux/netdev.h; `None`: it is gone. Kernels before 6.3
-/// tell of none.
+/// What XDP can do on an interface, as `NETDEV_XDP_ACT_*` of linux/netdev.h; `None`: it is gone.
+/// Kernels before 6.3 tell of none.
 fn features(ifindex: u32) -> Option<u64> {
     query(ifindex).ok().map(|found| found.feature_flags)
 }
@@ -131,7 +132,8 @@ pub(super) fn tells(ifindex: u32) -> bool {
     features(ifindex).is_some_and(|features| features != 0)
 }
 
-/// Whether frames that native XDP sends to an interface would be lost. Wants a kernel that [tells](tells).
+/// Whether frames that native XDP sends to an interface would be lost. Wants a kernel that
+/// [tells](tells).
 pub(super) fn loses(ifindex: u32) -> bool {
     /// `NETDEV_XDP_ACT_NDO_XMIT`
     const TRANSMIT: u64 = 4;

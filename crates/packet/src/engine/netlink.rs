@@ -136,8 +136,8 @@ impl Network for Netlink {
         }
     }
 
-    /// As if a packet were to be sent there: the kernel asks for the address if it does not know it, and makes sure of
-    /// it if it has not heard from it for a while (`NTF_USE`).
+    /// As if a packet were to be sent there: the kernel asks for the address if it does not know
+    /// it, and makes sure of it if it has not heard from it for a while (`NTF_USE`).
     fn kick(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);

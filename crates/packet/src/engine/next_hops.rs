@@ -1,8 +1,9 @@
-//! Where packets to backends leave: from routes, links and neighbours to a [`NextHop`] for each backend.
+//! Where packets to backends leave: from routes, links and neighbours to a [`NextHop`] for each
+//! backend.
 //!
-//! The kernel resolves addresses; nobody else sends packets to a backend's address through it, so it is asked to: at
-//! once and every second for those that are not known, every now and then for the others, so that one that changed
-//! or went is noticed.
+//! The kernel resolves addresses; nobody else sends packets to a backend's address through it, so
+//! it is asked to: at once and every second for those that are not known, every now and then for
+//! the others, so that one that changed or went is noticed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -123,9 +124,9 @@ impl<N: Network> NextHops<N> {
         self.interfaces.values().find(|interface| interface.name == name)
     }
 
-    /// The MAC addresses by which a frame on an interface is for this machine. Those of the bond or bridge that it is a
-    /// port of, and of its own ports, are among them: the program runs on the ports of a bond, and the addresses of a
-    /// machine may be on the bridge.
+    /// The MAC addresses by which a frame on an interface is for this machine. Those of the bond or
+    /// bridge that it is a port of, and of its own ports, are among them: the program runs on the
+    /// ports of a bond, and the addresses of a machine may be on the bridge.
     pub(super) fn stations(&self, interface: &Interface) -> BTreeSet<Station> {
         let ports = || self.interfaces.values().filter(|it| it.controller == Some(interface.index));
         let controller = interface.controller.and_then(|index| self.interfaces.get(&index));
@@ -146,8 +147,8 @@ impl<N: Network> NextHops<N> {
         self.interfaces.values().filter(is_one).collect()
     }
 
-    /// The devices that the interface's frames come through before they are its own: the ports of a bond or bridge, what
-    /// a VLAN lies on.
+    /// The devices that the interface's frames come through before they are its own: the ports of a
+    /// bond or bridge, what a VLAN lies on.
     pub(super) fn below(&self, interface: &Interface) -> Vec<&Interface> {
         let mut found: Vec<&Interface> = Vec::new();
         let mut above = vec![interface];
@@ -224,7 +225,8 @@ impl<N: Network> NextHops<N> {
         let due: Vec<_> =
             self.kick_at.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
         for (ifindex, address) in due {
-            // An interface that is down or gone is heard of as a change; nothing is to be asked over it.
+            // An interface that is down or gone is heard of as a change; nothing is to be asked
+            // over it.
             let _ = self.network.kick(ifindex, address);
             let resolved = self.macs.contains_key(&(ifindex, address));
             let pause = if resolved { RESOLVED_EVERY } else { UNRESOLVED_EVERY };

@@ -1,6 +1,7 @@
-//! Turns off the offloads by which the program would see other packets than come by the wire, and on again when the
-//! program is detached. A file lists what was turned off, for the process that detaches the program: an offload is listed
-//! before it is turned off, and until it is on again, so that a crash leaves none off for good.
+//! Turns off the offloads by which the program would see other packets than come by the wire, and
+//! on again when the program is detached. A file lists what was turned off, for the process that
+//! detaches the program: an offload is listed before it is turned off, and until it is on again, so
+//! that a crash leaves none off for good.
 
 #[cfg(test)]
 mod tests;
@@ -104,8 +105,8 @@ impl Offloads {
         set.map(|()| is_off)
     }
 
-    /// Turns on again what was turned off and is not among `needed`. What cannot be turned on stays listed, and is tried
-    /// again the next time.
+    /// Turns on again what was turned off and is not among `needed`. What cannot be turned on stays
+    /// listed, and is tried again the next time.
     pub(super) fn restore(&mut self, needed: &BTreeSet<Switch>) -> Vec<Notice> {
         let mut notices = Vec::new();
         let Some(switchboard) = &self.switchboard else { return notices };
@@ -137,7 +138,8 @@ impl Offloads {
         notices
     }
 
-    /// For the process that detaches the program. If it cannot be written, the offloads stay off then.
+    /// For the process that detaches the program. If it cannot be written, the offloads stay off
+    /// then.
     fn note(&self) {
         let lines =
             self.off.iter().map(|(device, offload)| format!("{device} {}\n", offload.word()));

@@ -1,4 +1,5 @@
-//! Where things lie that outlive a process: maps and links on the BPF file system, the flow registry beside it.
+//! Where things lie that outlive a process: maps and links on the BPF file system, the flow
+//! registry beside it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -34,7 +35,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Opens the folders of `instance`, and makes them if need be; mounts the BPF file system if it is not.
+    /// Opens the folders of `instance`, and makes them if need be; mounts the BPF file system if it
+    /// is not.
     pub(super) fn open(instance: &str, run_folder: &Path) -> Result<Place, EngineError> {
         let failed = |what: &Path| {
             let what = what.to_owned();

@@ -1,8 +1,9 @@
 //! Health checks along the data path: a TCP handshake with a VIP through the tunnel to one backend.
 //!
-//! A thread sends each backend a SYN for the VIP, in the outer headers that the program writes. The source is an address
-//! of this machine, so the backend's SYN-ACK comes straight back. A RST through the tunnel ends the connection before an
-//! application sees it. In: [`TunnelCheck`]s and next hops. Out: a [`TunnelReport`] for each backend, [`Notice`]s.
+//! A thread sends each backend a SYN for the VIP, in the outer headers that the program writes. The
+//! source is an address of this machine, so the backend's SYN-ACK comes straight back. A RST
+//! through the tunnel ends the connection before an application sees it. In: [`TunnelCheck`]s and
+//! next hops. Out: a [`TunnelReport`] for each backend, [`Notice`]s.
 
 mod encapsulation;
 mod rounds;
@@ -47,7 +48,8 @@ pub struct TunnelCheck {
     pub forward: Forward,
     /// The backend.
     pub backend: BackendId,
-    /// Interval, timeout, rise and fall. The kind of check and the port are those of the pool's own checks.
+    /// Interval, timeout, rise and fall. The kind of check and the port are those of the pool's own
+    /// checks.
     pub rules: ActiveHealth,
 }
 
@@ -124,7 +126,8 @@ struct State {
 }
 
 impl TunnelChecks {
-    /// None yet. `heard` gets the news of verdicts, and returns false when nobody waits for them any more.
+    /// None yet. `heard` gets the news of verdicts, and returns false when nobody waits for them
+    /// any more.
     pub(super) fn new(
         settings: &Settings,
         heard: impl Fn(Vec<Notice>) -> bool + Send + Sync + 'static,
@@ -182,7 +185,8 @@ impl TunnelChecks {
         }
     }
 
-    /// What is known of each backend that is checked as these checks say, which may be newer than those that are made.
+    /// What is known of each backend that is checked as these checks say, which may be newer than
+    /// those that are made.
     pub(super) fn reports_of(&self, checks: &[TunnelCheck]) -> BTreeMap<Key, TunnelReport> {
         let running = self.running.as_ref();
         running.map(|it| it.shared.lock().rounds.reports_of(checks)).unwrap_or_default()
@@ -251,7 +255,8 @@ fn run(
                 return;
             }
             let mut wire = Wire { sockets, outer, hops: &state.hops, vips: &state.vips };
-            // Answers first: a thread that had no CPU for a while finds them beside a time that is over.
+            // Answers first: a thread that had no CPU for a while finds them beside a time that is
+            // over.
             let receivers = [Some(&sockets.v4), sockets.v6.as_ref()];
             let answers =
                 receivers.into_iter().flatten().flat_map(|it| std::iter::from_fn(|| it.next()));
@@ -323,8 +328,8 @@ impl Way for Wire<'_> {
     }
 }
 
-/// The source of checks: this machine's address towards the backend, or, where the VIP is of the other IP family, towards
-/// the VIP's clients.
+/// The source of checks: this machine's address towards the backend, or, where the VIP is of the
+/// other IP family, towards the VIP's clients.
 fn source(vip: IpAddr, backend: IpAddr) -> Option<IpAddr> {
     let towards = if vip.is_ipv4() == backend.is_ipv4() { backend } else { vip };
     source_towards(towards)

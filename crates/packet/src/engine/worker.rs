@@ -36,7 +36,8 @@ const REGISTRY_FULL_LOG_EVERY: Duration = Duration::from_secs(60);
 /// After the kernel's tables could not be read.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
-/// Whether the kernel forwards what comes by an interface; an interface that is not there may come to.
+/// Whether the kernel forwards what comes by an interface; an interface that is not there may come
+/// to.
 fn forwards(interface: &str, v6: bool) -> bool {
     let family = if v6 { "ipv6" } else { "ipv4" };
     let setting = format!("/proc/sys/net/{family}/conf/{interface}/forwarding");
@@ -206,9 +207,10 @@ impl Worker {
         notice.iter().for_each(Notice::log);
     }
 
-    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail. Verdicts of checks that `wanted` does
-    /// not have count no more. Where checks pass for no backend of
-    /// a VIP, they say nothing: rather does no backend answer this machine's address than that all tunnels are dead.
+    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail. Verdicts
+    /// of checks that `wanted` does not have count no more. Where checks pass for no backend of a
+    /// VIP, they say nothing: rather does no backend answer this machine's address than that all
+    /// tunnels are dead.
     fn with_tunnels(&self, wanted: &Wanted) -> Snapshot {
         let mut snapshot = wanted.snapshot.clone();
         let reports = self.tunnels.reports_of(&wanted.checks);
@@ -229,7 +231,8 @@ impl Worker {
         snapshot
     }
 
-    /// Goes by new verdicts of checks through tunnels. They are published with the next tick, which is due at once.
+    /// Goes by new verdicts of checks through tunnels. They are published with the next tick, which
+    /// is due at once.
     fn judge_tunnels(&mut self, notices: &[Notice]) {
         notices.iter().for_each(Notice::log);
         let snapshot = self.with_tunnels(&self.wanted);
@@ -302,8 +305,8 @@ impl Worker {
         Explanation { decision, vip, registered, is_registered }
     }
 
-    /// Until what was changed is published. The control side leaves a pause between publications, so this may take a few
-    /// milliseconds; what a transition makes of it later is not awaited.
+    /// Until what was changed is published. The control side leaves a pause between publications,
+    /// so this may take a few milliseconds; what a transition makes of it later is not awaited.
     fn publish_whole(&mut self) {
         for _ in 0..PUBLICATIONS_MAX {
             let now = Instant::now();
@@ -400,7 +403,8 @@ impl Worker {
         self.judge_routes();
     }
 
-    /// Replies under nat are routed by the kernel's tables, which it lets nobody use while it does not forward itself.
+    /// Replies under nat are routed by the kernel's tables, which it lets nobody use while it does
+    /// not forward itself.
     fn judge_forwarding(&self) {
         for v6 in [false, true] {
             let translates =
@@ -460,8 +464,8 @@ impl Worker {
         has_changed
     }
 
-    /// Attaches to the wanted interfaces. `may_switch`: a program that runs may be attached anew in another mode, which
-    /// ends nat's flows; routes that come and go are no reason.
+    /// Attaches to the wanted interfaces. `may_switch`: a program that runs may be attached anew in
+    /// another mode, which ends nat's flows; routes that come and go are no reason.
     fn follow_interfaces(&mut self, may_switch: bool) {
         let (hops, programs) = (&self.hops, &self.wanted.interfaces);
         let ways_out = self.ways_out();
@@ -472,7 +476,8 @@ impl Worker {
         notices.iter().for_each(Notice::log);
     }
 
-    /// The interfaces by which packets leave, by index: those to backends, and, as far as is known, those of replies.
+    /// The interfaces by which packets leave, by index: those to backends, and, as far as is known,
+    /// those of replies.
     fn ways_out(&self) -> BTreeSet<u32> {
         let is_nat = |vip: &VipSpec| vip.forward == Forward::Nat;
         let translates = self.wanted.snapshot.vips.iter().any(is_nat);
@@ -528,7 +533,8 @@ fn load(
     Ok(Loaded { program, control, is_new: true })
 }
 
-/// Says what became of what an earlier process left. `why` its maps are not gone on with, if there are some.
+/// Says what became of what an earlier process left. `why` its maps are not gone on with, if there
+/// are some.
 fn tell_begun(begun: Begun, why: Option<String>, place: &Place, ledger: &Result<Ledger, String>) {
     let Begun { is_anew, flows, forgotten, left_out, nameless } = begun;
     let unknown = || ledger.as_ref().err().cloned();

@@ -1,8 +1,9 @@
 //! The SYNs that the program saw: one entry each, which the next flow of the same place overwrites.
 //!
-//! `note_opening` of `bpf/include/learn.h` is the program's side. An entry counts in the interval of its SYN and in the next
-//! one. The program does not lock: an entry that two CPUs wrote at once has the digest of one and the rest of the other.
-//! `check` differs then, but for one pair of flows in 65,536.
+//! `note_opening` of `bpf/include/learn.h` is the program's side. An entry counts in the interval
+//! of its SYN and in the next one. The program does not lock: an entry that two CPUs wrote at once
+//! has the digest of one and the rest of the other. `check` differs then, but for one pair of flows
+//! in 65,536.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,8 +1,9 @@
-//! A CPU's events on their way to userspace: appended to `recent`, looked up in batches, logged if they are news.
+//! A CPU's events on their way to userspace: appended to `recent`, looked up in batches, logged if
+//! they are news.
 //!
-//! `bpf/include/learn.h` is the program's side. Userspace takes what is in the log and what stands in `recent`; what it
-//! took from there the program does not log. An event comes twice if the program looks a batch up at that moment, each
-//! time in order with the others of its CPU.
+//! `bpf/include/learn.h` is the program's side. Userspace takes what is in the log and what stands
+//! in `recent`; what it took from there the program does not log. An event comes twice if the
+//! program looks a batch up at that moment, each time in order with the others of its CPU.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,25 +22,28 @@ struct Copied {
 }
 
 impl CpuMemory {
-    /// Takes what the program has told of since the last time: from the log, then what it has yet to look up. An event
-    /// that is not one (`kind` unknown) is skipped. Returns how many there were.
+    /// Takes what the program has told of since the last time: from the log, then what it has yet
+    /// to look up. An event that is not one (`kind` unknown) is skipped. Returns how many there
+    /// were.
     pub fn drain(&self, mut each: impl FnMut(Event)) -> usize {
         let copied = self.copy_recent();
         let logged = self.drain_log(&mut each);
         if !self.is_batch_of(copied.head) {
-            // A batch was completed meanwhile. Its news are in the log; or come to it now, as if the last of its packets
-            // were still being handled.
+            // A batch was completed meanwhile. Its news are in the log; or come to it now, as if
+            // the last of its packets were still being handled.
             return logged + self.drain_log(each);
         }
         copied.events[..copied.count].iter().copied().filter(is_event).for_each(each);
-        // Not behind a batch that is complete: the program may be about to look it up, and nothing of it has been copied.
+        // Not behind a batch that is complete: the program may be about to look it up, and nothing
+        // of it has been copied.
         if copied.count > 0 {
             self.recent_taken().store(copied.head, Release);
         }
         logged + copied.count
     }
 
-    /// Takes what the program has logged since the last time, and leaves what it has yet to look up.
+    /// Takes what the program has logged since the last time, and leaves what it has yet to look
+    /// up.
     pub fn drain_log(&self, mut each: impl FnMut(Event)) -> usize {
         let head = self.log_head().load(Acquire);
         let tail_word = self.log_tail();
@@ -71,12 +75,14 @@ impl CpuMemory {
         Copied { head, events, count: untaken as usize }
     }
 
-    /// Whether no batch was completed since the head was this: what was copied then is whole, and is not in the log.
+    /// Whether no batch was completed since the head was this: what was copied then is whole, and
+    /// is not in the log.
     fn is_batch_of(&self, head: u32) -> bool {
         self.recent_head().load(Acquire) / BATCH == head / BATCH
     }
 
-    /// Appends an event, as the program does; `true`: it completes a batch, which is to be looked up.
+    /// Appends an event, as the program does; `true`: it completes a batch, which is to be looked
+    /// up.
     pub(crate) fn append(&self, event: Event) -> bool {
         let head = self.recent_head().load(Relaxed);
         store_event(self.recent(), (head % BATCH) as usize, event);
@@ -112,8 +118,8 @@ impl CpuMemory {
         true
     }
 
-    /// Makes the next event complete a batch of which it is all that is not taken: the program looks it up at once.
-    /// For tests, while no program runs.
+    /// Makes the next event complete a batch of which it is all that is not taken: the program
+    /// looks it up at once. For tests, while no program runs.
     pub fn look_up_next(&self) {
         self.recent_head().store(BATCH - 1, Relaxed);
         self.recent_taken().store(BATCH - 1, Relaxed);

@@ -159,7 +159,8 @@ impl Walk {
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 
-/// Hop-by-hop options, routing, fragment, authentication, destination options (RFC 8200, section 4).
+/// Hop-by-hop options, routing, fragment, authentication, destination options (RFC 8200, section
+/// 4).
 fn is_extension(protocol: u8) -> bool {
     matches!(protocol, 0 | 43 | FRAGMENT | AUTHENTICATION | 60)
 }

@@ -21,7 +21,8 @@ pub struct Decapsulated {
     pub taken: Counter,
     /// Of a tunnel whose source is not a balancer's: left to the kernel.
     pub foreign: Counter,
-    /// Dropped: what is within is not what was said, or it cannot have the mark of congestion that the tunnel has.
+    /// Dropped: what is within is not what was said, or it cannot have the mark of congestion that
+    /// the tunnel has.
     pub invalid: Counter,
     /// In frames to another station: left to the kernel.
     pub foreign_mac: Counter,

@@ -5,7 +5,8 @@ use std::sync::Once;
 
 use libbpf_rs::{PrintLevel, set_print};
 
-/// What libbpf says while this thread loads a program: the reason of a failure, and the verifier's log.
+/// What libbpf says while this thread loads a program: the reason of a failure, and the verifier's
+/// log.
 pub(super) struct Log;
 
 thread_local! {
@@ -31,7 +32,8 @@ impl Log {
         Log
     }
 
-    /// Whether the verifier looked at the program, so that a lack of permission is the program's and not ours.
+    /// Whether the verifier looked at the program, so that a lack of permission is the program's
+    /// and not ours.
     pub(super) fn verified(&self) -> bool {
         SAID.with_borrow(|said| said.as_ref().is_some_and(|said| said.contains("PROG LOAD LOG")))
     }

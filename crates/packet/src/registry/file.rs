@@ -39,8 +39,9 @@ pub struct RegistryError {
 }
 
 impl Registry {
-    /// For `flows` flows, in a file (on tmpfs: it is written all the time). What the file holds is taken over if it was
-    /// written under the same `fleet_seed`, whatever its capacity; otherwise the registry begins empty.
+    /// For `flows` flows, in a file (on tmpfs: it is written all the time). What the file holds is
+    /// taken over if it was written under the same `fleet_seed`, whatever its capacity; otherwise
+    /// the registry begins empty.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -99,8 +100,8 @@ impl Registry {
         put(INTERVAL_OFFSET, existing.as_ref().map_or(0, |old| old.interval().load(Relaxed)));
         put(0, MAGIC);
         let mut registry = Registry::over(Arc::new(area), flows);
-        // First what operators registered. Of the others, first those with evidence, and of these those that the rings
-        // would move.
+        // First what operators registered. Of the others, first those with evidence, and of these
+        // those that the rings would move.
         let mut flows: Vec<Flow> = existing.iter().flat_map(Registry::iter).collect();
         flows.sort_unstable_by_key(|it| Reverse((it.registered, it.evidence, it.pinned)));
         for flow in flows {

@@ -24,8 +24,8 @@ pub struct Flow {
     pub seen: u32,
 }
 
-/// Evidence that a flow is more than one packet from a forged address. The registry, if it is full, and the set of pins
-/// prefer flows with more of it.
+/// Evidence that a flow is more than one packet from a forged address. The registry, if it is full,
+/// and the set of pins prefer flows with more of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
     /// Packets in one interval only.

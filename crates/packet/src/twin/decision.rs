@@ -39,7 +39,8 @@ pub struct Surroundings {
     pub ingress_ifindex: u32,
     /// The kernel's monotonic time.
     pub now_ns: u64,
-    /// What the kernel's routing says of the packet: of a translated reply, or of one that no service takes.
+    /// What the kernel's routing says of the packet: of a translated reply, or of one that no
+    /// service takes.
     pub route: Route,
     /// The interface has the program for replies (`reverse`): nothing is balanced.
     pub replies_only: bool,

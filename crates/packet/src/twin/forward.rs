@@ -1,4 +1,5 @@
-//! Whether a packet can take its forwarding method to its backend: the checks of `direct.h`, `tunnel.h` and `nat.h`.
+//! Whether a packet can take its forwarding method to its backend: the checks of `direct.h`,
+//! `tunnel.h` and `nat.h`.
 
 use super::state::{Limited, State};
 use super::{Surroundings, Verdict};
@@ -49,7 +50,8 @@ pub(super) fn forward(
     Verdict::out_of(backend.ifindex, around)
 }
 
-/// The sender is told, unless it must not be (RFC 1122, 3.2.2: not about errors and later fragments) or too many are.
+/// The sender is told, unless it must not be (RFC 1122, 3.2.2: not about errors and later
+/// fragments) or too many are.
 fn too_big(
     parsed: &Parsed,
     service: &Service,

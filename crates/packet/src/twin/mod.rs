@@ -1,7 +1,8 @@
-//! The program's decision in Rust, over the same memory: for explanations, for tests, and where there is no XDP.
+//! The program's decision in Rust, over the same memory: for explanations, for tests, and where
+//! there is no XDP.
 //!
-//! In: a parsed packet. Out: a [`Decision`]; with [`Twin::observe`] also what the program writes (pending, touched,
-//! log, loads, counters). It makes no packets and is not a data plane.
+//! In: a parsed packet. Out: a [`Decision`]; with [`Twin::observe`] also what the program writes
+//! (pending, touched, log, loads, counters). It makes no packets and is not a data plane.
 
 mod decision;
 mod forward;
@@ -86,7 +87,8 @@ impl Twin {
 
     /// Takes the packet as the program would: with all that it counts, logs and records.
     ///
-    /// As the program, it reads the copy that is in force when it begins, and relies on the grace period.
+    /// As the program, it reads the copy that is in force when it begins, and relies on the grace
+    /// period.
     pub fn observe(&mut self, parsed: &Parsed, around: &Surroundings) -> Decision {
         let Some(reader) = self.reader() else { return Decision::of(Verdict::Pass) };
         let state = State::new(&self.memory, around.cpu, true);
@@ -137,7 +139,8 @@ impl Twin {
         (decision, first)
     }
 
-    /// A packet to a VIP's address, whose first service is `at`; [`Verdict::Pass`] if no service takes it.
+    /// A packet to a VIP's address, whose first service is `at`; [`Verdict::Pass`] if no service
+    /// takes it.
     fn of_vip(&self, packet: &Packet<'_>, at: Option<ServiceAt>) -> (Decision, Option<Fragment>) {
         let parsed = packet.parsed;
         if let Some(reason) = parsed.fault {

@@ -95,7 +95,8 @@ impl Choice<'_> {
         now
     }
 
-    /// A flow that moves with the ring: a new one goes where it will stay, one under way stays where it is.
+    /// A flow that moves with the ring: a new one goes where it will stay, one under way stays
+    /// where it is.
     fn in_transition(&self, now: u16, next: u16) -> u16 {
         if self.occasion.error {
             return now;

@@ -1,4 +1,5 @@
-//! What a packet changes: pending, touched, loads, turns, counters, log. Only looked at by an explanation.
+//! What a packet changes: pending, touched, loads, turns, counters, log. Only looked at by an
+//! explanation.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -135,7 +136,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Notes that the flow was seen, or ends. When a batch of packets is noted, userspace is told of what is new.
+    /// Notes that the flow was seen, or ends. When a batch of packets is noted, userspace is told
+    /// of what is new.
     pub(super) fn learn(&self, service: u16, digest: Digest, slot: u16, how: How, kind: EventKind) {
         if !self.writes {
             return;
@@ -154,7 +156,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Tells of the flows that were not known before the batch, and of those that end in it with what follows.
+    /// Tells of the flows that were not known before the batch, and of those that end in it with
+    /// what follows.
     fn tell_batch(&self) {
         let batch: Vec<(Event, bool)> = self.cpu.batch().collect();
         let is_known = |(event, _): &(Event, bool)| self.touched_place(event.digest).is_some();
@@ -171,8 +174,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Logs the first packet of a flow in this interval, and a packet that ends one, unless userspace has taken the
-    /// event.
+    /// Logs the first packet of a flow in this interval, and a packet that ends one, unless
+    /// userspace has taken the event.
     fn tell(&self, event: Event, is_taken: bool) {
         let state = &self.memory.state;
         let (tag, bucket) = state.touched_by(event.digest);

@@ -56,7 +56,8 @@ impl<'a> Tables<'a> {
         self.vip(family, address, 0, 0, vip_kind::ADDRESS)
     }
 
-    /// The first service of a VIP's address, under which a packet of a protocol counts that leads to none.
+    /// The first service of a VIP's address, under which a packet of a protocol counts that leads
+    /// to none.
     pub(super) fn first_service(&self, address: &Vip, protocol: u8) -> Option<ServiceAt> {
         self.service(if protocol == protocol::UDP { address.udp_service } else { address.service })
     }
@@ -109,7 +110,8 @@ impl<'a> Tables<'a> {
         self.directory.flags & DIRECTORY_REPLIES_ALL != 0
     }
 
-    /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its address. With its index.
+    /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its
+    /// address. With its index.
     pub(super) fn reverse(&self, tuple: &Tuple) -> Option<(u32, Reverse)> {
         let look = |port: u16| {
             let port = port.to_be_bytes();
@@ -224,7 +226,8 @@ fn read<T: Plain>(words: &[AtomicU64], offset: usize) -> T {
     let mut value = MaybeUninit::<T>::uninit();
     let from = &words[offset / 8..][..size_of::<T>() / 8];
     for (index, word) in from.iter().enumerate() {
-        // SAFETY: inside `value`, whose size is a multiple of 8; unaligned writes need no alignment.
+        // SAFETY: inside `value`, whose size is a multiple of 8; unaligned writes need no
+        // alignment.
         unsafe { value.as_mut_ptr().cast::<u64>().add(index).write_unaligned(word.load(Relaxed)) };
     }
     // SAFETY: every byte was written, and every bit pattern is a value.

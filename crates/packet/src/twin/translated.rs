@@ -83,7 +83,8 @@ impl<'a> Translated<'a> {
             | stage
     }
 
-    /// Ticks since the flow's last packet. Another CPU may have stored the next tick after this one read the clock.
+    /// Ticks since the flow's last packet. Another CPU may have stored the next tick after this one
+    /// read the clock.
     fn age(&self, word: u64) -> u64 {
         let age = self.tick.wrapping_sub(word >> TIME_SHIFT) & TIME_MASK;
         if age == TIME_MASK { 0 } else { age }

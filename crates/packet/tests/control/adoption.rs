@@ -128,7 +128,8 @@ fn tables_of_another_fleet_or_capacity_are_refused() {
     assert!(open(capacity(), settings()).is_ok());
 }
 
-/// A control side over new memories, for what one that was killed left: its registry, and what it noted.
+/// A control side over new memories, for what one that was killed left: its registry, and what it
+/// noted.
 fn start_anew(mut world: World, kept: &Kept, capacity: Capacity) -> World {
     drop(world.control.take());
     let flows = capacity.flows;

@@ -61,7 +61,8 @@ fn where_a_new_flow_goes_depends_on_members_and_weights_alone() {
         let alike = (0..10_000)
             .filter(|&client| young.send(tcp(1, client, SYN)) == old.send(tcp(1, client, SYN)))
             .count();
-        // Four slots in 2^16: a flow in some thousands looks pinned, until userspace knows it and pins it.
+        // Four slots in 2^16: a flow in some thousands looks pinned, until userspace knows it and
+        // pins it.
         let by_pin = |world: &mut World| world.vip_status(1).hows[How::Pin as usize] as usize;
         let mistaken = by_pin(&mut young) + by_pin(&mut old);
         assert!(alike + mistaken >= 10_000, "{scheduler}: {alike} alike, {mistaken} mistaken");

@@ -1,4 +1,5 @@
-//! Packets from forged addresses: they fill the registry, and take no room from flows that are known to be flows.
+//! Packets from forged addresses: they fill the registry, and take no room from flows that are
+//! known to be flows.
 
 use std::time::Duration;
 

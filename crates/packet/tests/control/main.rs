@@ -1,4 +1,5 @@
-//! The control side with the program itself, compiled for the host. No privilege, no sleeping: the clock is the test's.
+//! The control side with the program itself, compiled for the host. No privilege, no sleeping: the
+//! clock is the test's.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

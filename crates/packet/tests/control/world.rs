@@ -1,4 +1,5 @@
-//! A control side over memories on which the program runs, compiled for the host; with a clock of its own.
+//! A control side over memories on which the program runs, compiled for the host; with a clock of
+//! its own.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

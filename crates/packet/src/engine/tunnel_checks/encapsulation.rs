@@ -35,8 +35,9 @@ impl Outer {
         Outer { source4, source4_free, source6, gue_port: settings.gue_port }
     }
 
-    /// The frame that brings `packet` to a backend. `variation`: the bits that a flow's digest gives in the program.
-    /// `None`: `forward` has no outer headers, or the next hop is not resolved.
+    /// The frame that brings `packet` to a backend. `variation`: the bits that a flow's digest
+    /// gives in the program. `None`: `forward` has no outer headers, or the next hop is not
+    /// resolved.
     pub(super) fn frame(
         &self,
         packet: &[u8],

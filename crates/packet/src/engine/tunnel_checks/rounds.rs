@@ -13,12 +13,12 @@ use crate::snapshot::{BackendId, VipId};
 
 /// The longest wait before a backend's first check.
 const STAGGER_MAX: Duration = Duration::from_millis(100);
-/// Limit of a backend's sequence numbers that are kept. One is of the check that is under way. The others are of checks
-/// before it, whose connections may still be half open: Linux repeats a SYN-ACK for 63 s. A connection that answers
-/// stays among them.
+/// Limit of a backend's sequence numbers that are kept. One is of the check that is under way. The
+/// others are of checks before it, whose connections may still be half open: Linux repeats a
+/// SYN-ACK for 63 s. A connection that answers stays among them.
 const SENT_KEPT: usize = 4;
-/// The first pause before a SYN is sent again, as a part of the timeout. Each further pause is twice as long, so that
-/// three SYNs are sent within the timeout.
+/// The first pause before a SYN is sent again, as a part of the timeout. Each further pause is
+/// twice as long, so that three SYNs are sent within the timeout.
 const FIRST_PAUSE: u32 = 4;
 
 /// The place of the mark in a sequence number.
@@ -42,7 +42,8 @@ pub(super) trait Way {
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     rounds: BTreeMap<Key, Round>,
-    /// The backends that the rounds sent these sequence numbers to. They tell the backend of an answer, and a forged one.
+    /// The backends that the rounds sent these sequence numbers to. They tell the backend of an
+    /// answer, and a forged one.
     sent: HashMap<u32, Key>,
     draws: Draws,
 }
@@ -50,7 +51,8 @@ pub(super) struct Rounds {
 #[derive(Debug)]
 struct Round {
     check: TunnelCheck,
-    /// Sequence numbers that the backend may still answer. The last one is the newest, or answered last.
+    /// Sequence numbers that the backend may still answer. The last one is the newest, or answered
+    /// last.
     sent: VecDeque<u32>,
     health: BackendHealth,
     last: Option<Result<(), TunnelError>>,
@@ -115,8 +117,8 @@ impl Draws {
 }
 
 impl Rounds {
-    /// The upper bits of all numbers that answers acknowledge. The kernel discards forged answers by them, so that a flood
-    /// of these does not fill the socket.
+    /// The upper bits of all numbers that answers acknowledge. The kernel discards forged answers
+    /// by them, so that a flood of these does not fill the socket.
     pub(super) fn mark(&self) -> u8 {
         self.draws.mark
     }
@@ -230,8 +232,8 @@ impl Rounds {
                 let _ = way.send(&round.check, Outgoing::Rst { sequence: segment.acknowledged });
                 round.finish(Ok(()), now, &mut self.draws)
             }
-            // A connection of an earlier check is still half open there: its RST was lost. It would answer for the new
-            // one, too, so it ends, and the SYN is sent again.
+            // A connection of an earlier check is still half open there: its RST was lost. It would
+            // answer for the new one, too, so it ends, and the SYN is sent again.
             phase if !is_rst => {
                 let _ = way.send(&round.check, Outgoing::Rst { sequence: segment.acknowledged });
                 if let Phase::Asking(asking) = phase {

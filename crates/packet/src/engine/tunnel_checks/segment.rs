@@ -54,8 +54,8 @@ impl Segment {
         tcp
     }
 
-    /// Reads an IP packet. `None`: it is no whole TCP segment. Checksums are not verified: a packet of the same machine
-    /// may be without.
+    /// Reads an IP packet. `None`: it is no whole TCP segment. Checksums are not verified: a packet
+    /// of the same machine may be without.
     pub(super) fn read(packet: &[u8]) -> Option<Segment> {
         let (from, to, l4): (IpAddr, IpAddr, usize) = match packet.first()? >> 4 {
             4 if *packet.get(9)? == TCP => (

@@ -1,4 +1,5 @@
-//! Sockets that send and receive the packets of checks, whatever the kernel's routing and filters say of them.
+//! Sockets that send and receive the packets of checks, whatever the kernel's routing and filters
+//! say of them.
 
 use std::io::{self, ErrorKind, Read};
 use std::mem::size_of;
@@ -32,8 +33,8 @@ pub(super) struct Receiver {
     pub(super) packets: Socket,
     /// The source port of checks.
     pub(super) port: u16,
-    /// Keeps the port, and keeps the kernel from answering with a reset of its own, which its routes would take to some
-    /// backend: a listening socket that discards whatever it receives.
+    /// Keeps the port, and keeps the kernel from answering with a reset of its own, which its
+    /// routes would take to some backend: a listening socket that discards whatever it receives.
     _silence: Socket,
 }
 
@@ -117,7 +118,8 @@ fn op(code: u32, jump_true: u8, jump_false: u8, value: u32) -> SockFilter {
     SockFilter::new(code as u16, jump_true, jump_false, value)
 }
 
-/// Takes whole TCP packets to `port` that acknowledge a number with the mark, from the IP header on.
+/// Takes whole TCP packets to `port` that acknowledge a number with the mark, from the IP header
+/// on.
 fn filter(v6: bool, port: u16, mark: u8) -> Vec<SockFilter> {
     let byte = libc::BPF_LD | libc::BPF_B;
     let half = libc::BPF_LD | libc::BPF_H;
@@ -161,7 +163,8 @@ fn filter(v6: bool, port: u16, mark: u8) -> Vec<SockFilter> {
 /// The address of a packet socket: an interface (0: all) and a protocol.
 fn link_address(ethertype: u16, ifindex: u32) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: `sockaddr_ll` is one of the forms of a socket address, and all of its values are valid as zeros.
+    // SAFETY: `sockaddr_ll` is one of the forms of a socket address, and all of its values are
+    // valid as zeros.
     let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = ethertype.to_be();
