@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_driver::{
     Ask, BackendState, Desired, DesiredState, Driver, DriverOptions, ExecDriver, ExecOptions,
-    Limits, Scaler, ScalerOptions, Wish,
+    Limits, Scaler, ScalerOptions, WebhookOptions, Wish,
 };
 
 /// Keeps a file for each backend in its folder, with what it was told.
@@ -238,4 +238,47 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
     scaler.desire(DesiredState { next_number: 9, ..DesiredState::default() }).await.unwrap();
     view.wait_for(|view| view.backends.is_empty()).await.unwrap();
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is leaked");
+}
+
+#[tokio::test]
+async fn an_earlier_driver_that_cannot_be_used_holds_up_its_own_backends_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (options, _place) = options(folder.path());
+    let driver = DriverOptions::Exec(options);
+    let url = "https://127.0.0.1:1/".to_string();
+    let earlier = DriverOptions::Webhook(WebhookOptions {
+        add: url.clone(),
+        remove: url,
+        ca: Some(folder.path().join("gone.pem")),
+        ..WebhookOptions::default()
+    });
+    let mut old = roster(&[1], &earlier).backends.remove(0);
+    let address = ([10, 0, 0, 1], 1).into();
+    old.added = Some(equipoise_driver::Added { address, id: String::new() });
+    let scaler = Scaler::start(ScalerOptions {
+        pool: "web".to_string(),
+        limits: Limits::default(),
+        driver: driver.clone(),
+        earlier: [(earlier.fingerprint().unwrap(), earlier)].into(),
+        has: vec![old.clone()],
+        next_number: 2,
+    });
+    let scaler = scaler.await.unwrap();
+    let mut view = scaler.subscribe();
+    let mut both = roster(&[1, 2], &driver);
+    both.backends[0] = old;
+    scaler.desire(both.clone()).await.unwrap();
+    let is_ready = |one: &equipoise_driver::ElasticBackend| one.state == BackendState::Ready;
+    let are_ready = |view: &Arc<equipoise_driver::PoolView>| {
+        view.backends.len() == 2 && view.backends.iter().all(is_ready)
+    };
+    view.wait_for(are_ready).await.unwrap();
+    both.backends[0].wish = Wish::Leave;
+    scaler.desire(both).await.unwrap();
+    let says_why = |view: &Arc<equipoise_driver::PoolView>| {
+        let problem = view.backends[0].problem.as_deref().unwrap_or_default();
+        problem.contains("gone.pem")
+    };
+    let view = view.wait_for(says_why).await.unwrap();
+    assert_eq!(view.backends[0].address, Some(address), "it is not forgotten");
 }

@@ -175,7 +175,16 @@ impl Roster {
                 );
                 return None;
             }
-            let listed = listings.and_then(|all| all.get(&maker));
+            // A driver that did not make it does not say whether it exists.
+            let is_known = one.driver.as_ref().is_none_or(|name| self.names.contains_key(name));
+            if !is_new && !is_known {
+                warn!(
+                    pool = self.pool,
+                    backend = one.name,
+                    "an unknown driver made it: it is kept by the roster, and the present driver is to remove it"
+                );
+            }
+            let listed = listings.and_then(|all| all.get(&maker)).filter(|_| is_known);
             let seen = listed.map(|all| all.iter().find(|listed| listed.name == one.name));
             let added = match seen {
                 Some(seen) => seen.map(|listed| listed.added.clone()),

@@ -10,9 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::driver::{Added, Ask, DriverError, Listed};
 use crate::options::{DriverOptions, OptionRefused, Refuse};
 use crate::{Backoff, Desired, DesiredState, Driver, Event};
 use view::PoolView;
@@ -114,11 +116,34 @@ pub enum ChangeError {
     Stopped(#[from] Stopped),
 }
 
+/// An earlier driver that could not be opened: it fails for this reason whatever it is asked.
+struct Unusable(String);
+
+#[async_trait]
+impl Driver for Unusable {
+    fn outlives_us(&self) -> bool {
+        true
+    }
+
+    async fn add(&self, _: &Ask) -> Result<Added, DriverError> {
+        Err(DriverError::Other(self.0.clone()))
+    }
+
+    async fn remove(&self, _: &Ask) -> Result<(), DriverError> {
+        Err(DriverError::Other(self.0.clone()))
+    }
+
+    async fn list(&self) -> Result<Option<Vec<Listed>>, DriverError> {
+        Err(DriverError::Other(self.0.clone()))
+    }
+}
+
 impl Scaler {
     /// Starts it, with what outlived an earlier process.
     ///
     /// # Errors
-    /// [`OptionRefused`] of any of its drivers: nothing has been added or removed then.
+    /// [`OptionRefused`] of the driver that adds: nothing has been added or removed then. An earlier one that is refused
+    /// leaves what it made as it is.
     pub async fn start(options: ScalerOptions) -> Result<Scaler, OptionRefused> {
         let (events_to, events) = mpsc::channel(EVENTS);
         let (limits, pool) = (options.limits, options.pool);
@@ -128,8 +153,19 @@ impl Scaler {
         let mut work = task::Work::new(&pool, limits, driver, name);
         for (name, earlier) in &options.earlier {
             // A later version may have another name for the same.
-            let driver = if earlier.is_as(&options.driver) { None } else { Some(open(earlier)?) };
-            work.know(name, driver);
+            if earlier.is_as(&options.driver) {
+                work.know(name, None);
+                continue;
+            }
+            let driver = open(earlier).unwrap_or_else(|refused| {
+                tracing::warn!(
+                    pool,
+                    "an earlier driver cannot be used, and what it made stays as it is until you mend that and restart: \
+                     {refused}"
+                );
+                Arc::new(Unusable(refused.to_string()))
+            });
+            work.know(name, Some(driver));
         }
         let scaler = Self::run(work, &options.has, options.next_number, events).await;
         Ok(Scaler { events: Some(events_to), ..scaler })

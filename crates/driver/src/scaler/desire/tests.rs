@@ -151,6 +151,16 @@ fn an_earlier_process_roster_is_gone_on_with_and_what_is_listed_decides() {
 }
 
 #[test]
+fn a_listing_says_nothing_of_what_a_driver_made_that_is_not_known_here() {
+    let of_z = [desired(2, Wish::Serve, true, Some("z"))];
+    let roster = adopted(&of_z, Some(&[listed("web-e5", 5)]));
+    assert_eq!(states(&roster), [("web-e2", Ready), ("web-e5", Ready)]);
+    assert_eq!(roster.members()[0].1.address(), Some(added().address));
+    let of_a = [desired(2, Wish::Serve, true, Some("a"))];
+    assert_eq!(states(&adopted(&of_a, Some(&[]))), [], "its own driver says that it is gone");
+}
+
+#[test]
 fn a_listing_of_long_ago_says_nothing_of_what_another_member_made_since() {
     let mut roster = adopted(&[], Some(&[]));
     let later = NOW + LISTING_AGE_MAX + Duration::from_secs(1);
