@@ -100,11 +100,13 @@ impl Hold {
         // A wide pair is rounded up, to keep off the knee. A narrow one is where more would hurt.
         let less = if self.headroom < 1.2 { 0.5 } else { 0.25 };
         let whole = |limit: f64| (limit - less).ceil().max(1.0);
-        let high = whole(self.knee * self.headroom);
+        // An estimate of the knee is noisy. That the rate collapsed at a limit is certain.
+        let below = |limit: f64| limit.min(self.ceiling - 1.0).max(1.0);
+        let high = below(whole(self.knee * self.headroom));
         let up = if self.spread >= MOVING { UP_MOVING } else { UP };
         let up = up.min((self.ceiling / high).sqrt());
         let upper = (up * high).floor().max(high + 1.0);
-        [whole(self.knee * self.headroom.powf(0.3)), high, upper]
+        [below(whole(self.knee * self.headroom.powf(0.3))), high, upper]
     }
 
     /// Nothing was measured yet at the present limit.

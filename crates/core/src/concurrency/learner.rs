@@ -250,15 +250,18 @@ impl Learner {
         if bound && passed.finished > 0.0 {
             self.gap += 0.1 * ((self.silent + seconds) / passed.finished - self.gap);
         }
-        // Requests from before a lower limit may be silent for longer.
-        let is_old = self.delay > 0.0 && load.in_flight > self.limit();
+        // While requests from a higher limit are in flight, this one neither holds up others nor is
+        // it what slows the backend.
+        let is_old = load.in_flight > self.limit();
         let is_silent = bound && !is_old && passed.finished == 0.0;
         self.silent = if is_silent { self.silent + seconds } else { 0.0 };
         self.unbound = if bound { 0.0 } else { self.unbound + seconds };
         let settles = self.window.settles();
         self.window.elapsed += seconds;
-        self.window.finished += passed.finished;
-        self.window.waited += if bound { seconds } else { 0.0 };
+        if !is_old {
+            self.window.finished += passed.finished;
+            self.window.waited += if bound { seconds } else { 0.0 };
+        }
         self.window.failed += passed.failed;
         if settles {
             if load.in_flight <= self.limit() {
@@ -356,6 +359,8 @@ impl Learner {
         match self.mode {
             Mode::Start { .. } => self.window = Window::after(f64::from(self.limit), 0.0),
             Mode::Ascend { .. } => self.window = Window::default(),
+            // Too little was seen at this limit. The one above it gave as much as any.
+            Mode::Descend { .. } => self.arrive(2.0 * f64::from(self.limit) / HEADROOM, 1.0),
             // It rarely binds.
             Mode::Hold if self.hold.wide > 0.0 => self.window = Window::default(),
             _ => {

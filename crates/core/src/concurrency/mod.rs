@@ -40,8 +40,9 @@
 //!    one backend measure at the same time. Each sees what all of them together gain. One that
 //!    measured alone would see its own throughput grow at the cost of the others, at every limit.
 //! 10. If requests begin to fail at a higher limit, or far fewer finish there, the limit falls back
-//!     at once. It then rises only half of the way to the one at which the rate collapsed, and to
-//!     that one rarely.
+//!     at once. It then stays below the one at which the rate collapsed, and is measured there again
+//!     rarely. While requests from the higher limit are in flight, nothing is concluded from how few
+//!     finish.
 //! 11. A fast backend may have in flight what it finishes within 2 ms, as long as its rate does not
 //!     suffer: there a queue costs more than the wait that it saves.
 //! 12. It is harmless where it has nothing to say. If nothing finishes while requests wait, the
@@ -57,7 +58,7 @@
 //!   others refuse none or 1 % (`cold_starts` in `tests/concurrency`).
 //! - A backend that does nothing at all above a number, such as one out of memory, loses a second or
 //!   more whenever that number is found out: what is in flight has to leave first ("memory for 24" in
-//!   `tests/concurrency`: 0.7 to 0.8 of what is possible).
+//!   `tests/concurrency`: 0.9 of what is possible).
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
 //! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most

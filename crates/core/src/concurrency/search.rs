@@ -45,7 +45,13 @@ impl Learner {
         let usual = (6.0 * self.gap).max(4.0 * self.usual_time());
         let silence_max = (0.7 * self.wait).max(usual);
         let gives_way = self.silent > silence_max;
-        if let (true, Mode::Ascend { below: Some((_, from)) }) = (gives_way, self.mode) {
+        let limit = f64::from(self.limit);
+        let from = match self.mode {
+            Mode::Ascend { below } => below.map(|(_, from)| from),
+            Mode::Hold => self.sound.map(|(from, _)| from).filter(|from| *from < limit),
+            _ => None,
+        };
+        if let (true, Some(from)) = (gives_way, from) {
             // It may be the rise that stopped everything. If not, nothing finishes below, either.
             self.silent = 0.0;
             self.collapsed_from(from);
@@ -150,7 +156,7 @@ impl Learner {
     }
 
     /// Holds a knee that was found.
-    fn arrive(&mut self, knee: f64, spread: f64) {
+    pub(super) fn arrive(&mut self, knee: f64, spread: f64) {
         self.hold.found(knee, spread);
         self.hold_from_here();
     }

@@ -22,9 +22,10 @@ pub(super) struct Window {
     pub(super) seconds: f64,
     /// Seconds in all, settling included.
     pub(super) elapsed: f64,
-    /// Requests that finished, settling included.
+    /// Requests that finished, settling included, but not while more was in flight than the limit.
     pub(super) finished: f64,
-    /// Seconds in which requests waited, settling included.
+    /// Seconds in which requests waited, settling included, but not while more was in flight than the
+    /// limit.
     pub(super) waited: f64,
     /// Answers to let pass before the window begins.
     pub(super) settle: f64,

@@ -108,6 +108,35 @@ fn below_capacity_all_is_answered_and_nothing_is_refused() {
     }
 }
 
+/// Nothing is done above 24 in flight, so that a limit above it is seen by silence alone.
+#[test]
+fn a_backend_that_stops_above_a_number_is_held_below_it() {
+    let backend = named("memory for 24");
+    for (times, mean_min) in [(0.8, 0.92), (2.0, 0.85), (4.0, 0.85)] {
+        let goodput = |seed| {
+            let out = learned(&Setting::new(&backend, times, seed));
+            out.goodput(13.0, 40.0) / possible(&backend, times, 13.0, 40.0)
+        };
+        let all: Vec<f64> = (1..=8).map(goodput).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        println!("at {times}: {mean:.3} {all:.2?}");
+        let worst = all.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(mean >= mean_min && worst >= 0.7, "at {times}: {mean:.3} {all:.2?}");
+    }
+}
+
+/// In these seeds requests cease to wait while the limit descends.
+#[test]
+fn a_limit_that_was_not_measured_to_its_end_is_not_kept() {
+    let backend = named("mixed 1/200 ms, 8 workers");
+    for seed in [4, 6, 12] {
+        let mut setting = Setting::new(&backend, 0.8, seed);
+        setting.wait = 1.0;
+        let refused = learned(&setting).refused(10.0, 40.0);
+        assert!(refused <= 0.02, "seed {seed}: {refused:.4}");
+    }
+}
+
 /// Means of three seeds. What takes 50 ms and more needs a second until its limit is high enough.
 #[test]
 fn a_start_into_full_load_refuses_nothing_below_capacity_and_keeps_the_goodput_above() {
