@@ -33,6 +33,7 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
         period: of.period,
         members: members.collect(),
         rosters: of.rosters.clone(),
+        pools: of.pools.clone(),
         sources: if with_names { of.sources.clone() } else { Default::default() },
         plan,
         dispatch_secret: of.dispatch_secret.clone(),

@@ -41,6 +41,10 @@ pub struct Instructions {
     /// Backends that are made for elastic pools, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rosters: BTreeMap<String, Roster>,
+    /// Elastic pools that the leader's file declares for nodes: a configuration file with the pool alone, by pool. A node of a
+    /// version without this field refuses instructions that have it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, String>,
     /// What clients of each prefix bring to all nodes together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: SourceRates,

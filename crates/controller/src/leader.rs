@@ -49,6 +49,7 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     office.planned = Some(began);
     let steps = draft.steps.clone();
     let mut instructions = instructions(shared, term, draft, &before);
+    instructions.pools.clone_from(&premises.declared);
     let leaves_sizes = shared.leaves_sizes();
     if leaves_sizes {
         hold(&mut instructions, &before, base, "no node is heard: nothing is changed", |_| true);
@@ -170,6 +171,7 @@ fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions)
         members,
         plan,
         rosters,
+        pools: BTreeMap::new(),
         sources,
         // For as long as the cluster lives: nodes go over to newer instructions one after the other.
         dispatch_secret: Some(before.dispatch_secret.clone().unwrap_or_else(Secret::random)),

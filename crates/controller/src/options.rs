@@ -56,6 +56,8 @@ pub struct Premises {
     pub addresses: BTreeMap<String, BTreeMap<String, IpAddr>>,
     /// Elastic pools, whose backends members make as the instructions' rosters say.
     pub made: BTreeMap<String, MadePool>,
+    /// Elastic pools that this machine's file declares for nodes: [`Instructions::pools`](crate::Instructions::pools).
+    pub declared: BTreeMap<String, String>,
     /// On a machine of its own: the backends that it makes, by pool. No other process plans, or makes backends.
     pub alone: Option<BTreeMap<String, Making>>,
 }

@@ -9,6 +9,7 @@ mod api;
 mod api_endpoints;
 mod build;
 mod cluster;
+mod declared;
 mod dispatch;
 mod dns;
 mod driver;
@@ -52,6 +53,8 @@ use toml::de::DeTable;
 
 pub(crate) use api_endpoints::{ApiEndpointsError, api_endpoints};
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
+pub use declared::Declaration;
+pub(crate) use declared::text_for;
 pub(crate) use dispatch::{peer_check_interval, peers_of};
 pub use driver::Maker;
 pub use files::FileKind;

@@ -1,6 +1,6 @@
 //! `[load]`, `[controller]` and `[pool.elastic]`: what is planned, and how.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
@@ -10,6 +10,7 @@ use equipoise_session::config::PoolConfig;
 
 use super::Surroundings;
 use super::build::chosen;
+use super::declared::{self, Declaration};
 use super::driver::{Maker, maker};
 use super::names::NamesByLoad;
 use super::problem::Findings;
@@ -32,6 +33,10 @@ pub struct Planning {
     pub elastic: BTreeMap<String, Elasticity>,
     /// What makes the backends of elastic pools.
     pub makers: BTreeMap<String, Maker>,
+    /// On a controller: `[pool.elastic]` tables that it declares for nodes, by pool.
+    pub declared: BTreeMap<String, Declaration>,
+    /// On a node: elastic pools that the controllers declare. They are in neither `elastic` nor `makers`.
+    pub awaited: BTreeSet<String>,
     /// `[[pool.backends]] node`, by pool and backend.
     pub machines: BTreeMap<(String, String), String>,
     /// `[[dns]] shares = "load"`, by zone.
@@ -48,10 +53,16 @@ pub(super) fn config(
     let load = file.table("load").expect("has a default: a test reads every one");
     let controller = file.table("controller").expect("has a default: a test reads every one");
     let (mut elastic, mut makers) = (BTreeMap::new(), BTreeMap::new());
+    let (mut declared, mut awaited) = (BTreeMap::new(), BTreeSet::new());
     for pool in file.tables("pool") {
         let (Some(name), Some(values)) = (pool.text("name"), pool.table("elastic")) else {
             continue;
         };
+        let is_declared = declared::by_controllers(values);
+        if is_declared && !declared::is_controller(file) {
+            awaited.insert(name.to_string());
+            continue;
+        }
         let one = elasticity(values);
         if let Err(error) = one.check()
             && !findings.has_error_below(&values.path)
@@ -65,7 +76,9 @@ pub(super) fn config(
             findings.error(values.at(option), &values.path_of(option), error.to_string());
         }
         elastic.insert(name.to_string(), one);
-        if let Some(maker) = maker(values, file.given("cluster"), around, findings) {
+        if is_declared {
+            declared.extend(declared::declaration(name, values, findings));
+        } else if let Some(maker) = maker(values, file.given("cluster"), around, findings) {
             makers.insert(name.to_string(), maker);
         }
     }
@@ -76,6 +89,8 @@ pub(super) fn config(
         state: controller.text("state").map(PathBuf::from),
         elastic,
         makers,
+        declared,
+        awaited,
         machines: machines(file, pools),
         names: NamesByLoad::new(),
     }

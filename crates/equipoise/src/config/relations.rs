@@ -11,7 +11,7 @@ use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::users::{PoolUsers, Users, protocol_of};
 use super::values::Values;
-use super::{Surroundings, build, dispatch, slice, tables};
+use super::{Surroundings, build, declared, dispatch, slice, tables};
 
 /// The tables that pools serve.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -54,6 +54,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         if let Some(elastic) = pool.table("elastic") {
             unique(elastic.tables("sizes"), "name", findings);
             reachable(file, elastic, findings);
+            declaring(file, elastic, findings);
         }
         health(pool, findings);
         // What uses a pool without a name is not known.
@@ -62,11 +63,12 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
             continue;
         };
         let users = &users.of_pool(name);
-        if let Some(elastic) = pool.table("elastic") {
+        if let Some(elastic) = pool.table("elastic").filter(|it| !is_awaited(file, it)) {
             targets(pool, elastic, users, findings);
         }
         unix_sockets(pool, users, findings);
         learnt_limits(pool, users, findings);
+        unlimited(pool, users, findings);
         backups(pool, users, findings);
         if users.doors.is_empty() && users.packet {
             without_sessions(pool, findings);
@@ -77,9 +79,51 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     }
 }
 
+/// Whether this is a node's file, and the controllers' files declare the pool.
+fn is_awaited(file: &Values, elastic: &Values) -> bool {
+    declared::by_controllers(elastic) && !declared::is_controller(file)
+}
+
+/// One file declares a pool.
+fn declaring(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
+    let mut error = |option: &str, text: &str| {
+        findings.error(elastic.at(option), &elastic.path_of(option), text.to_string());
+    };
+    let is_awaited = is_awaited(file, elastic);
+    if is_awaited && !file.given("cluster") {
+        error(
+            "declared",
+            "\"controllers\", and this machine has none; accepted: \"here\", or a [cluster] table",
+        );
+    } else if is_awaited {
+        let stated = elastic.spec.options.iter().map(|option| option.name);
+        for option in stated.filter(|it| !["declared", "start-wait"].contains(it)) {
+            if elastic.given(option) {
+                let text = "stated, and the controllers' files declare this pool; accepted: state it there, or \
+                            `declared = \"here\"`";
+                error(option, text);
+            }
+        }
+    } else {
+        if !elastic.given("max") {
+            error("max", "missing; accepted: the number of backends at most, 1 to 10000");
+        }
+        let drivers = ["process", "exec", "webhook"];
+        if declared::by_controllers(elastic) && !drivers.iter().any(|it| elastic.given(it)) {
+            let text = "\"controllers\", and no driver is stated, so that no node could make backends; accepted: a \
+                        [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table beside it";
+            error("declared", text);
+        }
+    }
+}
+
 /// In a cluster every node balances over what one of them makes.
 fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
     let Some(process) = elastic.table("process").filter(|_| file.given("cluster")) else { return };
+    if declared::by_controllers(elastic) && !process.given("address") {
+        // Each node's own.
+        return;
+    }
     let address: Option<IpAddr> = process.parsed("address");
     if address.is_some_and(|address| address.is_loopback()) {
         let text = "a loopback address, where other nodes of the cluster do not reach the backends that are made here; \
@@ -258,6 +302,24 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
         let text = "not stated, and this elastic pool would learn it, but a front door that speaks udp uses the pool, \
                     where nothing waits that could be learnt from; accepted: a number or \"none\"";
         findings.error(pool.at("concurrency"), &pool.path_of("concurrency"), text.into());
+    }
+}
+
+/// Warns of a pool that would have learnt limits without one of its front doors.
+fn unlimited(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let speaks = |protocol| users.doors.iter().any(|door| protocol_of(door) == Some(protocol));
+    let others = [(Protocol::Tcp, "tcp"), (Protocol::Udp, "udp")];
+    let other = others.into_iter().find(|(protocol, _)| speaks(*protocol));
+    let is_unlimited = build::concurrency_of_pool(pool, false) == Concurrency::None;
+    if let Some((_, word)) = other.filter(|_| speaks(Protocol::Http))
+        && !pool.given("concurrency")
+        && is_unlimited
+    {
+        let text = format!(
+            "not stated, and because a front door that speaks {word} uses this pool, too, its http requests have no limit and \
+             no queue; state a number, \"learnt\" or \"none\", or give each protocol a pool of its own"
+        );
+        findings.warning(pool.at("concurrency"), &pool.path_of("concurrency"), text);
     }
 }
 

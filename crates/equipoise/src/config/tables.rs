@@ -37,7 +37,7 @@ pub(super) use dns::{MODE as DNS_MODE, SHARES, prefix as dns_prefix};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
-pub(super) use planning::{MODE, WEIGHTS};
+pub(super) use planning::{DECLARED, MODE, WEIGHTS};
 use slice::SLICE;
 #[cfg(feature = "slice")]
 pub(super) use slice::{MORE, TOPIC, TYPE};

@@ -10,6 +10,7 @@ mod canary;
 mod clock;
 mod cut;
 mod deaf;
+mod declared;
 mod degraded;
 mod dropped;
 mod faults;

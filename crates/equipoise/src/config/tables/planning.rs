@@ -84,14 +84,21 @@ pub(super) static ELASTIC: Table = Table {
     help: "How a pool grows and shrinks by itself. `equipoise plan` shows what is planned, and why. Without `target-concurrency` or `target-requests` the pool's `concurrency` is \"learnt\" unless it states another.",
     options: &[
         Opt::default(
+            "declared",
+            Kind::Choice(&DECLARED),
+            "\"here\"",
+            "Which file has the options of this table. \"controllers\" in a controller's file: this table is for the nodes, and the controller itself makes no backends. In a node's file: the controllers' table holds, and this one states nothing else but `start-wait`.",
+        ),
+        Opt::default(
             "min",
             Kind::Count(0, ELASTIC_MAX),
             "1",
             "Backends at least. With 0 the last one leaves when no request came for `in-cool-down`; the next request waits until one serves.",
         ),
-        Opt::required(
+        Opt::optional(
             "max",
             Kind::Count(1, ELASTIC_MAX),
+            "that of the controllers; in the file that declares the pool it is required",
             "Backends at most; one more for a moment when one is replaced by a faster one.",
         ),
         Opt::default(
@@ -276,6 +283,12 @@ pub(in super::super) static WEIGHTS: Choices<bool> = Choices(&[
         true,
         "planned each period: what is stated is where they begin. A backend's load is that of its machine where an agent reports, or else its requests in flight beside the others'",
     ),
+]);
+
+/// `[pool.elastic] declared`: whether the controllers' files declare it.
+pub(in super::super) static DECLARED: Choices<bool> = Choices(&[
+    ("here", false, "this file"),
+    ("controllers", true, "the controllers' files, for all nodes of the cluster"),
 ]);
 
 /// `[pool.elastic] mode`: whether it is paused.

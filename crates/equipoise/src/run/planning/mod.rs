@@ -12,6 +12,7 @@
 
 mod complaint;
 mod condition;
+mod declared;
 mod follow;
 mod held;
 mod meter;
@@ -53,6 +54,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::office::{wire_members, wire_token};
 
 use self::complaint::Complaint;
+use self::declared::Declared;
 use self::peers::Learnt;
 use self::premises::Here;
 pub(in crate::run) use self::report::{LEAVE_PATIENCE, capacity};
@@ -76,6 +78,8 @@ pub(crate) struct Planner {
     /// This machine's part in a cluster; it holds until the process ends, too.
     seat: Seat,
     wish: watch::Sender<Arc<Wish>>,
+    /// Elastic pools that the controllers declare.
+    declared: Mutex<Declared>,
     scalers: Arc<Scalers>,
     utilisation: watch::Receiver<Option<Utilisation>>,
     applied: watch::Sender<Option<Edition>>,
@@ -150,6 +154,7 @@ impl Planner {
             period,
             state: config.planning.state.clone(),
             wish: watch::channel(Arc::default()).0,
+            declared: Mutex::default(),
             scalers: Arc::new(Scalers::new(folder, Arc::clone(&own), is_in_cluster, kept)),
             utilisation,
             applied: watch::channel(None).0,
@@ -171,6 +176,7 @@ impl Planner {
             tokio::spawn(follow::evictions(Arc::clone(&scalers), client.is_evicted()));
             tokio::spawn(follow::rosters(scalers, client.instructions(), Some(newest), None));
             tokio::spawn(Arc::clone(&planner).watch_unscaled());
+            tokio::spawn(Arc::clone(&planner).watch_declared());
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;
@@ -194,7 +200,7 @@ impl Planner {
         }
         // Whoever reloads wants to know.
         lock(&self.complaint).is_over();
-        let wish = Arc::new(Wish::of(config));
+        let wish = Arc::new(self.with_declared(Wish::of(config)).await);
         if let Some(client) = self.seat.client() {
             client.want_names(wish.answers);
         }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use equipoise_controller::{MadePool, Premises, Source};
-use equipoise_driver::Limits;
 use equipoise_planner::{BackendSpec, NameSpec, PoolSpec};
 use equipoise_session::config::ips;
 use equipoise_session::registry::{BackendStatus, PoolStatus, RegistryHandle};
@@ -49,9 +48,13 @@ impl Source for Here {
         let policy = wish.planning.policy.clone();
         let (names, capacity_max) = (names(&wish), wish.planning.capacity_max);
         let made = made(&wish);
+        let texts = wish.planning.declared.iter();
+        let declared: BTreeMap<String, String> =
+            texts.map(|(pool, one)| (pool.clone(), one.text.clone())).collect();
         let alone = (!self.scalers.is_in_cluster()).then(|| self.scalers.making());
         let Ok(status) = self.registry.status().await else {
-            return Premises { policy, capacity_max, names, made, alone, ..Premises::default() };
+            let none = Premises::default();
+            return Premises { policy, capacity_max, names, made, declared, alone, ..none };
         };
         let planned: Vec<&PoolStatus> =
             status.pools.iter().filter(|pool| wish.plans(&pool.name)).collect();
@@ -66,7 +69,7 @@ impl Source for Here {
         let addresses = planned.iter().map(|pool| (pool.name.to_string(), places(pool))).collect();
         let pool = |it: &&PoolStatus| (it.name.to_string(), pool(it, &wish, &ages));
         let pools = planned.iter().map(pool).collect();
-        Premises { policy, capacity_max, names, pools, addresses, made, alone }
+        Premises { policy, capacity_max, names, pools, addresses, made, declared, alone }
     }
 }
 
@@ -79,8 +82,8 @@ fn names(wish: &Wish) -> BTreeMap<String, NameSpec> {
 /// Elastic pools, as the leader keeps their rosters.
 fn made(wish: &Wish) -> BTreeMap<String, MadePool> {
     let pool = |pool: &String| {
-        let maker = wish.planning.makers.get(pool);
-        let limits = maker.map_or_else(Limits::default, |maker| maker.limits);
+        let (maker, declared) = (wish.planning.makers.get(pool), wish.planning.declared.get(pool));
+        let limits = maker.map(|it| it.limits).or(declared.map(|it| it.limits)).unwrap_or_default();
         let listed = wish.listed.get(pool).cloned().unwrap_or_default();
         (pool.clone(), MadePool { listed, drain_timeout: limits.drain_timeout })
     };

@@ -6,30 +6,47 @@ use std::sync::Arc;
 use equipoise_controller::Instructions;
 
 use super::{Planner, Wish};
+use crate::run::lock;
 
-/// Elastic pools of `wish` for which the leader that wrote `newest` has no `[pool.elastic]`.
+/// Elastic pools of `wish` for which the leader that wrote `newest` has no `[pool.elastic]`, and those that the controllers
+/// are to declare, which it does not: a sentence for each.
 fn unscaled(wish: &Wish, newest: &Instructions) -> Vec<String> {
+    if newest.is_blank() {
+        return Vec::new();
+    }
+    let leader = &newest.leader;
     let is_scaled = |pool: &str| newest.plan.pools.get(pool).is_some_and(|it| it.scaling.is_some());
-    let elastic = wish.planning.elastic.keys();
-    elastic.filter(|pool| !newest.is_blank() && !is_scaled(pool)).cloned().collect()
-}
-
-fn problem(pool: &str, leader: &str) -> String {
-    format!(
-        "pool {pool} is elastic in this node's file and not in that of the controller {leader}, so no backends are made \
-         for it: add the pool, with its [pool.elastic], to the controllers' files and reload them"
-    )
+    let planning = &wish.planning;
+    let own = planning.elastic.keys().filter(|pool| !planning.awaited.contains(*pool));
+    let own = own.filter(|pool| !is_scaled(pool)).map(|pool| {
+        format!(
+            "pool {pool} is elastic in this node's file and not in that of the controller {leader}, so no backends are made \
+             for it: add the pool, with its [pool.elastic], to the controllers' files and reload them"
+        )
+    });
+    let awaited = planning.awaited.iter().filter(|pool| !newest.pools.contains_key(*pool));
+    let awaited = awaited.map(|pool| {
+        format!(
+            "the controllers are to declare the elastic pool {pool}, and {leader} does not, so no backends are made for it: \
+             add the pool, with `declared = \"controllers\"` in its [pool.elastic], to the controllers' files and reload them"
+        )
+    });
+    own.chain(awaited).collect()
 }
 
 impl Planner {
-    /// A sentence for each elastic pool of this node that the leader does not scale.
+    /// A sentence for each elastic pool of this node that the leader does not scale, or declares in a way that this node
+    /// cannot use.
     pub(crate) fn unscaled(&self) -> Vec<String> {
         if self.seat.client().is_none() {
             return Vec::new();
         }
         let (wish, newest) = (self.wish.borrow().clone(), self.newest.borrow().clone());
-        let pools = unscaled(&wish, &newest).into_iter();
-        pools.map(|pool| problem(&pool, &newest.leader)).collect()
+        let mut problems = unscaled(&wish, &newest);
+        let refused =
+            lock(&self.declared).values().filter_map(|it| it.problem.clone()).collect::<Vec<_>>();
+        problems.extend(refused);
+        problems
     }
 
     /// Logs each such pool once, until it is scaled.
@@ -45,11 +62,11 @@ impl Planner {
                 return;
             }
             let now = newest.borrow_and_update().clone();
-            let pools = unscaled(&wish.borrow_and_update(), &now);
-            for pool in pools.iter().filter(|pool| !logged.contains(*pool)) {
-                tracing::warn!(pool, "{}", problem(pool, &now.leader));
+            let problems = unscaled(&wish.borrow_and_update(), &now);
+            for problem in problems.iter().filter(|problem| !logged.contains(*problem)) {
+                tracing::warn!("{problem}");
             }
-            logged = pools;
+            logged = problems;
         }
     }
 }
@@ -88,6 +105,15 @@ mod tests {
         let planned = PoolPlan { scaling: Some(scaling()), ..PoolPlan::default() };
         newest.plan.pools.insert("planned".to_string(), planned);
         newest.plan.pools.insert("plain".to_string(), PoolPlan::default());
-        assert_eq!(unscaled(&wish, &newest), ["plain", "unknown"]);
+        let problems = unscaled(&wish, &newest);
+        let is_of =
+            |problem: &String, pool| problem.starts_with(&format!("pool {pool} is elastic"));
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(is_of(&problems[0], "plain") && is_of(&problems[1], "unknown"), "{problems:?}");
+        wish.planning.awaited = ["declared", "unknown"].map(str::to_string).into();
+        newest.pools.insert("declared".to_string(), String::new());
+        let problems = unscaled(&wish, &newest);
+        assert!(is_of(&problems[0], "plain"), "{problems:?}");
+        assert!(problems[1].contains("declare the elastic pool unknown"), "{problems:?}");
     }
 }
