@@ -247,13 +247,13 @@ impl Control {
         }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time of the next call of [`Self::tick`].
     pub fn next_tick(&self) -> Instant {
         self.clocks.next_tick
     }
 
-    /// How long nothing may remind of a slot's holder before another gets it: longer than records
-    /// of it live.
+    /// Returns the time for which a slot stays free before another backend gets it: longer than any
+    /// record of the earlier backend lives.
     fn quarantine(&self) -> Duration {
         2 * self.settings.interval + self.settings.opening_timeout + self.settings.transition
     }

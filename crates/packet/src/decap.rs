@@ -11,41 +11,41 @@ use crate::program::{Decapsulated, Decapsulator, LoadError};
 
 const NAME: &str = "decapsulate";
 
-/// The map of outer destinations that are ours.
+/// Name of the map of accepted outer destinations.
 const ADDRESSES: &str = "addresses";
-/// As many as the map has room for.
+/// Capacity of the map.
 const ADDRESSES_MAX: usize = 1024;
-/// The map of destination MAC addresses that are ours, and its room.
+/// Name and capacity of the map of accepted destination MAC addresses.
 const MACS: &str = "macs";
 const MACS_MAX: usize = 64;
 
-/// Why decapsulation cannot begin or go on.
+/// Error of decapsulation.
 #[derive(Debug, Error)]
 pub enum DecapError {
     /// The program cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The interface has a program that is not this one.
+    /// The interface has another XDP program.
     #[error(
         "interface {interface} has another XDP program already; remove it first: ip link set dev {interface} xdp off"
     )]
     Occupied {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
-    /// The interface takes no program.
+    /// The interface does not support XDP programs.
     #[error("interface {interface} takes no XDP program, neither native nor generic")]
     Attach {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: libbpf_rs::Error,
     },
-    /// More addresses than there is room for.
+    /// There are more addresses than the map can hold.
     #[error("{0} addresses, but there is room for 1024; name fewer with --address")]
     Addresses(usize),
-    /// More MAC addresses than there is room for.
+    /// There are more MAC addresses than the map can hold.
     #[error(
         "{0} MAC addresses, but there is room for 64; name those that are needed with --accept-mac"
     )]
@@ -55,16 +55,17 @@ pub enum DecapError {
     Map(#[source] libbpf_rs::Error),
 }
 
-/// Who holds the program on the interface.
+/// Attachment of the program to the interface.
 #[derive(Debug)]
 enum Hold {
-    /// Gone with us, however we end.
+    /// Ends with this process in any case.
     Link(#[expect(dead_code, reason = "detaches when dropped")] Link),
-    /// Stays, whatever becomes of us; taken off at the end unless it is to be kept.
+    /// Outlives this process; detached at the end unless `keep` is set.
     Interface { keep: bool },
 }
 
-/// The program on an interface. Dropped, it is taken off, unless it is to be kept.
+/// The program on an interface. Dropping it detaches the program, unless it was attached with
+/// `keep`.
 #[derive(Debug)]
 pub struct Decapsulation {
     decapsulator: Decapsulator,
@@ -73,8 +74,9 @@ pub struct Decapsulation {
 }
 
 impl Decapsulation {
-    /// Loads the program; [`Decapsulation::accept`] says which outer destinations are ours, and
-    /// [`Decapsulation::take_frames`] which MAC addresses. At first there are none of either.
+    /// Loads the program. [`Decapsulation::accept`] sets the accepted outer destinations, and
+    /// [`Decapsulation::take_frames`] the accepted MAC addresses. Initially there are none of
+    /// either.
     ///
     /// # Errors
     /// [`DecapError::Load`]
@@ -84,7 +86,7 @@ impl Decapsulation {
         Ok(Decapsulation { decapsulator, ifindex: 0, hold: None })
     }
 
-    /// Sets which outer destinations are ours; what is sent to others passes.
+    /// Sets the accepted outer destinations; packets to others pass.
     ///
     /// # Errors
     /// [`DecapError::Addresses`], [`DecapError::Map`]
@@ -95,7 +97,7 @@ impl Decapsulation {
         self.fill(ADDRESSES, addresses.iter().map(|address| key(*address)).collect())
     }
 
-    /// Sets which frames are ours, by their destination MAC address; those to others pass.
+    /// Sets the accepted destination MAC addresses; frames to others pass.
     ///
     /// # Errors
     /// [`DecapError::Macs`], [`DecapError::Map`]
@@ -106,7 +108,7 @@ impl Decapsulation {
         self.fill(MACS, macs.iter().map(|mac| [&mac[..], &[0; 2]].concat()).collect())
     }
 
-    /// Makes a map have these keys.
+    /// Replaces the keys of a map.
     fn fill(&self, map: &str, wanted: Vec<Vec<u8>>) -> Result<(), DecapError> {
         let found = self.decapsulator.object().maps().find(|it| it.name() == map);
         let map = found.unwrap_or_else(|| unreachable!("the object that was built in has it"));
@@ -119,8 +121,8 @@ impl Decapsulation {
         Ok(())
     }
 
-    /// Attaches the program, native if the interface can. With `keep` it stays when this ends; one
-    /// that was kept is replaced without a gap.
+    /// Attaches the program, in native mode if the interface supports it. With `keep` it outlives
+    /// this process; an earlier one that was kept is replaced without a gap.
     ///
     /// # Errors
     /// [`DecapError::Occupied`], [`DecapError::Attach`]
@@ -144,8 +146,8 @@ impl Decapsulation {
             let ifindex = self.ifindex;
             match self.program().attach_xdp(ifindex) {
                 Ok(link) => Hold::Link(link),
-                // The driver can XDP, but not this program or not now, with large packets for
-                // instance.
+                // The driver supports XDP, but not this program, or not now (for example with large
+                // packets).
                 Err(_) => {
                     self.attach_to_interface(false).map_err(failed)?;
                     Hold::Interface { keep }
@@ -164,11 +166,11 @@ impl Decapsulation {
             .or_else(|_| xdp.attach(ifindex, only_new() | XdpFlags::SKB_MODE))
     }
 
-    /// The name of the program that the interface has.
+    /// Returns the name of the interface's program.
     fn attached(&self) -> Option<String> {
         let id = Some(self.xdp_query()?.prog_id).filter(|id| *id != 0)?;
         let found = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
-        // One that we may not look at is not ours.
+        // A program that this process cannot inspect is not ours.
         Some(found.map(|program| program.name.to_string_lossy().into_owned()).unwrap_or_default())
     }
 
@@ -184,7 +186,7 @@ impl Decapsulation {
         Xdp::new(self.decapsulator.fd()).query(self.ifindex, XdpFlags::NONE).ok()
     }
 
-    /// What became of packets since the program was loaded.
+    /// Returns the counts of packets since the program was loaded.
     ///
     /// # Errors
     /// [`DecapError::Map`]
@@ -202,7 +204,7 @@ impl Decapsulation {
 impl Drop for Decapsulation {
     fn drop(&mut self) {
         if let Some(Hold::Interface { keep: false }) = self.hold {
-            // Not the program of somebody who has taken over meanwhile.
+            // Does not detach the program of another process that has taken over.
             let ours = Program::id_from_fd(self.decapsulator.fd()).ok();
             if ours.is_some() && self.xdp_query().map(|attached| attached.prog_id) == ours {
                 let _ = Xdp::new(self.decapsulator.fd()).detach(self.ifindex, XdpFlags::NONE);
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// IPIP to `to`, around a packet of 20 bytes.
+    /// An IPIP frame to `to`, with an inner packet of 20 bytes.
     fn tunnelled(to: Ipv4Addr) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend([8, 0]);

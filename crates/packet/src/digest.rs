@@ -1,15 +1,15 @@
-//! What identifies a flow in every table: a 64-bit digest of its key under a secret, and the hash
-//! from digests to the POG's cells.
+//! Identification of flows in all tables: a 64-bit digest of the flow key with a secret, and the
+//! hash from digests to the POG's cells.
 
 use equipoise_pog::{FiveTupleV4, FiveTupleV6, Key, KeyHash, Seed, SipHash13};
 
 use crate::abi::DIGEST_HASH_ID;
 
-/// A flow, whatever its key: SipHash-1-3 of the key under the fleet's secret seed and its service's
-/// salt.
+/// A flow, for any kind of key: SipHash-1-3 of the key with the fleet's secret seed and its
+/// service's salt.
 ///
-/// Two flows of ten million have the same digest with probability 3e-6; they then share a backend,
-/// and nothing breaks.
+/// Among ten million flows, two have the same digest with probability 3e-6. They then share a
+/// backend, which is harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub u64);
 
@@ -27,7 +27,7 @@ impl Key for Digest {
     }
 }
 
-/// What a flow is known by, in network order; the program hashes the same bytes.
+/// The key of a flow, in network order; the program hashes the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyBytes {
     /// 13 bytes: source, destination, ports, protocol.
@@ -43,8 +43,8 @@ pub enum KeyBytes {
 }
 
 impl KeyBytes {
-    /// The digest under a service's seed: the fleet's, its first word xored with the service's
-    /// salt.
+    /// Returns the digest with a service's seed: the fleet's seed, its first word xored with the
+    /// service's salt.
     pub fn digest(&self, seed: Seed, salt: u64) -> Digest {
         let hash = SipHash13::with_seed(Seed { k0: seed.k0 ^ salt, k1: seed.k1 });
         Digest(match self {
@@ -57,10 +57,10 @@ impl KeyBytes {
     }
 }
 
-/// The hash from a digest to its cells: two multiplications, which a BPF program does as well.
+/// Hash from a digest to its cells: two multiplications, which a BPF program can also do.
 ///
-/// The digest is already random to whoever does not know the secret, so this only has to give other
-/// cells under another seed.
+/// The digest is already pseudorandom without the secret, so this hash only has to give other cells
+/// with another seed.
 ///
 /// # Source
 /// The multiply and xor-shift rounds of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), the first

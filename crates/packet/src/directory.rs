@@ -1,5 +1,5 @@
-//! The directory: VIPs, services, backends and rings as the program reads them, from and to the
-//! words that are published beside the pins.
+//! The directory: VIPs, services, backends and rings as the program reads them, in words that are
+//! published together with the pins.
 
 mod bytes;
 mod lookup;
@@ -19,21 +19,20 @@ use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
 use crate::limits::Limits;
 use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
 
-/// A service as it goes into the directory. Where it lies among the others is filled in when it is
-/// written.
+/// A service of the directory. Writing it fills in its positions.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceRecord {
     pub(crate) vip: VipId,
     pub(crate) service: Service,
-    /// By slot; free ones zeroed.
+    /// By slot; free slots are zero.
     pub(crate) backends: Vec<Backend>,
 }
 
-/// The hash tables do not fit under any of the seeds tried.
+/// The hash tables do not fit with any of the seeds tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSeed;
 
-/// An address as it stands in packets, IPv4 in front.
+/// Returns an address as in packets (IPv4 in the first bytes), and its family.
 pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
     match address {
         IpAddr::V6(address) => (address.octets(), 6),
@@ -45,13 +44,13 @@ pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
     }
 }
 
-/// Seeds tried for the tables of VIPs and replies before they are made larger.
+/// Number of seeds to try for a table size.
 const SEEDS: u32 = 32;
 
-/// Writes everything but the rings. `words` is all of the directory and what follows it.
+/// Writes everything except the rings. `words` is the directory and everything after it.
 ///
 /// # Errors
-/// [`NoSeed`]: `words` is as good as empty then.
+/// [`NoSeed`]; then `words` is unspecified.
 pub(crate) fn write(
     limits: &Limits,
     mut head: Directory,
@@ -94,8 +93,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Whether the tables of these VIPs and replies fit, under the seed that [`write`] would begin
-/// with.
+/// Whether the tables of these VIPs and replies fit, starting with the same seed as [`write`].
 pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
     let record = |spec: &VipSpec| {
         let backend = |backend: &BackendSpec| {
@@ -121,7 +119,7 @@ fn mac(station: &Station) -> Mac {
     Mac { address: station.mac, ifindex: station.ifindex, ..Mac::default() }
 }
 
-/// The tables under the first seed that serves; those of VIPs and replies as small as possible.
+/// Makes the tables with the first suitable seed; those of VIPs and replies as small as possible.
 fn lookups(
     limits: &Limits,
     seed: u32,
@@ -152,7 +150,7 @@ pub(crate) fn write_ring(limits: &Limits, index: u32, entries: &[u16], words: &m
     }
 }
 
-/// The first service of TCP and of UDP at each address.
+/// Returns the first service of TCP and of UDP at each address.
 fn first_services(records: &[ServiceRecord]) -> BTreeMap<IpAddr, [Option<u16>; 2]> {
     let mut first = BTreeMap::<IpAddr, [Option<u16>; 2]>::new();
     for (record, service) in records.iter().zip(0..) {
@@ -163,7 +161,7 @@ fn first_services(records: &[ServiceRecord]) -> BTreeMap<IpAddr, [Option<u16>; 2
     first
 }
 
-/// Entries of the VIP table, and the ranges that those of kind `RANGES` refer to.
+/// Returns the entries of the VIP table, and the ranges of entries of kind `RANGES`.
 fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
     let (mut vips, mut ranges): (Vec<Vip>, Vec<Range>) = Default::default();
     let mut ranged: Vec<(VipId, u16)> = Vec::new();
@@ -185,7 +183,7 @@ fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
             _ => ranged.push((record.vip, service)),
         }
     }
-    // Any port comes last: it is what the others leave.
+    // "Any port" comes last, because it matches all remaining ports.
     ranged.sort_by_key(|(vip, _)| (vip.address, vip.protocol, vip.ports == Ports::Any, vip.ports));
     for chunk in
         ranged.chunk_by(|(a, _), (b, _)| (a.address, a.protocol) == (b.address, b.protocol))
@@ -208,8 +206,8 @@ fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
     (vips, ranges)
 }
 
-/// What replies of translated VIPs become. The snapshot was refused if two of them were for one
-/// key.
+/// Returns the translations of replies. A snapshot with two translations for one key is rejected
+/// earlier.
 fn replies(records: &[ServiceRecord]) -> Vec<Reverse> {
     let mut replies = Vec::new();
     let mut index = 0;

@@ -1,10 +1,8 @@
-//! The engine: a thread that owns the program, its control side, and their places on interfaces and
-//! on disk.
+//! The engine: a thread that owns the program, its control side, its attachments and its files.
 //!
-//! In: [`Wanted`] (a snapshot and the interfaces it is for), what the kernel says of links, routes
-//! and neighbours. Out: a program that runs, log lines ([`Notice`]), answers to questions. How it
-//! fails: [`EngineError`] at the start; later a change that cannot be made leaves things as they
-//! are.
+//! In: [`Wanted`] (a snapshot and its interfaces), and the kernel's links, routes and neighbours.
+//! Out: a running program, log lines ([`Notice`]), answers to requests. Fails with [`EngineError`]
+//! at the start; later, a failed change leaves everything unchanged.
 
 mod attach;
 mod device;
@@ -45,99 +43,99 @@ use crate::registry::RegistryError;
 use crate::snapshot::{BackendId, Protocol, Snapshot, VipId};
 use crate::twin::Decision;
 
-/// How an engine is started.
+/// Options of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The instance: one engine for each at a time.
+    /// Name of the instance; each has one engine at a time.
     pub instance: Arc<str>,
-    /// Sizes, times, and the rest that holds for all VIPs.
+    /// Sizes, times, and other settings of all VIPs.
     pub flows: FlowsConfig,
-    /// Where the flow registry lies, in a folder of the instance's name; best on tmpfs.
+    /// Parent folder of the flow registry; best on tmpfs.
     pub run_folder: PathBuf,
 }
 
-/// What the engine is to do.
+/// Desired state of the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The VIPs and their backends.
     pub snapshot: Snapshot,
-    /// Where packets arrive.
+    /// Interfaces that receive packets.
     pub interfaces: BTreeMap<Arc<str>, Role>,
-    /// MAC addresses whose frames are taken on an interface beside its own, such as those of VRRP.
+    /// Additional destination MAC addresses accepted on an interface, such as those of VRRP.
     pub macs: BTreeMap<Arc<str>, BTreeSet<[u8; 6]>>,
     /// Health checks through tunnels.
     pub checks: Vec<TunnelCheck>,
 }
 
-/// What becomes of the program when the engine stops.
+/// Treatment of the program when the engine stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It is detached, and all that was known is gone.
+    /// Detaches it and removes all state.
     Nothing,
-    /// It goes on with the tables it has, and the next engine takes it over.
+    /// Leaves it running with its tables; the next engine takes it over.
     Running,
 }
 
-/// How everything is.
+/// Status of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineStatus {
     /// VIPs, backends, flows.
     pub control: Status,
     /// Interfaces.
     pub interfaces: Vec<InterfaceStatus>,
-    /// Backends that are checked through a tunnel.
+    /// Backends with checks through a tunnel.
     pub tunnels: BTreeMap<(VipId, BackendId), TunnelReport>,
-    /// Bytes that the program's maps take in the kernel, fragments aside.
+    /// Kernel memory of the program's maps except fragments, bytes.
     pub kernel_bytes: u64,
 }
 
-/// Where a packet of a flow that is under way would go.
+/// Backend of a packet of an established flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What the tables say.
+    /// Decision by the tables.
     pub decision: Decision,
-    /// The VIP that the destination is.
+    /// VIP of the destination.
     pub vip: Option<VipId>,
-    /// Whether an operator or application pinned the flow, and where.
+    /// Pin of the flow by an operator or application, if there is one.
     pub registered: Option<RegisteredPin>,
-    /// Whether they did, though it may not be known any more who pinned what where.
+    /// Whether the flow is registered, also if the pin's details are no longer known.
     pub is_registered: bool,
 }
 
 /// The packet level cannot be started.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// A second engine of the instance.
+    /// Another process runs an engine of the instance.
     #[error(
         "instance \"{instance}\" has a packet level already, in another process: stop that one, or give this one \
          another [instance] name"
     )]
     Running {
-        /// Which.
+        /// Name of the instance.
         instance: String,
     },
-    /// A file or folder is not to be had.
+    /// A file or folder is not accessible.
     #[error("cannot use {what}: the packet level needs root and a writable /sys/fs/bpf and /run", what = what.display())]
     Folder {
-        /// Which.
+        /// Path of the file or folder.
         what: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
     /// A map cannot be pinned.
     #[error("cannot pin {path}", path = path.display())]
     Pin {
-        /// Where.
+        /// Path of the pin.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: libbpf_rs::Error,
     },
     /// The program cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The number of CPUs is not to be had.
+    /// The number of CPUs is unknown.
     #[error("cannot tell how many CPUs there are")]
     Cpus(#[source] libbpf_rs::Error),
     /// The flow registry cannot be opened.
@@ -146,13 +144,13 @@ pub enum EngineError {
     /// The tables cannot be set up.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The first snapshot is refused.
+    /// The first snapshot was rejected.
     #[error(transparent)]
     Apply(#[from] ApplyError),
     /// Links, routes and neighbours cannot be read.
     #[error("cannot ask the kernel for links, routes and neighbours (netlink)")]
     Network(#[source] io::Error),
-    /// No thread.
+    /// The thread could not be started.
     #[error("cannot start the packet level's thread")]
     Thread(#[source] io::Error),
 }
@@ -162,11 +160,11 @@ pub enum EngineError {
 #[error("the packet level has stopped")]
 pub struct Stopped;
 
-/// Something for the engine's thread to do.
+/// A request to the engine's thread.
 enum Input {
     Ask(Box<dyn FnOnce(&mut Worker) + Send>),
     Network(Vec<Change>),
-    /// Checks through tunnels have come to other verdicts.
+    /// Checks through tunnels have new verdicts.
     Checked(Vec<Notice>),
     Stop(Leave),
 }
@@ -174,7 +172,7 @@ enum Input {
 /// A running engine. Its methods wait for the engine's thread, which may take a tenth of a second
 /// with many flows.
 ///
-/// Dropped without [`Engine::stop`], it leaves the program running, as a killed process does.
+/// Dropping it without [`Engine::stop`] leaves the program running, like a killed process.
 #[derive(Debug)]
 pub struct Engine {
     inputs: Sender<Input>,
@@ -182,10 +180,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Loads the program, or takes over one that was left running; attaches it where `wanted` says.
+    /// Loads the program, or takes over one that was left running, and attaches it to the
+    /// interfaces of `wanted`.
     ///
     /// # Errors
-    /// [`EngineError`]; then nothing is attached that was not before.
+    /// [`EngineError`]; then there are no new attachments.
     pub fn start(options: EngineOptions, wanted: Wanted) -> Result<Engine, EngineError> {
         let (inputs, receive) = mpsc::channel();
         let (report, started) = mpsc::channel();
@@ -194,7 +193,7 @@ impl Engine {
             let worker = Worker::start(options, wanted, changes, &receive);
             match worker {
                 Ok(worker) => {
-                    // The engine is dropped only after this was received.
+                    // The engine is dropped only after this is received.
                     let _ = report.send(Ok(()));
                     worker.run(&receive);
                 }
@@ -218,16 +217,16 @@ impl Engine {
         answer.recv().map_err(|_| Stopped)
     }
 
-    /// Goes over to `wanted`, whole or not at all. When this returns, new flows go by it; flows
-    /// that it moves follow when the transition is over.
+    /// Changes to `wanted`, completely or not at all. After the return, new flows follow it; flows
+    /// that it moves follow at the end of the transition.
     ///
     /// # Errors
-    /// [`ApplyError`]: nothing has changed; [`Stopped`].
+    /// [`ApplyError`] (then nothing has changed) or [`Stopped`].
     pub fn apply(&self, wanted: Wanted) -> Result<Result<(), ApplyError>, Stopped> {
         self.ask(|worker| worker.apply(wanted, Instant::now()))
     }
 
-    /// How everything is.
+    /// Returns the status.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -235,8 +234,8 @@ impl Engine {
         self.ask(|worker| worker.status())
     }
 
-    /// Where a packet of a flow would go; the flow need not exist. `source_mac` matters to VIPs
-    /// whose key it is.
+    /// Returns the decision for a packet of a flow; the flow need not exist. `source_mac` matters
+    /// for VIPs that use it as key.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -250,7 +249,7 @@ impl Engine {
         self.ask(move |worker| worker.explain(source, destination, protocol, source_mac))
     }
 
-    /// The flows that operators and applications pinned.
+    /// Returns the flows that operators and applications pinned.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -258,10 +257,10 @@ impl Engine {
         self.ask(|worker| worker.control().pins())
     }
 
-    /// Pins a flow to a backend, in force when this returns or a few milliseconds later.
+    /// Pins a flow to a backend. Takes effect within a few milliseconds after the return.
     ///
     /// # Errors
-    /// [`PinError`]: nothing has changed; [`Stopped`].
+    /// [`PinError`] (then nothing has changed) or [`Stopped`].
     pub fn pin(
         &self,
         vip: VipId,
@@ -271,7 +270,7 @@ impl Engine {
         self.ask(move |worker| worker.steer(|control| control.pin(&vip, &flow, &backend)))
     }
 
-    /// Pins a pinned flow to another backend.
+    /// Moves the pin of a flow to another backend.
     ///
     /// # Errors
     /// As [`Engine::pin`].
@@ -284,7 +283,7 @@ impl Engine {
         self.ask(move |worker| worker.steer(|control| control.move_pin(&vip, &flow, &backend)))
     }
 
-    /// Takes a pin away.
+    /// Removes a pin.
     ///
     /// # Errors
     /// As [`Engine::pin`].
@@ -292,10 +291,10 @@ impl Engine {
         self.ask(move |worker| worker.steer(|control| control.unpin(&vip, &flow)))
     }
 
-    /// Ends the engine; returns when the program is detached, or left running. Later questions get
-    /// [`Stopped`].
+    /// Stops the engine. Returns when the program is detached or left running. Later calls fail
+    /// with [`Stopped`].
     pub fn stop(&self, leave: Leave) {
-        // If the thread has ended, there is nothing left to stop.
+        // If the thread has ended, there is nothing to stop.
         let _ = self.inputs.send(Input::Stop(leave));
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -304,8 +303,8 @@ impl Engine {
     }
 }
 
-/// Takes off what an engine of this instance left running, unless one runs now; returns from which
-/// interfaces.
+/// Detaches the programs that an engine of this instance left running, unless an engine is running.
+/// Returns the interfaces.
 pub fn sweep(instance: &str, run_folder: &std::path::Path) -> Vec<Arc<str>> {
     let pins = place::pin_folder(instance);
     if !pins.exists() {

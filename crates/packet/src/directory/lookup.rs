@@ -1,17 +1,17 @@
-//! The tables in which the program looks up VIPs and replies: open addressing, few probes.
+//! The hash tables of VIPs, replies and MAC addresses: open addressing with few probes.
 
 use super::bytes::put;
 use crate::abi::{MACS, Mac, PROBES_MAX, Plain, Reverse, Vip};
 use crate::address_hash::{address_hash, station_hash};
 
-/// A table under a seed.
+/// A hash table with its seed.
 pub(super) struct Lookup<T> {
     pub(super) seed: u32,
     entries: Vec<Option<T>>,
 }
 
 impl<T: Plain> Lookup<T> {
-    /// With `room` entries for each item: few probes.
+    /// Makes a table with `room` entries per item, so that there are few probes.
     fn new(
         items: &[T],
         room: usize,
@@ -52,7 +52,7 @@ impl<T: Plain> Lookup<T> {
         self.entries.iter().all(Option::is_none)
     }
 
-    /// Into zeroed memory.
+    /// Writes the table to zeroed memory.
     pub(super) fn write(&self, bytes: &mut [u8], start: usize) {
         for (index, entry) in self.entries.iter().enumerate() {
             if let Some(entry) = entry {
@@ -89,14 +89,14 @@ impl Lookup<Reverse> {
 }
 
 impl Lookup<Mac> {
-    /// Of the size that the program knows.
+    /// Makes a table of the fixed size that the program expects.
     pub(super) fn macs(macs: &[Mac], seed: u32) -> Option<Lookup<Mac>> {
         let hash = |it: &Mac| station_hash(seed, it.ifindex, it.address);
         Lookup::of_size(macs, MACS, seed, hash)
     }
 }
 
-/// The entry of a VIP, by the program's way of looking for it.
+/// Finds the entry of a VIP with the program's search.
 #[cfg(test)]
 pub(super) fn probe(
     at: impl Fn(usize) -> Vip,

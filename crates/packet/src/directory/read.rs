@@ -1,4 +1,4 @@
-//! The directory that another process published, read back.
+//! Reads a directory that another process published.
 
 use std::net::IpAddr;
 
@@ -8,14 +8,14 @@ use crate::limits::Limits;
 use crate::ring::Ring;
 use crate::snapshot::{Ports, Protocol, VipId};
 
-/// What is published.
+/// The published directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) head: Directory,
     pub(crate) services: Vec<PublishedService>,
 }
 
-/// A service that is published.
+/// A published service.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedService {
     pub(crate) vip: VipId,
@@ -26,7 +26,7 @@ pub(crate) struct PublishedService {
     pub(crate) sequence: Ring,
 }
 
-/// Reads a directory; `None` if it contradicts itself.
+/// Reads a directory; `None` if it is inconsistent.
 pub(crate) fn read(limits: &Limits, words: &[u64]) -> Option<Published> {
     let bytes = bytes(words);
     let at = |offset: u32| (offset - limits.directory_offset) as usize;
@@ -96,7 +96,7 @@ fn service_of(
     })
 }
 
-/// An address as the directory has it; `None` if it is of no family.
+/// Converts an address from the directory; `None` if the family is invalid.
 pub(crate) fn address_of(bytes: &[u8; 16], family: u8) -> Option<IpAddr> {
     match family {
         4 => bytes.first_chunk::<4>().map(|&bytes| IpAddr::from(bytes)),

@@ -41,7 +41,7 @@ fn record(vip: VipId, forward: Forward, backends: &[(&str, u16)]) -> ServiceReco
     ServiceRecord { vip, service, backends: backends.iter().map(backend).collect() }
 }
 
-/// As many as there may be.
+/// The maximum number of stations.
 fn stations() -> BTreeSet<Station> {
     let station = |number: usize| Station {
         ifindex: 1 + number as u32 % 4,
@@ -103,7 +103,7 @@ fn every_vip_is_found_as_the_program_looks_for_it() {
     };
     assert_eq!(find("192.0.2.1", 443, 6).unwrap().service, 0);
     assert_eq!(find("192.0.2.1", 53, 17).unwrap().service, 4);
-    // Of an address, the first services of TCP and UDP; or of the one that it has.
+    // For each address, the first services of TCP and UDP; if one is missing, the other.
     for (address, service, udp_service) in [("192.0.2.1", 0, 1), ("2001:db8::1", 3, 3)] {
         let found = find(address, 0, 0).unwrap();
         assert_eq!(found.kind, vip_kind::ADDRESS);

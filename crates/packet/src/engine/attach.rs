@@ -1,4 +1,4 @@
-//! The programs on their interfaces: attached, swapped, awaited, detached.
+//! Attaches, swaps and detaches the programs on interfaces, and waits for missing interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,17 +12,17 @@ use super::notice::Notice;
 use super::offloads::Offloads;
 use crate::program::Entry;
 
-/// What arrives on an interface.
+/// Kind of packets that arrive on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Packets for VIPs, and perhaps replies.
+    /// Packets for VIPs, and possibly replies.
     Clients,
     /// nat: replies of backends only.
     Replies,
 }
 
 impl Role {
-    /// The program for it.
+    /// Returns the program of the role.
     pub(super) fn entry(self) -> Entry {
         match self {
             Role::Clients => Entry::Balance,
@@ -31,37 +31,37 @@ impl Role {
     }
 }
 
-/// How an interface is.
+/// State of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceState {
     /// The program runs on it.
     Attached(XdpMode),
-    /// There is no such interface; it is awaited.
+    /// The interface does not exist; the engine waits for it.
     Absent,
-    /// The program cannot be attached; it is tried again when links change.
+    /// The program cannot be attached; the engine tries again when links change.
     Failed(String),
 }
 
-/// An interface and how it is.
+/// Status of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceStatus {
-    /// Its name.
+    /// Name of the interface.
     pub name: Arc<str>,
-    /// What arrives on it.
+    /// Kind of packets that arrive on it.
     pub role: Role,
-    /// How it is.
+    /// State of the interface.
     pub state: InterfaceState,
 }
 
 #[derive(Debug)]
 struct Attachment {
     role: Role,
-    /// With the interface that it was made for.
+    /// The link, and the index of the interface that it was made for.
     link: Option<(u32, Link)>,
     state: InterfaceState,
 }
 
-/// The programs' places, by interface.
+/// Attachments by interface.
 #[derive(Debug)]
 pub(super) struct Attachments {
     pins: PathBuf,
@@ -69,11 +69,11 @@ pub(super) struct Attachments {
     offloads: Offloads,
 }
 
-/// Links are pinned under this and the interface's name.
+/// Prefix of the names of pinned links; the interface's name follows.
 const PIN_PREFIX: &str = "link-";
 
 impl Attachments {
-    /// None yet; links are to be pinned in `pins`.
+    /// Makes it without attachments. Links will be pinned in `pins`.
     pub(super) fn new(pins: &Path, offloads: Offloads) -> Attachments {
         Attachments { pins: pins.to_owned(), by_name: BTreeMap::new(), offloads }
     }
@@ -82,11 +82,11 @@ impl Attachments {
         self.pins.join(format!("{PIN_PREFIX}{name}"))
     }
 
-    /// Makes the programs run on `wanted` and nowhere else. `device` gives an interface, `program`
-    /// a program.
+    /// Attaches the programs to the interfaces in `wanted`, and to no others. `device` returns an
+    /// interface, `program` a program.
     ///
-    /// A link that another process pinned gets the program that this one loaded. Where `may_switch`
-    /// is set, a program that runs in a mode that loses packets is attached anew in another mode.
+    /// A link that another process pinned gets the program of this process. With `may_switch`, a
+    /// program in a mode that loses packets is attached again in another mode.
     pub(super) fn follow<'p>(
         &mut self,
         wanted: &BTreeMap<Arc<str>, Role>,
@@ -109,7 +109,7 @@ impl Attachments {
             attachment.state = match &device {
                 None => {
                     attachment.link = None;
-                    // Its link, if it had one, is of no use when it comes back.
+                    // The old link is useless when the interface returns.
                     let _ = std::fs::remove_file(&pin);
                     InterfaceState::Absent
                 }
@@ -124,7 +124,7 @@ impl Attachments {
                 notices.extend(device.iter().flat_map(|device| device.warnings(name, state)));
                 notices.push(Notice::Interface { name: Arc::clone(name), state: state.clone() });
             }
-            // Also while attaching fails: turning them on again would change the link, and begin
+            // Also while attaching fails: switching them on again would change the link, and cause
             // another attempt.
             if let Some(device) = &device {
                 needed.extend(device.stripping());
@@ -138,8 +138,8 @@ impl Attachments {
         notices
     }
 
-    /// Detaches from all interfaces that are not in `wanted`, those of pins that an earlier process
-    /// left included.
+    /// Detaches from all interfaces that are not in `wanted`, including those of links that an
+    /// earlier process pinned.
     fn release(&mut self, wanted: &BTreeMap<Arc<str>, Role>) -> Vec<Notice> {
         self.by_name.retain(|name, _| wanted.contains_key(name));
         let mut notices = Vec::new();
@@ -152,14 +152,14 @@ impl Attachments {
         notices
     }
 
-    /// Detaches from all interfaces, and turns on again what was turned off for the program.
+    /// Detaches from all interfaces, and switches the offloads on again.
     pub(super) fn clear(&mut self) -> Vec<Notice> {
         let mut notices = self.release(&BTreeMap::new());
         notices.extend(self.offloads.restore(&BTreeSet::new()));
         notices
     }
 
-    /// How each interface is.
+    /// Returns the status of each interface.
     pub(super) fn status(&self) -> Vec<InterfaceStatus> {
         let status = |(name, attachment): (&Arc<str>, &Attachment)| InterfaceStatus {
             name: Arc::clone(name),
@@ -170,13 +170,13 @@ impl Attachments {
     }
 }
 
-/// Where the program is to be attached.
+/// Target of an attachment.
 struct Place<'a> {
     name: &'a str,
     device: &'a Device,
     pin: &'a Path,
     offloads: &'a mut Offloads,
-    /// Whether a program that runs may be attached anew in another mode.
+    /// Whether a running program may be attached again in another mode.
     may_switch: bool,
 }
 
@@ -197,11 +197,11 @@ impl Attachment {
             && self.link.is_some()
             && !device.is_mode_right(mode_of(device.index).unwrap_or_default())
         {
-            // The kernel runs a program in one mode only: for a moment there is none.
+            // The kernel runs a program in one mode only, so there is a short gap.
             detach(pin);
             self.link = None;
         }
-        // A program that runs stays: its flows would go with it.
+        // A running program stays attached: detaching it would end its flows.
         let was_running = self.link.is_some();
         // Before the program sees a packet.
         if let Err(why) = place.offloads.turn_off(&device.stripping(), notices)
@@ -228,7 +228,7 @@ impl Attachment {
         }
     }
 
-    /// Takes the program off an interface on which it would see other packets than come by the
+    /// Detaches the program from an interface that would show it other packets than those on the
     /// wire.
     fn refuse(&mut self, why: String, pin: &Path) -> InterfaceState {
         self.link = None;
@@ -237,7 +237,7 @@ impl Attachment {
     }
 }
 
-/// The pinned link with another program, or a new one.
+/// Opens the pinned link and swaps its program, or creates a new link.
 fn adopt_or_create(device: &Device, program: BorrowedFd<'_>, pin: &Path) -> io::Result<Link> {
     let index = device.index;
     if let Ok(link) = Link::open(pin)
@@ -253,7 +253,7 @@ fn adopt_or_create(device: &Device, program: BorrowedFd<'_>, pin: &Path) -> io::
     let link = match device.not_native {
         Some(_) => Link::create(program, index, XdpMode::Generic)?,
         None => match Link::create(program, index, XdpMode::Native) {
-            // Another program is there, in whatever mode.
+            // The interface has another program, in some mode.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
             Err(_) => Link::create(program, index, XdpMode::Generic)?,
             Ok(link) => link,
@@ -272,7 +272,7 @@ fn reason(error: &io::Error, name: &str, index: u32) -> String {
     }
 }
 
-/// Why there is no place for the program, and what to run.
+/// Explains why the program cannot be attached, with the command to run.
 fn occupied_by(occupant: Option<Occupant>, name: &str) -> String {
     let Some(Occupant { program, mode }) = occupant else {
         return format!("another XDP program was attached to {name} (`ip link show dev {name}`)");
@@ -287,7 +287,7 @@ fn occupied_by(occupant: Option<Occupant>, name: &str) -> String {
     )
 }
 
-/// The pinned links: interface and path.
+/// Returns the pinned links: interface and path.
 fn pinned(pins: &Path) -> Vec<(Arc<str>, PathBuf)> {
     let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
     entries
@@ -300,14 +300,14 @@ fn pinned(pins: &Path) -> Vec<(Arc<str>, PathBuf)> {
 
 fn detach(pin: &Path) {
     if let Ok(link) = Link::open(pin) {
-        // An interface that is gone has nothing to be detached from.
+        // If the interface is gone, there is nothing to detach.
         let _ = link.detach();
     }
     let _ = std::fs::remove_file(pin);
 }
 
-/// Takes off every program that an earlier process left pinned in `pins`, and turns on again what
-/// it turned off; returns from which interfaces.
+/// Detaches every program that an earlier process pinned in `pins`, and switches its offloads on
+/// again. Returns the interfaces.
 pub(super) fn detach_all(pins: &Path, mut offloads: Offloads) -> Vec<Arc<str>> {
     let pinned = pinned(pins);
     pinned.iter().for_each(|(_, pin)| detach(pin));

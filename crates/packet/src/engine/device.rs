@@ -1,4 +1,4 @@
-//! An interface, and what decides how the program runs on it.
+//! Properties of an interface that determine how the program runs on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use super::next_hops::{Interface, Kind, Network, NextHops};
 use super::notice::Notice;
 use super::offloads::Switch;
 
-/// An interface that exists, and what decides how the program runs on it.
+/// Properties of an existing interface that determine how the program runs on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) index: u32,
-    /// The interface and its ports, by name: where frames come in.
+    /// Names of the interface and its ports, where frames arrive.
     pub(super) ports: Vec<String>,
-    /// The devices under the interface, by name.
+    /// Names of the devices below the interface.
     pub(super) below: Vec<String>,
-    /// Why native mode would lose packets.
+    /// Reason why native mode would lose packets.
     pub(super) not_native: Option<String>,
     pub(super) is_veth: bool,
     pub(super) has_vlans: bool,
 }
 
 impl Device {
-    /// Of `interface`. `programs` are the interfaces that the program is to run on, `ways_out`
-    /// those by which packets leave.
+    /// Reads the properties of `interface`. `programs` are the interfaces that the program is to
+    /// run on, `ways_out` those that send packets.
     pub(super) fn of<N: Network>(
         interface: &Interface,
         hops: &NextHops<N>,
@@ -39,7 +39,7 @@ impl Device {
             names
         };
         let out = ways_out.iter().filter_map(|index| hops.interface_at(*index));
-        // Where the program runs, a driver has the queues for it; but a veth's other end must take
+        // A driver has transmit queues where the program runs; but a veth's peer must also accept
         // the frames.
         let unsure = out.filter(|it| it.kind == Kind::Veth || !programs.contains_key(&*it.name));
         Device {
@@ -52,13 +52,13 @@ impl Device {
         }
     }
 
-    /// Offloads that hide the tags of VLANs.
+    /// Returns the offloads that hide VLAN tags.
     pub(super) fn stripping(&self) -> Vec<Switch> {
         self.ports.iter().map(|name| (name.clone(), Offload::TagStripping)).collect()
     }
 
-    /// Offloads that hand the program merged packets. The kernel merges none on an interface with a
-    /// program in generic mode, but does so on the devices below it.
+    /// Returns the offloads that merge packets for the program. The kernel does not merge on an
+    /// interface with a program in generic mode, but on the devices below it.
     pub(super) fn merging(&self, mode: XdpMode) -> Vec<Switch> {
         let below = if mode == XdpMode::Generic { &self.below[..] } else { &[] };
         below.iter().map(|name| (name.clone(), Offload::Merging)).collect()
@@ -68,7 +68,7 @@ impl Device {
         self.not_native.is_none() || mode == Some(XdpMode::Generic)
     }
 
-    /// What an operator should know of the interface when the program runs on it so.
+    /// Returns warnings for an interface in this state.
     pub(super) fn warnings(&self, name: &Arc<str>, state: &InterfaceState) -> Vec<Notice> {
         let interface = || Arc::clone(name);
         let InterfaceState::Attached(mode) = state else { return Vec::new() };
@@ -83,7 +83,7 @@ impl Device {
     }
 }
 
-/// Why frames that native XDP sends would not leave by one of these interfaces.
+/// Returns the reason why frames that native XDP sends would be lost on one of these interfaces.
 fn lost_by<'a>(mut ways_out: impl Iterator<Item = &'a Interface>) -> Option<String> {
     let lost = ways_out.find(|out| loses(out.index))?;
     let name = &lost.name;

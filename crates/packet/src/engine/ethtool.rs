@@ -1,33 +1,33 @@
-//! Offloads of an interface, read and set by the ethtool ioctl: four commands, for which no crate
-//! is needed.
+//! Reads and sets offloads of an interface by the ethtool ioctl: four commands, which need no
+//! crate.
 //!
-//! In: names of interfaces of this thread's network namespace. A device without ethtool has no
-//! offload that is on.
+//! In: names of interfaces in this thread's network namespace. A device without ethtool support
+//! counts as having all offloads off.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// An offload by which the program does not see packets as they are on the wire.
+/// An offload that shows the program other packets than those on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offload {
-    /// Packets of a flow are merged to larger ones.
+    /// Merges packets of a flow into larger ones.
     Merging,
-    /// The 802.1Q tag is taken out of the frame.
+    /// Removes the 802.1Q tag from frames.
     TagStripping,
 }
 
 /// `ETH_FLAG_RXVLAN` of linux/ethtool.h.
 const FLAG_RXVLAN: u32 = 1 << 8;
 
-/// linux/sockios.h
+/// From linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 impl Offload {
-    /// All of them.
+    /// All offloads.
     pub(super) const ALL: [Offload; 2] = [Offload::Merging, Offload::TagStripping];
 
-    /// As `ethtool -K` calls it.
+    /// Returns the name in `ethtool -K`.
     pub fn word(self) -> &'static str {
         match self {
             Offload::Merging => "gro",
@@ -35,7 +35,7 @@ impl Offload {
         }
     }
 
-    /// What it does to the program's packets, as a clause.
+    /// Returns the effect on the program's packets, as a clause.
     pub fn effect(self) -> &'static str {
         match self {
             Offload::Merging => "it merges packets to ones that fit no link",
@@ -43,8 +43,8 @@ impl Offload {
         }
     }
 
-    /// The commands that read and write it, of linux/ethtool.h: `ETHTOOL_GGRO` or `ETHTOOL_GFLAGS`
-    /// and the like.
+    /// Returns the commands that read and write it, from linux/ethtool.h: `ETHTOOL_GGRO` or
+    /// `ETHTOOL_GFLAGS`, and their setters.
     fn commands(self) -> [u32; 2] {
         match self {
             Offload::Merging => [0x2b, 0x2c],
@@ -52,7 +52,7 @@ impl Offload {
         }
     }
 
-    /// Its bits in the value of these commands.
+    /// Returns its bits in the value of these commands.
     fn bits(self) -> u32 {
         match self {
             Offload::Merging => 1,
@@ -61,7 +61,7 @@ impl Offload {
     }
 }
 
-/// `struct ethtool_value`
+/// Mirror of `struct ethtool_value`.
 #[repr(C)]
 struct Value {
     command: u32,
@@ -73,19 +73,19 @@ pub(super) trait Switchboard: fmt::Debug + Send {
     /// Whether the offload is on.
     fn is_on(&self, interface: &str, offload: Offload) -> bool;
 
-    /// Turns it on or off.
+    /// Switches the offload on or off.
     ///
     /// # Errors
-    /// `ENODEV`: there is no such interface.
+    /// `ENODEV`: the interface does not exist.
     fn set(&self, interface: &str, offload: Offload, on: bool) -> io::Result<()>;
 }
 
-/// The kernel's, asked by a socket.
+/// The kernel's offloads, accessed by a socket.
 #[derive(Debug)]
 pub(super) struct Ethtool(OwnedFd);
 
 impl Ethtool {
-    /// In this thread's network namespace.
+    /// Opens it in this thread's network namespace.
     pub(super) fn open() -> io::Result<Ethtool> {
         // SAFETY: takes three numbers.
         let socket =
@@ -93,7 +93,7 @@ impl Ethtool {
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was made for us.
+        // SAFETY: a new descriptor without another owner.
         Ok(Ethtool(unsafe { OwnedFd::from_raw_fd(socket) }))
     }
 
@@ -108,8 +108,7 @@ impl Ethtool {
             *to = from.cast_signed();
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request names an interface and points to the value, both of which outlive the
-        // call.
+        // SAFETY: the request names an interface and points to the value. Both outlive the call.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
             0 => Ok(value.data),
             _ => Err(io::Error::last_os_error()),

@@ -1,6 +1,7 @@
-//! A BPF link: a program on an interface, for as long as someone holds or pins it.
+//! A BPF link: attaches a program to an interface while a descriptor or a pin exists.
 //!
-//! libbpf-rs has links of its own, but not generic mode, nor the swap of a pinned link's program.
+//! libbpf-rs has links, too, but without generic mode and without a swap of a pinned link's
+//! program.
 
 use std::ffi::CString;
 use std::io;
@@ -10,17 +11,17 @@ use std::path::Path;
 
 use libbpf_rs::libbpf_sys as sys;
 
-/// How the kernel runs the program.
+/// XDP mode of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver.
     Native,
-    /// On the kernel's own packet buffers: on every interface, slower.
+    /// On the kernel's socket buffers: supported on every interface, but slower.
     Generic,
 }
 
 impl XdpMode {
-    /// As logs and status call it.
+    /// Returns the name in logs and status.
     pub fn name(self) -> &'static str {
         match self {
             XdpMode::Native => "native",
@@ -36,11 +37,11 @@ impl XdpMode {
     }
 }
 
-/// Holds a link.
+/// A descriptor of a link.
 #[derive(Debug)]
 pub(super) struct Link(OwnedFd);
 
-/// What libbpf returns: a descriptor or zero, or an error number below it.
+/// Converts a result of libbpf: a descriptor or zero, or a negative error number.
 fn outcome(returned: i32) -> io::Result<i32> {
     if returned < 0 { Err(io::Error::from_raw_os_error(-returned)) } else { Ok(returned) }
 }
@@ -58,82 +59,82 @@ impl Link {
             ..Default::default()
         };
         let target = ifindex.cast_signed();
-        // SAFETY: the descriptor is open, and the options are valid for as long as the call takes.
+        // SAFETY: the descriptor is open, and the options are valid during the call.
         let returned = unsafe {
             sys::bpf_link_create(program.as_raw_fd(), target, sys::BPF_XDP, &raw const options)
         };
-        // SAFETY: a descriptor that was made for us.
+        // SAFETY: a new descriptor without another owner.
         outcome(returned).map(|fd| Link(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The link that is pinned there.
+    /// Opens a pinned link.
     pub(super) fn open(path: &Path) -> io::Result<Link> {
         let path = path_text(path)?;
-        // SAFETY: a text with its closing NUL.
+        // SAFETY: a text with a final NUL.
         let returned = unsafe { sys::bpf_obj_get(path.as_ptr()) };
-        // SAFETY: a descriptor that was made for us.
+        // SAFETY: a new descriptor without another owner.
         outcome(returned).map(|fd| Link(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Keeps it alive when nobody holds it.
+    /// Pins the link, so that it outlives its descriptors.
     pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
         let path = path_text(path)?;
-        // SAFETY: an open descriptor, and a text with its closing NUL.
+        // SAFETY: an open descriptor, and a text with a final NUL.
         outcome(unsafe { sys::bpf_obj_pin(self.0.as_raw_fd(), path.as_ptr()) }).map(drop)
     }
 
-    /// Swaps the program: no packet sees none.
+    /// Swaps the program without a gap.
     pub(super) fn update(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let (link, program) = (self.0.as_raw_fd(), program.as_raw_fd());
         // SAFETY: two open descriptors; no options.
         outcome(unsafe { sys::bpf_link_update(link, program, std::ptr::null()) }).map(drop)
     }
 
-    /// Takes the program off the interface, whoever else holds the link.
+    /// Detaches the program, even if others hold the link.
     pub(super) fn detach(&self) -> io::Result<()> {
         // SAFETY: an open descriptor.
         outcome(unsafe { sys::bpf_link_detach(self.0.as_raw_fd()) }).map(drop)
     }
 
-    /// The interface; 0 once that is gone.
+    /// Returns the index of the interface; 0 if it is gone.
     pub(super) fn ifindex(&self) -> io::Result<u32> {
         let mut found = sys::bpf_link_info::default();
         let mut bytes = size_of::<sys::bpf_link_info>() as u32;
-        // SAFETY: an open descriptor, and room for as many bytes as it says.
+        // SAFETY: an open descriptor, and a buffer of the given size.
         let returned = unsafe {
             sys::bpf_link_get_info_by_fd(self.0.as_raw_fd(), &raw mut found, &raw mut bytes)
         };
         outcome(returned)?;
-        // SAFETY: all of the union is integers that were zeroed or written by the kernel; an XDP
-        // link has this arm.
+        // SAFETY: the union has only integers, which are zeroed or written by the kernel; an XDP
+        // link uses this variant.
         Ok(unsafe { found.__bindgen_anon_1.xdp.ifindex })
     }
 }
 
-/// What the kernel says of XDP on an interface.
+/// Queries the XDP state of an interface.
 fn query(ifindex: u32) -> io::Result<sys::bpf_xdp_query_opts> {
     let mut found = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as sys::size_t,
         ..Default::default()
     };
-    // SAFETY: options that are valid for as long as the call takes, of the size that they say.
+    // SAFETY: the options are valid during the call and have the size that they state.
     let returned = unsafe { sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut found) };
     outcome(returned).map(|_| found)
 }
 
-/// What XDP can do on an interface, as `NETDEV_XDP_ACT_*` of linux/netdev.h; `None`: it is gone.
-/// Kernels before 6.3 tell of none.
+/// Returns the XDP features of an interface, `NETDEV_XDP_ACT_*` of linux/netdev.h; `None`: it is
+/// gone. Kernels before 6.3 report 0.
 fn features(ifindex: u32) -> Option<u64> {
     query(ifindex).ok().map(|found| found.feature_flags)
 }
 
-/// Whether an interface has native XDP, and the kernel tells.
+/// Whether the kernel reports that an interface supports native XDP.
 pub(super) fn tells(ifindex: u32) -> bool {
     features(ifindex).is_some_and(|features| features != 0)
 }
 
-/// Whether frames that native XDP sends to an interface would be lost. Wants a kernel that
-/// [tells](tells).
+/// Whether frames that native XDP sends to an interface would be lost. Requires a kernel that
+/// [reports features](tells).
 pub(super) fn loses(ifindex: u32) -> bool {
     /// `NETDEV_XDP_ACT_NDO_XMIT`
     const TRANSMIT: u64 = 4;
@@ -143,12 +144,12 @@ pub(super) fn loses(ifindex: u32) -> bool {
 /// The XDP program on an interface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Occupant {
-    /// The kernel's number of the program.
+    /// The kernel's id of the program.
     pub(super) program: u32,
     pub(super) mode: XdpMode,
 }
 
-/// The program that runs on an interface, if one does.
+/// Returns the program on an interface, if there is one.
 pub(super) fn occupant(ifindex: u32) -> io::Result<Option<Occupant>> {
     let found = query(ifindex)?;
     Ok(match u32::from(found.attach_mode) {
@@ -158,7 +159,7 @@ pub(super) fn occupant(ifindex: u32) -> io::Result<Option<Occupant>> {
     })
 }
 
-/// How a program runs on an interface; `None`: it has none.
+/// Returns the mode of an interface's program; `None`: there is none.
 pub(super) fn mode_of(ifindex: u32) -> io::Result<Option<XdpMode>> {
     Ok(occupant(ifindex)?.map(|it| it.mode))
 }

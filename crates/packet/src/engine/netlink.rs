@@ -1,4 +1,4 @@
-//! What the kernel says of links, routes and neighbours.
+//! Reads links, routes and neighbours from the kernel.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,14 +20,14 @@ use netlink_sys::{Socket, SocketAddr};
 
 use super::next_hops::{Interface, Kind, Neighbour, Network, Route};
 
-/// A socket that asks.
+/// A socket for requests.
 pub(super) struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 impl Netlink {
-    /// In this thread's network namespace.
+    /// Opens it in this thread's network namespace.
     pub(super) fn open() -> io::Result<Netlink> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -35,7 +35,7 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Sends a request and calls `each` with what answers it.
+    /// Sends a request and calls `each` with every answer.
     fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -75,11 +75,11 @@ impl Netlink {
     }
 }
 
-/// The messages of a datagram; what cannot be read ends them.
+/// Returns the messages of a datagram, up to the first unreadable one.
 pub(super) fn messages(mut datagram: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
     let mut messages = Vec::new();
     while let Ok(message) = NetlinkMessage::deserialize(datagram) {
-        // Each begins at a multiple of four bytes (NLMSG_ALIGN).
+        // Each message begins at a multiple of four bytes (NLMSG_ALIGN).
         let length = (message.header.length as usize).next_multiple_of(4);
         messages.push(message);
         match datagram.get(length..) {
@@ -136,8 +136,8 @@ impl Network for Netlink {
         }
     }
 
-    /// As if a packet were to be sent there: the kernel asks for the address if it does not know
-    /// it, and makes sure of it if it has not heard from it for a while (`NTF_USE`).
+    /// Makes the kernel resolve an address, as if it sent a packet there: it sends a request if the
+    /// address is unknown, or revalidates a stale entry (`NTF_USE`).
     fn kick(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);
@@ -185,7 +185,7 @@ fn interface(link: &LinkMessage) -> Interface {
             _ => {}
         }
     }
-    // The other end of a veth is not below it.
+    // The peer of a veth is not below it.
     if is_elsewhere || found.kind == Kind::Veth {
         found.lower = None;
     }
@@ -201,7 +201,7 @@ fn kind(details: &[LinkInfo]) -> Kind {
     kind.unwrap_or_default()
 }
 
-/// Of an entry for an address; a bridge's forwarding entries have none.
+/// Converts an entry with an address; a bridge's forwarding entries have none.
 pub(super) fn neighbour(entry: &NeighbourMessage) -> Option<Neighbour> {
     let usable = matches!(
         entry.header.state,

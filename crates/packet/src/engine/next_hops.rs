@@ -1,9 +1,8 @@
-//! Where packets to backends leave: from routes, links and neighbours to a [`NextHop`] for each
-//! backend.
+//! Computes the [`NextHop`] of each backend from routes, links and neighbours.
 //!
-//! The kernel resolves addresses; nobody else sends packets to a backend's address through it, so
-//! it is asked to: at once and every second for those that are not known, every now and then for
-//! the others, so that one that changed or went is noticed.
+//! The kernel resolves MAC addresses. It sends no packets of its own to backends, so it must be
+//! triggered: at once and every second for unresolved addresses, and at longer intervals for the
+//! others, to notice changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -17,18 +16,18 @@ use crate::snapshot::{NextHop, Station};
 pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) name: String,
-    /// Zero where it has none.
+    /// All zero if it has none.
     pub(super) mac: [u8; 6],
     pub(super) mtu: u32,
     pub(super) up: bool,
     /// The bond or bridge that it is a port of.
     pub(super) controller: Option<u32>,
-    /// The device that it lies on, as a VLAN does, if that is in this network namespace.
+    /// The device below, as for a VLAN, if it is in this network namespace.
     pub(super) lower: Option<u32>,
     pub(super) kind: Kind,
 }
 
-/// What an interface is, as far as that matters here.
+/// Kind of an interface, as far as it matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     Veth,
@@ -37,15 +36,15 @@ pub(super) enum Kind {
     Other,
 }
 
-/// The kernel's way to an address.
+/// The kernel's route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) ifindex: u32,
-    /// `None`: it is on the link.
+    /// `None`: the address is on the link.
     pub(super) gateway: Option<IpAddr>,
-    /// The route's own.
+    /// MTU of the route itself.
     pub(super) mtu: Option<u32>,
-    /// The address is this machine's.
+    /// Whether the address belongs to this machine.
     pub(super) local: bool,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Route {
 pub(super) struct Neighbour {
     pub(super) ifindex: u32,
     pub(super) address: IpAddr,
-    /// `None`: not resolved.
+    /// `None`: unresolved.
     pub(super) mac: Option<[u8; 6]>,
 }
 
@@ -64,13 +63,13 @@ impl Neighbour {
     }
 }
 
-/// What the kernel says has changed.
+/// Kind of a change in the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Link,
     Route,
     Neighbour(Neighbour),
-    /// Some changes were not heard.
+    /// Some notifications were lost.
     Lost,
 }
 
@@ -78,17 +77,17 @@ pub(super) enum Change {
 pub(super) trait Network {
     fn interfaces(&mut self) -> io::Result<Vec<Interface>>;
     fn neighbours(&mut self) -> io::Result<Vec<Neighbour>>;
-    /// `None`: there is none.
+    /// Returns `None` if there is no route.
     fn route(&mut self, to: IpAddr) -> io::Result<Option<Route>>;
-    /// Has the kernel resolve an address, or make sure of it.
+    /// Makes the kernel resolve or revalidate an address.
     fn kick(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()>;
 }
 
-/// Between two times that an unresolved address is asked for.
+/// Interval between attempts to resolve an address.
 const UNRESOLVED_EVERY: Duration = Duration::from_secs(1);
-/// The same of a resolved one.
+/// Interval between revalidations of a resolved address.
 const RESOLVED_EVERY: Duration = Duration::from_secs(15);
-/// Changes of links and routes come in bursts: they are looked at when they pause.
+/// Delay of reloads: changes of links and routes come in bursts.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The next hops of a changing set of addresses.
@@ -98,13 +97,13 @@ pub(super) struct NextHops<N> {
     interfaces: HashMap<u32, Interface>,
     routes: HashMap<IpAddr, Route>,
     macs: HashMap<(u32, IpAddr), [u8; 6]>,
-    /// When each neighbour is to be asked for next.
+    /// Time of the next request for each neighbour.
     kick_at: HashMap<(u32, IpAddr), Instant>,
     reload_at: Option<Instant>,
 }
 
 impl<N: Network> NextHops<N> {
-    /// Of no addresses yet.
+    /// Makes it without addresses.
     pub(super) fn new(network: N) -> io::Result<NextHops<N>> {
         let mut hops = NextHops {
             network,
@@ -119,14 +118,14 @@ impl<N: Network> NextHops<N> {
         Ok(hops)
     }
 
-    /// The interface of that name.
+    /// Returns the interface of this name.
     pub(super) fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.values().find(|interface| interface.name == name)
     }
 
-    /// The MAC addresses by which a frame on an interface is for this machine. Those of the bond or
-    /// bridge that it is a port of, and of its own ports, are among them: the program runs on the
-    /// ports of a bond, and the addresses of a machine may be on the bridge.
+    /// Returns the destination MAC addresses of frames for this machine on an interface. They
+    /// include those of its bond or bridge, and of its own ports: the program runs on the ports of
+    /// a bond, and a machine's addresses may be on the bridge.
     pub(super) fn stations(&self, interface: &Interface) -> BTreeSet<Station> {
         let ports = || self.interfaces.values().filter(|it| it.controller == Some(interface.index));
         let controller = interface.controller.and_then(|index| self.interfaces.get(&index));
@@ -135,20 +134,20 @@ impl<N: Network> NextHops<N> {
         places.flat_map(|ifindex| own().map(move |mac| Station { ifindex, mac })).collect()
     }
 
-    /// The interface of that index.
+    /// Returns the interface of this index.
     pub(super) fn interface_at(&self, index: u32) -> Option<&Interface> {
         self.interfaces.get(&index)
     }
 
-    /// The interface and the ports that it has: where its frames come in.
+    /// Returns the interface and its ports, where its frames arrive.
     pub(super) fn with_ports(&self, interface: &Interface) -> Vec<&Interface> {
         let is_one =
             |it: &&Interface| it.index == interface.index || it.controller == Some(interface.index);
         self.interfaces.values().filter(is_one).collect()
     }
 
-    /// The devices that the interface's frames come through before they are its own: the ports of a
-    /// bond or bridge, what a VLAN lies on.
+    /// Returns the devices that frames pass before the interface: the ports of a bond or bridge,
+    /// the device below a VLAN.
     pub(super) fn below(&self, interface: &Interface) -> Vec<&Interface> {
         let mut found: Vec<&Interface> = Vec::new();
         let mut above = vec![interface];
@@ -167,16 +166,16 @@ impl<N: Network> NextHops<N> {
         found
     }
 
-    /// Whether VLANs lie on the interface.
+    /// Whether the interface has VLANs.
     pub(super) fn has_vlans(&self, interface: &Interface) -> bool {
         let is_on_it = |it: &Interface| it.kind == Kind::Vlan && it.lower == Some(interface.index);
         self.interfaces.values().any(is_on_it)
     }
 
-    /// Whose next hops are wanted.
+    /// Sets the addresses that need next hops.
     pub(super) fn aim(&mut self, targets: BTreeSet<IpAddr>, now: Instant) -> io::Result<()> {
         self.routes.retain(|address, _| targets.contains(address));
-        // The targets first: if asking fails, the reload that follows asks for these.
+        // Sets the targets first: if a request fails, the next reload uses these.
         let before = std::mem::replace(&mut self.targets, targets);
         for address in self.targets.difference(&before) {
             if let Some(route) = self.network.route(*address)? {
@@ -187,7 +186,7 @@ impl<N: Network> NextHops<N> {
         Ok(())
     }
 
-    /// Takes a change in; returns whether a hop may be another one now.
+    /// Processes a change. Returns whether a next hop may have changed.
     pub(super) fn change(&mut self, change: Change, now: Instant) -> bool {
         match change {
             Change::Link | Change::Route | Change::Lost => {
@@ -213,7 +212,7 @@ impl<N: Network> NextHops<N> {
         }
     }
 
-    /// Does what is due; returns whether a hop or an interface may be another one now.
+    /// Does everything that is due. Returns whether a next hop or an interface may have changed.
     pub(super) fn tick(&mut self, now: Instant) -> io::Result<bool> {
         let mut changed = false;
         if self.reload_at.is_some_and(|at| at <= now) {
@@ -225,8 +224,8 @@ impl<N: Network> NextHops<N> {
         let due: Vec<_> =
             self.kick_at.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
         for (ifindex, address) in due {
-            // An interface that is down or gone is heard of as a change; nothing is to be asked
-            // over it.
+            // A notification reports an interface that is down or gone; then no request is
+            // possible.
             let _ = self.network.kick(ifindex, address);
             let resolved = self.macs.contains_key(&(ifindex, address));
             let pause = if resolved { RESOLVED_EVERY } else { UNRESOLVED_EVERY };
@@ -235,12 +234,12 @@ impl<N: Network> NextHops<N> {
         Ok(changed)
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time of the next call of [`Self::tick`].
     pub(super) fn next_tick(&self) -> Option<Instant> {
         self.kick_at.values().copied().chain(self.reload_at).min()
     }
 
-    /// The next hops; addresses without a route or interface have none.
+    /// Returns the next hops; addresses without a route or an interface have none.
     pub(super) fn hops(&self) -> HashMap<IpAddr, NextHop> {
         let hop = |address: &IpAddr| {
             let route = self.routes.get(address)?;
@@ -258,7 +257,7 @@ impl<N: Network> NextHops<N> {
         self.targets.iter().filter_map(|address| Some((*address, hop(address)?))).collect()
     }
 
-    /// The route to a target.
+    /// Returns the route to a target.
     pub(super) fn route(&self, address: IpAddr) -> Option<&Route> {
         self.routes.get(&address)
     }
@@ -277,7 +276,7 @@ impl<N: Network> NextHops<N> {
         Ok(())
     }
 
-    /// Each next hop is asked for from now on, and no other address.
+    /// Schedules requests for each next hop, and for no other address.
     fn follow_neighbours(&mut self, now: Instant) {
         let routes = self.routes.iter().filter(|(_, route)| !route.local);
         let wanted: BTreeSet<_> = routes

@@ -8,132 +8,133 @@ use super::link::XdpMode;
 use super::tunnel_checks::TunnelError;
 use crate::snapshot::{BackendId, Station, VipId};
 
-/// Something that an operator reads in the log; its text is the log line.
+/// An event for operators; its text is the log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// An interface is another way than before.
+    /// The state of an interface changed.
     Interface {
-        /// Which.
+        /// Name of the interface.
         name: Arc<str>,
-        /// How it is.
+        /// Its new state.
         state: InterfaceState,
     },
-    /// An offload was turned off for the program, or on again after it.
+    /// An offload was switched off for the program, or on again.
     Offload {
         /// The device.
         device: String,
         /// The offload.
         offload: Offload,
-        /// What it is now.
+        /// Its new state.
         on: bool,
     },
-    /// An offload that was turned off for the program cannot be turned on again.
+    /// An offload that was switched off cannot be switched on again.
     OffloadStuck {
         /// The device.
         device: String,
         /// The offload.
         offload: Offload,
-        /// Why.
+        /// Cause of the error.
         error: String,
     },
     /// Native mode would lose packets, so the program runs in generic mode.
     NotNative {
         /// The interface.
         interface: Arc<str>,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// Generic mode on a veth, whose other end may send packets that are larger than its MTU.
+    /// Generic mode on a veth, which may receive packets from its peer that are larger than its
+    /// MTU.
     VethMerges {
         /// The interface.
         interface: Arc<str>,
     },
-    /// VLANs on a veth, whose other end hides their tags from the program.
+    /// VLANs on a veth with a peer that hides their tags from the program.
     VethTags {
         /// The interface.
         interface: Arc<str>,
     },
-    /// The program was taken off.
+    /// The program was detached.
     Detached {
         /// The interface.
         name: Arc<str>,
     },
-    /// Pinned maps of an earlier process are gone on with.
+    /// The engine continues with the pinned maps of an earlier process.
     Adopted {
-        /// Flows that are known from it.
+        /// Number of known flows.
         flows: usize,
     },
-    /// Pinned maps of an earlier process cannot be gone on with.
+    /// The pinned maps of an earlier process are unusable.
     NotAdopted {
-        /// Why not.
+        /// Cause.
         why: String,
     },
-    /// Flows of an earlier process are known though the tables are new.
+    /// Flows of an earlier process are known although the tables are new.
     Known {
-        /// How many.
+        /// Number of flows.
         flows: usize,
     },
-    /// Flows of an earlier process are not known any more.
+    /// Flows of an earlier process are no longer known.
     Forgotten {
-        /// How many.
+        /// Number of flows.
         flows: usize,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// Pinned flows of which the VIP and the client are not known.
+    /// Pinned flows with an unknown VIP and client.
     Nameless {
-        /// How many.
+        /// Number of flows.
         flows: usize,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// What the next process must know cannot be written.
+    /// The ledger for the next process cannot be written.
     Ledger {
-        /// What the system said.
+        /// Error of the system call.
         error: String,
     },
-    /// There is no way to a backend.
+    /// There is no route to a backend.
     NoRoute {
-        /// Its address.
+        /// Address of the backend.
         backend: IpAddr,
     },
     /// A backend is this machine itself.
     Local {
-        /// Its address.
+        /// Address of the backend.
         backend: IpAddr,
     },
     /// direct-routing to a backend that is not on the link.
     OffLink {
-        /// Its address.
+        /// Address of the backend.
         backend: IpAddr,
-        /// The gateway that would get its packets.
+        /// The gateway that would receive its packets.
         gateway: IpAddr,
     },
-    /// nat without the kernel's forwarding.
+    /// nat without forwarding in the kernel.
     NotForwarding {
-        /// Where it is off.
+        /// The interface without forwarding.
         interface: Arc<str>,
-        /// Of which family.
+        /// Whether it concerns IPv6.
         v6: bool,
     },
-    /// More MAC addresses than there is room for.
+    /// There are more MAC addresses than the table can hold.
     TooManyMacs {
-        /// Addresses, counted on each interface.
+        /// Number of addresses, counted on each interface.
         macs: usize,
     },
-    /// Flows went elsewhere.
+    /// Flows lost their backend.
     Moved {
-        /// How many.
+        /// Number of flows.
         flows: usize,
-        /// For want of room among the pins; part of `flows`.
+        /// Number of these without room for a pin.
         pins_full: usize,
     },
-    /// The registry was full: flows found no room, or gave way to flows with more evidence.
+    /// The registry was full: it rejected flows, or replaced them by flows with more evidence.
     RegistryFull {
-        /// How many, since the last such line.
+        /// Number of flows since the last such line.
         flows: usize,
     },
-    /// A backend has no flow left.
+    /// The last flow of a backend has ended.
     Drained {
         /// The VIP.
         vip: String,
@@ -151,7 +152,7 @@ pub enum Notice {
         /// The failure of the last one.
         why: TunnelError,
     },
-    /// The first check through the tunnel passed. No news for the log.
+    /// The first check through the tunnel passed. It is not logged.
     TunnelFound {
         /// The VIP.
         vip: VipId,
@@ -165,7 +166,7 @@ pub enum Notice {
         /// The backend.
         backend: BackendId,
     },
-    /// A check through the tunnel cannot be made.
+    /// A check through the tunnel is not possible.
     NotCheckedThroughTunnel {
         /// The VIP.
         vip: VipId,
@@ -174,20 +175,20 @@ pub enum Notice {
         /// The cause.
         why: TunnelError,
     },
-    /// No check through any tunnel can be made.
+    /// No check through any tunnel is possible.
     NoTunnelChecks {
         /// The cause.
         error: TunnelError,
     },
     /// The kernel's tables cannot be read.
     Network {
-        /// What it said.
+        /// Error of the request.
         error: String,
     },
 }
 
 impl Notice {
-    /// Whether someone should look at it soon.
+    /// Whether it needs attention soon.
     pub fn is_warning(&self) -> bool {
         match self {
             Notice::Interface { state, .. } => {
@@ -204,7 +205,7 @@ impl Notice {
         }
     }
 
-    /// What became of what an earlier process left.
+    /// Writes notices about an earlier process.
     fn inherited(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::Adopted { flows } => {
@@ -230,7 +231,7 @@ impl Notice {
         }
     }
 
-    /// How packets come to an interface and leave it.
+    /// Writes notices about interfaces.
     fn device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::Offload { device, offload, on: false } => {
@@ -269,7 +270,7 @@ impl Notice {
         }
     }
 
-    /// What checks through tunnels found.
+    /// Writes notices about checks through tunnels.
     fn tunnel(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::TunnelFailed { vip, backend, checks, why } => write!(

@@ -1,7 +1,7 @@
-//! Turns off the offloads by which the program would see other packets than come by the wire, and
-//! on again when the program is detached. A file lists what was turned off, for the process that
-//! detaches the program: an offload is listed before it is turned off, and until it is on again, so
-//! that a crash leaves none off for good.
+//! Switches off the offloads that would show the program other packets than those on the wire, and
+//! on again when the program is detached. A file lists them for the process that detaches the
+//! program. An offload is listed before it is switched off, and until it is on again, so that a
+//! crash leaves none off permanently.
 
 #[cfg(test)]
 mod tests;
@@ -17,21 +17,21 @@ use super::notice::Notice;
 /// An offload of a device.
 pub(super) type Switch = (String, Offload);
 
-/// The offloads that this instance turned off.
+/// The offloads that this instance switched off.
 #[derive(Debug)]
 pub(super) struct Offloads {
-    /// `None`: there is no such socket, so nothing is looked at.
+    /// `None`: the socket is not available, so offloads are ignored.
     switchboard: Option<Box<dyn Switchboard>>,
     file: PathBuf,
-    /// Otherwise nothing is turned off.
+    /// Whether offloads may be switched off.
     may_change: bool,
     off: BTreeSet<Switch>,
-    /// Those of `off` that could not be turned on again, with a line in the log.
+    /// Entries of `off` that could not be switched on again; logged once.
     stuck: BTreeSet<Switch>,
 }
 
 impl Offloads {
-    /// With those that `file` says an earlier process turned off.
+    /// Makes it with the offloads that an earlier process listed in `file`.
     pub(super) fn open(file: PathBuf, may_change: bool) -> Offloads {
         let ethtool = Ethtool::open().ok();
         let switchboard = ethtool.map(|it| Box::new(it) as Box<dyn Switchboard>);
@@ -52,10 +52,10 @@ impl Offloads {
         Offloads { switchboard, off: off.collect(), file, may_change, stuck: BTreeSet::new() }
     }
 
-    /// Turns off those of `switches` that are on.
+    /// Switches off those of `switches` that are on.
     ///
     /// # Errors
-    /// What to do about the first that stays on.
+    /// Advice for the first one that stays on.
     pub(super) fn turn_off(
         &mut self,
         switches: &[Switch],
@@ -91,7 +91,7 @@ impl Offloads {
         self.switchboard.as_ref().is_some_and(|it| it.is_on(device, *offload))
     }
 
-    /// Returns whether it is off then: some drivers ignore the command.
+    /// Returns whether the offload is off afterwards: some drivers ignore the command.
     fn turn_one_off(&mut self, device: &str, offload: Offload) -> io::Result<bool> {
         let switch = (device.to_owned(), offload);
         let is_new = self.off.insert(switch.clone());
@@ -105,8 +105,8 @@ impl Offloads {
         set.map(|()| is_off)
     }
 
-    /// Turns on again what was turned off and is not among `needed`. What cannot be turned on stays
-    /// listed, and is tried again the next time.
+    /// Switches on the offloads that are not in `needed`. Failures stay listed, and are tried again
+    /// next time.
     pub(super) fn restore(&mut self, needed: &BTreeSet<Switch>) -> Vec<Notice> {
         let mut notices = Vec::new();
         let Some(switchboard) = &self.switchboard else { return notices };
@@ -119,7 +119,7 @@ impl Offloads {
                     None
                 }
                 Ok(()) => Some("its driver keeps it off".to_owned()),
-                // A device that is gone has nothing to be restored.
+                // A device that is gone needs no restoring.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
                 Err(error) => Some(error.to_string()),
             };
@@ -138,8 +138,8 @@ impl Offloads {
         notices
     }
 
-    /// For the process that detaches the program. If it cannot be written, the offloads stay off
-    /// then.
+    /// Writes the list for the process that detaches the program. If that fails, the offloads will
+    /// stay off.
     fn note(&self) {
         let lines =
             self.off.iter().map(|(device, offload)| format!("{device} {}\n", offload.word()));
@@ -148,7 +148,7 @@ impl Offloads {
             let _ = fs::remove_file(&self.file);
             return;
         }
-        // A crash leaves the list before or the list after.
+        // A crash leaves either the old list or the new one.
         let new = self.file.with_extension("new");
         let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file));
     }

@@ -1,5 +1,4 @@
-//! Where things lie that outlive a process: maps and links on the BPF file system, the flow
-//! registry beside it.
+//! Files that outlive a process: maps and links in the BPF file system, and the flow registry.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -16,27 +15,27 @@ use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::program::{MAPS, Program};
 
-/// The BPF file system.
+/// Mount point of the BPF file system.
 const BPF_FOLDER: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC`
 const BPF_MAGIC: i64 = 0xcafe_4a11;
 
-/// The layout's version: [`abi.h`](crate::abi) and what else two processes must agree on.
+/// Version of the layout: [`abi.h`](crate::abi) and everything else that two processes must agree
+/// on.
 const ABI_VERSION: u32 = 5;
 
-/// The folders of an instance, held by one process at a time.
+/// The folders of an instance; one process at a time holds them.
 #[derive(Debug)]
 pub(super) struct Place {
     pins: PathBuf,
     run: PathBuf,
-    /// Whether the BPF file system was not mounted: then nothing is left on it.
+    /// Whether the BPF file system was not mounted, so that all pins are lost.
     was_unmounted: bool,
     _lock: File,
 }
 
 impl Place {
-    /// Opens the folders of `instance`, and makes them if need be; mounts the BPF file system if it
-    /// is not.
+    /// Opens or creates the folders of `instance`. Mounts the BPF file system if necessary.
     pub(super) fn open(instance: &str, run_folder: &Path) -> Result<Place, EngineError> {
         let failed = |what: &Path| {
             let what = what.to_owned();
@@ -61,17 +60,17 @@ impl Place {
         Ok(Place { pins, run, was_unmounted, _lock: lock })
     }
 
-    /// Where maps and links are pinned.
+    /// Returns the folder of pinned maps and links.
     pub(super) fn pins(&self) -> &Path {
         &self.pins
     }
 
-    /// The flow registry.
+    /// Returns the path of the flow registry.
     pub(super) fn registry(&self) -> PathBuf {
         self.run.join("flows")
     }
 
-    /// The offloads that were turned off.
+    /// Returns the path of the list of offloads.
     pub(super) fn offloads(&self) -> PathBuf {
         self.run.join("offloads")
     }
@@ -80,7 +79,7 @@ impl Place {
         self.run.join("ledger")
     }
 
-    /// What the process before noted; or why that is not known, if it noted anything.
+    /// Reads the ledger of the previous process; the error explains why it is unusable.
     pub(super) fn ledger(&self) -> Result<Ledger, String> {
         let file = self.ledger_file();
         let text = match fs::read_to_string(&file) {
@@ -93,12 +92,12 @@ impl Place {
         Ledger::read(&text).map_err(|error| format!("{} cannot be used: {error}", file.display()))
     }
 
-    /// Notes it for the next process, in place of what is noted.
+    /// Replaces the ledger for the next process.
     pub(super) fn note(&self, ledger: &Ledger) -> io::Result<()> {
         write_whole(&self.ledger_file(), ledger.to_string().as_bytes())
     }
 
-    /// Where the maps of an earlier process have gone.
+    /// Explains the loss of an earlier process's maps.
     pub(super) fn where_maps_went(&self) -> &'static str {
         if self.was_unmounted {
             "they are gone: no BPF file system was mounted on /sys/fs/bpf (under `ip netns exec` each command has a /sys \
@@ -112,7 +111,7 @@ impl Place {
         self.run.join("layout")
     }
 
-    /// Whether the pinned maps can be gone on with; if not and there are some, why not.
+    /// Whether the pinned maps are usable; the error is the reason why existing maps are not.
     pub(super) fn adoptable(&self, limits: &Limits) -> Result<bool, &'static str> {
         if !MAPS.iter().any(|map| self.pins.join(map).exists()) {
             return Ok(false);
@@ -130,13 +129,13 @@ impl Place {
         }
     }
 
-    /// Pins the maps of a program in place of those that are there.
+    /// Pins the maps of a program, replacing existing pins.
     pub(super) fn pin_maps(
         &self,
         program: &mut Program,
         limits: &Limits,
     ) -> Result<(), EngineError> {
-        // Without it nobody adopts half of the maps.
+        // Without this file no process adopts an incomplete set of maps.
         let _ = fs::remove_file(self.layout());
         for mut map in program.object_mut().maps_mut() {
             let Some(name) = MAPS.iter().find(|name| map.name() == **name) else { continue };
@@ -149,7 +148,7 @@ impl Place {
             .map_err(|source| EngineError::Folder { what: layout, source })
     }
 
-    /// Removes all that is left when the programs are detached.
+    /// Removes all files after the programs are detached.
     pub(super) fn remove(self) {
         let _ = fs::remove_file(self.layout());
         for map in MAPS {
@@ -160,11 +159,12 @@ impl Place {
         let _ = fs::remove_file(self.ledger_file());
         let _ = fs::remove_file(self.offloads());
         let _ = fs::remove_file(self.run.join("lock"));
-        // Not if it holds the seed, or something of somebody else's.
+        // Fails if the folder has the seed or files of others.
         let _ = fs::remove_dir(&self.run);
     }
 
-    /// This machine's own seed: made once, so that a restart knows its flows.
+    /// Returns this machine's seed. It is created once, so that a restarted process knows its
+    /// flows.
     pub(super) fn seed(&self) -> Result<Seed, EngineError> {
         let file = self.run.join("seed");
         let failed = |source| EngineError::Folder { what: file.clone(), source };
@@ -179,7 +179,7 @@ impl Place {
     }
 }
 
-/// Where an instance's maps and links are pinned.
+/// Returns the folder of an instance's pinned maps and links.
 pub(super) fn pin_folder(instance: &str) -> PathBuf {
     Path::new(BPF_FOLDER).join("equipoise").join(instance)
 }
@@ -194,7 +194,7 @@ fn layout_text(limits: &Limits) -> String {
     format!("abi {ABI_VERSION}\n{limits:?}\n")
 }
 
-/// All of it or nothing, and for the owner's eyes only.
+/// Writes a file atomically, readable by its owner only.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let next = path.with_extension("next");
     let mut file = File::create(&next)?;
@@ -203,7 +203,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&next, path)
 }
 
-/// Whether it was not mounted.
+/// Mounts the BPF file system. Returns whether it was not mounted.
 fn mount_bpf() -> io::Result<bool> {
     if statfs(BPF_FOLDER)?.f_type as i64 == BPF_MAGIC {
         return Ok(false);

@@ -1,9 +1,9 @@
-//! Health checks along the data path: a TCP handshake with a VIP through the tunnel to one backend.
+//! Health checks on the data path: a TCP handshake with a VIP through the tunnel to one backend.
 //!
-//! A thread sends each backend a SYN for the VIP, in the outer headers that the program writes. The
-//! source is an address of this machine, so the backend's SYN-ACK comes straight back. A RST
-//! through the tunnel ends the connection before an application sees it. In: [`TunnelCheck`]s and
-//! next hops. Out: a [`TunnelReport`] for each backend, [`Notice`]s.
+//! A thread sends each backend a SYN for the VIP, with the same outer headers as the program. The
+//! source is an address of this machine, so the backend's SYN-ACK returns directly. A RST through
+//! the tunnel ends the connection before an application sees it. In: [`TunnelCheck`]s and next
+//! hops. Out: a [`TunnelReport`] for each backend, [`Notice`]s.
 
 mod encapsulation;
 mod rounds;
@@ -32,59 +32,59 @@ use rounds::{Key, Outgoing, Rounds, Way};
 use segment::{RST, SYN, Segment};
 use sockets::{Sockets, source_towards};
 
-/// Looking through all backends costs time, so there is a pause between two looks.
+/// Minimum interval between two passes over all backends.
 const TICK_MIN: Duration = Duration::from_millis(5);
-/// Most answers that are taken in before other things are done.
+/// Maximum number of answers processed in one pass.
 const ANSWERS_MAX: usize = 1024;
 
 /// A check of one backend of a VIP through its tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelCheck {
-    /// The VIP, which is TCP's.
+    /// The VIP; its protocol is TCP.
     pub vip: VipId,
-    /// The port of the VIP that is checked.
+    /// Port of the VIP to check.
     pub port: u16,
-    /// How packets reach the backend: a tunnel or GUE.
+    /// Forwarding method: tunnel or GUE.
     pub forward: Forward,
     /// The backend.
     pub backend: BackendId,
-    /// Interval, timeout, rise and fall. The kind of check and the port are those of the pool's own
-    /// checks.
+    /// Interval, timeout, rise and fall. The kind of check and the port belong to the pool's own
+    /// checks and are ignored.
     pub rules: ActiveHealth,
 }
 
-/// The state of a backend's check through its tunnel.
+/// State of a backend's check through its tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelReport {
-    /// The verdict of the checks; unknown before the first one.
+    /// Verdict of the checks; unknown before the first one.
     pub health: Health,
-    /// The failure of the last check, if it failed.
+    /// Error of the last check, if it failed.
     pub error: Option<TunnelError>,
 }
 
 /// A check through a tunnel failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TunnelError {
-    /// Nothing came back.
+    /// There was no answer.
     #[error("no answer through the tunnel within {0:?}")]
     NoAnswer(Duration),
-    /// The backend has the VIP, and nothing listens at its port.
+    /// The backend has the VIP, but no process listens on the port.
     #[error("connection refused through the tunnel")]
     Refused,
-    /// There is no way to the backend.
+    /// The next hop of the backend is unresolved.
     #[error("the MAC address of the next hop to it is not known")]
     NoNextHop,
-    /// No address of this machine can be the source.
+    /// No address of this machine is suitable as the source.
     #[error(
         "not checked through the tunnel: this machine has no address of the VIP's IP family that the backend could answer to"
     )]
     NoSource,
-    /// No check of any backend can be made.
+    /// No check of any backend is possible.
     #[error(
         "not checked through the tunnel: cannot open a packet socket (it needs CAP_NET_RAW): {0}"
     )]
     NoSocket(String),
-    /// The kernel does not send the packet.
+    /// The kernel did not send the packet.
     #[error("not checked through the tunnel: cannot send: {0}")]
     CannotSend(io::ErrorKind),
 }
@@ -96,12 +96,12 @@ impl TunnelError {
     }
 }
 
-/// The checks through tunnels. Without any, there is no thread and no socket.
+/// The checks through tunnels. Without any check, there is no thread and no socket.
 pub(super) struct TunnelChecks {
     outer: Outer,
     heard: Arc<dyn Fn(Vec<Notice>) -> bool + Send + Sync>,
     running: Option<Running>,
-    /// The reports of checks that are wanted and cannot be made.
+    /// Reports of configured checks that are not possible.
     not_made: BTreeMap<Key, TunnelReport>,
 }
 
@@ -126,8 +126,8 @@ struct State {
 }
 
 impl TunnelChecks {
-    /// None yet. `heard` gets the news of verdicts, and returns false when nobody waits for them
-    /// any more.
+    /// Makes it without checks. `heard` receives changes of verdicts, and returns `false` when they
+    /// are no longer needed.
     pub(super) fn new(
         settings: &Settings,
         heard: impl Fn(Vec<Notice>) -> bool + Send + Sync + 'static,
@@ -140,7 +140,7 @@ impl TunnelChecks {
         }
     }
 
-    /// Makes these checks from now on. Returns a notice if they cannot be made.
+    /// Replaces the set of checks. Returns a notice if they are not possible.
     pub(super) fn follow(
         &mut self,
         checks: &[TunnelCheck],
@@ -172,12 +172,12 @@ impl TunnelChecks {
         None
     }
 
-    /// Uses these next hops from now on.
+    /// Replaces the next hops.
     pub(super) fn next_hops(&self, hops: &HashMap<IpAddr, NextHop>) {
         self.tell(|state| state.hops.clone_from(hops));
     }
 
-    /// What is known of each backend that is checked.
+    /// Returns the reports of all backends.
     pub(super) fn reports(&self) -> BTreeMap<Key, TunnelReport> {
         match &self.running {
             Some(running) => running.shared.lock().rounds.reports(),
@@ -185,8 +185,8 @@ impl TunnelChecks {
         }
     }
 
-    /// What is known of each backend that is checked as these checks say, which may be newer than
-    /// those that are made.
+    /// Returns the reports of backends with the same checks as these, which may be newer than the
+    /// current ones.
     pub(super) fn reports_of(&self, checks: &[TunnelCheck]) -> BTreeMap<Key, TunnelReport> {
         let running = self.running.as_ref();
         running.map(|it| it.shared.lock().rounds.reports_of(checks)).unwrap_or_default()
@@ -205,7 +205,7 @@ impl Running {
         outer: Outer,
         heard: Arc<dyn Fn(Vec<Notice>) -> bool + Send + Sync>,
     ) -> io::Result<Running> {
-        // Opened here: the network namespace is this thread's.
+        // Opened here, because the network namespace is that of this thread.
         let rounds = Rounds::default();
         let sockets = Sockets::open(rounds.mark())?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -235,12 +235,12 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // An eventfd takes eight bytes at any time.
+        // The write fails only if the counter overflows.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
-/// What the thread does.
+/// Main function of the thread.
 fn run(
     shared: &Shared,
     sockets: &Sockets,
@@ -255,8 +255,8 @@ fn run(
                 return;
             }
             let mut wire = Wire { sockets, outer, hops: &state.hops, vips: &state.vips };
-            // Answers first: a thread that had no CPU for a while finds them beside a time that is
-            // over.
+            // Answers first: a thread that had no CPU for a while finds answers and expired
+            // timeouts together.
             let receivers = [Some(&sockets.v4), sockets.v6.as_ref()];
             let answers =
                 receivers.into_iter().flatten().flat_map(|it| std::iter::from_fn(|| it.next()));
@@ -290,13 +290,13 @@ fn await_input(shared: &Shared, sockets: &Sockets, wait: Option<Duration>) {
     ];
     let wait = wait.and_then(|it| Timespec::try_from(it).ok());
     if poll(&mut ready, wait.as_ref()).is_err() {
-        // A signal, or no memory: nothing is ready then.
+        // A signal, or no memory: no descriptor is ready.
         thread::sleep(TICK_MIN);
     }
     let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
 }
 
-/// The way to all backends.
+/// Sends segments to all backends.
 struct Wire<'w> {
     sockets: &'w Sockets,
     outer: &'w Outer,
@@ -319,7 +319,7 @@ impl Way for Wire<'_> {
         let from = SocketAddr::new(source, port);
         let packet = Segment { from, to: vip, sequence, acknowledged: 0, flags }.packet();
         let packet = packet.ok_or(TunnelError::NoSource)?;
-        // Where the program takes bits of the flow's digest, a check takes others each time.
+        // The program uses bits of the flow's digest; each check uses other bits.
         let address = check.backend.address;
         let frame = self.outer.frame(&packet, check.forward, address, hop, sequence);
         let frame = frame.ok_or(TunnelError::NoNextHop)?;
@@ -328,8 +328,8 @@ impl Way for Wire<'_> {
     }
 }
 
-/// The source of checks: this machine's address towards the backend, or, where the VIP is of the
-/// other IP family, towards the VIP's clients.
+/// Returns the source of checks: this machine's address towards the backend, or towards the VIP's
+/// clients if the VIP has the other IP family.
 fn source(vip: IpAddr, backend: IpAddr) -> Option<IpAddr> {
     let towards = if vip.is_ipv4() == backend.is_ipv4() { backend } else { vip };
     source_towards(towards)

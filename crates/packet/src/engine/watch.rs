@@ -1,4 +1,4 @@
-//! Hears of changes to links, routes and neighbours, on a thread of its own.
+//! Watches changes of links, routes and neighbours, on a separate thread.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,16 +17,16 @@ use super::next_hops::Change;
 const GROUPS: [libc::c_uint; 4] =
     [libc::RTNLGRP_LINK, libc::RTNLGRP_NEIGH, libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
 
-/// Ends its thread when dropped.
+/// The watch; dropping it ends its thread.
 pub(super) struct Watch {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Calls `heard` with what changes in this thread's network namespace, until it returns false.
+    /// Calls `heard` with changes in this thread's network namespace, until it returns `false`.
     pub(super) fn start(heard: impl Fn(Vec<Change>) -> bool + Send + 'static) -> io::Result<Watch> {
-        // Bound here: the namespace is this thread's.
+        // Bound here, because the namespace is that of this thread.
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind(&SocketAddr::new(0, 0))?;
         for group in GROUPS {
@@ -43,7 +43,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // An eventfd takes eight bytes at any time.
+        // The write fails only if the counter overflows.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -64,7 +64,7 @@ fn listen(socket: &Socket, stop: &OwnedFd, heard: impl Fn(Vec<Change>) -> bool) 
             Ok((datagram, _)) => {
                 messages(&datagram).into_iter().filter_map(|m| change(m.payload)).collect()
             }
-            // The kernel dropped some: all is looked at anew.
+            // The kernel dropped notifications: everything must be read again.
             Err(_) => vec![Change::Lost],
         };
         if !heard(changes) {

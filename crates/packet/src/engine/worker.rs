@@ -1,4 +1,4 @@
-//! What the engine's thread does.
+//! The engine's thread.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -29,27 +29,27 @@ use crate::registry::Registry;
 use crate::snapshot::{BackendSpec, Protocol, Snapshot, Station, VipId, VipSpec};
 use crate::twin::{Surroundings, Twin};
 
-/// At the start, next hops may take this long to be resolved before the program is attached.
+/// Maximum time to resolve next hops at the start, before the program is attached.
 const RESOLVE_WAIT: Duration = Duration::from_millis(300);
-/// Between two log lines about flows that were not learnt.
+/// Interval between log lines about a full registry.
 const REGISTRY_FULL_LOG_EVERY: Duration = Duration::from_secs(60);
-/// After the kernel's tables could not be read.
+/// Delay after a failure to read the kernel's tables.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
-/// Whether the kernel forwards what comes by an interface; an interface that is not there may come
-/// to.
+/// Whether the kernel forwards packets from an interface; true for a missing interface, which may
+/// appear later.
 fn forwards(interface: &str, v6: bool) -> bool {
     let family = if v6 { "ipv6" } else { "ipv4" };
     let setting = format!("/proc/sys/net/{family}/conf/{interface}/forwarding");
     std::fs::read_to_string(setting).map_or(true, |text| text.trim() != "0")
 }
 
-/// A control side that has nothing left to publish pauses for longer.
+/// After a longer pause, the control side has nothing left to publish.
 const PUBLISH_PAUSE_MAX: Duration = Duration::from_millis(20);
-/// What is not published after so many is published later.
+/// Maximum number of publications to wait for; later ones happen in ticks.
 const PUBLICATIONS_MAX: usize = 3;
 
-/// Owns everything.
+/// State of the engine's thread.
 pub(super) struct Worker {
     place: Place,
     program: Program,
@@ -59,19 +59,19 @@ pub(super) struct Worker {
     attachments: Attachments,
     tunnels: TunnelChecks,
     wanted: Wanted,
-    /// By which frames are for this machine.
+    /// Destination MAC addresses of frames for this machine.
     stations: BTreeSet<Station>,
-    /// Backends that are known to have no proper way, with what was said of it.
+    /// Backends without a usable route, which have already been logged.
     said: BTreeSet<IpAddr>,
     not_learnt: (usize, Option<Instant>),
     network_retry: Option<Instant>,
-    /// What the next process must know could not be written.
+    /// Whether the last write of the ledger failed.
     ledger_failed: bool,
     _watch: Watch,
 }
 
 impl Worker {
-    /// Everything up to the attached program.
+    /// Starts everything up to the attached program.
     pub(super) fn start(
         options: EngineOptions,
         wanted: Wanted,
@@ -88,7 +88,7 @@ impl Worker {
         };
         let settings = options.flows.settings(seed);
         let Loaded { program, control, is_new } = load(&place, &capacity, &settings, now)?;
-        // Heard before it is read: what changes in between is not missed.
+        // Starts watching before the first read, so that no change is missed.
         let checked = inputs.clone();
         let watch = Watch::start(move |changes| inputs.send(Input::Network(changes)).is_ok());
         let watch = watch.map_err(EngineError::Network)?;
@@ -116,7 +116,7 @@ impl Worker {
         };
         worker.control.apply(&wanted.snapshot, now)?;
         worker.wanted = wanted;
-        // Not before the snapshot is accepted: what is refused leaves nothing behind.
+        // Only after the snapshot is accepted: a rejected one must leave nothing behind.
         if is_new {
             worker.place.pin_maps(&mut worker.program, &worker.limits)?;
         }
@@ -130,7 +130,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Waits a little for next hops, so that the first packets find them.
+    /// Waits briefly for next hops, so that the first packets find them.
     fn resolve(&mut self, receive: &Receiver<Input>) {
         let until = Instant::now() + RESOLVE_WAIT;
         loop {
@@ -149,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// Does what is due and what is asked until it is told to stop.
+    /// Processes requests and due work until it is stopped.
     pub(super) fn run(mut self, inputs: &Receiver<Input>) {
         loop {
             let wait = self.next_due().saturating_duration_since(Instant::now());
@@ -175,7 +175,7 @@ impl Worker {
     }
 
     fn stop(mut self, leave: Leave) {
-        // What has been logged is learnt, for the next process.
+        // Flows in the logs are learned, for the next process.
         self.publish(Instant::now());
         if leave == Leave::Running {
             tracing::info!(
@@ -200,17 +200,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the checks through tunnels that are wanted.
+    /// Updates the checks through tunnels.
     fn check_tunnels(&mut self) {
         let vips = self.wanted.snapshot.vips.iter().map(|vip| vip.address).collect();
         let notice = self.tunnels.follow(&self.wanted.checks, vips, &self.hops.hops());
         notice.iter().for_each(Notice::log);
     }
 
-    /// The snapshot, in which a backend is unhealthy whose checks through the tunnel fail. Verdicts
-    /// of checks that `wanted` does not have count no more. Where checks pass for no backend of a
-    /// VIP, they say nothing: rather does no backend answer this machine's address than that all
-    /// tunnels are dead.
+    /// Returns the snapshot, with backends marked unhealthy if their checks through the tunnel
+    /// fail. Ignores verdicts of checks that `wanted` no longer has. Ignores the checks of a VIP if
+    /// they pass for none of its backends: more likely no backend can answer this machine's address
+    /// than that all tunnels are dead.
     fn with_tunnels(&self, wanted: &Wanted) -> Snapshot {
         let mut snapshot = wanted.snapshot.clone();
         let reports = self.tunnels.reports_of(&wanted.checks);
@@ -231,8 +231,8 @@ impl Worker {
         snapshot
     }
 
-    /// Goes by new verdicts of checks through tunnels. They are published with the next tick, which
-    /// is due at once.
+    /// Applies new verdicts of checks through tunnels. The next tick publishes them; it is due at
+    /// once.
     fn judge_tunnels(&mut self, notices: &[Notice]) {
         notices.iter().for_each(Notice::log);
         let snapshot = self.with_tunnels(&self.wanted);
@@ -242,7 +242,7 @@ impl Worker {
         }
     }
 
-    /// Has everything use the next hops that are known now.
+    /// Distributes the current next hops.
     fn spread_hops(&mut self) {
         let hops = self.hops.hops();
         self.control.next_hops(&hops);
@@ -265,7 +265,7 @@ impl Worker {
         &self.control
     }
 
-    /// Changes a pin, and publishes it.
+    /// Changes a pin and publishes it.
     pub(super) fn steer<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         let result = change(&mut self.control);
         self.publish_whole();
@@ -305,8 +305,8 @@ impl Worker {
         Explanation { decision, vip, registered, is_registered }
     }
 
-    /// Until what was changed is published. The control side leaves a pause between publications,
-    /// so this may take a few milliseconds; what a transition makes of it later is not awaited.
+    /// Waits until the change is published. The control side pauses between publications, so this
+    /// may take some milliseconds. Does not wait for the end of a transition.
     fn publish_whole(&mut self) {
         for _ in 0..PUBLICATIONS_MAX {
             let now = Instant::now();
@@ -376,7 +376,7 @@ impl Worker {
                 self.spread_hops();
                 self.judge_routes();
                 if self.take_frames() {
-                    // Frames to a new address wait for no tick.
+                    // Frames to a new address must not wait for a tick.
                     self.publish(now);
                 }
                 self.follow_interfaces(false);
@@ -391,7 +391,7 @@ impl Worker {
         self.hops.change(Change::Lost, now);
     }
 
-    /// Wants next hops for all backends, those included that still drain.
+    /// Requests next hops for all backends, including those that still drain.
     fn aim(&mut self, now: Instant) {
         let wanted = self.wanted.snapshot.vips.iter().flat_map(|vip| &vip.backends);
         let mut targets: BTreeSet<IpAddr> = wanted.map(|backend| backend.address).collect();
@@ -403,8 +403,8 @@ impl Worker {
         self.judge_routes();
     }
 
-    /// Replies under nat are routed by the kernel's tables, which it lets nobody use while it does
-    /// not forward itself.
+    /// Checks forwarding: replies under nat use the kernel's routing tables, which require
+    /// forwarding to be enabled.
     fn judge_forwarding(&self) {
         for v6 in [false, true] {
             let translates =
@@ -419,7 +419,7 @@ impl Worker {
         }
     }
 
-    /// Says once of each backend what is wrong with the way to it.
+    /// Logs problems with the route to each backend, once.
     fn judge_routes(&mut self) {
         let mut wrong = BTreeSet::new();
         for vip in &self.wanted.snapshot.vips {
@@ -442,7 +442,7 @@ impl Worker {
         self.said = wrong;
     }
 
-    /// Tells the program which frames are for this machine. Whether that has changed.
+    /// Sets the accepted destination MAC addresses in the program. Returns whether they changed.
     fn take_frames(&mut self) -> bool {
         let mut stations = BTreeSet::new();
         for name in self.wanted.interfaces.keys() {
@@ -464,8 +464,8 @@ impl Worker {
         has_changed
     }
 
-    /// Attaches to the wanted interfaces. `may_switch`: a program that runs may be attached anew in
-    /// another mode, which ends nat's flows; routes that come and go are no reason.
+    /// Attaches to the configured interfaces. `may_switch`: a running program may be attached again
+    /// in another mode, which ends nat's flows; changes of routes do not justify that.
     fn follow_interfaces(&mut self, may_switch: bool) {
         let (hops, programs) = (&self.hops, &self.wanted.interfaces);
         let ways_out = self.ways_out();
@@ -476,15 +476,15 @@ impl Worker {
         notices.iter().for_each(Notice::log);
     }
 
-    /// The interfaces by which packets leave, by index: those to backends, and, as far as is known,
-    /// those of replies.
+    /// Returns the indices of interfaces that send packets: those to backends, and those of replies
+    /// as far as known.
     fn ways_out(&self) -> BTreeSet<u32> {
         let is_nat = |vip: &VipSpec| vip.forward == Forward::Nat;
         let translates = self.wanted.snapshot.vips.iter().any(is_nat);
         let replies = self.wanted.interfaces.keys().filter(|_| translates);
         let replies = replies.filter_map(|name| Some(self.hops.interface(name)?.index));
         let hops = self.hops.hops();
-        // Packets to an address of this machine do not leave.
+        // Packets to an address of this machine do not leave it.
         let leaves = |address: &IpAddr| self.hops.route(*address).is_some_and(|it| !it.local);
         let to_backends = hops.iter().filter(|(address, _)| leaves(address));
         to_backends.map(|(_, hop)| hop.ifindex).chain(replies).collect()
@@ -494,11 +494,11 @@ impl Worker {
 struct Loaded {
     program: Program,
     control: Control,
-    /// Its maps are not pinned yet.
+    /// Whether its maps are not pinned yet.
     is_new: bool,
 }
 
-/// A program with its control side: over the maps of an earlier process if they fit.
+/// Loads a program with its control side, with the maps of an earlier process if they fit.
 fn load(
     place: &Place,
     capacity: &Capacity,
@@ -533,7 +533,7 @@ fn load(
     Ok(Loaded { program, control, is_new: true })
 }
 
-/// Says what became of what an earlier process left. `why` its maps are not gone on with, if there
+/// Logs the result of taking over from an earlier process. `why` its maps are unusable, if there
 /// are some.
 fn tell_begun(begun: Begun, why: Option<String>, place: &Place, ledger: &Result<Ledger, String>) {
     let Begun { is_anew, flows, forgotten, left_out, nameless } = begun;

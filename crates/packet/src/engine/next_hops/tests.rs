@@ -99,7 +99,7 @@ fn the_kernel_is_asked_at_once_then_every_second_and_seldom_when_it_knows() {
     assert_eq!(hops.next_tick(), Some(at(17)));
     assert_eq!(kicks(&mut hops, at(16)), 0);
     assert_eq!(kicks(&mut hops, at(17)), 1);
-    // It is asked for soon when it is lost.
+    // A lost neighbour is resolved again soon.
     assert!(hops.change(resolved("10.0.0.9", None), at(18)));
     assert_eq!(kicks(&mut hops, at(19)), 1);
 }

@@ -7,7 +7,8 @@ use super::*;
 
 const GRO: Offload = Offload::Merging;
 
-/// A device whose driver may fail or ignore commands, and what the list said before each command.
+/// A device with a driver that may fail or ignore commands, and the list's contents before each
+/// command.
 #[derive(Debug, Default)]
 struct Driver {
     is_on: bool,
@@ -41,7 +42,7 @@ fn listed(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_default()
 }
 
-/// The offloads of one device whose merging is on.
+/// The offloads of one device with merging on.
 fn offloads(name: &str) -> (Folder, PathBuf, Board, Offloads) {
     let folder = Folder::new(name);
     let file = folder.path("offloads");
@@ -60,7 +61,7 @@ fn an_offload_is_listed_before_it_is_turned_off_and_until_it_is_on_again() {
     let (_folder, file, board, mut offloads) = offloads("offloads-listed");
     turn_off(&mut offloads).unwrap();
     assert!(!board.0.lock().unwrap().is_on);
-    // The process ends here, and the next one has the list only.
+    // The process ends here, and the next one has only the list.
     let mut next = Offloads::over(Some(Box::new(board.clone())), file.clone(), true);
     assert_eq!(next.restore(&BTreeSet::new()).len(), 1);
     assert_eq!(board.0.lock().unwrap().lists, ["eth0 gro\n"; 2]);

@@ -1,4 +1,4 @@
-//! The headers around a check's packet, as `tunnel.h` writes them.
+//! Outer headers of a check's packet, as in `tunnel.h`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,13 +11,13 @@ use crate::snapshot::NextHop;
 const IPIP: u8 = 4;
 const IPV6: u8 = 41;
 const UDP_BYTES: usize = 8;
-/// GUE sends from dynamic ports (RFC 6335, section 6).
+/// GUE uses dynamic source ports (RFC 6335, section 6).
 const GUE_PORTS_FIRST: u16 = 49_152;
 const GUE_PORTS_MASK: u16 = 0x3fff;
 pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// The part of the outer headers that is the same for all backends.
+/// Fields of the outer headers that are the same for all backends.
 #[derive(Clone, Debug)]
 pub(super) struct Outer {
     source4: Ipv4Addr,
@@ -35,9 +35,8 @@ impl Outer {
         Outer { source4, source4_free, source6, gue_port: settings.gue_port }
     }
 
-    /// The frame that brings `packet` to a backend. `variation`: the bits that a flow's digest
-    /// gives in the program. `None`: `forward` has no outer headers, or the next hop is not
-    /// resolved.
+    /// Returns the frame that brings `packet` to a backend. `variation` replaces the bits of a
+    /// flow's digest. `None`: `forward` has no outer headers, or the next hop is unresolved.
     pub(super) fn frame(
         &self,
         packet: &[u8],
@@ -72,7 +71,7 @@ impl Outer {
         Some([&macs[..], &ethertype.to_be_bytes(), &outer, &udp, packet].concat())
     }
 
-    /// Without a checksum, as for all packets in GUE (RFC 6935).
+    /// A header without a checksum, as for all GUE packets (RFC 6935).
     fn udp(&self, packet_bytes: usize, variation: u32) -> Vec<u8> {
         let source = GUE_PORTS_FIRST | variation as u16 & GUE_PORTS_MASK;
         let bytes = (UDP_BYTES + packet_bytes) as u16;

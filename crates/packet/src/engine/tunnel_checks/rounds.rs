@@ -1,4 +1,4 @@
-//! When each backend is asked, and what follows from its answers. Pure but for [`Way`].
+//! Schedule of the checks of each backend, and evaluation of the answers. Pure except for [`Way`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -11,17 +11,17 @@ use super::segment::{ACK, RST, SYN, Segment};
 use super::{Notice, TunnelCheck, TunnelError, TunnelReport};
 use crate::snapshot::{BackendId, VipId};
 
-/// The longest wait before a backend's first check.
+/// Maximum delay of a backend's first check.
 const STAGGER_MAX: Duration = Duration::from_millis(100);
-/// Limit of a backend's sequence numbers that are kept. One is of the check that is under way. The
-/// others are of checks before it, whose connections may still be half open: Linux repeats a
-/// SYN-ACK for 63 s. A connection that answers stays among them.
+/// Maximum number of sequence numbers kept per backend. One belongs to the current check, the
+/// others to earlier checks with connections that may still be half open: Linux repeats a SYN-ACK
+/// for 63 s. A connection that answers is kept.
 const SENT_KEPT: usize = 4;
-/// The first pause before a SYN is sent again, as a part of the timeout. Each further pause is
+/// First delay before a SYN is repeated, as a fraction (1/N) of the timeout. Each further delay is
 /// twice as long, so that three SYNs are sent within the timeout.
 const FIRST_PAUSE: u32 = 4;
 
-/// The place of the mark in a sequence number.
+/// Position of the mark in a sequence number.
 pub(super) const MARK_SHIFT: u32 = 24;
 
 pub(super) type Key = (VipId, BackendId);
@@ -42,8 +42,8 @@ pub(super) trait Way {
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     rounds: BTreeMap<Key, Round>,
-    /// The backends that the rounds sent these sequence numbers to. They tell the backend of an
-    /// answer, and a forged one.
+    /// Backends by the sequence number sent. It identifies the backend of an answer, and reveals
+    /// forged answers.
     sent: HashMap<u32, Key>,
     draws: Draws,
 }
@@ -51,8 +51,8 @@ pub(super) struct Rounds {
 #[derive(Debug)]
 struct Round {
     check: TunnelCheck,
-    /// Sequence numbers that the backend may still answer. The last one is the newest, or answered
-    /// last.
+    /// Sequence numbers that the backend may still answer; the last one is the newest, or was
+    /// answered last.
     sent: VecDeque<u32>,
     health: BackendHealth,
     last: Option<Result<(), TunnelError>>,
@@ -71,11 +71,11 @@ struct Asking {
     began: Instant,
     send_at: Instant,
     pause: Duration,
-    /// The reason why no SYN has been sent yet.
+    /// Reason why no SYN has been sent yet.
     obstacle: Option<TunnelError>,
 }
 
-/// Numbers that nobody can foresee.
+/// Unpredictable random numbers.
 #[derive(Debug)]
 struct Draws {
     keys: RandomState,
@@ -93,11 +93,12 @@ impl Default for Draws {
 }
 
 impl Draws {
-    /// A sequence number that is not among `sent`.
+    /// Draws a sequence number that is not in `sent`.
     fn sequence(&mut self, sent: &HashMap<u32, Key>) -> u32 {
         loop {
             let sequence = u32::from(self.mark) << MARK_SHIFT | self.next() as u32 >> 8;
-            // An answer acknowledges the number after it, whose upper bits are the mark, too.
+            // An answer acknowledges the next number, which must also have the mark in its upper
+            // bits.
             let has_mark = sequence.wrapping_add(1) >> MARK_SHIFT == u32::from(self.mark);
             if has_mark && !sent.contains_key(&sequence) {
                 return sequence;
@@ -110,20 +111,20 @@ impl Draws {
         self.keys.hash_one(self.drawn)
     }
 
-    /// Between 0 and 1.
+    /// Draws a number between 0 and 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 32) as f64 / f64::from(u32::MAX)
     }
 }
 
 impl Rounds {
-    /// The upper bits of all numbers that answers acknowledge. The kernel discards forged answers
-    /// by them, so that a flood of these does not fill the socket.
+    /// Returns the upper bits of all numbers that answers acknowledge. The kernel discards forged
+    /// answers by them, so that a flood does not fill the socket.
     pub(super) fn mark(&self) -> u8 {
         self.draws.mark
     }
 
-    /// Makes these checks from now on. A backend that stays keeps its verdict.
+    /// Replaces the set of checks. A backend that stays keeps its verdict.
     pub(super) fn follow(&mut self, checks: &[TunnelCheck], now: Instant) {
         let mut before = std::mem::take(&mut self.rounds);
         for check in checks {
@@ -151,7 +152,7 @@ impl Rounds {
         });
     }
 
-    /// The report of each backend that is checked as these checks say.
+    /// Returns the reports of backends with the same checks as these.
     pub(super) fn reports_of(&self, checks: &[TunnelCheck]) -> BTreeMap<Key, TunnelReport> {
         let report = |check: &TunnelCheck| {
             let key = (check.vip, check.backend);
@@ -161,17 +162,17 @@ impl Rounds {
         checks.iter().filter_map(report).collect()
     }
 
-    /// What is known of each backend.
+    /// Returns the reports of all backends.
     pub(super) fn reports(&self) -> BTreeMap<Key, TunnelReport> {
         self.rounds.iter().map(|(key, round)| (*key, round.report())).collect()
     }
 
-    /// When [`Rounds::tick`] has something to do.
+    /// Returns the time of the next call of [`Rounds::tick`].
     pub(super) fn next_tick(&self) -> Option<Instant> {
         self.rounds.values().map(Round::due).min()
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub(super) fn tick(&mut self, now: Instant, way: &mut impl Way) -> Vec<Notice> {
         let mut notices = Vec::new();
         for (key, round) in &mut self.rounds {
@@ -204,7 +205,7 @@ impl Rounds {
         notices
     }
 
-    /// Takes in a segment that has arrived.
+    /// Processes a received segment.
     pub(super) fn hear(
         &mut self,
         segment: &Segment,
@@ -228,12 +229,12 @@ impl Rounds {
                 if segment.flags & SYN == 0 {
                     return None;
                 }
-                // The connection that is half open there ends.
+                // Ends the half-open connection of the backend.
                 let _ = way.send(&round.check, Outgoing::Rst { sequence: segment.acknowledged });
                 round.finish(Ok(()), now, &mut self.draws)
             }
-            // A connection of an earlier check is still half open there: its RST was lost. It would
-            // answer for the new one, too, so it ends, and the SYN is sent again.
+            // A connection of an earlier check is still half open, because its RST was lost. It
+            // would also answer the new check, so it is reset, and the SYN is sent again.
             phase if !is_rst => {
                 let _ = way.send(&round.check, Outgoing::Rst { sequence: segment.acknowledged });
                 if let Phase::Asking(asking) = phase {
@@ -249,7 +250,7 @@ impl Rounds {
     }
 }
 
-/// Whether two checks of a backend ask the same, so that its verdict holds for both.
+/// Whether two checks of a backend are equivalent, so that the verdict holds for both.
 fn is_same(one: &TunnelCheck, other: &TunnelCheck) -> bool {
     (one.forward, one.port) == (other.forward, other.port)
 }
@@ -279,7 +280,7 @@ impl Round {
             Phase::Asking(asking) => asking.began,
             Phase::Waiting { .. } => now,
         };
-        // As other health checks: a fleet does not ask in step.
+        // As for other health checks: jitter keeps a fleet from checking in step.
         let pause = rules.interval.mul_f64(0.9 + 0.2 * draws.share());
         self.phase = Phase::Waiting { until: now.max(began + pause) };
         let was_checked = self.last.as_ref().is_none_or(says_something);
@@ -311,7 +312,7 @@ impl Round {
     }
 }
 
-/// Whether a result is about the backend and not about this machine.
+/// Whether a result concerns the backend, not this machine.
 fn says_something(result: &Result<(), TunnelError>) -> bool {
     result.as_ref().err().is_none_or(TunnelError::blames_backend)
 }
@@ -332,7 +333,7 @@ impl Asking {
         self.pause *= 2;
     }
 
-    /// The time is over. An answer may have been lost, so that a connection is half open.
+    /// Ends a check that timed out. An answer may have been lost, so a connection may be half open.
     fn failed(&mut self, check: &TunnelCheck, way: &mut impl Way) -> TunnelError {
         let _ = way.send(check, Outgoing::Rst { sequence: self.sequence.wrapping_add(1) });
         self.obstacle.take().unwrap_or(TunnelError::NoAnswer(check.rules.timeout))

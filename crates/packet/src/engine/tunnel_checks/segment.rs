@@ -10,7 +10,7 @@ const IPV6_BYTES: usize = 40;
 const TCP_BYTES: usize = 20;
 const HOP_LIMIT: u8 = 64;
 const WINDOW: u16 = 65_535;
-/// MSS 1220: a segment of this size fits every path with IPv6. No data follows.
+/// MSS 1220: such a segment fits every IPv6 path. No data follows.
 const MSS_OPTION: [u8; 4] = [2, 4, 0x04, 0xc4];
 
 /// A TCP segment without data.
@@ -24,7 +24,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The IP packet, with all checksums. `None`: the addresses are of two families.
+    /// Returns the IP packet, with all checksums. `None`: the addresses have different families.
     pub(super) fn packet(&self) -> Option<Vec<u8>> {
         let tcp = self.tcp();
         let mut packet = match (self.from.ip(), self.to.ip()) {
@@ -54,8 +54,8 @@ impl Segment {
         tcp
     }
 
-    /// Reads an IP packet. `None`: it is no whole TCP segment. Checksums are not verified: a packet
-    /// of the same machine may be without.
+    /// Reads an IP packet. `None`: it is not a complete TCP segment. Checksums are not verified,
+    /// because packets of the same machine may lack them.
     pub(super) fn read(packet: &[u8]) -> Option<Segment> {
         let (from, to, l4): (IpAddr, IpAddr, usize) = match packet.first()? >> 4 {
             4 if *packet.get(9)? == TCP => (
@@ -83,7 +83,7 @@ impl Segment {
     }
 }
 
-/// An IPv4 header that forbids fragments, so that it needs no identification (RFC 6864).
+/// Makes an IPv4 header that forbids fragmentation, so that it needs no identification (RFC 6864).
 pub(super) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload_bytes: usize) -> Vec<u8> {
     let bytes = (IPV4_BYTES + payload_bytes) as u16;
     let mut header = vec![0x45, 0];
@@ -96,7 +96,7 @@ pub(super) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload_bytes: us
     header
 }
 
-/// An IPv6 header.
+/// Makes an IPv6 header.
 pub(super) fn ipv6(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, payload_bytes: usize) -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0];
     header.extend((payload_bytes as u16).to_be_bytes());
@@ -106,7 +106,7 @@ pub(super) fn ipv6(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, payload_bytes: us
     header
 }
 
-/// Sum of words of 16 bits; `bytes` are even.
+/// Returns the sum of 16-bit words; the number of bytes must be even.
 fn sum_of(bytes: &[u8]) -> u32 {
     let (words, _) = bytes.as_chunks::<2>();
     words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum()
@@ -119,7 +119,7 @@ fn address_sum(address: IpAddr) -> u32 {
     }
 }
 
-/// The internet checksum of a sum (RFC 1071).
+/// Returns the Internet checksum of a sum (RFC 1071).
 fn folded(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -147,7 +147,7 @@ mod tests {
         (0..digits.len()).step_by(2).map(byte).collect()
     }
 
-    /// The expected bytes come from a program of its own, in another language.
+    /// The expected bytes come from a separate program in another language.
     #[test]
     fn a_syn_is_a_whole_packet_with_right_checksums() {
         let packet = syn("192.0.2.2:40000", "203.0.113.14:80").packet().unwrap();
@@ -184,7 +184,7 @@ mod tests {
         udp[9] = 17;
         assert_eq!(Segment::read(&udp), None);
         let mut options = syn("192.0.2.2:40000", "203.0.113.14:80").packet().unwrap();
-        // A header of 24 bytes ends where the TCP header has 16 bytes and its option left.
+        // With a header of 24 bytes, 16 bytes of the TCP header and its option remain.
         options[0] = 0x46;
         assert!(Segment::read(&options).is_some());
         options[0] = 0x4f;

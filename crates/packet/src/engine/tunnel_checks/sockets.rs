@@ -1,5 +1,4 @@
-//! Sockets that send and receive the packets of checks, whatever the kernel's routing and filters
-//! say of them.
+//! Sockets that send and receive the packets of checks, bypassing the kernel's routing and filters.
 
 use std::io::{self, ErrorKind, Read};
 use std::mem::size_of;
@@ -12,12 +11,12 @@ use super::rounds::MARK_SHIFT;
 use super::segment::Segment;
 use crate::packet::protocol::TCP;
 
-/// Longer than the headers of any answer.
+/// Buffer size; longer than the headers of any answer.
 const PACKET_BYTES: usize = 256;
-/// Any port will do: nothing is sent to it.
+/// Arbitrary port: no packet is sent to it.
 const DISCARD: u16 = 9;
 
-/// For all checks together.
+/// Sockets of all checks.
 #[derive(Debug)]
 pub(super) struct Sockets {
     /// Sends frames.
@@ -31,10 +30,10 @@ pub(super) struct Sockets {
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) packets: Socket,
-    /// The source port of checks.
+    /// Source port of checks.
     pub(super) port: u16,
-    /// Keeps the port, and keeps the kernel from answering with a reset of its own, which its
-    /// routes would take to some backend: a listening socket that discards whatever it receives.
+    /// A listening socket that discards all packets. It reserves the port, and keeps the kernel
+    /// from answering with a reset, which its routes would send to some backend.
     _silence: Socket,
 }
 
@@ -43,7 +42,7 @@ impl Sockets {
     pub(super) fn open(mark: u8) -> io::Result<Sockets> {
         // Without a protocol it receives nothing.
         let out = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
-        // A card that takes nothing would hold up all that the packet level's thread does.
+        // A blocked network card must not block the thread of the packet level.
         out.set_nonblocking(true)?;
         let v4 = Receiver::open(false, mark)?;
         let v6 = match Receiver::open(true, mark) {
@@ -54,12 +53,12 @@ impl Sockets {
         Ok(Sockets { out, v4, v6 })
     }
 
-    /// The source port of checks of a VIP of that family.
+    /// Returns the source port of checks of VIPs of this family.
     pub(super) fn port(&self, v4: bool) -> Option<u16> {
         if v4 { Some(self.v4.port) } else { self.v6.as_ref().map(|it| it.port) }
     }
 
-    /// Sends a frame, its Ethernet header included.
+    /// Sends a frame, including its Ethernet header.
     pub(super) fn send(&self, frame: &[u8], ifindex: u32) -> io::Result<()> {
         let ethertype = frame.get(12..14).map_or(0, |it| u16::from_be_bytes([it[0], it[1]]));
         self.out.send_to(frame, &link_address(ethertype, ifindex)).map(drop)
@@ -69,7 +68,7 @@ impl Sockets {
 impl Receiver {
     fn open(v6: bool, mark: u8) -> io::Result<Receiver> {
         let (silence, port) = silence(v6)?;
-        // The filter comes before the protocol, so that no other packet waits in it.
+        // Attaches the filter before the protocol is set, so that no other packet is queued.
         let packets = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(0)))?;
         packets.attach_filter(&filter(v6, port, mark))?;
         packets.set_nonblocking(true)?;
@@ -78,7 +77,7 @@ impl Receiver {
         Ok(Receiver { packets, port, _silence: silence })
     }
 
-    /// A segment that has arrived; `None`: no more.
+    /// Returns the next received segment; `None`: there is none.
     pub(super) fn next(&self) -> Option<Segment> {
         let mut packet = [0; PACKET_BYTES];
         loop {
@@ -95,7 +94,7 @@ impl Receiver {
     }
 }
 
-/// A listening socket that discards everything, and its port.
+/// Opens a listening socket that discards all packets. Returns it and its port.
 fn silence(v6: bool) -> io::Result<(Socket, u16)> {
     let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
     let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
@@ -118,8 +117,8 @@ fn op(code: u32, jump_true: u8, jump_false: u8, value: u32) -> SockFilter {
     SockFilter::new(code as u16, jump_true, jump_false, value)
 }
 
-/// Takes whole TCP packets to `port` that acknowledge a number with the mark, from the IP header
-/// on.
+/// Filter that accepts complete TCP packets to `port` that acknowledge a number with the mark, from
+/// the IP header on.
 fn filter(v6: bool, port: u16, mark: u8) -> Vec<SockFilter> {
     let byte = libc::BPF_LD | libc::BPF_B;
     let half = libc::BPF_LD | libc::BPF_H;
@@ -160,20 +159,19 @@ fn filter(v6: bool, port: u16, mark: u8) -> Vec<SockFilter> {
     ]
 }
 
-/// The address of a packet socket: an interface (0: all) and a protocol.
+/// Address of a packet socket: an interface (0: all) and a protocol.
 fn link_address(ethertype: u16, ifindex: u32) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: `sockaddr_ll` is one of the forms of a socket address, and all of its values are
-    // valid as zeros.
+    // SAFETY: `sockaddr_ll` is a kind of socket address, and all of its fields are valid as zeros.
     let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = ethertype.to_be();
     address.sll_ifindex = ifindex.cast_signed();
-    // SAFETY: the storage holds an initialised `sockaddr_ll`, which has this length.
+    // SAFETY: the storage has an initialized `sockaddr_ll`, which has this length.
     unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
 }
 
-/// This machine's address for packets to `to`, as the kernel's routes choose it.
+/// Returns this machine's source address for packets to `to`, according to the kernel's routes.
 pub(super) fn source_towards(to: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match to {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -6,7 +6,7 @@ use crate::abi::Forward;
 const INTERVAL: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What was sent, and whether that is possible.
+/// Records sent segments; sending may be disabled.
 #[derive(Default)]
 struct Recorder {
     sent: Vec<(BackendId, Outgoing)>,
@@ -28,7 +28,7 @@ impl Recorder {
         self.sent.drain(..).map(|(_, segment)| segment).collect()
     }
 
-    /// The sequence number of the one SYN that was sent.
+    /// Returns the sequence number of the only SYN sent.
     fn syn(&mut self) -> u32 {
         match self.take()[..] {
             [Outgoing::Syn { sequence }] => sequence,
@@ -60,7 +60,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Its backends' first SYNs are sent.
+    /// Sends the first SYN to each backend.
     fn new(backends: &[u8]) -> Bench {
         let checks: Vec<_> = backends.iter().map(|last| check(*last)).collect();
         let mut bench =
@@ -86,7 +86,7 @@ impl Bench {
         self.rounds.hear(&segment, self.now, &mut self.way)
     }
 
-    /// Waits until the next check begins; the sequence number of its SYN.
+    /// Waits until the next check begins. Returns the sequence number of its SYN.
     fn next_check(&mut self) -> u32 {
         self.way.take();
         assert_eq!(self.after(INTERVAL.mul_f64(1.1)), []);
@@ -165,7 +165,7 @@ fn an_answer_with_another_number_is_ignored() {
         assert_eq!(bench.answer(SYN | ACK, number), None);
         assert_eq!(bench.answer(RST | ACK, number), None);
     }
-    // Without ACK, its number means nothing.
+    // Without ACK, the acknowledgement number is meaningless.
     assert_eq!(bench.answer(RST, sequence.wrapping_add(1)), None);
     assert_eq!(bench.way.take(), []);
     assert_eq!(bench.after(TIMEOUT).len(), 1, "the check fails");
@@ -205,7 +205,7 @@ fn what_an_earlier_check_left_half_open_ends_and_does_not_count() {
     let mut bench = Bench::new(&[11]);
     let first = bench.way.syn();
     bench.answer(SYN | ACK, first.wrapping_add(1));
-    // That RST is lost, and so the backend answers for its connection that is still half open.
+    // That RST is lost, so the backend answers for its connection that is still half open.
     let second = bench.next_check();
     for flags in [SYN | ACK, ACK] {
         assert_eq!(bench.answer(flags, first.wrapping_add(1)), None);
