@@ -1,9 +1,9 @@
-//! What a control side must know of the one before it, besides the flow registry: what the
-//! registry's numbers mean, and what operators and applications registered. As text with a check at
-//! its end, for a file beside the registry.
+//! State that a control side needs from its predecessor, besides the flow registry: the meaning of
+//! the registry's numbers, and the registered pins. It is a text with a checksum at its end, for a
+//! file beside the registry.
 //!
-//! The tables say the former too, but they may be gone or be of another size or version when the
-//! registry is not.
+//! The tables have the former, too, but they may be lost, or have another size or version, while
+//! the registry is intact.
 
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use crate::snapshot::{BackendId, VipId};
 /// First line; the last word is the version.
 const HEAD: &str = "equipoise ledger 1";
 
-/// What is written down.
+/// Contents of the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Tells the fleet whose flows' digests these are from another.
+    /// Identifies the fleet that made the flows' digests.
     pub fleet: u64,
     /// In the order of their numbers.
     pub services: Vec<Seats>,
@@ -34,15 +34,15 @@ pub struct Ledger {
 pub struct Seats {
     /// The number.
     pub number: u16,
-    /// Whose it is.
+    /// VIP of the service.
     pub vip: VipId,
-    /// What its flows are known by.
+    /// Fields that identify its flows.
     pub key: FlowKey,
     /// Slots that a backend has, in their order.
     pub slots: Vec<(u16, BackendId)>,
 }
 
-/// A flow that somebody pinned.
+/// A flow that an operator or application pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerPin {
     /// Of which VIP.
@@ -117,7 +117,7 @@ impl fmt::Display for FlowText<'_> {
 }
 
 impl Ledger {
-    /// What a text says.
+    /// Parses a ledger.
     ///
     /// # Errors
     /// [`LedgerError`]

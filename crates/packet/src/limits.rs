@@ -14,7 +14,8 @@ use crate::tables::PogCell;
 pub struct Capacity {
     /// Flows that userspace remembers.
     pub flows: u32,
-    /// Flows pinned in the POG: those whose backend is not what their service's ring says.
+    /// Maximum number of flows pinned in the POG: those with another backend than their service's
+    /// ring selects.
     pub pins: u32,
     /// Flows recorded by the program itself while they open or while a pool changes. A power of
     /// two, at least 32768.
@@ -185,7 +186,7 @@ impl Limits {
     fn place_state(&mut self) {
         let mut at = Cursor(0);
         at.place::<StateHeader>(1);
-        // Those that grow with `flows` are last: see [`Self::ARRAY_OFFSET_MAX`].
+        // Tables that grow with `flows` are last: see [`Self::ARRAY_OFFSET_MAX`].
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
         self.cursors_offset = at.place::<u32>(self.services_max);
         self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
@@ -209,7 +210,7 @@ impl Limits {
         self.cpu_bytes = at.0 as u32;
     }
 
-    /// What `tables` is set up with.
+    /// Returns the sizes for the set-up of `tables`.
     pub fn shared_sizes(&self, capacity: &Capacity) -> SharedSizes {
         SharedSizes::new(capacity.pins as usize, None)
             .with_extra(self.copy_bytes - self.directory_offset)

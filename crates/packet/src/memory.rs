@@ -28,7 +28,7 @@ pub struct MapError {
     pub what: &'static str,
     /// Its size.
     pub bytes: usize,
-    /// What the system said.
+    /// Error of the system call.
     #[source]
     pub source: io::Error,
 }
@@ -134,7 +134,7 @@ impl Drop for Area {
     }
 }
 
-/// What the program writes and userspace reads or takes away.
+/// Memory that the program writes, and userspace reads or clears.
 #[derive(Clone, Debug)]
 pub struct StateMemory {
     area: Arc<Area>,
@@ -310,7 +310,7 @@ impl CpuMemory {
 pub struct Memory {
     /// The published tables.
     pub tables: Arc<Region>,
-    /// What the program writes and userspace takes away.
+    /// Memory that the program writes and userspace clears.
     pub state: StateMemory,
     /// Counters and logs.
     pub cpus: Vec<CpuMemory>,

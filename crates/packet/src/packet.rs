@@ -1,4 +1,4 @@
-//! What is known of a packet: the same reading of a frame as the program's `parse.h`.
+//! Parses frames like the program's `parse.h`.
 
 mod headers;
 
@@ -84,14 +84,14 @@ pub enum Place {
     Later,
 }
 
-/// What an ICMP packet is to a balancer.
+/// Kind of an ICMP packet, for a balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icmp {
     /// To be answered.
     EchoRequest,
     /// About the quoted packet.
     Error(Tuple),
-    /// An error whose quoted packet is cut off before its ports.
+    /// An error with a quoted packet that is truncated before its ports.
     ErrorShort,
     /// Router or neighbour discovery.
     Discovery,
@@ -118,7 +118,7 @@ pub struct Parsed {
     pub tcp_flags: u8,
     /// Of the datagram.
     pub place: Place,
-    /// What names the datagram of a fragment.
+    /// Identification of a fragment's datagram.
     pub fragment_id: u32,
     /// The same in all fragments of a datagram: what follows the fragment header.
     pub fragment_protocol: u8,

@@ -65,9 +65,9 @@ pub enum LoadError {
          memory limit"
     )]
     Room {
-        /// What all maps take.
+        /// Size of all maps, bytes.
         bytes: usize,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: libbpf_rs::Error,
     },
@@ -76,9 +76,9 @@ pub enum LoadError {
         "the kernel refuses the packet program (Linux 6.1 or newer is needed; on one of those, report this):\n{log}"
     )]
     Refused {
-        /// The end of what libbpf and the verifier said.
+        /// End of the log of libbpf and the verifier.
         log: String,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: libbpf_rs::Error,
     },
@@ -90,7 +90,7 @@ pub enum LoadError {
     Pinned {
         /// Where it is pinned.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         #[source]
         source: libbpf_rs::Error,
     },
@@ -117,12 +117,12 @@ impl LoadError {
 pub struct RunError {
     /// The packet's length.
     pub bytes: usize,
-    /// What the kernel said.
+    /// Error of the system call.
     #[source]
     pub source: libbpf_rs::Error,
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// `XDP_*`
@@ -186,7 +186,7 @@ impl Program {
         &self.limits
     }
 
-    /// What it shares with userspace.
+    /// Returns the memory that it shares with userspace.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -240,7 +240,7 @@ impl Program {
     }
 }
 
-/// What a packet may grow by.
+/// Maximum growth of a packet, bytes.
 const GROWTH_BYTES: usize = 256;
 
 pub(crate) fn run(program: &ProgramMut<'_>, packet: &[u8], repeat: u32) -> Result<Run, RunError> {

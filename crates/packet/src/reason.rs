@@ -30,13 +30,14 @@ reasons! {
     HeaderInvalid = 1, "header_invalid";
     /// More IPv6 extension headers than are walked.
     ExtensionHeaders = 2, "extension_headers";
-    /// A later fragment whose first was not seen.
+    /// A later fragment without its first.
     FragmentUnknown = 3, "fragment_unknown";
     /// The pool has no backend that takes flows.
     NoBackend = 4, "no_backend";
     /// The MAC address of the next hop is not known (yet).
     NeighbourUnresolved = 5, "neighbour_unresolved";
-    /// The packet does not fit the tunnel; its sender is told, unless that is rate-limited.
+    /// The packet exceeds the tunnel's MTU. Its sender gets an ICMP error, unless that is
+    /// rate-limited.
     TooBig = 6, "too_big";
     /// nat: it would leave with a hop limit of 0.
     TtlExpired = 7, "ttl_expired";
@@ -58,7 +59,7 @@ reasons! {
     PendingFull = 17, "pending_full";
     /// An echo request answered.
     EchoAnswered = 18, "echo_answered";
-    /// A sender told that its packet is too big.
+    /// An ICMP error reported to a sender that its packet is too big.
     TooBigSent = 19, "too_big_sent";
     /// An ICMP error sent on to the flow's backend.
     IcmpSteered = 20, "icmp_steered";

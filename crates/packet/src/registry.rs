@@ -46,7 +46,7 @@ pub struct Registry {
     left_out: usize,
 }
 
-/// What becomes of a flow that [`Registry::sweep`] shows.
+/// Decision about a flow in [`Registry::sweep`].
 pub(crate) enum Verdict {
     /// It stays as it is.
     Keep,
@@ -77,7 +77,7 @@ impl Registry {
         Ok(Registry::over(Arc::new(Area::anonymous(bytes_for(flows))?), flows))
     }
 
-    /// Over an area of [`bytes_for`] those flows, whose entries are free or sound.
+    /// Uses an area of [`bytes_for`] `flows_max` flows, with entries that are free or valid.
     fn over(area: Arc<Area>, flows_max: u32) -> Registry {
         let entries = entries_for(flows_max);
         let shift = u64::BITS - entries.trailing_zeros();
@@ -224,9 +224,8 @@ impl Registry {
         (home..home + NEIGHBOURS.min(self.entries())).filter_map(|at| self.at(at & self.mask))
     }
 
-    /// Shows the flows of `count` entries from entry `from` on, and does with each as it is told.
-    /// Gives the entry to go on with; 0 after the last. A flow may be shown twice, none is left
-    /// out.
+    /// Calls `each` with the flows of `count` entries from entry `from` on, and applies the
+    /// decision. Returns the next entry; 0 after the last. A flow may occur twice; none is omitted.
     pub(crate) fn sweep(
         &mut self,
         from: usize,
@@ -257,10 +256,10 @@ impl Registry {
         })
     }
 
-    /// What `of` makes of each flow that is pinned, or of each that is not.
+    /// Returns the results of `of` for all pinned flows, or for all others.
     ///
-    /// Written without a branch for each entry: which are free nobody can predict, and a wrong
-    /// guess costs more than the rest.
+    /// It has no branch per entry, because free entries are unpredictable and a misprediction costs
+    /// more than the rest.
     pub(crate) fn select<T: Copy>(&self, pinned: bool, of: impl Fn(Flow) -> T) -> Vec<T> {
         let mut selected = vec![of(Flow::of(Digest(0), 0)); self.len + 1];
         let mut len = 0;

@@ -1,4 +1,4 @@
-//! Rings: which slot a flow goes to that nobody has pinned.
+//! Rings: the slot of each flow without a pin.
 
 use equipoise_core::Candidate;
 use equipoise_core::scheduler::maglev_table;

@@ -15,12 +15,12 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug)]
 enum Slot {
     Held(Holder),
-    /// Nobody's since then. Until some time has passed, records of the former holder may be about
-    /// (pending, fragments): a new holder would get its flows.
+    /// Free since this time. For a while, records of the former holder may remain (pending,
+    /// fragments); a new holder would get its flows.
     Free(Option<Instant>),
 }
 
-/// Who has a slot.
+/// Holder of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) backend: BackendId,
@@ -42,7 +42,7 @@ impl Slots {
         Slots { slots: holders.into_iter().map(slot).collect() }
     }
 
-    /// Of tables that are new, so that nothing is about of who had the free ones.
+    /// Makes slots for new tables, without records of earlier holders of the free ones.
     pub(crate) fn seated(holders: Vec<Option<Holder>>) -> Slots {
         let slot = |holder: Option<Holder>| holder.map_or(Slot::Free(None), Slot::Held);
         Slots { slots: holders.into_iter().map(slot).collect() }

@@ -1,5 +1,5 @@
-//! What the packet level is told: VIPs with their pools, whole and numbered. Immutable; a newer one
-//! replaces it.
+//! Input of the packet level: VIPs with their pools, complete and numbered. Immutable; a newer
+//! snapshot replaces it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub struct VipSpec {
     pub protocol: Protocol,
     /// How packets reach the backends.
     pub forward: Forward,
-    /// What identifies a flow.
+    /// Fields that identify a flow.
     pub key: FlowKey,
     /// How a new flow's backend is picked.
     pub scheduler: SchedulerKind,
@@ -39,7 +39,7 @@ pub struct VipSpec {
     pub backends: Vec<BackendSpec>,
 }
 
-/// A MAC address whose frames are taken on an interface. Frames to others are left to the kernel.
+/// A destination MAC address that is accepted on an interface. Frames to others go to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Station {
     /// The interface by its index, which is not 0.
@@ -53,8 +53,7 @@ impl Station {
     pub const MAX: usize = crate::abi::MACS / 4;
 }
 
-/// What makes two VIPs the same across snapshots: their flows then keep their backends, whatever
-/// else changes.
+/// Identity of a VIP across snapshots: its flows keep their backends, whatever else changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VipId {
     /// The address.
@@ -95,15 +94,15 @@ pub struct BackendSpec {
     pub port: Option<u16>,
     /// Its share of new flows; 0 drains.
     pub weight: Weight,
-    /// What is wanted of it.
+    /// Desired state.
     pub admin: AdminState,
-    /// What is seen of it.
+    /// Observed health.
     pub health: Health,
-    /// What becomes of its flows when it is unhealthy.
+    /// Treatment of its flows while it is unhealthy.
     pub on_down: OnDown,
 }
 
-/// What makes two backends of a VIP the same across snapshots.
+/// Identity of a VIP's backend across snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendId {
     /// The address.
@@ -112,7 +111,7 @@ pub struct BackendId {
     pub port: Option<u16>,
 }
 
-/// What becomes of the flows of a backend that is unhealthy.
+/// Treatment of the flows of an unhealthy backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnDown {
     /// They go to the other backends, counted.
@@ -135,7 +134,7 @@ pub struct NextHop {
     pub mtu: u16,
 }
 
-/// What a backend may be given, by all that is wanted and seen of it.
+/// Kind of packets that a backend may receive, by its desired state and health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// New flows, and it keeps those it has.
@@ -147,19 +146,19 @@ pub enum Standing {
 }
 
 impl VipSpec {
-    /// What the VIP is known by.
+    /// Returns the identity of the VIP.
     pub fn id(&self) -> VipId {
         VipId { address: self.address, ports: self.ports, protocol: self.protocol }.normal()
     }
 }
 
 impl BackendSpec {
-    /// What the backend is known by.
+    /// Returns the identity of the backend.
     pub fn id(&self) -> BackendId {
         BackendId { address: self.address, port: self.port }
     }
 
-    /// What it may be given.
+    /// Returns the kind of packets that it may receive.
     pub fn standing(&self) -> Standing {
         match eligibility(self.admin, self.health, self.weight) {
             Eligibility::Eligible => Standing::Eligible,
@@ -175,7 +174,7 @@ impl BackendSpec {
 }
 
 impl VipId {
-    /// The same VIP, its ports said in the one way that is stored.
+    /// Returns the same VIP with its ports in normal form.
     pub(crate) fn normal(self) -> VipId {
         let ports = match self.ports.bounds() {
             (0, u16::MAX) => Ports::Any,

@@ -67,7 +67,7 @@ struct Flow {
     opened_ms: u32,
 }
 
-/// A flow whose handshake is not complete.
+/// A flow with an incomplete handshake.
 struct Opening {
     flow: Flow,
     completed_ms: u32,
@@ -75,7 +75,7 @@ struct Opening {
     how: Option<How>,
 }
 
-/// What a backend of a VIP has been through.
+/// History of a VIP's backend.
 #[derive(Clone, Copy, Default)]
 struct Past {
     gone: u32,
@@ -88,7 +88,7 @@ struct Found {
     violations: u64,
     /// Of flows that were opened just before, at another balancer.
     young: u64,
-    /// Handshakes whose second packet went elsewhere.
+    /// Handshakes with a second packet that went elsewhere.
     handshakes: u64,
     dropped: u64,
     opened: u64,

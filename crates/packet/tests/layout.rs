@@ -67,7 +67,7 @@ fn the_limits_are_all_of_the_constants() {
     assert_eq!(section.size(), size_of::<Limits>(), "Program::load writes nothing else");
 }
 
-/// The numbers of an enumeration, but for those whose names say that they are a count.
+/// The values of an enumeration, except those with names that mark them as counts.
 fn numbers(btf: &Btf<'_>, name: &str, prefix: &str) -> Vec<(String, i64)> {
     let found = btf.type_by_name::<Enum<'_>>(name).unwrap_or_else(|| panic!("no enum {name}"));
     found

@@ -22,15 +22,14 @@ struct Copied {
 }
 
 impl CpuMemory {
-    /// Takes what the program has told of since the last time: from the log, then what it has yet
-    /// to look up. An event that is not one (`kind` unknown) is skipped. Returns how many there
-    /// were.
+    /// Reads the events since the last call: first those in the log, then those that the program
+    /// has not looked up yet. Skips events of unknown `kind`. Returns their number.
     pub fn drain(&self, mut each: impl FnMut(Event)) -> usize {
         let copied = self.copy_recent();
         let logged = self.drain_log(&mut each);
         if !self.is_batch_of(copied.head) {
-            // A batch was completed meanwhile. Its news are in the log; or come to it now, as if
-            // the last of its packets were still being handled.
+            // A batch was completed in the meantime. Its new flows are in the log, or reach it now,
+            // as if the batch's last packet were still being handled.
             return logged + self.drain_log(each);
         }
         copied.events[..copied.count].iter().copied().filter(is_event).for_each(each);
@@ -59,7 +58,7 @@ impl CpuMemory {
         count as usize
     }
 
-    /// What has been appended since the last batch and was not taken.
+    /// Copies the events that were appended since the last batch and not taken yet.
     fn copy_recent(&self) -> Copied {
         let head = self.recent_head().load(Acquire);
         let appended = head % BATCH;

@@ -1,4 +1,4 @@
-//! The program of backends whose kernel has no tunnel device.
+//! The program for backends without a tunnel device in the kernel.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -14,15 +14,15 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decap.bpf.o"));
 const PROGRAM: &str = "decapsulate";
 const COUNTERS: &str = "decapsulated";
 
-/// What a [`Decapsulator`] has seen since it was loaded.
+/// Counts of a [`Decapsulator`] since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decapsulated {
     /// Taken out of their tunnel.
     pub taken: Counter,
-    /// Of a tunnel whose source is not a balancer's: left to the kernel.
+    /// Packets of a tunnel from a source that is not a balancer: left to the kernel.
     pub foreign: Counter,
-    /// Dropped: what is within is not what was said, or it cannot have the mark of congestion that
-    /// the tunnel has.
+    /// Dropped packets: the inner packet does not match the outer protocol, or cannot carry the
+    /// tunnel's congestion mark.
     pub invalid: Counter,
     /// In frames to another station: left to the kernel.
     pub foreign_mac: Counter,

@@ -1,12 +1,12 @@
-//! What libbpf says while a program is loaded.
+//! Captures libbpf's output while a program is loaded.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 use libbpf_rs::{PrintLevel, set_print};
 
-/// What libbpf says while this thread loads a program: the reason of a failure, and the verifier's
-/// log.
+/// Captures libbpf's output while this thread loads a program: the reason of a failure, and the
+/// verifier's log.
 pub(super) struct Log;
 
 thread_local! {

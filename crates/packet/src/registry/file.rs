@@ -33,15 +33,15 @@ pub struct RegistryError {
     pub path: PathBuf,
     /// Its size.
     pub bytes: usize,
-    /// What the system said.
+    /// Error of the system call.
     #[source]
     pub source: io::Error,
 }
 
 impl Registry {
-    /// For `flows` flows, in a file (on tmpfs: it is written all the time). What the file holds is
-    /// taken over if it was written under the same `fleet_seed`, whatever its capacity; otherwise
-    /// the registry begins empty.
+    /// Opens a registry for `flows` flows in a file (best on tmpfs, because it is written
+    /// continuously). Keeps the file's contents if they were written with the same `fleet_seed`,
+    /// whatever the capacity; otherwise the registry is empty.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -54,7 +54,7 @@ impl Registry {
         }
     }
 
-    /// What an earlier process left; `None` if that is nothing that can be used.
+    /// Opens the registry of an earlier process; `None` if there is no usable one.
     fn existing(path: &Path, fleet_seed: Seed) -> io::Result<Option<Registry>> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,

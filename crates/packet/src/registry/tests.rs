@@ -141,7 +141,7 @@ fn a_removal_that_is_cut_short_loses_no_other_flow() {
         registry.words().iter().map(|word| word.load(Relaxed)).collect()
     };
     let victim = Digest(digests[2]);
-    // Which words a removal writes, in which order, is told by comparing with each single shift.
+    // Compares with each single shift to find the words that a removal writes, and their order.
     let mut states = vec![image(&full())];
     let mut hole = full().find(victim.0).unwrap();
     let mut words = states[0].clone();

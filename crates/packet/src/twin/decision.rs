@@ -1,11 +1,11 @@
-//! What a packet comes to.
+//! Decisions about packets.
 
 use super::tables::ServiceAt;
 use crate::abi::{Backend, How};
 use crate::digest::Digest;
 use crate::reason::Reason;
 
-/// What becomes of a packet.
+/// Result for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Left to the kernel.
@@ -30,7 +30,7 @@ impl Verdict {
     }
 }
 
-/// What a decision depends on beyond packet and tables.
+/// Inputs of a decision besides packet and tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// The CPU that has the packet.
@@ -39,8 +39,7 @@ pub struct Surroundings {
     pub ingress_ifindex: u32,
     /// The kernel's monotonic time.
     pub now_ns: u64,
-    /// What the kernel's routing says of the packet: of a translated reply, or of one that no
-    /// service takes.
+    /// Result of the kernel's routing, for a translated reply or an unserved packet.
     pub route: Route,
     /// The interface has the program for replies (`reverse`): nothing is balanced.
     pub replies_only: bool,
@@ -65,7 +64,7 @@ pub enum Route {
 /// Where a packet goes, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What becomes of it.
+    /// Result for the packet.
     pub verdict: Verdict,
     /// The service that it is for.
     pub service: Option<ServiceAt>,

@@ -50,8 +50,8 @@ pub(super) fn forward(
     Verdict::out_of(backend.ifindex, around)
 }
 
-/// The sender is told, unless it must not be (RFC 1122, 3.2.2: not about errors and later
-/// fragments) or too many are.
+/// The sender gets an ICMP error, except for errors and later fragments (RFC 1122, 3.2.2), and
+/// within the rate limit.
 fn too_big(
     parsed: &Parsed,
     service: &Service,

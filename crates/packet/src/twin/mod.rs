@@ -139,8 +139,8 @@ impl Twin {
         (decision, first)
     }
 
-    /// A packet to a VIP's address, whose first service is `at`; [`Verdict::Pass`] if no service
-    /// takes it.
+    /// Decides about a packet to a VIP's address with the first service `at`; [`Verdict::Pass`] if
+    /// no service accepts it.
     fn of_vip(&self, packet: &Packet<'_>, at: Option<ServiceAt>) -> (Decision, Option<Fragment>) {
         let parsed = packet.parsed;
         if let Some(reason) = parsed.fault {
@@ -159,7 +159,7 @@ impl Twin {
         }
     }
 
-    /// What was remembered of the first fragment of a packet's datagram.
+    /// Returns the record of the first fragment of a packet's datagram.
     fn first_fragment(&self, packet: &Packet<'_>) -> Option<&Fragment> {
         let first = self.fragments.get(&FragmentKey::of(packet.parsed))?;
         let age_ns = packet.around.now_ns.wrapping_sub(first.at_ns).cast_signed();
@@ -232,7 +232,7 @@ impl Packet<'_> {
         Decision::of(Verdict::Pass)
     }
 
-    /// To an address whose first service is `at`.
+    /// Answers an echo request to an address with the first service `at`.
     fn echo(&self, at: Option<ServiceAt>) -> Decision {
         let per_second = self.tables.directory.echo_per_second;
         if !self.state.admits(Limited::Echo, per_second, self.around.now_ns) {

@@ -16,7 +16,7 @@ const TURN_TRIES: u32 = 8;
 /// LVS: an active connection weighs as much as this many inactive ones.
 const ACTIVE_WEIGHT: u64 = 256;
 
-/// What of a packet bears on the choice.
+/// Properties of a packet that affect the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occasion {
     /// TCP with SYN and without ACK.

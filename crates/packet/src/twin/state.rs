@@ -1,5 +1,5 @@
-//! What a packet changes: pending, touched, loads, turns, counters, log. Only looked at by an
-//! explanation.
+//! State that a packet changes: pending, touched, loads, turns, counters, log. An explanation only
+//! reads it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -22,7 +22,7 @@ pub(super) struct State<'a> {
     writes: bool,
 }
 
-/// What became of recording a flow in pending.
+/// Result of recording a flow in pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     /// It is recorded now.
@@ -136,8 +136,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Notes that the flow was seen, or ends. When a batch of packets is noted, userspace is told
-    /// of what is new.
+    /// Records that the flow was seen, or ends. After a batch of packets, new flows are reported to
+    /// userspace.
     pub(super) fn learn(&self, service: u16, digest: Digest, slot: u16, how: How, kind: EventKind) {
         if !self.writes {
             return;

@@ -29,11 +29,11 @@ pub(super) struct Tables<'a> {
 pub struct ServiceAt {
     /// Into the directory's services.
     pub index: u32,
-    /// What it says.
+    /// Contents of the service's record.
     pub service: Service,
 }
 
-/// What an entry of the VIP table says of a destination.
+/// Result of a search in the VIP table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VipAnswer {
     Unknown,
@@ -110,8 +110,8 @@ impl<'a> Tables<'a> {
         self.directory.flags & DIRECTORY_REPLIES_ALL != 0
     }
 
-    /// What the source of a reply becomes: by its port, or, where a backend keeps ports, by its
-    /// address. With its index.
+    /// Returns the translation of a reply's source, with its index: by its port, or by its address
+    /// alone if the backend keeps ports.
     pub(super) fn reverse(&self, tuple: &Tuple) -> Option<(u32, Reverse)> {
         let look = |port: u16| {
             let port = port.to_be_bytes();
@@ -178,13 +178,13 @@ impl<'a> Tables<'a> {
         Some(u16::from_ne_bytes([low, high]))
     }
 
-    /// What identifies a flow of the service, in every table.
+    /// Returns the digest of a flow of the service, the same in all tables.
     pub(super) fn digest(&self, service: &Service, tuple: &Tuple, source_mac: [u8; 6]) -> Digest {
         let seed = Seed { k0: self.directory.digest_k0, k1: self.directory.digest_k1 };
         flow_key(service.key, tuple, source_mac).digest(seed, service.salt)
     }
 
-    /// What identifies a flow of the service by addresses and ports, whatever its key is.
+    /// Returns the digest of a flow by addresses and ports, whatever the service's key is.
     pub(super) fn tuple_digest(&self, service: &Service, tuple: &Tuple) -> Digest {
         let by_tuple = Service { key: FlowKey::FiveTuple as u8, ..*service };
         self.digest(&by_tuple, tuple, [0; 6])
@@ -226,8 +226,8 @@ fn read<T: Plain>(words: &[AtomicU64], offset: usize) -> T {
     let mut value = MaybeUninit::<T>::uninit();
     let from = &words[offset / 8..][..size_of::<T>() / 8];
     for (index, word) in from.iter().enumerate() {
-        // SAFETY: inside `value`, whose size is a multiple of 8; unaligned writes need no
-        // alignment.
+        // SAFETY: inside `value`, which has a size that is a multiple of 8; unaligned writes need
+        // no alignment.
         unsafe { value.as_mut_ptr().cast::<u64>().add(index).write_unaligned(word.load(Relaxed)) };
     }
     // SAFETY: every byte was written, and every bit pattern is a value.

@@ -34,7 +34,7 @@ pub const CAPACITY: Capacity = Capacity {
     log_events: 1 << 10,
 };
 
-/// `None`, said aloud: this process may not load programs.
+/// Returns `None`, with a message, if this process may not load programs.
 pub fn loaded(limits: &Limits) -> Option<Program> {
     match Program::load(limits) {
         Ok(program) => Some(program),

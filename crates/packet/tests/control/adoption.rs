@@ -235,7 +235,7 @@ fn flows_of_what_is_not_wanted_any_more_leave_room_for_others() {
     assert_eq!(world.flows(), 600);
 }
 
-/// What the registry says of flows means nothing without what was noted.
+/// Without the ledger, the registry's flows have no meaning.
 #[test]
 fn flows_without_tables_and_notes_are_forgotten_and_counted() {
     let kept = Kept::new("tables-gone");

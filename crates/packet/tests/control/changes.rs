@@ -154,7 +154,7 @@ fn a_backend_that_is_down_gets_nothing_from_the_next_tick_on() {
             homes_now.push(home_now);
         }
         assert_eq!(world.done.moved, lost, "counted");
-        // Those that went elsewhere are flows again, and stay.
+        // Flows that went elsewhere are new flows, and stay.
         for _ in 0..60 {
             world.run(Duration::from_millis(50));
             world.assert_at(1, 0, &homes_now);

@@ -175,7 +175,7 @@ fn flows_older_than_the_balancer_are_adopted_though_a_flood_begins_soon_after() 
     assert!(world.done.registry_full > 0);
 }
 
-/// Two VIPs of UDP whose flows are all pinned, since they take turns; with room for 56 pins.
+/// Two UDP VIPs that take turns, so that all their flows are pinned; with room for 56 pins.
 fn two_pinned_vips() -> World {
     let mut world = World::new(1, Capacity { pins: 64, ..small() }, settings());
     let by_turns = |number| equipoise_packet::VipSpec {

@@ -1,4 +1,4 @@
-//! Registered state: flows that somebody pinned.
+//! Registered flows: an operator or application pinned them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -180,7 +180,7 @@ fn pins_are_listed_moved_removed_and_follow_their_backends_after_a_restart() {
         world.control().unpin(&vip, &flow(2)).unwrap();
         world.run(SECOND);
         assert_eq!(world.open(1, 1), Some(3));
-        // One that nobody was told of, or that was removed, is none after a restart.
+        // A pin that was not noted, or was removed, does not exist after a restart.
         world.control().pin(&vip, &flow(9), &to(1)).unwrap();
         let mut world = restarted(world, &file, anew);
         let pins = world.control().pins();

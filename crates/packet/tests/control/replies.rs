@@ -1,4 +1,4 @@
-//! nat: whose replies are translated after a start.
+//! nat: the replies that are translated after a start.
 
 use std::net::SocketAddr;
 use std::time::Duration;

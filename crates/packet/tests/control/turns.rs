@@ -149,7 +149,7 @@ fn a_flood_of_syns_makes_new_flows_go_by_the_ring_until_it_is_over() {
     assert_eq!(world.flows(), 500);
     world.run(SECOND);
     assert_eq!(world.flows(), 1000);
-    // Those that nothing followed are forgotten.
+    // Flows without further packets are forgotten.
     for _ in 0..10 {
         world.run(SECOND);
         world.assert_at(1, 0, &homes);
@@ -246,7 +246,7 @@ fn records_of_a_flood_are_gone_some_time_after_a_restart_too() {
         world.send(tcp(1, client, SYN));
     }
     drop(world.control.take());
-    // Packets come while nobody looks after the tables.
+    // Packets arrive while the control side does not run.
     for client in 2000..3000 {
         world.send(tcp(1, client, SYN));
     }

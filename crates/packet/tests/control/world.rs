@@ -40,7 +40,7 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     pub(crate) now: Instant,
     pub(crate) snapshot: Snapshot,
-    /// What the control side noted for the next.
+    /// The ledger that the control side noted for its successor.
     pub(crate) ledger: Option<Ledger>,
     /// Sums of all ticks.
     pub(crate) done: Tick,
@@ -117,7 +117,7 @@ pub(crate) fn udp(vip: u8, client: u32) -> Packet {
     Packet { vip, client, protocol: Protocol::Udp, flags: 0 }
 }
 
-/// The address of a client, 64 of whose flows have it; and the port.
+/// Returns the address and port of a client; 64 flows share an address.
 pub(crate) fn client_of(client: u32) -> (Ipv4Addr, u16) {
     (Ipv4Addr::from(0x0b00_0000 + client / 64), 1024 + (client % 64) as u16)
 }

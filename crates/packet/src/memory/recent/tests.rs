@@ -64,7 +64,7 @@ fn a_count_that_wraps_goes_on() {
     }
 }
 
-/// What another process, or a defect, left there.
+/// Another process, or a defect, may have left any number there.
 #[test]
 fn whatever_was_said_to_be_taken_a_batch_is_told_of_whole_or_in_part() {
     for taken in [0, 1, 31, 32, 33, 64, 1000, u32::MAX, u32::MAX - 31] {
