@@ -1,4 +1,5 @@
-//! Marks a connection while its request, read whole, is being answered: such a connection makes room for others last.
+//! Marks a connection while its complete request is being answered: such a connection is evicted
+//! last.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

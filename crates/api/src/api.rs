@@ -1,4 +1,4 @@
-//! What every route has at hand.
+//! State that all routes share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +16,8 @@ use crate::{OperateError, Operator, Problem, openapi, routes};
 /// Where a signal's reload appears in the audit log.
 const RELOAD_PATH: &str = "/v1/reload";
 
-/// Paths of changes that wait for a store or for DDS. Each path has a lock of its own, so that a store
-/// that hangs delays no other change, such as the drain of a backend.
+/// Paths of changes that wait for a store or for DDS. Each has a lock of its own, so that a hung
+/// store delays no other change, such as draining a backend.
 const SUBJECTS: [&str; 4] = ["/v1/cluster", "/v1/plan", "/v1/nodes", "/v1/slices"];
 
 /// The API over an [`Operator`], to be served on any number of listeners.
@@ -29,7 +29,8 @@ struct Inner<O> {
     operator: Arc<O>,
     gate: Arc<Gate>,
     audit: Arc<Audit>,
-    /// One change of a subject at a time, so that what a change was compared with is what it changes.
+    /// One change of a subject at a time, so that a change applies to the state that it was
+    /// compared with.
     turns: [Arc<Mutex<()>>; SUBJECTS.len() + 1],
     access: HashMap<&'static str, Vec<(Method, Access)>>,
     description: OnceLock<serde_json::Value>,
@@ -48,7 +49,8 @@ impl<O> FromRef<Api<O>> for Arc<O> {
 }
 
 impl<O: Operator> Api<O> {
-    /// The API that `operator` answers, behind `gate`, with its changes told to `audit`.
+    /// Makes the API of `operator`, with the access rules of `gate`. Changes are written to
+    /// `audit`.
     pub fn new(operator: Arc<O>, gate: Arc<Gate>, audit: Arc<Audit>) -> Api<O> {
         let mut access: HashMap<_, Vec<_>> = HashMap::new();
         for declared in routes::declared::<O>() {
@@ -58,7 +60,8 @@ impl<O: Operator> Api<O> {
         Api { inner: Arc::new(Inner { operator, gate, audit, turns, access, description }) }
     }
 
-    /// Reads the configuration again because of a signal: in turn with the API's changes, and audited as they are.
+    /// Reloads the configuration because of a signal. It takes its turn with the API's changes, and
+    /// is audited like them.
     ///
     /// # Errors
     /// As [`Operator::reload`].
@@ -88,8 +91,9 @@ impl<O: Operator> Api<O> {
         outcome
     }
 
-    /// The role that a request needs. A path that is no route needs one, too: a caller without a token is asked
-    /// for it first, and a caller that may only look cannot fill the audit log with changes that do not exist.
+    /// Returns the access that a request needs, also for an unknown path: a caller without a token
+    /// is asked for it first, and a read-only caller cannot fill the audit log with changes of
+    /// paths that do not exist.
     pub(crate) fn access(&self, method: &Method, path: Option<&str>) -> Access {
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let methods = path.and_then(|path| self.inner.access.get(path)).into_iter().flatten();

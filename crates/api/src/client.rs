@@ -111,7 +111,7 @@ pub enum ClientError {
     NotRunning {
         /// Where it was looked for.
         place: Place,
-        /// What connecting failed with.
+        /// Error of the connection attempt.
         #[source]
         source: io::Error,
     },
@@ -122,7 +122,7 @@ pub enum ClientError {
     NoPermission {
         /// The socket.
         place: Place,
-        /// What connecting failed with.
+        /// Error of the connection attempt.
         #[source]
         source: io::Error,
     },
@@ -132,7 +132,7 @@ pub enum ClientError {
         /// Where.
         place: Place,
     },
-    /// It said no.
+    /// The API rejected the request.
     #[error("{}", .0.detail)]
     Refused(Problem),
     /// Something else than equipoise, or another version of it.
@@ -142,7 +142,7 @@ pub enum ClientError {
     NotUnderstood {
         /// Where.
         place: Place,
-        /// What was not understood.
+        /// Description of the malformed part.
         what: String,
     },
 }
@@ -404,7 +404,7 @@ impl Client {
         };
         tokio::pin!(answer);
         tokio::pin!(connection);
-        // The connection makes progress only while it is polled; whatever it ends with shows in the answer.
+        // The connection makes progress only while it is polled; the answer reports its error.
         let (head, body) = tokio::select! {
             answer = &mut answer => answer,
             _ = &mut connection => answer.await,

@@ -9,8 +9,9 @@ use crate::change::ETag;
 /// `*`, or a list of tags.
 ///
 /// # Source
-/// RFC 9110, sections 13.1.1 and 13.1.2: `"*" / #entity-tag`; 8.8.3: `entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE`; 5.6.1: empty
-/// elements of a list are passed over, so that an empty list is one, too.
+/// RFC 9110, sections 13.1.1 and 13.1.2: `"*" / #entity-tag`; 8.8.3:
+/// `entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE`; 5.6.1: empty list elements are ignored, so an
+/// empty list is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// Whatever the state is.
@@ -27,10 +28,11 @@ pub(crate) struct Tag {
     opaque: Vec<u8>,
 }
 
-/// As a regular expression that JSON Schema's dialects share; the list may be empty, as in the grammar.
+/// As a regular expression that JSON Schema's dialects share; the list may be empty, as in the
+/// grammar.
 pub(crate) const PATTERN: &str = r#"^(\*|((W/)?"[!#-~]*"([ \t]*,[ \t]*(W/)?"[!#-~]*")*)?)$"#;
 
-/// What is wrong with a header, in words that follow its name.
+/// Error in a header, in words that follow its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// Something that is no tag.
@@ -49,7 +51,7 @@ impl fmt::Display for Malformed {
 }
 
 impl Condition {
-    /// What the lines of a header say together; `None` if there is none.
+    /// Reads all lines of a header; `None` if there is none.
     pub(crate) fn read(
         headers: &HeaderMap,
         name: &HeaderName,

@@ -1,8 +1,8 @@
 //! The HTTP API of a running equipoise.
 //!
-//! What comes in: requests under `/v1` and scrapes of `/metrics`, over a unix socket (mode 0600) or
-//! loopback TCP. What goes out: [`wire`] types, Prometheus text, and calls of an [`Operator`], which
-//! the binary implements. How it fails: a [`Problem`] (RFC 9457) whose detail says what to do.
+//! **In**: requests under `/v1` and scrapes of `/metrics`, over a unix socket (mode 0600) or
+//! loopback TCP. **Out**: [`wire`] types, Prometheus text, and calls of an [`Operator`], which the
+//! binary implements. **Fails** with a [`Problem`] (RFC 9457); its detail says what to do.
 
 mod answer;
 mod answering;

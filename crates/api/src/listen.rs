@@ -31,7 +31,7 @@ pub enum ListenError {
     /// The operating system refused the unix socket.
     #[error("cannot {step} {} (option `api.socket`)", path.display())]
     Unix {
-        /// What failed.
+        /// The failed operation.
         step: &'static str,
         /// On what.
         path: PathBuf,
@@ -62,7 +62,8 @@ pub struct ApiUnix {
 pub(crate) struct OwnedPath {
     path: PathBuf,
     device_inode: (u64, u64),
-    /// Held for as long as the path is ours, so that two starting processes cannot replace each other's.
+    /// Held while this process uses the path, so that two starting processes cannot replace each
+    /// other's socket.
     _lock: File,
 }
 
@@ -77,11 +78,11 @@ impl Drop for OwnedPath {
 }
 
 impl ApiUnix {
-    /// Listens at `path`, readable and writable by this user only. The folder is made (mode 0700) if it
-    /// is missing. A socket left behind by a dead process is replaced.
+    /// Listens at `path`, which only this user can read and write. Creates the folder (mode 0700)
+    /// if it is missing. Replaces the socket of a dead process.
     ///
     /// # Errors
-    /// [`ListenError`]; a live process's socket is never touched.
+    /// [`ListenError`]; the socket of a live process is never changed.
     pub fn bind(path: &Path) -> Result<ApiUnix, ListenError> {
         let failed = |step| move |source| ListenError::Unix { step, path: path.to_owned(), source };
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -108,9 +109,9 @@ impl ApiUnix {
     }
 }
 
-/// The lock outlives no process, whatever it died of; the file itself is left, since removing it
-/// would let a third process lock a file that nobody sees. A link is not followed: the folder may be
-/// one that everybody writes to.
+/// Locks a file beside the socket. The kernel releases the lock when the process dies. The file
+/// stays: after its removal, a third process could lock a file without a name. Links are not
+/// followed, because the folder may be writable by everyone.
 fn lock_beside(path: &Path) -> Result<File, ListenError> {
     let failed = |source| ListenError::Unix { step: "lock", path: path.to_owned(), source };
     let mut name = path.as_os_str().to_owned();
@@ -149,9 +150,9 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// Linux gives the path the mode that the socket itself has when it is bound (`unix_bind_bsd`, masked
-/// by the umask), so it is private from its first moment; a chmod of the path would come too late,
-/// and the umask belongs to every thread.
+/// Linux gives the path the mode that the socket has when it is bound (`unix_bind_bsd`, masked by
+/// the umask), so it is private from the start. A chmod of the path would be too late, and the
+/// umask belongs to all threads.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     let file = File::from(OwnedFd::from(socket));
@@ -163,8 +164,8 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(OwnedFd::from(socket).into())
 }
 
-/// The API's TCP listener. It has no passwords: whether an address that others can reach is allowed is
-/// for the configuration to say.
+/// The API's TCP listener. It has no passwords: the configuration decides whether it may use an
+/// address that others can reach.
 #[derive(Debug)]
 pub struct ApiTcp(TcpListener);
 

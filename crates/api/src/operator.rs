@@ -11,7 +11,7 @@ use crate::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWis
 use crate::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
 use crate::wire::{Admin, BackendStatus, Changed, Phase, Reloaded, Status};
 
-/// What the API asks of the process. The binary implements it over its inventory.
+/// Operations of the process that the API calls. The binary implements it with its inventory.
 pub trait Operator: Send + Sync + 'static {
     /// A configuration that has been read and checked, or what is wrong with it.
     type Prepared: Send + 'static;
@@ -19,7 +19,8 @@ pub trait Operator: Send + Sync + 'static {
     /// Whether new work is taken.
     fn phase(&self) -> Phase;
 
-    /// Parts that do not do their work, although traffic goes on, by name. Everybody may know, so there is no more to it.
+    /// Returns the names of parts that have failed although traffic continues. Any caller may read
+    /// them, so they have no details.
     fn degraded(&self) -> Vec<&'static str> {
         Vec::new()
     }
@@ -81,14 +82,15 @@ pub trait Operator: Send + Sync + 'static {
     /// The JSON Schema of the configuration file.
     fn config_schema(&self) -> serde_json::Value;
 
-    /// What is wrong with a configuration; `None`: with the file that the process was started with.
+    /// Returns the errors of a configuration; `None`: of the file that the process was started
+    /// with.
     fn check_config(
         &self,
         toml: Option<String>,
     ) -> impl Future<Output = Result<Checked, OperateError>> + Send;
 
-    /// Reads and checks the configuration file again and changes nothing. It may take long, and other
-    /// changes do not wait for it.
+    /// Reads and checks the configuration file again without changing anything. It may take long,
+    /// and other changes do not wait for it.
     fn prepare_reload(&self) -> impl Future<Output = Self::Prepared> + Send;
 
     /// Switches to a configuration; all of it takes effect, or nothing.
@@ -97,12 +99,12 @@ pub trait Operator: Send + Sync + 'static {
         prepared: Self::Prepared,
     ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
 
-    /// What is planned; `next`: what would be planned now.
+    /// Returns the current plan; `next`: the plan that would be made now.
     fn plan(&self, _next: bool) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {
         async { Err(OperateError::not_planning()) }
     }
 
-    /// Says who decides on an elastic pool's size; the plan that follows.
+    /// Pins or pauses an elastic pool's size. Returns the resulting plan.
     fn wish(
         &self,
         _pool: &str,
@@ -111,12 +113,12 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::not_planning()) }
     }
 
-    /// Who reports here.
+    /// Returns the nodes that report to this process.
     fn nodes(&self) -> impl Future<Output = Result<Nodes, OperateError>> + Send {
         async { Err(OperateError::not_planning()) }
     }
 
-    /// Sets what is wanted of a node of the cluster; it survives restarts. Who reports here, then.
+    /// Sets the desired state of a node; it survives restarts. Returns the nodes.
     fn set_node_admin(
         &self,
         _node: &str,
@@ -200,7 +202,7 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::NoSliceLevel) }
     }
 
-    /// What a balancing round would move now.
+    /// Returns the moves of a balancing round that would start now.
     fn slice_plan(
         &self,
         _stream: &str,
@@ -277,10 +279,10 @@ pub enum OperateError {
     /// It may be done later, or elsewhere.
     #[error("{0}")]
     Unavailable(String),
-    /// What was asked cannot be done; the text says what can.
+    /// The requested operation is not possible; the text names the alternative.
     #[error("{0}")]
     Refused(String),
-    /// Something else that was asked for stands against it; the text says what, and how it is overcome.
+    /// Another request conflicts with it; the text names it and the way to resolve the conflict.
     #[error("{0}")]
     Conflict(String),
     /// A fault of ours.

@@ -30,14 +30,16 @@ use crate::{Operator, routes};
 const CONNECTIONS_MAX: usize = 128;
 /// Fewest, however few files the process may open.
 const CONNECTIONS_MIN: usize = 4;
-/// The session level leaves this part of the process's file descriptors to the API, checks, logs and other levels.
+/// The session level leaves 1/N of the process's file descriptors to the API, checks, logs and
+/// other levels.
 const RESERVE_PART: u64 = 16;
 /// The smallest reserve that it leaves.
 const RESERVE_MIN: u64 = 16;
 /// Bytes of an answer must be acknowledged within this.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of answers that the kernel may keep for a client that does not read (it counts twice this). Without a bound it keeps
-/// megabytes, and each is work of the thread that also steers the data plane.
+/// Send buffer of a connection, bytes (the kernel counts it twice). It bounds the data for a client
+/// that does not read. Without a bound the kernel keeps megabytes, each of which costs CPU time of
+/// the thread that also controls the data plane.
 const SEND_BUFFER: usize = 64 << 10;
 /// A request's head takes this long at the most.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,10 +62,11 @@ pub async fn serve_unix<O: Operator>(
     Ok(())
 }
 
-/// Serves on TCP until `stop` is done. On loopback, only requests for a name of loopback are answered.
+/// Serves on TCP until `stop` resolves. On loopback, only requests with a loopback name are
+/// answered.
 ///
 /// # Errors
-/// What asking for the listener's address fails with.
+/// The error of reading the listener's address.
 pub async fn serve_tcp<O: Operator>(
     listener: ApiTcp,
     api: Api<O>,
@@ -103,7 +106,7 @@ impl Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum NoMember {}
 
-/// Something that accepts connections and knows who is at their other end.
+/// A listener that identifies its peers.
 trait Accepts {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -137,8 +140,9 @@ impl Accepts for Tcp {
     }
 }
 
-/// Serves connections: the one that has been silent longest makes room for a new one, of the source that has most. One that
-/// waits for its answer is silent by our doing and stays; see [`Admission`].
+/// Serves connections. At the limit, a new connection replaces the one that has been silent
+/// longest, of the source with the most connections. A connection that waits for its answer is not
+/// silent by its own fault and stays; see [`Admission`].
 async fn serve<O: Operator>(
     mut listener: impl Accepts,
     connections_max: usize,

@@ -93,7 +93,7 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
     for Declared { method, path, access } in declared::<Recorder>() {
         match (method, path) {
             (_, "/v1/health") => assert_eq!(access, Access::Anyone),
-            // Whom to let into a cluster, and whom not.
+            // Admission to a cluster, and eviction.
             (_, "/v1/cluster/tokens" | "/v1/cluster/tokens/{token}")
             | (_, "/v1/cluster/nodes/{node}/evict") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");

@@ -10,10 +10,10 @@ use crate::auth::{Caller, Peer};
 
 /// A path or a reason is cut here, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
-/// What was before and what is after are left out beyond this, in bytes of JSON.
+/// Maximum size of the states before and after a change, bytes of JSON; larger ones are omitted.
 const STATE_BYTES_MAX: usize = 4096;
 
-/// What was asked, of whom.
+/// The request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) peer: Option<Peer>,
@@ -23,7 +23,7 @@ pub(crate) struct Asked {
     pub(crate) if_match: Option<String>,
 }
 
-/// What came of it.
+/// Result of the request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Happened {
     pub(crate) status: Option<u16>,
@@ -35,7 +35,7 @@ pub(crate) struct Happened {
 /// Something that was asked of another than the API, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Elsewhere {
-    /// Who asked: what they are and their name, `operator:c1`.
+    /// The caller: kind and name, such as `operator:c1`.
     pub who: String,
     /// Address and port.
     pub from: Option<SocketAddr>,
@@ -47,7 +47,7 @@ pub struct Elsewhere {
     pub status: u16,
     /// Why it was not done.
     pub detail: Option<String>,
-    /// What was made of it.
+    /// State after the change.
     pub after: Option<Value>,
 }
 
@@ -81,8 +81,8 @@ impl Outcome {
 pub(crate) struct Line {
     /// RFC 3339, UTC.
     time: String,
-    /// `token:NAME`, `uid:NUMBER`, `signal:NAME` or `anonymous`; of the cluster API `operator:NAME`, `node:NAME` or
-    /// `join-token:ID`.
+    /// `token:NAME`, `uid:NUMBER`, `signal:NAME` or `anonymous`; for the cluster API
+    /// `operator:NAME`, `node:NAME` or `join-token:ID`.
     who: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,

@@ -1,8 +1,8 @@
-//! The audit log: every change that was asked for, and every caller that was turned away.
+//! The audit log: every requested change, and every rejected caller.
 //!
-//! A thread writes the lines, since a file system may hang. An answer waits for its line for a bounded time.
-//! Callers that are turned away too often are only counted: the next line carries their number, so that no
-//! client fills the log from outside.
+//! A thread writes the lines, because a file system may hang. An answer waits for its line for a
+//! bounded time. Callers that are rejected too often are only counted, and the next line has their
+//! number, so that no client can fill the log.
 
 mod line;
 mod queue;
@@ -21,7 +21,8 @@ use target::Opened;
 pub use target::{AuditError, AuditTarget};
 use tokio::sync::oneshot;
 
-/// Limit of the time that an answer waits for its line. Later answers do not wait until a line is written.
+/// Maximum time that an answer waits for its line. After a timeout, answers do not wait until a
+/// line is written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The audit log.
@@ -48,8 +49,8 @@ impl Audit {
         Ok(Audit { queue, uncounted: AtomicU64::new(0) })
     }
 
-    /// Opens the target anew after the lines that wait: it may be another, or its file may have been moved
-    /// away (logrotate). If it cannot be opened, lines go on to where they went, and the log has the error.
+    /// Opens the target again after the queued lines: it may have changed, or logrotate may have
+    /// moved its file. On an error the lines go to the old target, and the log reports the error.
     pub fn reopen(&self, target: &AuditTarget) {
         drop(self.queue.add(Job::Reopen(target.clone())));
     }
@@ -69,12 +70,12 @@ impl Audit {
         drop(self.add(Line::of_elsewhere(asked, SystemTime::now())));
     }
 
-    /// A caller was turned away of whom there is no line.
+    /// Counts a rejected caller without a line.
     pub fn count(&self) {
         self.uncounted.fetch_add(1, Relaxed);
     }
 
-    /// Waits until all lines are written, at most for `within`. Lines that are left go to the process's log.
+    /// Waits up to `within` until all lines are written. The rest goes to the process's log.
     pub fn finish(&self, within: Duration) {
         self.queue.finish(within);
     }

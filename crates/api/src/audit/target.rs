@@ -76,7 +76,7 @@ impl Opened {
                     std::fs::rename(&*path, old)?;
                     (*file, *bytes) = append_to(path)?;
                 }
-                // One write for a line: nobody who reads the file sees half of one.
+                // One write per line, so that a reader never sees an incomplete line.
                 file.write_all(text.as_bytes())?;
                 *bytes += text.len() as u64;
                 Ok(())

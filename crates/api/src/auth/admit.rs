@@ -1,4 +1,4 @@
-//! The one way in: who is it, may they, and what came of it.
+//! Authentication, authorization and audit middleware.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,17 +14,17 @@ use crate::audit::{Asked, Happened, Line};
 use crate::change::Notes;
 use crate::{Operator, Problem};
 
-/// An answer takes this long at the most to begin. A reload that waits for a resolver takes the longest.
+/// Maximum time until an answer begins. A reload that waits for a resolver takes the longest.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Lets a request in, or answers why not. Changes are noted in the audit log, and so is who was turned away.
+/// Admits or rejects a request. Changes and rejections are written to the audit log.
 pub(crate) async fn admit<O: Operator>(
     State(api): State<Api<O>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let Some(peer) = request.extensions().get::<Peer>().copied() else {
-        // Without a listener's word of who it is, nobody comes in.
+        // Rejects a request without peer information from the listener.
         return no_peer().into_response();
     };
     let is_change = !matches!(*request.method(), Method::GET | Method::HEAD);
@@ -108,7 +108,7 @@ async fn in_time(answer: impl Future<Output = Response>) -> Response {
 
 /// A request that is not let in.
 struct TurnedAway {
-    /// Who it is from, if that is known.
+    /// The caller, if known.
     caller: Option<Caller>,
     response: Response,
     /// It has no line of its own in the audit log.

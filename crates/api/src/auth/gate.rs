@@ -1,4 +1,4 @@
-//! What is configured of access, and what follows for a caller.
+//! The access configuration, and its decisions about callers.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,13 +9,14 @@ use super::throttle::Throttle;
 use super::token::{self, ApiToken};
 use super::{Caller, Peer, Role, Who};
 
-/// Who may come in over TCP.
+/// Access rules for TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Where there are any, every request over TCP carries one. Without any, TCP may only look,
     /// loopback included: every user of the machine reaches it.
     pub tokens: Vec<ApiToken>,
-    /// Requests with unknown tokens that a source may make in a minute before they are turned away unheard.
+    /// Maximum number of requests with unknown tokens per source and minute; further ones are
+    /// rejected without evaluation.
     pub failures_per_minute: u32,
 }
 
@@ -41,7 +42,7 @@ pub(crate) enum TurnedAwayFor {
     TooMany,
     /// The role of its token, or of its address.
     Role,
-    /// The request, before it is asked who makes it: it comes from another site's page, for instance.
+    /// The request itself, before authentication: for example, it comes from another site's page.
     Request,
     /// Its connection was silent longest when another needed room.
     Silent,
@@ -108,9 +109,9 @@ impl Gate {
         self.turned_away[why as usize].fetch_add(1, Relaxed);
     }
 
-    /// Who a peer is that presents `token`. A known token is always let in, however many unknown ones its
-    /// source has sent: tokens are too long to be guessed, so the limit is there for logs and work, and must not
-    /// let one broken client behind an address shut out the others.
+    /// Identifies a peer that presents `token`. A known token is always accepted, however many
+    /// unknown ones its source has sent. Tokens are too long to guess; the limit only protects logs
+    /// and CPU, and one broken client must not lock out others behind the same address.
     pub(crate) fn know(
         &self,
         peer: Peer,
@@ -145,8 +146,8 @@ impl Gate {
         }
     }
 
-    /// Counts a request that is turned away for another reason than its token; whether there were so many from there
-    /// that it is to leave no line in the log.
+    /// Counts a request that is rejected for another reason than its token. Returns whether its
+    /// source has so many that the log gets no line.
     pub(crate) fn is_too_often(&self, peer: Peer, why: TurnedAwayFor, now: Instant) -> bool {
         self.count(why);
         let Peer::Tcp { address, .. } = peer else { return false };

@@ -1,7 +1,7 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization of callers.
 //!
-//! Over the unix socket, the file's permissions have decided; over TCP, a token decides, where there are
-//! any. [`Gate`] is what is configured; [`admit`] is the one way in.
+//! The file's permissions decide over the unix socket. Over TCP a token decides, if tokens are
+//! configured. [`Gate`] has the configuration; every request passes [`admit`].
 
 mod admit;
 mod gate;

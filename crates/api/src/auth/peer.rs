@@ -33,7 +33,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Who asks.
+/// Identity of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     /// Whoever holds this token.
@@ -57,7 +57,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// Who asks, and what they may do.
+/// Identity and role of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) who: Who,

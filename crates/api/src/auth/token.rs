@@ -1,4 +1,4 @@
-//! Bearer tokens. What is kept of one is its digest; what is shown of one is its name.
+//! Bearer tokens. Only a token's digest is stored, and only its name is shown.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 
 use super::Role;
 
-/// The shortest token that is taken from a file: with 32 characters of 6 bits nobody guesses.
+/// Minimum length of a token in a file: 32 characters of 6 bits cannot be guessed.
 const TOKEN_BYTES_MIN: usize = 32;
 /// The longest: a header has to carry it.
 const TOKEN_BYTES_MAX: usize = 1024;
@@ -18,7 +18,7 @@ const TOKEN_BYTES_MAX: usize = 1024;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// What a token may not be.
+/// Reason why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     /// Nothing, or too little.
@@ -39,7 +39,7 @@ impl Token {
         Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// What is sent.
+    /// Returns the secret text to send.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -118,9 +118,9 @@ impl fmt::Debug for TokenDigest {
 /// A token that is accepted, as far as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
-    /// What the audit log calls its holder. Unique.
+    /// Name of its holder in the audit log; unique.
     pub name: Arc<str>,
-    /// What its holder may do.
+    /// Role of its holder.
     pub role: Role,
     /// By which it is known.
     pub digest: TokenDigest,

@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::collector::{describe, ratio};
 
-/// What the monitor measured last; what the kernel does not say is left out.
+/// Last measurements of the monitor. Values that the kernel does not report are omitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineReading {
     /// Resource and per cent of what may be used here.

@@ -26,10 +26,10 @@ pub use reading::{
 };
 pub use slice::StreamReading;
 
-/// What [`render`] writes: OpenMetrics, which Prometheus asks for first.
+/// Content type of [`render`]: OpenMetrics, which Prometheus prefers.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What [`to_plain_text`] makes of it, for everybody who does not ask for OpenMetrics.
+/// Content type of [`to_plain_text`], for clients that do not accept OpenMetrics.
 pub(crate) const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes a reading, and the process's own figures, as OpenMetrics text.

@@ -1,5 +1,5 @@
-/// Turns OpenMetrics text into the older Prometheus text format (version 0.0.4), which names a counter
-/// with its `_total` in the comments too, and has neither units, `info` metrics nor an end mark.
+/// Converts OpenMetrics text to the older Prometheus text format (version 0.0.4). It keeps `_total`
+/// in the comments of counters, and has no units, `info` metrics or end mark.
 ///
 /// # Source
 /// Prometheus documentation, "Exposition formats"; OpenMetrics 1.0, section "Overall structure".

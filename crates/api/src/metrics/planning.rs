@@ -8,10 +8,10 @@ use prometheus_client::registry::Unit;
 
 use super::collector::{counter, describe, ratio};
 
-/// What a controller counts and measures.
+/// Counters and measurements of a controller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanningReading {
-    /// Whether the controller runs that this process is to run; `None` on nodes and agents, which run none.
+    /// Whether the configured controller runs; `None` on nodes and agents, which have none.
     pub runs: Option<bool>,
     /// Whether this one leads.
     pub leads: bool,
@@ -29,13 +29,13 @@ pub struct PlanningReading {
     pub unplanned: u64,
     /// Plans that the store took.
     pub writes: u64,
-    /// What the store did not do.
+    /// Failed operations of the store.
     pub store_failures: u64,
     /// Writes refused because there was another leader.
     pub fenced_off: u64,
     /// Reports refused, by fault.
     pub refused: Vec<(&'static str, u64)>,
-    /// What the cluster API took, refused and dropped, by name; empty without one.
+    /// Requests that the cluster API accepted, rejected and dropped, by name; empty without one.
     pub cluster: Vec<(String, u64)>,
     /// Bytes of instructions that the cluster API sent to nodes; `None` without one.
     pub cluster_sent_bytes: Option<u64>,
@@ -48,7 +48,8 @@ pub struct PlanningReading {
 pub struct NodeReading {
     /// Its name.
     pub name: String,
-    /// By signal: its name, what is used smoothed, and what is expected in the coming period; per cent.
+    /// By signal: its name, its smoothed utilisation, and its forecast for the next period; per
+    /// cent.
     pub signals: Vec<(&'static str, f64, f64)>,
     /// Of what is expected.
     pub l1: f64,

@@ -9,8 +9,8 @@ use prometheus_client::registry::Unit;
 /// The process's own figures, by the names that every Prometheus client uses.
 ///
 /// # Source
-/// Prometheus, "Writing client libraries", section "Standard and runtime collectors". Deviates: what
-/// `/proc` does not tell is left out.
+/// Prometheus, "Writing client libraries", section "Standard and runtime collectors". Deviates:
+/// omits values that `/proc` does not report.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -82,8 +82,8 @@ fn started_unix_seconds() -> Option<f64> {
     Some(boot + ticks)
 }
 
-/// Field `number` of `/proc/self/stat`, counted from 1 as proc(5) does. The second, the program's name,
-/// may hold spaces and brackets, so counting begins behind its last bracket.
+/// Returns field `number` of `/proc/self/stat`, counted from 1 as in proc(5). The second field, the
+/// program's name, may have spaces and brackets, so counting starts after its last bracket.
 fn stat_field(number: usize) -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, behind_name) = stat.rsplit_once(") ")?;

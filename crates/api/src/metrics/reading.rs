@@ -22,7 +22,7 @@ pub struct Reading {
     pub pools: Vec<PoolReading>,
     /// The packet level, reasons that never happened too.
     pub packet: Option<PacketStatus>,
-    /// What this machine is doing; `None` before it was measured.
+    /// Utilisation of this machine; `None` before the first measurement.
     pub machine: Option<MachineReading>,
     /// The controller, if one is to run here; on nodes and agents, what they go by.
     pub planning: Option<PlanningReading>,
@@ -35,9 +35,9 @@ pub struct Reading {
 /// Reads of the configuration file, that at the start included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReading {
-    /// Those that took effect.
+    /// Successful ones.
     pub succeeded: u64,
-    /// Those that did not.
+    /// Failed ones.
     pub failed: u64,
     /// Whether the last one did.
     pub last_succeeded: bool,
@@ -45,7 +45,7 @@ pub struct ReloadReading {
     pub last_success_unix_seconds: u64,
 }
 
-/// Who came to the API and was turned away, and what the audit log lost.
+/// Rejected callers of the API, and lost lines of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessReading {
     /// Reason and count; reasons that never happened too.
@@ -61,7 +61,8 @@ pub struct AccessReading {
 /// A time histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeReading {
-    /// Upper bound in seconds and the count in that bucket alone, rising; the last bound is infinite.
+    /// Upper bound in seconds and count of each bucket (not cumulative), ascending; the last bound
+    /// is infinite.
     pub buckets: Vec<(f64, u64)>,
     /// Of all values.
     pub sum_seconds: f64,
@@ -101,7 +102,7 @@ pub struct FrontDoorReading {
     pub retries: u64,
     /// Requests that were put to a second backend because the first response was late.
     pub hedges: u64,
-    /// Of those, requests whose response came from the second.
+    /// Hedged requests that the second attempt won.
     pub hedges_won: u64,
     /// Times that accepting paused.
     pub accept_pauses: u64,
@@ -131,11 +132,11 @@ pub struct PoolReading {
 pub struct BackendReading {
     /// Its name.
     pub name: String,
-    /// What is wanted of it.
+    /// Desired state.
     pub admin: Admin,
-    /// What is seen of it.
+    /// Observed health.
     pub health: Health,
-    /// What follows.
+    /// Resulting state.
     pub state: BackendState,
     /// Its share.
     pub weight: u16,
@@ -159,7 +160,7 @@ pub struct BackendReading {
     pub sessions_opened: u64,
     /// Requests over a session already open.
     pub sessions_reused: u64,
-    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due.
+    /// Responses with ambiguous framing, and bytes received without an outstanding request.
     pub multiplex_faults: u64,
     /// To it.
     pub bytes_out: u64,

@@ -1,4 +1,4 @@
-//! What the process is and how it does.
+//! Routes that describe the process and its state.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ use equipoise_api::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What was asked, in order.
+/// Calls, in order.
 pub struct Recorder {
     pub asked: Mutex<Vec<String>>,
     /// How often the file was read for a reload.
@@ -487,7 +487,7 @@ impl Operator for Recorder {
     }
 }
 
-/// What [`Recorder`] makes for a join token.
+/// The join token that [`Recorder`] returns.
 pub const SECRET_OF_A_TOKEN: &str = "eqp1.t.secret.fingerprint";
 
 /// A join token as it is listed.
@@ -515,7 +515,7 @@ pub const TOKENS: [(&str, Role, &str); 3] = [
     ("root", Role::Admin, "admin-0123456789abcdef0123456789abcdef"),
 ];
 
-/// Who may ask: whoever holds one of [`TOKENS`].
+/// Access for holders of one of [`TOKENS`].
 pub fn policy() -> Policy {
     let token = |(name, role, text): (&str, Role, &str)| ApiToken {
         name: name.into(),

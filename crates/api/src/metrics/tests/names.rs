@@ -1,6 +1,7 @@
 //! The names of all metrics follow the rules of Prometheus.
 //!
-//! Source: Prometheus documentation, "Metric and label naming"; OpenMetrics 1.0, section "Units and base units".
+//! Source: Prometheus documentation, "Metric and label naming"; OpenMetrics 1.0, section "Units and
+//! base units".
 
 use std::collections::BTreeMap;
 
