@@ -139,6 +139,7 @@ lint: setup
 	$(CARGO) fmt --all --check
 	@$(call install_missing,python3:/usr/bin/python3)
 	python3 scripts/plain_words.py
+	python3 scripts/links.py
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: test-setup

@@ -49,7 +49,7 @@ const PACKAGES: [(&str, &str); 2] = [("libelf.so.1", "libelf1"), ("libz.so.1", "
 #[test]
 #[cfg(all(target_arch = "x86_64", not(feature = "dds-security")))]
 fn the_libraries_that_the_binary_needs_are_named_where_it_is_installed() {
-    let page = include_str!("../../../docs/operations.md");
+    let page = include_str!("../../../docs/operations/run.md");
     let install = page.lines().find(|line| line.starts_with("apt-get install ")).expect("a line");
     let output = Command::new("ldd").arg(EQUIPOISE).output().expect("ldd is part of libc-bin");
     let listed = stdout(&output);

@@ -1,9 +1,13 @@
-//! docs/operations.md explains every drop reason that the metrics can show, and its alerts are about metrics that there are.
+//! docs/operations/drops.md explains every drop reason of the metrics, and the alerts in
+//! docs/operations/metrics.md name existing metrics.
 
 use equipoise_api::metrics::{
     FrontDoorReading, PlanningReading, Reading, StreamReading, TimeReading, render,
 };
 use equipoise_session::Reason;
+
+const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
+const DROPS: &str = include_str!("../../../docs/operations/drops.md");
 
 /// The names of all families that a scrape can have, as samples have them.
 fn exported() -> Vec<String> {
@@ -42,8 +46,7 @@ fn metrics(rule: &str) -> Vec<&str> {
 
 #[test]
 fn every_alert_is_about_metrics_that_there_are() {
-    let page = include_str!("../../../docs/operations.md");
-    let rules = page.split("Worth an alert:\n\n```\n").nth(1).expect("the page has alerts");
+    let rules = METRICS.split("Worth an alert:\n\n```\n").nth(1).expect("the page has alerts");
     let rules = rules.split("```").next().expect("the block ends");
     let exported = exported();
     let mut named = metrics(rules);
@@ -54,40 +57,48 @@ fn every_alert_is_about_metrics_that_there_are() {
 
 #[test]
 fn a_controller_that_does_not_run_has_its_alerts() {
-    let page = include_str!("../../../docs/operations.md");
     for rule in ["equipoise_controller_running == 0", "equipoise_plan_age_seconds > 30"] {
-        assert!(page.lines().any(|line| line == rule), "docs/operations.md lacks {rule}");
+        assert!(
+            METRICS.lines().any(|line| line == rule),
+            "docs/operations/metrics.md lacks {rule}"
+        );
     }
 }
 
 #[test]
 fn every_reason_of_the_packet_level_is_explained_as_drop_or_note() {
-    let page = include_str!("../../../docs/operations.md");
     for reason in equipoise_packet::Reason::ALL {
         let kind = if reason.is_drop() { "drop" } else { "note" };
         let row = format!("| `{}` | {kind} |", reason.name());
-        assert!(page.lines().any(|line| line.starts_with(&row)), "docs/operations.md lacks {row}");
+        assert!(
+            DROPS.lines().any(|line| line.starts_with(&row)),
+            "docs/operations/drops.md lacks {row}"
+        );
     }
 }
 
 #[test]
 fn every_reason_of_the_dns_level_is_explained() {
-    let page = include_str!("../../../docs/operations.md");
     for reason in equipoise_dns::Reason::ALL {
         let row = format!("| `{}` | dns |", reason.name());
-        assert!(page.lines().any(|line| line.starts_with(&row)), "docs/operations.md lacks {row}");
+        assert!(
+            DROPS.lines().any(|line| line.starts_with(&row)),
+            "docs/operations/drops.md lacks {row}"
+        );
     }
 }
 
 #[cfg(feature = "slice")]
 #[test]
 fn every_reason_of_the_slice_level_is_explained() {
-    let page = include_str!("../../../docs/operations.md");
     let protocol = equipoise_slice::worker::Reason::ALL.map(|reason| reason.name());
     let runtime = equipoise_slice_runtime::DropReason::ALL.map(|reason| reason.name());
     for name in protocol.into_iter().chain(runtime) {
         let row = format!("| `{name}` | slice |");
-        assert!(page.lines().any(|line| line.starts_with(&row)), "docs/operations.md lacks {row}");
+        assert!(
+            DROPS.lines().any(|line| line.starts_with(&row)),
+            "docs/operations/drops.md lacks {row}"
+        );
     }
 }
 
@@ -114,10 +125,10 @@ fn every_drop_reason_is_in_snake_case_at_every_level() {
 
 #[test]
 fn every_drop_reason_is_explained_with_the_status_that_clients_see() {
-    let page = include_str!("../../../docs/operations.md");
     for reason in Reason::ALL {
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", reason.name())));
-        let row = row.unwrap_or_else(|| panic!("docs/operations.md lacks `{}`", reason.name()));
+        let row = DROPS.lines().find(|line| line.starts_with(&format!("| `{}` |", reason.name())));
+        let row =
+            row.unwrap_or_else(|| panic!("docs/operations/drops.md lacks `{}`", reason.name()));
         let status = reason.status();
         assert!(status == 0 || row.contains(&status.to_string()), "{status} in: {row}");
     }

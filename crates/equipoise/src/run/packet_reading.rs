@@ -342,7 +342,7 @@ fn dropped(reason: Reason) -> String {
         Reason::Family => {
             "VIP and backend are of two IP families, which this way of forwarding cannot join"
         }
-        _ => "docs/operations.md says what the reason means",
+        _ => "docs/operations/drops.md explains the reason",
     };
     format!("{}: {what}", reason.name())
 }

@@ -69,7 +69,7 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         ),
         "queue_full" => (Bad, "lost: too much waits, and the publisher does not publish again"),
         "unknown_writer" => (Bad, "lost: the publisher was gone before it was known"),
-        _ => (Warning, "see docs/operations.md"),
+        _ => (Warning, "see docs/operations/drops.md"),
     }
 }
 
