@@ -78,11 +78,11 @@ fn names_and_addresses_are_unique_and_exist() {
         ),
         (
             format!(
-                "{WEB}{}{}",
+                "{WEB}concurrency = 40\n{}{}",
                 door("0.0.0.0:80", "http", "web"),
                 door("0.0.0.0:80", "tcp", "web")
             ),
-            "f:9:10: session[0.0.0.0:80].listen: \"0.0.0.0:80\" is in use, on line 5; accepted: a free address or port",
+            "f:10:10: session[0.0.0.0:80].listen: \"0.0.0.0:80\" is in use, on line 6; accepted: a free address or port",
         ),
         (
             format!(
