@@ -5,6 +5,7 @@
 mod faults;
 mod idle;
 mod load;
+mod memory;
 mod names;
 mod places;
 mod role;

@@ -43,6 +43,7 @@ impl Times {
 }
 
 pub(crate) fn protocol(lease: Duration) -> Config {
+    let usual = Config::default();
     Config {
         lease,
         margin: Duration::from_millis(300),
@@ -52,7 +53,8 @@ pub(crate) fn protocol(lease: Duration) -> Config {
             Some("Stateful") => Order::Stateful,
             _ => Order::Free,
         },
-        ..Config::default()
+        remember: variable("REMEMBER_MS").map_or(usual.remember, |_| time("REMEMBER_MS")),
+        ..usual
     }
 }
 

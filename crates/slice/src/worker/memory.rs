@@ -24,30 +24,88 @@ type Name = (Writer, u64);
 /// What is remembered of single items.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    finished: HashMap<Name, Duration>,
-    in_order: VecDeque<(Duration, Name)>,
+    finished: Finished,
     /// When each came again first.
     orphans: HashMap<Name, Duration>,
     swept: Duration,
 }
 
-impl Memory {
-    pub(super) fn finish(&mut self, now: Duration, writer: Writer, position: u64) {
-        let name = (writer, position);
-        self.finished.insert(name, now);
-        self.in_order.push_back((now, name));
-        if self.in_order.len() > FINISHED_MAX {
+/// Items finished, with their times: some 70 bytes each. A busy worker has a quarter of a million
+/// of them.
+#[derive(Debug, Default)]
+struct Finished {
+    /// By writer and position, the number of the last time; `in_order` begins with number `first`.
+    by_writer: HashMap<Writer, HashMap<u64, u32>>,
+    in_order: VecDeque<Once>,
+    first: u32,
+}
+
+/// That an item was finished, once.
+#[derive(Debug, Clone, Copy)]
+struct Once {
+    at_us: u64,
+    position: u64,
+    writer: Writer,
+}
+
+impl Finished {
+    fn add(&mut self, now: Duration, writer: Writer, position: u64) {
+        if self.in_order.len() >= FINISHED_MAX {
             self.forget_oldest();
         }
+        let number = self.first.wrapping_add(self.in_order.len() as u32);
+        self.by_writer.entry(writer).or_default().insert(position, number);
+        self.in_order.push_back(Once { at_us: micros(now), position, writer });
+    }
+
+    /// When it was finished last, microseconds.
+    fn at_us(&self, writer: Writer, position: u64) -> Option<u64> {
+        let number = self.by_writer.get(&writer)?.get(&position)?;
+        let once = self.in_order.get(number.wrapping_sub(self.first) as usize)?;
+        Some(once.at_us)
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(once) = self.in_order.pop_front() else { return };
+        let number = self.first;
+        self.first = self.first.wrapping_add(1);
+        let Some(positions) = self.by_writer.get_mut(&once.writer) else { return };
+        // It may have been finished once more.
+        if positions.get(&once.position) == Some(&number) {
+            positions.remove(&once.position);
+        }
+        if positions.is_empty() {
+            self.by_writer.remove(&once.writer);
+        }
+    }
+
+    fn forget(&mut self, before: Option<Duration>) {
+        let Some(before) = before.map(micros) else { return };
+        while self.in_order.front().is_some_and(|once| once.at_us <= before) {
+            self.forget_oldest();
+        }
+        if self.in_order.is_empty() && self.in_order.capacity() > 0 {
+            *self = Self::default();
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Memory {
+    pub(super) fn finish(&mut self, now: Duration, writer: Writer, position: u64) {
+        self.finished.add(now, writer, position);
     }
 
     /// Whether it was finished so long ago, or longer.
     pub(super) fn has_finished_before(&self, then: Duration, writer: Writer, at: u64) -> bool {
-        self.finished.get(&(writer, at)).is_some_and(|finished| *finished <= then)
+        self.finished.at_us(writer, at).is_some_and(|finished| finished <= micros(then))
     }
 
     pub(super) fn has_finished(&self, writer: Writer, position: u64) -> bool {
-        self.finished.contains_key(&(writer, position))
+        self.finished.at_us(writer, position).is_some()
     }
 
     /// Whether it has come again for so long that it is to be done. It is then watched no more.
@@ -74,24 +132,11 @@ impl Memory {
 
     /// Forgets what was finished longer ago than `keep`. `orphan`: after which orphans are done.
     pub(super) fn forget(&mut self, now: Duration, keep: Duration, orphan: Duration) {
-        while self.in_order.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= keep) {
-            self.forget_oldest();
-        }
-        if self.in_order.is_empty() && self.in_order.capacity() > 0 {
-            (self.finished, self.in_order) = Default::default();
-        }
+        self.finished.forget(now.checked_sub(keep));
         if !self.orphans.is_empty() && now.saturating_sub(self.swept) >= Duration::from_secs(1) {
             self.swept = now;
             let watched = orphan + ORPHAN_FORGOTTEN;
             self.orphans.retain(|_, since| now.saturating_sub(*since) < watched);
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        let Some((at, name)) = self.in_order.pop_front() else { return };
-        // It may have been finished once more.
-        if self.finished.get(&name) == Some(&at) {
-            self.finished.remove(&name);
         }
     }
 }
@@ -120,7 +165,7 @@ mod tests {
         assert!(memory.has_finished(WRITER, 1) && !memory.has_finished(WRITER, 2));
         memory.forget(ms(150), ms(100), ms(1));
         assert!(!memory.has_finished(WRITER, 1));
-        assert!(memory.finished.is_empty() && memory.in_order.is_empty());
+        assert_eq!(memory.finished.in_order.capacity(), 0, "nothing is left of it");
     }
 
     #[test]
@@ -129,7 +174,8 @@ mod tests {
         for position in 0..FINISHED_MAX as u64 + 10 {
             memory.finish(ms(0), WRITER, position);
         }
-        assert_eq!(memory.finished.len(), FINISHED_MAX);
+        assert_eq!(memory.finished.in_order.len(), FINISHED_MAX);
+        assert_eq!(memory.finished.in_order.capacity(), FINISHED_MAX);
         assert!(!memory.has_finished(WRITER, 9) && memory.has_finished(WRITER, 10));
         for position in 0..ORPHANS_MAX as u64 + 10 {
             memory.is_orphan(ms(0), WRITER, position, ms(1));
