@@ -181,8 +181,9 @@ impl Balancer {
         self.loads.load(slice)
     }
 
-    /// The load of what waits of `slice`, in cores: it is done in [`Policy::queue_horizon`].
-    fn backlog(&self, slice: SliceId) -> f64 {
+    /// The load of what waits of `slice`, in cores: it is done in [`Policy::queue_horizon`]. Rounds
+    /// even out both.
+    pub fn backlog(&self, slice: SliceId) -> f64 {
         let queued = self.known.get(&slice).map_or(0, |known| known.queued);
         // One item may be under way, and is no backlog.
         let seconds = self.loads.item_seconds(slice) * queued.saturating_sub(1) as f64;

@@ -305,7 +305,7 @@ pub struct PlannedSliceMove {
     pub giver: String,
     /// Who would get them.
     pub taker: String,
-    /// Their load, in cores.
+    /// Their load, in cores, with that of the items that wait.
     pub load: f64,
     /// Because an operator pinned them there.
     pub pinned: bool,
@@ -344,11 +344,18 @@ pub enum SlicePlanReason {
 pub struct PlannedSliceWorker {
     /// Its name.
     pub name: String,
-    /// Its load, in cores.
+    /// The load of the items that come, in cores.
     pub load: f64,
-    /// What its load, by its weight, is over the mean, as a share of the mean; negative below it. `None`: it takes no part, or
-    /// there is no load.
+    /// The load of the items that wait, in cores: as if they came within `balancing.queue-horizon`.
+    pub queue_load: f64,
+    /// The items that wait at the worker or are being done.
+    pub queued: u64,
+    /// What both loads, by its weight, are over the mean, as a share of the mean; negative below
+    /// it. `None`: it takes no part, or there is no load.
     pub over_mean: Option<f64>,
+    /// The load that it has below its share of the whole, in cores. `None`: it takes no part, or
+    /// there is no load.
+    pub room: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
     /// Of these, pinned to it.

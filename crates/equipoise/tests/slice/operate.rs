@@ -157,6 +157,13 @@ fn a_plan_names_the_pin_that_stands_against_balance() {
     assert!(said.contains("from one to two, but it is pinned to one"), "{said}");
     let workers = plan["workers"].as_array().unwrap();
     assert_eq!(workers[1]["reason"], "under", "{plan:#}");
+    // All columns are of one measure: the load of what comes and of what waits.
+    let number = |worker: &Value, of: &str| worker[of].as_f64().unwrap();
+    let over = number(&workers[0], "over_mean") - plan["imbalance"].as_f64().unwrap();
+    assert!(over.abs() < 1e-6, "{plan:#}");
+    let whole = |worker: &Value| number(worker, "load") + number(worker, "queue_load");
+    let mean = (whole(&workers[0]) + whole(&workers[1])) / 2.0;
+    assert!((number(&workers[1], "room") - (mean - whole(&workers[1]))).abs() < 1e-6, "{plan:#}");
     assert_eq!(workers[0]["pinned"], SLICES, "{plan:#}");
     load.finish();
 }

@@ -30,7 +30,7 @@ pub struct PlannedMove {
     pub taker: String,
     /// Which.
     pub slices: Vec<SliceId>,
-    /// Their load, in cores.
+    /// Their load, in cores, with that of the items that wait.
     pub load: f64,
     /// Because an operator pinned them there.
     pub pinned: bool,
@@ -89,10 +89,17 @@ pub enum HoldReason {
 pub struct PlannedWorker {
     /// Its name.
     pub name: String,
-    /// Its load, in cores.
+    /// The load of the items that come, in cores.
     pub load: f64,
-    /// What its load, by its weight, is over the mean, as a share of the mean; below it: negative. `None`: it takes no part.
+    /// The load of the items that wait, in cores.
+    pub queue_load: f64,
+    /// The items that wait at the worker, or are being done.
+    pub queued: u64,
+    /// What both loads, by its weight, are over the mean, as a share of the mean; below it:
+    /// negative. `None`: it takes no part.
     pub over_mean: Option<f64>,
+    /// The load that it has below its share, in cores. `None`: it takes no part.
+    pub room: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
     /// Of these, pinned to it.

@@ -34,7 +34,11 @@ fn page(plan: &SlicePlan) -> String {
     let mut out = String::new();
     let over = 100.0 * plan.imbalance;
     // Writing to a string cannot fail, here and below.
-    let _ = writeln!(out, "{}: the most loaded worker has {over:.0} % over the mean", plan.stream);
+    let _ = writeln!(
+        out,
+        "{}: the most loaded worker has {over:.0} % over the mean, queues included",
+        plan.stream
+    );
     if plan.moves.is_empty() {
         let _ = writeln!(out, "nothing would be moved now: {}", plan.explanation);
     } else {
@@ -76,19 +80,26 @@ fn workers(plan: &SlicePlan) -> Table {
     let mut table = Table::new(&[
         ("WORKER", Align::Left),
         ("LOAD", Align::Right),
+        ("QUEUED", Align::Right),
+        ("QUEUE LOAD", Align::Right),
         ("TO MEAN", Align::Right),
+        ("ROOM", Align::Right),
         ("SLICES", Align::Right),
         ("PINNED", Align::Right),
         ("IN HANDOVER", Align::Right),
         ("COOLING", Align::Right),
         ("ROUND", Align::Left),
-    ]);
+    ])
+    .folding(&["COOLING", "PINNED", "IN HANDOVER"]);
     for worker in &plan.workers {
         let over = worker.over_mean.map(|over| format!("{:+.0} %", 100.0 * over));
         table.row(vec![
             (&worker.name).into(),
             format!("{:.2}", worker.load).into(),
+            worker.queued.into(),
+            format!("{:.2}", worker.queue_load).into(),
             over.as_deref().unwrap_or("-").into(),
+            worker.room.map_or_else(|| "-".to_string(), |room| format!("{room:.2}")).into(),
             worker.slices.into(),
             worker.pinned.into(),
             worker.in_handover.into(),
@@ -111,7 +122,10 @@ mod tests {
         PlannedSliceWorker {
             name: name.into(),
             load: 0.5,
+            queue_load: 0.25,
+            queued: 40,
             over_mean,
+            room: over_mean.map(|_| 0.0),
             slices: 12,
             pinned: 1,
             in_handover: 0,
@@ -142,15 +156,15 @@ mod tests {
         };
         assert_eq!(
             page(&plan),
-            "images: the most loaded worker has 50 % over the mean\n\
+            "images: the most loaded worker has 50 % over the mean, queues included\n\
              SLICES  FROM  TO  LOAD  WHY\n\
              1       w1    w2  0.25  pinned there\n\
              4-6,9   w1    w2  0.25  balance\n\
              no more than that: enough\n\
              \n\
-             WORKER  LOAD  TO MEAN  SLICES  PINNED  IN HANDOVER  COOLING  ROUND\n\
-             w1      0.50    +50 %      12       1            0        3  gives 5\n\
-             w3      0.50        -      12       1            0        3  is lost\n\
+             WORKER  LOAD  QUEUED  QUEUE LOAD  TO MEAN  ROOM  SLICES  PINNED  IN HANDOVER  COOLING  ROUND\n\
+             w1      0.50      40        0.25    +50 %  0.00      12       1            0        3  gives 5\n\
+             w3      0.50      40        0.25        -     -      12       1            0        3  is lost\n\
              slice 7 is hot: 90 % of what a worker should have\n"
         );
         let (moves, workers, hot) = (Vec::new(), Vec::new(), Vec::new());
@@ -158,7 +172,7 @@ mod tests {
         let idle = SlicePlan { moves, workers, hot, explanation, imbalance: 0.0, ..plan };
         assert_eq!(
             page(&idle),
-            "images: the most loaded worker has 0 % over the mean\n\
+            "images: the most loaded worker has 0 % over the mean, queues included\n\
              nothing would be moved now: balanced: no worker has more than 8 % over the mean\n"
         );
     }

@@ -130,7 +130,7 @@ fn handover_times(stream: &StreamStatus) -> String {
         _ => String::new(),
     };
     format!(
-        "handovers: {} moved, {} called off{times} · most loaded worker {:.0} % over the mean",
+        "handovers: {} moved, {} called off{times} · most loaded worker {:.0} % over the mean, queues included",
         stream.handovers_moved_total,
         stream.handovers_called_off_total,
         100.0 * stream.imbalance
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(
             shown(&stream(), false),
             "stream images · 5 slices · DDS domain 5 · led by edge-1\n\
-             handovers: 6 moved, 0 called off, median 0.6 ms, longest 2.1 ms · most loaded worker 4 % over the mean\n\
+             handovers: 6 moved, 0 called off, median 0.6 ms, longest 2.1 ms · most loaded worker 4 % over the mean, queues included\n\
              \n\
              WORKER  STATE      FOR  SLICES  LOAD  ITEMS/S  QUEUED  OLDEST  DONE\n\
              w1      active  12.0 s       2  0.50     20.0       3  125 ms   400\n\

@@ -163,7 +163,10 @@ fn planned_worker(worker: &PlannedWorker) -> PlannedSliceWorker {
     PlannedSliceWorker {
         name: worker.name.clone(),
         load: worker.load,
+        queue_load: worker.queue_load,
+        queued: worker.queued,
         over_mean: worker.over_mean,
+        room: worker.room,
         slices: worker.slices,
         pinned: worker.pinned,
         in_handover: worker.in_handover,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use equipoise_slice::balance::{Hold, Move, Round, Why, WorkerInput};
+use equipoise_slice::balance::{Balancer, Hold, Move, Round, Why, WorkerInput};
 use equipoise_slice::{SliceId, WorkerId};
 
 use crate::controller::desk::Desk;
@@ -18,14 +18,19 @@ impl Desk {
     /// What a round would do now.
     pub(super) fn preview(&self, now: Duration) -> Planned {
         let (workers, slices) = self.inputs();
+        let mut balancer = self.balancer.clone();
         let round = match self.options.round.is_zero() {
             true => Round { why: Why::Off, ..Round::default() },
-            false => self.balancer.clone().round(now, &workers, &slices),
+            false => balancer.round(now, &workers, &slices),
         };
         let of = |step: Move, pinned: bool| PlannedMove {
             giver: self.name_of(step.giver),
             taker: self.name_of(step.taker),
-            load: step.slices.iter().map(|slice| self.balancer.load(*slice)).sum(),
+            load: step
+                .slices
+                .iter()
+                .map(|slice| balancer.load(*slice) + balancer.backlog(*slice))
+                .sum(),
             slices: step.slices,
             pinned,
         };
@@ -36,7 +41,7 @@ impl Desk {
             Why::Even(within) => within,
             _ => EVEN,
         };
-        let parts = self.parts(&workers, now);
+        let parts = self.parts(&balancer, &workers, now);
         let workers = parts.into_iter().map(|part| part.planned(&moves, even)).collect();
         let (why, hot) = (self.reason(now, round.why), round.hot);
         Planned { moves, why, workers, hot, imbalance: round.imbalance }
@@ -77,27 +82,50 @@ impl Desk {
     }
 
     /// Workers with what the round knows of them.
-    fn parts(&self, inputs: &[WorkerInput], now: Duration) -> Vec<Part> {
+    fn parts(&self, balancer: &Balancer, inputs: &[WorkerInput], now: Duration) -> Vec<Part> {
         let part = |(id, worker): (WorkerId, WorkerStatus)| {
+            let (load, queue_load) = self.loads(balancer, id);
             let input = inputs.iter().find(|input| input.id == id);
             let (pinned, in_handover, cooling) = self.held(now, id);
             let takes = input.filter(|input| input.takes && !input.leaving);
             let weight = takes.map(|input| input.weight.get()).filter(|weight| *weight > 0);
             let weight = weight.map(f64::from);
             let counts = weight.is_some() || input.is_some_and(|input| input.leaving);
-            Part { worker, counts, weight, over_mean: None, pinned, in_handover, cooling }
+            let (over_mean, room) = (None, None);
+            Part {
+                worker,
+                load,
+                queue_load,
+                counts,
+                weight,
+                over_mean,
+                room,
+                pinned,
+                in_handover,
+                cooling,
+            }
         };
         let mut parts: Vec<_> = self.workers(now).into_iter().map(part).collect();
         // What lost workers had is on its way to the others.
-        let load: f64 = parts.iter().filter(|it| it.counts).map(|it| it.worker.load).sum();
+        let load: f64 = parts.iter().filter(|it| it.counts).map(Part::whole).sum();
         let weights: f64 = parts.iter().filter_map(|it| it.weight).sum();
         if load > 0.0 && weights > 0.0 {
             for part in &mut parts {
-                let over = |weight| part.worker.load / weight / (load / weights) - 1.0;
-                part.over_mean = part.weight.map(over);
+                let share = |weight: f64| weight * load / weights;
+                part.over_mean = part.weight.map(|weight| part.whole() / share(weight) - 1.0);
+                part.room = part.weight.map(|weight| (share(weight) - part.whole()).max(0.0));
             }
         }
         parts
+    }
+
+    /// The load of what comes to a worker's slices, and of what waits, as rounds have them.
+    fn loads(&self, balancer: &Balancer, worker: WorkerId) -> (f64, f64) {
+        let owned = self.protocol.table().iter();
+        let owned = owned.filter(|(_, row)| row.owner.is_some_and(|life| life.worker == worker));
+        owned.fold((0.0, 0.0), |(load, queue_load), (slice, _)| {
+            (load + balancer.load(*slice), queue_load + balancer.backlog(*slice))
+        })
     }
 
     /// Of a worker's slices, how many are pinned to it, in a handover, or have to cool down.
@@ -117,22 +145,42 @@ impl Desk {
 /// A worker, and what the round knows of it.
 struct Part {
     worker: WorkerStatus,
+    load: f64,
+    queue_load: f64,
     /// Its load is to be spread, or may stay.
     counts: bool,
     /// Above 0, if it may be given slices.
     weight: Option<f64>,
     over_mean: Option<f64>,
+    room: Option<f64>,
     pinned: u32,
     in_handover: u32,
     cooling: u32,
 }
 
 impl Part {
+    /// What rounds even out.
+    fn whole(&self) -> f64 {
+        self.load + self.queue_load
+    }
+
     fn planned(self, moves: &[PlannedMove], even: f64) -> PlannedWorker {
         let reason = self.reason(moves, even);
-        let WorkerStatus { name, load, slices, .. } = self.worker;
-        let Part { over_mean, pinned, in_handover, cooling, .. } = self;
-        PlannedWorker { name, load, over_mean, slices, pinned, in_handover, cooling, reason }
+        let WorkerStatus { name, queued, slices, .. } = self.worker;
+        let Part { load, queue_load, over_mean, room, pinned, in_handover, cooling, .. } = self;
+        PlannedWorker {
+            name,
+            load,
+            queue_load,
+            queued,
+            over_mean,
+            room,
+            slices,
+            pinned,
+            in_handover,
+            cooling,
+            reason,
+        }
     }
 
     fn reason(&self, moves: &[PlannedMove], even: f64) -> WorkerReason {
