@@ -20,6 +20,7 @@ mod domain {
     pub(super) const SOURCE: u64 = u64::from_be_bytes(*b"eqp-srce");
     pub(super) const IDENTITY: u64 = u64::from_be_bytes(*b"eqp-idty");
     pub(super) const OFFSET: u64 = u64::from_be_bytes(*b"eqp-ofst");
+    pub(super) const KEY: u64 = u64::from_be_bytes(*b"eqp-keys");
     pub(super) const SKIP: u64 = u64::from_be_bytes(*b"eqp-skip");
 }
 
@@ -42,6 +43,11 @@ pub fn source_hash(client: IpAddr, seed: u64) -> u64 {
 /// Identifies a backend by its address, whatever the seed: for [`crate::Candidate::identity`].
 pub fn identity(backend: SocketAddr) -> u64 {
     keyed(0, domain::IDENTITY, &endpoint_bytes(backend))
+}
+
+/// Hashes the key of an item of a stream: the same everywhere, since clients may compute it, too.
+pub fn key_hash(key: &[u8]) -> u64 {
+    keyed(0, domain::KEY, key)
 }
 
 /// The two hashes that make a backend's permutation of a Maglev table: offset and skip.

@@ -18,6 +18,16 @@ pub enum Malformed {
     Encoding(u16),
 }
 
+/// Version 2 of an appendable type, big-endian and little-endian.
+const DELIMITED: u16 = 8;
+const DELIMITED_LITTLE: u16 = 9;
+
+/// Of a sample that is as long as a header.
+#[inline]
+fn encoding(cdr: &[u8]) -> u16 {
+    u16::from_be_bytes([cdr[0], cdr[1]])
+}
+
 /// Reads values one after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder<'a> {
@@ -34,16 +44,54 @@ impl<'a> Decoder<'a> {
     /// [`Malformed`]
     #[inline]
     pub fn new(cdr: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, body) = cdr.split_at_checked(HEADER).ok_or(Malformed::Short)?;
-        let encoding = u16::from_be_bytes([header[0], header[1]]);
-        let (big_endian, align_max) = match encoding {
+        match Self::of_any(cdr)? {
+            decoder if encoding(cdr) < DELIMITED => Ok(decoder),
+            _ => Err(Malformed::Encoding(encoding(cdr))),
+        }
+    }
+
+    /// The same for samples of appendable types, whose length stands before them in version 2.
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    #[inline]
+    pub(crate) fn of_any(cdr: &'a [u8]) -> Result<Self, Malformed> {
+        let (_, body) = cdr.split_at_checked(HEADER).ok_or(Malformed::Short)?;
+        let (big_endian, align_max) = match encoding(cdr) {
             0 => (true, 8),
             1 => (false, 8),
-            6 => (true, 4),
-            7 => (false, 4),
+            6 | DELIMITED => (true, 4),
+            7 | DELIMITED_LITTLE => (false, 4),
             other => return Err(Malformed::Encoding(other)),
         };
         Ok(Self { body, at: 0, big_endian, align_max })
+    }
+
+    /// Whether the sample is of version 2.
+    #[inline]
+    pub(crate) fn is_version_2(&self) -> bool {
+        self.align_max == 4
+    }
+
+    /// Goes past `count` bytes, which begin aligned.
+    #[inline]
+    pub(crate) fn skip(&mut self, count: usize, align: usize) -> Result<(), Malformed> {
+        self.bytes(count, align).map(|_| ())
+    }
+
+    #[inline]
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
     }
 
     #[inline]

@@ -2,6 +2,8 @@
 
 use cyclors::dds_return_t;
 
+use crate::idl::IdlError;
+
 /// A call that Cyclone DDS refused, or an argument that it cannot be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -55,6 +57,9 @@ pub enum Error {
         /// Why it cannot.
         reason: String,
     },
+    /// The IDL does not declare the type that is asked for.
+    #[error("the type of items cannot be read from IDL: {0}")]
+    Idl(#[from] IdlError),
     /// The system has no thread for us.
     #[error("the system starts no more threads")]
     Thread,

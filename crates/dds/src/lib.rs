@@ -15,6 +15,7 @@ mod endpoint;
 mod entity;
 mod error;
 mod heap;
+pub mod idl;
 mod incompatible;
 pub mod items;
 mod log;

@@ -12,6 +12,7 @@ use crate::domain::Domain;
 use crate::endpoint::Guid;
 use crate::entity::Handle;
 use crate::error::{Error, c_string, check};
+use crate::idl::Struct;
 use crate::log;
 use crate::publications::Publications;
 use crate::qos::{Policies, Qos};
@@ -85,6 +86,18 @@ impl Participant {
     ) -> Result<Topic, Error> {
         let is_ros2 = types::is_ros2(type_name);
         let descriptor = of.described(self.raw(), type_name, !is_ros2)?;
+        let descriptor = if is_ros2 { descriptor.without_type_objects() } else { descriptor };
+        self.topic_of(name, &descriptor)
+    }
+
+    /// A topic of a type that is declared in IDL, under `type_name`; likewise. Keys are the members
+    /// with `@key`.
+    ///
+    /// # Errors
+    /// As [`Participant::topic`].
+    pub fn topic_declared(&self, name: &str, of: &Struct, type_name: &str) -> Result<Topic, Error> {
+        let is_ros2 = types::is_ros2(type_name);
+        let descriptor = types::tree::described(self.raw(), of, type_name, !is_ros2)?;
         let descriptor = if is_ros2 { descriptor.without_type_objects() } else { descriptor };
         self.topic_of(name, &descriptor)
     }

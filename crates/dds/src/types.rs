@@ -2,6 +2,8 @@
 //!
 //! Descriptors come with XTypes type objects, so that peers of any vendor can see whether theirs are assignable.
 
+pub(crate) mod tree;
+
 use std::ffi::CString;
 use std::ptr;
 
@@ -140,22 +142,27 @@ impl StructType {
             let key = member.key && keyed;
             add_member(participant, &mut made, id, &Member { key, ..*member })?;
         }
-        let mut typeinfo = ptr::null_mut();
-        // SAFETY: `made` is a type; on success the call sets `typeinfo`, which is ours then.
-        let code = unsafe { dds_dynamic_type_register(&raw mut made.0, &raw mut typeinfo) };
-        check("register a type", code)?;
-        let mut descriptor = ptr::null_mut();
-        // SAFETY: `typeinfo` is valid until it is freed, once, here; `descriptor` is set on success.
-        let code = unsafe {
-            let scope = dds_find_scope_DDS_FIND_SCOPE_LOCAL_DOMAIN;
-            let code =
-                dds_create_topic_descriptor(scope, participant, typeinfo, 0, &raw mut descriptor);
-            dds_free_typeinfo(typeinfo);
-            code
-        };
-        check("describe a type", code)?;
-        Ok(Descriptor(descriptor))
+        register(participant, made)
     }
+}
+
+/// Registers a type that is whole, and describes it.
+fn register(participant: dds_entity_t, mut made: Dynamic) -> Result<Descriptor, Error> {
+    let mut typeinfo = ptr::null_mut();
+    // SAFETY: `made` is a type; on success the call sets `typeinfo`, which is ours then.
+    let code = unsafe { dds_dynamic_type_register(&raw mut made.0, &raw mut typeinfo) };
+    check("register a type", code)?;
+    let mut descriptor = ptr::null_mut();
+    // SAFETY: `typeinfo` is valid until it is freed, once, here; `descriptor` is set on success.
+    let code = unsafe {
+        let scope = dds_find_scope_DDS_FIND_SCOPE_LOCAL_DOMAIN;
+        let code =
+            dds_create_topic_descriptor(scope, participant, typeinfo, 0, &raw mut descriptor);
+        dds_free_typeinfo(typeinfo);
+        code
+    };
+    check("describe a type", code)?;
+    Ok(Descriptor(descriptor))
 }
 
 /// Whether ROS 2 makes such names of its messages' types: `PACKAGE::msg::dds_::NAME_`.

@@ -22,6 +22,8 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
         "[[slice]]\nname = 'other'\nslices = 1\ndomain = 1\nlease = '400ms'",
         "[[slice]]\nname = 'other'\nslices = 1\nitems = 'rt/items'\ncontrol = 'other'",
         "item-type = 'my_msgs::msg::dds_::DataItem_'\nreply-type = 'Reply'",
+        "item-type = 'a::msg::dds_::B_'\nkey = 'of.id'\n\
+         idl = ['module a { module msg { struct C { string id; };', 'struct B { C of; }; }; };']",
     ] {
         assert_eq!(said(&stream(more)), "", "{more}");
     }
@@ -94,5 +96,46 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
     let bare = said("[[slice]]");
     for option in ["name", "slices"] {
         assert!(bare.contains(&format!("slice[#1].{option}: missing")), "{bare}");
+    }
+}
+
+#[test]
+fn a_key_needs_a_type_that_has_it() {
+    let rows: &[(&str, &str)] = &[
+        (
+            "key = 'a.'",
+            "slice.images.key: 'a.' is not a field; accepted: a member's name, or a path",
+        ),
+        (
+            "key = 'id'",
+            "f:4:7: slice.images.key: needs `idl`, which declares the type that `item-type` names",
+        ),
+        (
+            "idl = 'struct A { long id; };'",
+            "f:4:7: slice.images.idl: has no effect without `key`: accepted: `key = \"FIELD\"`",
+        ),
+        (
+            "key = 'id'\nitem-type = 'A'\nidl = '/nowhere/a.idl'",
+            "slice.images.idl: \"/nowhere/a.idl\" cannot be read: ",
+        ),
+        #[cfg(feature = "slice")]
+        (
+            "key = 'key'\nitem-type = 'A'\nidl = 'struct A { long id; };'",
+            "slice.images.idl: `A` has no field `key`; it has id",
+        ),
+        #[cfg(feature = "slice")]
+        (
+            "key = 'id'\nidl = 'struct A { wstring id; };'",
+            "slice.images.idl: line 1 of the IDL: `wstring` is not supported",
+        ),
+        #[cfg(feature = "slice")]
+        (
+            "key = 'id'\nidl = 'struct A { long id; };'",
+            "slice.images.idl: the IDL declares no struct `dpslb::DataItem`; it has A",
+        ),
+    ];
+    for (more, expected) in rows {
+        let found = said(&stream(more));
+        assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
     }
 }

@@ -44,6 +44,7 @@
 pub mod client;
 pub mod controller;
 mod drops;
+mod form;
 #[doc(hidden)]
 pub mod greyscale;
 mod mail;
@@ -57,6 +58,7 @@ pub use drops::DropReason;
 pub use equipoise_dds::items::DataItem;
 pub use equipoise_dds::{Multicast, Settings};
 pub use equipoise_slice::{Config, Order, SliceId};
+pub use form::OwnType;
 pub use mail::{InHand, Report, SliceReport, Terms};
 #[doc(hidden)]
 pub use mail::{Passing, watch_messages};

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use equipoise_dds::Sample;
-use equipoise_dds::cdr::Malformed;
-use equipoise_dds::items::DataItem;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -47,14 +45,6 @@ impl Payload {
             Self::Sample(held) => held.sample.cdr(),
             Self::Passed(cdr) => cdr,
         }
-    }
-
-    /// The item.
-    ///
-    /// # Errors
-    /// [`Malformed`], which nothing is that was admitted.
-    pub fn item(&self) -> Result<DataItem<'_>, Malformed> {
-        DataItem::decode(self.cdr())
     }
 }
 

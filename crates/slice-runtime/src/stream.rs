@@ -1,12 +1,15 @@
 //! What a stream is called in DDS: its domain, topics and partitions, and what writers say of themselves.
 
-use equipoise_dds::items::{DATA_ITEM, REPLY};
 use std::time::Duration;
 
+use equipoise_dds::idl::Struct;
+use equipoise_dds::items::{DATA_ITEM, REPLY};
 use equipoise_dds::{
     Cause, Domain, Error, Kind, Member, Participant, Qos, Settings, StructType, Topic,
 };
 use equipoise_slice::{Group, WorkerId};
+
+use crate::form::{Form, OwnType};
 
 /// What goes between workers and controllers: `to` is a worker's number, or 0 for controllers.
 const CONTROL: StructType = StructType {
@@ -32,6 +35,9 @@ pub struct Stream {
     pub item_type: String,
     /// The name of replies' type; likewise.
     pub reply_type: String,
+    /// Items are of the clients' own type, and one of its fields says their slice.
+    /// [`crate::client::Client`] publishes none of it.
+    pub own: Option<OwnType>,
     /// Of the topics between workers and controllers: its name, and then `/up` or `/down`. By the one with `/again`
     /// workers ask clients to publish again what a lost one had.
     pub control: String,
@@ -46,6 +52,7 @@ impl Default for Stream {
             replies: "replies".into(),
             item_type: DATA_ITEM.name.into(),
             reply_type: REPLY.name.into(),
+            own: None,
             control: "equipoise/slice".into(),
         }
     }
@@ -60,32 +67,43 @@ pub(crate) struct Topics {
     pub(crate) up: Topic,
     pub(crate) down: Topic,
     pub(crate) again: Topic,
-    /// Topics of items and replies, and their types, as a number: other ones have another.
+    /// Topics of items and replies, their types and key, as a number: other ones have another.
     pub(crate) number: u64,
+    pub(crate) form: Form,
+    /// Whether items have a key of DDS.
+    pub(crate) keyed_items: bool,
+    /// Whether replies have one.
+    pub(crate) keyed_replies: bool,
 }
 
 impl Stream {
-    /// Whether items have a key.
-    pub(crate) fn is_keyed(&self) -> bool {
-        !equipoise_dds::is_ros2(&self.item_type)
-    }
-
-    /// Whether replies have a key.
-    pub(crate) fn has_keyed_replies(&self) -> bool {
-        !equipoise_dds::is_ros2(&self.reply_type)
-    }
-
     fn number(&self) -> u64 {
         let Self { items, item_type, replies, reply_type, .. } = self;
-        fnv1a([items, item_type, replies, reply_type].map(String::as_str).join(" ").as_bytes())
+        let mut names = [items, item_type, replies, reply_type].map(String::as_str).to_vec();
+        names.extend(self.own.as_ref().map(|own| own.key.as_str()));
+        fnv1a(names.join(" ").as_bytes())
     }
 
     pub(crate) fn join(&self) -> Result<Topics, Error> {
         let domain = Domain::open(self.domain, &self.dds)?;
         let participant = Participant::new(domain, &[])?;
+        let form = Form::of(self)?;
+        let topic =
+            |name: &str, usual: &StructType, own: Option<&Struct>, type_name: &str| match own {
+                Some(own) => participant.topic_declared(name, own, type_name),
+                None => participant.topic_named(name, usual, type_name),
+            };
+        // The usual types have keys, and so may items of the clients' own.
+        let is_keyed = |own: Option<&Struct>, type_name: &str| {
+            !equipoise_dds::is_ros2(type_name)
+                && own.is_none_or(|own| own.members.iter().any(|member| member.key))
+        };
         Ok(Topics {
-            items: participant.topic_named(&self.items, &DATA_ITEM, &self.item_type)?,
-            replies: participant.topic_named(&self.replies, &REPLY, &self.reply_type)?,
+            items: topic(&self.items, &DATA_ITEM, form.own_items(), &self.item_type)?,
+            replies: topic(&self.replies, &REPLY, form.own_replies(), &self.reply_type)?,
+            keyed_items: is_keyed(form.own_items(), &self.item_type),
+            keyed_replies: is_keyed(form.own_replies(), &self.reply_type),
+            form,
             up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
             down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
             again: participant.topic(&format!("{}/again", self.control), &CONTROL)?,

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use equipoise_dds::items::DataItem;
+use equipoise_dds::cdr::Malformed;
 use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
 use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
+use crate::form::Form;
 use crate::mail::{Mail, Passing, Report};
 use crate::payload::{Held, Payload};
 use crate::sources::Sources;
@@ -157,6 +158,11 @@ impl DdsTransport {
         self.unsettled == 0
     }
 
+    /// How items and replies are serialized.
+    pub(crate) fn form(&self) -> &Form {
+        &self.topics.form
+    }
+
     /// Its topics, as a number.
     pub(crate) fn topics(&self) -> u64 {
         self.topics.number
@@ -255,7 +261,8 @@ impl DdsTransport {
         of.reader.take(&mut self.samples)?;
         let full = self.full.load(Relaxed);
         for sample in self.samples.drain(..) {
-            match of.item(sample, self.slices, full, &self.held, &self.drops) {
+            let slice = self.topics.form.slice(sample.cdr(), self.slices);
+            match of.item(sample, slice, full, &self.held, &self.drops) {
                 Ok(item) => arrivals.push(Arrival::Item(item)),
                 Err(reason) => self.drops.count(reason),
             }
@@ -290,17 +297,16 @@ impl GroupReader {
     fn item(
         &mut self,
         sample: Sample,
-        slices: u32,
+        slice: Result<Option<SliceId>, Malformed>,
         full: bool,
         held: &Arc<AtomicUsize>,
         drops: &DropCounts,
     ) -> Result<Item<Payload>, DropReason> {
         self.learn(sample.writer());
-        let slice = DataItem::peek_slice(sample.cdr()).map_err(|_| DropReason::Malformed)?;
-        let slice = u32::try_from(slice).ok().filter(|slice| *slice < slices);
+        let slice = slice.map_err(|_| DropReason::Malformed)?;
         let origin = self.sources.origin(sample.writer(), sample.timestamp_ns());
         let origin = origin.ok_or(DropReason::UnknownWriter)?;
-        let slice = SliceId(slice.ok_or(DropReason::NoSuchSlice)?);
+        let slice = slice.ok_or(DropReason::NoSuchSlice)?;
         if origin.is_counted {
             drops.count(DropReason::TimestampRepeated);
         }

@@ -144,7 +144,8 @@ impl Worker {
         let (fenced, others) = (AtomicBool::new(true), AtomicU64::new(u64::MAX));
         let shared = Arc::new(Shared { fenced, others, ..Shared::default() });
         let topics = stream.join()?;
-        let outlet = outlet::Outlet::new(&topics.replies, stream.has_keyed_replies())?;
+        let outlet = outlet::Outlet::new(&topics.replies, topics.keyed_replies)?;
+        let form = topics.form.clone();
         let id = worker_id(&options.name);
         let process = this_process(fnv1a(&topics.participant.guid()?.0));
         let (slices, settle) = (options.slices, options.settle);
@@ -153,7 +154,7 @@ impl Worker {
         let drops = shared.drops.clone();
         let transport = DdsTransport::new(topics, id, slices, settle, apart, drops)?;
         let waker = transport.waker();
-        let replies = replies::Replies::new(outlet, waker.clone(), shared.drops.clone());
+        let replies = replies::Replies::new(outlet, form, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };

@@ -61,7 +61,7 @@ pub(super) fn config(
         planning,
         cluster,
         dns,
-        slices: slice::config(file),
+        slices: slice::config(file, around),
     }
 }
 

@@ -16,6 +16,8 @@ pub enum FileKind {
     Certificates,
     /// Settings of Cyclone DDS in XML.
     DdsSettings,
+    /// Types in IDL.
+    Idl,
 }
 
 impl FileKind {
@@ -25,7 +27,7 @@ impl FileKind {
             FileKind::Config => 64 << 20,
             FileKind::Zone => 256 << 20,
             FileKind::Secret => 64 << 10,
-            FileKind::Certificates | FileKind::DdsSettings => 4 << 20,
+            FileKind::Certificates | FileKind::DdsSettings | FileKind::Idl => 4 << 20,
         }
     }
 }

@@ -63,7 +63,7 @@ pub use loading::load;
 pub use names::NamesByLoad;
 pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
-pub use slice::{Multicast, SliceNetwork, SliceStream};
+pub use slice::{Multicast, SliceNetwork, SliceStream, SliceType};
 pub use text::AccessLog;
 
 use problem::Findings;

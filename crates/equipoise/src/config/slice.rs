@@ -31,6 +31,8 @@ pub struct SliceStream {
     pub item_type: String,
     /// The name of replies' type.
     pub reply_type: String,
+    /// Items are of the clients' own type.
+    pub own: Option<SliceType>,
     /// What the topics between workers and controllers begin with.
     pub control: String,
     /// How DDS works in the domain.
@@ -43,6 +45,15 @@ pub struct SliceStream {
     pub round: Duration,
     /// A leading controller that is lost is replaced after this.
     pub controller_lease: Duration,
+}
+
+/// A type of items that is the clients' own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceType {
+    /// The field that says the slice.
+    pub key: String,
+    /// IDL that declares the type.
+    pub idl: String,
 }
 
 /// How DDS works in a domain.
@@ -73,11 +84,11 @@ pub enum Multicast {
 }
 
 /// Every stream.
-pub(super) fn config(file: &Values) -> Vec<SliceStream> {
-    file.tables("slice").iter().filter_map(stream).collect()
+pub(super) fn config(file: &Values, around: &Surroundings<'_>) -> Vec<SliceStream> {
+    file.tables("slice").iter().filter_map(|slice| stream(slice, around)).collect()
 }
 
-fn stream(slice: &Values) -> Option<SliceStream> {
+fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
     let balancing = slice.table("balancing").expect("has a default: a test reads every one");
     let workers = slice.table("workers").expect("has a default: a test reads every one");
     let texts = |name: &str| slice.texts(name).unwrap_or_default().to_vec();
@@ -90,6 +101,11 @@ fn stream(slice: &Values) -> Option<SliceStream> {
         replies: topic("replies")?,
         item_type: topic("item-type")?,
         reply_type: topic("reply-type")?,
+        own: match slice.text("key") {
+            // An error was found if it cannot be read.
+            Some(key) => Some(SliceType { key: key.to_string(), idl: idl(slice, around).ok()? }),
+            None => None,
+        },
         control: topic("control")?,
         network: SliceNetwork {
             interfaces: texts("interfaces"),
@@ -124,6 +140,49 @@ fn stream(slice: &Values) -> Option<SliceStream> {
     })
 }
 
+/// The IDL of a table, whole. The error names the file.
+fn idl(slice: &Values, around: &Surroundings<'_>) -> Result<String, String> {
+    let mut whole = String::new();
+    for text in slice.texts("idl").unwrap_or_default() {
+        if text.contains('{') {
+            whole.push_str(text);
+        } else {
+            let read = (around.read)(Path::new(text), FileKind::Idl);
+            whole.push_str(&read.map_err(|error| format!("\"{text}\" cannot be read: {error}"))?);
+        }
+        whole.push('\n');
+    }
+    Ok(whole)
+}
+
+/// Refuses a key or a type that items cannot have.
+fn own_type(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
+    let given = !slice.texts("idl").unwrap_or_default().is_empty();
+    let wrong = match (slice.text("key"), given) {
+        (None, false) => return,
+        (None, true) => Err("has no effect without `key`: accepted: `key = \"FIELD\"`, the field that says an item's slice".into()),
+        (Some(_), false) => Err("needs `idl`, which declares the type that `item-type` names: accepted: `idl = [\"FILE\"]`".into()),
+        (Some(key), true) => idl(slice, around).and_then(|idl| declared(slice, &idl, key)),
+    };
+    if let Err(text) = wrong {
+        let option = if given { "idl" } else { "key" };
+        findings.error(slice.at(option), &slice.path_of(option), text);
+    }
+}
+
+#[cfg(feature = "slice")]
+fn declared(slice: &Values, idl: &str, key: &str) -> Result<(), String> {
+    let name = |option: &str| slice.text(option).unwrap_or_default().to_string();
+    let own = equipoise_slice_runtime::OwnType { idl: idl.to_string(), key: key.to_string() };
+    own.check(&name("item-type"), &name("reply-type")).map_err(|error| error.to_string())
+}
+
+/// Without DDS a table is refused anyway.
+#[cfg(not(feature = "slice"))]
+fn declared(_: &Values, _: &str, _: &str) -> Result<(), String> {
+    Ok(())
+}
+
 /// What slice tables mean to each other, and to the rest.
 pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let mut topics: BTreeMap<(u64, &str, &str), usize> = BTreeMap::new();
@@ -143,6 +202,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         }
         one_network(slice, domains.entry(domain).or_insert(slice), findings);
         security(slice, around, findings);
+        own_type(slice, around, findings);
         balancing(slice, findings);
         leases(slice, findings);
     }

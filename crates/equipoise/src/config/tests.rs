@@ -336,6 +336,8 @@ fn every_option_changes_the_configuration() {
             (_, "allow-remote") => return,
             // Another key does not go with the certificate.
             ("[dispatch.tls]", "key") => return,
+            // They need each other: the next test.
+            ("[[slice]]", "key" | "idl") => return,
             // They say what `labels` of names choose, which are tried on their own.
             ("[[pool.backends]]", "labels") => return,
             _ => {}
@@ -347,6 +349,17 @@ fn every_option_changes_the_configuration() {
         let changed = parsed(&text).config;
         assert_ne!(changed, base, "{} {} is read by nobody", table.title, option.name);
     });
+}
+
+#[test]
+fn the_key_of_a_stream_and_its_type_change_the_configuration() {
+    let with = |key: &str, idl: &str| {
+        let own = format!("item-type = 'A', key = '{key}', idl = '{idl}'");
+        parsed(&format!("slice = [{{ name = 's', slices = 9, {own} }}]")).config
+    };
+    let base = with("id", "struct A { long id; string of; };");
+    assert_ne!(with("of", "struct A { long id; string of; };"), base);
+    assert_ne!(with("id", "struct A { long id; };"), base);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use equipoise_dds::items::DATA_ITEM;
 use equipoise_dds::{Domain, Kind, Participant, Qos};
 
 use crate::bed::{Bed, SLICES, cyclonedds, python, worker};
-use crate::common::Process;
+use crate::common::{Process, text};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -40,6 +40,40 @@ fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_ar
     });
     let shown = bed.said(&["status"]);
     assert!(shown.contains("malformed") && shown.contains("another type under the same name"));
+}
+
+#[test]
+fn messages_of_ros_2_are_spread_by_a_field_of_theirs_and_answered_with_messages() {
+    let Some(python) = cyclonedds() else { return };
+    let mut bed = Bed::unstarted("slice-ros2-key", 94);
+    let examples = root().join("crates/slice-runtime/examples/ros2");
+    let table = std::fs::read_to_string(examples.join("slice.toml")).unwrap();
+    let (idl, path) = ("crates/slice-runtime/examples/ros2/scan.idl", examples.join("scan.idl"));
+    assert!(table.contains(idl) && table.contains("domain = 0") && table.contains("slices = 20"));
+    let table = table.replace(idl, text(&path)).replace("domain = 0", "domain = 94");
+    // Nobody is taken for dead on a busy machine: a node publishes nothing again.
+    bed.write_tables(&table.replace("interfaces", "lease = \"20s\"\ninterfaces"));
+    bed.start();
+    let program = examples.join("worker.py");
+    let program = [text(&python), "-B", text(&program)];
+    for name in ["one", "two"] {
+        bed.worker_of(name, &program);
+    }
+    bed.until_owned_by(&["one", "two"]);
+    let mut node = Command::new(&python);
+    node.args(["-B", text(&examples.join("node.py")), "94", "300", "2", "lo"]);
+    let mut node = Process::of(node);
+    assert!(node.ended().success(), "{}", node.printed());
+    let nearest = |n: i32| f64::from((1 + n).min(9));
+    let line = |n: i32| format!("{n} robot_{}/base_scan {:?}", n % 10, nearest(n));
+    let expected: Vec<_> = (0..300).map(line).collect();
+    assert_eq!(node.printed().lines().collect::<Vec<_>>(), expected);
+    let status = bed.until("all are counted", |status| {
+        let done = |name| worker(status, name)["items_total"].as_u64().unwrap_or(0);
+        done("one") + done("two") == 300
+    });
+    let busy = status["slices"].as_array().unwrap().len();
+    assert_eq!(busy, 20, "{status:#}");
 }
 
 #[test]

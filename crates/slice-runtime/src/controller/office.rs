@@ -88,7 +88,7 @@ impl Wires {
         let counting = drops.clone();
         let unread = Told::default();
         let publications = topics.participant.publications(&stream.items)?;
-        let keyed = stream.is_keyed();
+        let keyed = topics.keyed_items;
         let mut lookout = Lookout::new(publications, &stream.item_type, keyed, unread.clone());
         let mut reading = move || -> Result<(), DdsError> {
             let (mut ready, mut samples) = (Vec::new(), Vec::new());

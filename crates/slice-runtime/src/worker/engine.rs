@@ -187,8 +187,9 @@ impl Engine {
             self.acknowledged = now;
         }
         self.under_way += 1;
+        let form = self.driver.transport().form();
         let id = match &started.task {
-            Task::Execute(item) => item.payload.item().ok().map(|item| item.id),
+            Task::Execute(item) => form.item(item).ok().map(|item| item.id),
             Task::Import { .. } | Task::Export { .. } => None,
         };
         self.in_hand.insert((started.round(), started.slice()), (now, id));

@@ -7,11 +7,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::Waker;
-use equipoise_dds::items::{DataItem, Reply};
+use equipoise_dds::items::DataItem;
 use equipoise_slice::SliceId;
 use equipoise_slice::transport::{Started, Task};
 
 use crate::drops::DropReason;
+use crate::form::Form;
 use crate::payload::Payload;
 use crate::worker::program::SET_ASIDE_REPLY;
 use crate::worker::replies::Replies;
@@ -94,7 +95,7 @@ impl Job {
     /// What is to be done. `None` for an item that is malformed behind its slice: there is nothing to do but
     /// [`Job::done`].
     pub fn work(&self) -> Option<Work<'_>> {
-        Work::of(&self.started)
+        Work::of(&self.started, self.exits.replies.form())
     }
 
     /// Whether it is still to be done: not when the worker was given up since it was handed out. Then others have its slice, and
@@ -120,7 +121,8 @@ impl Job {
         self.exits.replies.count(DropReason::SetAside);
         let reply =
             format!("{SET_ASIDE_REPLY}: its program has ended {ends} times with it in hand");
-        self.done(Some(reply.into_bytes()));
+        let reply = self.exits.replies.form().refusal(reply);
+        self.done(reply);
     }
 
     /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item
@@ -134,9 +136,9 @@ impl Job {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn of(started: &'a Started<Payload>) -> Option<Self> {
+    pub(super) fn of(started: &'a Started<Payload>, form: &Form) -> Option<Self> {
         match &started.task {
-            Task::Execute(item) => item.payload.item().ok().map(Work::Item),
+            Task::Execute(item) => form.item(item).ok().map(Work::Item),
             Task::Import { state, .. } => Some(Work::Import(state.as_deref())),
             Task::Export { .. } => Some(Work::Export),
         }
@@ -152,16 +154,16 @@ impl Done {
         replies: &Replies,
     ) -> Self {
         let busy = begun.elapsed();
-        let mut is_replied = true;
-        if let (Task::Execute(item), Some(message)) = (&started.task, &answer)
-            && let Ok(item) = item.payload.item()
-        {
-            let (id, timestamp, sender_id) = (item.id, item.timestamp, item.sender_id);
-            let mut cdr = Vec::new();
-            Reply { id, timestamp, sender_id, message }.encode(&mut cdr);
-            is_replied = replies.send(&started, cdr);
+        let (mut is_replied, mut state) = (true, None);
+        match (&started.task, answer) {
+            (Task::Execute(item), Some(answer)) => {
+                let reply = replies.form().item(item).ok();
+                let reply = reply.and_then(|item| replies.form().reply(&item, answer));
+                is_replied = reply.is_none_or(|cdr| replies.send(&started, cdr));
+            }
+            (Task::Export { .. }, answer) => state = answer,
+            _ => {}
         }
-        let state = if let Task::Export { .. } = started.task { answer } else { None };
         Self { started, state, busy, is_replied }
     }
 }

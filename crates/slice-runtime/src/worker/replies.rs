@@ -16,6 +16,7 @@ use equipoise_slice::transport::{Started, Task};
 use equipoise_slice::{Item, Writer};
 
 use crate::drops::{DropCounts, DropReason};
+use crate::form::Form;
 use crate::payload::Payload;
 use crate::worker::outlet::{Outlet, Sent};
 
@@ -23,17 +24,19 @@ use crate::worker::outlet::{Outlet, Sent};
 const KEPT_BYTES: usize = 64 << 20;
 /// Bytes of replies that wait. Beyond it whoever has done an item waits, too.
 const WAITING_BYTES: usize = 64 << 20;
-/// What a reply costs beside its bytes.
-const OVERHEAD: usize = 128;
+/// What a reply costs beside its bytes: the tables, which double when they grow, and what the
+/// allocator adds.
+const OVERHEAD: usize = 200;
 
 /// An item's name.
 type Name = (Writer, u64);
-type Cdr = Arc<Vec<u8>>;
+type Cdr = Arc<[u8]>;
 
 /// Answers clients.
 #[derive(Debug)]
 pub(super) struct Replies {
     outlet: Outlet,
+    form: Form,
     waker: Waker,
     drops: Arc<DropCounts>,
     kept: Mutex<Kept>,
@@ -77,9 +80,14 @@ pub(super) struct Writing {
 }
 
 impl Replies {
-    pub(super) fn new(outlet: Outlet, waker: Waker, drops: Arc<DropCounts>) -> Arc<Self> {
+    pub(super) fn new(
+        outlet: Outlet,
+        form: Form,
+        waker: Waker,
+        drops: Arc<DropCounts>,
+    ) -> Arc<Self> {
         let (kept, queue, changed) = Default::default();
-        Arc::new(Self { outlet, waker, drops, kept, queue, changed })
+        Arc::new(Self { outlet, form, waker, drops, kept, queue, changed })
     }
 
     /// Begins to write what waits.
@@ -88,6 +96,11 @@ impl Replies {
         let thread = std::thread::Builder::new().name("slice-replies".into());
         let thread = thread.spawn(move || replies.write_waiting()).map_err(|_| Error::Thread)?;
         Ok(Writing { replies: self.clone(), thread: Some(thread) })
+    }
+
+    /// How items and replies are serialized.
+    pub(super) fn form(&self) -> &Form {
+        &self.form
     }
 
     /// Counts among what is let go.
@@ -110,7 +123,7 @@ impl Replies {
     /// Answers the item that was done. `false`: the reply waits, and [`Replies::taken`] tells when it does no more.
     pub(super) fn send(&self, started: &Started<Payload>, cdr: Vec<u8>) -> bool {
         let Task::Execute(item) = &started.task else { return true };
-        let (name, cdr) = ((item.writer, item.position), Arc::new(cdr));
+        let (name, cdr) = ((item.writer, item.position), Arc::<[u8]>::from(cdr));
         self.kept().keep(Instant::now(), name, cdr.clone());
         // What comes later does not wait for the same client once more.
         let is_next = self.queue().waiting.is_empty();
@@ -281,7 +294,7 @@ mod tests {
     #[test]
     fn the_oldest_replies_go_when_there_is_no_room() {
         let mut kept = Kept::default();
-        let megabyte = || Arc::new(vec![0; 1 << 20]);
+        let megabyte = || Cdr::from(vec![0; 1 << 20]);
         for position in 0..200 {
             kept.keep(Instant::now(), name(position), megabyte());
             // Once more: it is not counted twice.
@@ -290,7 +303,7 @@ mod tests {
         assert_eq!((kept.by_item.len(), kept.in_order.len()), (63, 63));
         assert!(kept.by_item.contains_key(&name(199)) && !kept.by_item.contains_key(&name(136)));
         assert_eq!(kept.bytes, 63 * ((1 << 20) + OVERHEAD));
-        kept.keep(Instant::now(), name(1000), Arc::new(vec![0; KEPT_BYTES]));
+        kept.keep(Instant::now(), name(1000), Cdr::from(vec![0; KEPT_BYTES]));
         assert_eq!(
             (kept.by_item.len(), kept.bytes),
             (0, 0),
@@ -302,9 +315,9 @@ mod tests {
     fn replies_are_kept_for_their_time_and_no_room_is_kept_after_it() {
         let (mut kept, begun, second) = (Kept::default(), Instant::now(), Duration::from_secs(1));
         for position in 0..200_000 {
-            kept.keep(begun, name(position), Arc::new(vec![0; 8]));
+            kept.keep(begun, name(position), Cdr::from(vec![0; 8]));
         }
-        kept.keep(begun + second, name(200_000), Arc::new(vec![0; 8]));
+        kept.keep(begun + second, name(200_000), Cdr::from(vec![0; 8]));
         assert!(!kept.forget(begun + second, 2 * second), "none is old enough");
         assert!(kept.forget(begun + 2 * second, 2 * second));
         assert_eq!((kept.by_item.len(), kept.bytes), (1, 8 + OVERHEAD));

@@ -56,7 +56,7 @@ impl Threads {
 /// Does what was started.
 pub(super) fn work(started: Started<Payload>, process: &dyn Process, replies: &Replies) -> Done {
     let begun = Instant::now();
-    let answer = match Work::of(&started) {
+    let answer = match Work::of(&started, replies.form()) {
         None => None,
         Some(Work::Item(item)) => Some(process.process(&item)),
         Some(Work::Import(state)) => {

@@ -43,6 +43,18 @@ pub(super) static SLICE: Table = Table {
             "\"dpslb::Reply\"",
             "The name of replies' type, likewise.",
         ),
+        Opt::optional(
+            "key",
+            Kind::Text(&FIELD),
+            "none",
+            "Items are of the clients' own type, which `idl` declares and `item-type` names: this field of it says their slice, by a hash of its value. A number, an enum or a string; `header.frame_id` is a field of a struct within. Programs get the serialized sample. Workers have to have the same.",
+        ),
+        Opt::default(
+            "idl",
+            Kind::Texts(&IDL),
+            "[]",
+            "Files of IDL, or IDL itself, that declare `item-type`; each stands before those that need it, and `#include` is ignored. If they declare `reply-type`, too, programs answer with a serialized sample of that. A type's name as ROS 2 makes it is that of its message.",
+        ),
         Opt::default(
             "control",
             Kind::Text(&TOPIC),
@@ -247,6 +259,24 @@ pub(in super::super) static TYPE: Form = Form {
         };
         text.len() <= 200 && text.split("::").all(word)
     },
+};
+
+static FIELD: Form = Form {
+    noun: "a field",
+    accepted: "a member's name, or a path with `.` such as \"header.frame_id\"",
+    fits: |text| {
+        let word = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        text.len() <= 200 && text.split('.').all(word)
+    },
+};
+
+static IDL: Form = Form {
+    noun: "IDL",
+    accepted: "a file's path, or a text with declarations such as \"struct Item { string key; };\"",
+    fits: |text| !text.trim().is_empty() && !text.contains('\0'),
 };
 
 pub(in super::super) static INTERFACE: Form = Form {

@@ -1,8 +1,8 @@
 //! A `[[slice]]` table in the words of the slice level.
 
 use equipoise_dds::{Multicast as DdsMulticast, Settings};
-use equipoise_slice_runtime::Stream;
 use equipoise_slice_runtime::controller::Options;
+use equipoise_slice_runtime::{OwnType, Stream};
 
 use crate::config::{Multicast, SliceStream};
 
@@ -28,6 +28,7 @@ pub(crate) fn dds_stream(config: &SliceStream) -> Stream {
         replies: config.replies.clone(),
         item_type: config.item_type.clone(),
         reply_type: config.reply_type.clone(),
+        own: config.own.as_ref().map(|own| OwnType { idl: own.idl.clone(), key: own.key.clone() }),
         control: config.control.clone(),
     }
 }

@@ -1,0 +1,211 @@
+//! How items and replies are serialized: in the stream's usual types, or in types of the clients'
+//! own. No I/O.
+//!
+//! An item of a type of the clients' own says its slice by one of its fields: the hash of its
+//! value, modulo the number of slices. It has no id either. Where one is asked for, the source
+//! timestamp stands, and a hash of the writer's GUID for the sender.
+
+use std::sync::Arc;
+
+use equipoise_core::hash::key_hash;
+use equipoise_dds::cdr::Malformed;
+use equipoise_dds::idl::{self, IdlError, KeyField, KeyValue, Struct};
+use equipoise_dds::items::{DataItem, Reply};
+use equipoise_slice::{Item, SliceId};
+
+use crate::payload::Payload;
+use crate::stream::Stream;
+
+/// A type of items that is the clients' own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnType {
+    /// IDL that declares the struct of the stream's `item_type`. If it declares that of
+    /// `reply_type`, too, what workers answer is a serialized sample of that.
+    pub idl: String,
+    /// The field whose value says the slice; a path such as `header.frame_id` leads into structs.
+    pub key: String,
+}
+
+/// How a stream's samples are serialized.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Form {
+    /// None: items are [`DataItem`]s.
+    own: Option<Arc<Own>>,
+}
+
+#[derive(Debug)]
+struct Own {
+    items: Arc<Struct>,
+    key: KeyField,
+    /// None: replies are [`Reply`]s.
+    replies: Option<Arc<Struct>>,
+}
+
+impl OwnType {
+    /// Whether the IDL declares the type of items with this key, and a type of replies that can be
+    /// one.
+    ///
+    /// # Errors
+    /// [`IdlError`]
+    pub fn check(&self, item_type: &str, reply_type: &str) -> Result<(), IdlError> {
+        self.read(item_type, reply_type).map(|_| ())
+    }
+
+    fn read(&self, item_type: &str, reply_type: &str) -> Result<Own, IdlError> {
+        let items = idl::parse(&self.idl, item_type)?;
+        let key = KeyField::new(&items, &self.key)?;
+        let replies = match idl::parse(&self.idl, reply_type) {
+            Err(IdlError::NoStruct { .. }) => None,
+            found => Some(found?),
+        };
+        match replies.as_ref().filter(|of| of.members.iter().any(|member| member.key)) {
+            Some(keyed) => Err(IdlError::KeyedReply(keyed.name.clone())),
+            None => Ok(Own { items, key, replies }),
+        }
+    }
+}
+
+impl Form {
+    /// That of a stream.
+    pub(crate) fn of(stream: &Stream) -> Result<Self, IdlError> {
+        let Some(own) = &stream.own else { return Ok(Self::default()) };
+        let own = own.read(&stream.item_type, &stream.reply_type)?;
+        Ok(Self { own: Some(Arc::new(own)) })
+    }
+
+    /// The type of items, if it is the clients' own.
+    pub(crate) fn own_items(&self) -> Option<&Struct> {
+        self.own.as_ref().map(|own| &*own.items)
+    }
+
+    /// The type of replies, likewise.
+    pub(crate) fn own_replies(&self) -> Option<&Struct> {
+        self.own.as_ref().and_then(|own| own.replies.as_deref())
+    }
+
+    /// The slice of a serialized item, if the stream has it.
+    #[inline]
+    pub(crate) fn slice(&self, cdr: &[u8], slices: u32) -> Result<Option<SliceId>, Malformed> {
+        let Some(own) = &self.own else {
+            let slice = u32::try_from(DataItem::peek_slice(cdr)?).ok();
+            return Ok(slice.filter(|slice| *slice < slices).map(SliceId));
+        };
+        Ok(Some(slice_of(own.key.peek(cdr)?, slices)))
+    }
+
+    /// The item as programs get it. One of a type of the clients' own is its message, with the
+    /// header of its serialization.
+    pub(crate) fn item<'a>(&self, item: &'a Item<Payload>) -> Result<DataItem<'a>, Malformed> {
+        let cdr = item.payload.cdr();
+        if self.own.is_none() {
+            return DataItem::decode(cdr);
+        }
+        Ok(DataItem {
+            slice_id: item.slice.0 as i32,
+            id: item.position as i64,
+            sender_id: (item.writer.id & 0x7fff_ffff) as i32,
+            timestamp: item.position as i64,
+            message: cdr,
+        })
+    }
+
+    /// The serialized reply to an item. `None`: there is none.
+    pub(crate) fn reply(&self, item: &DataItem<'_>, answer: Vec<u8>) -> Option<Vec<u8>> {
+        if self.own_replies().is_some() {
+            return Some(answer).filter(|answer| !answer.is_empty());
+        }
+        let mut cdr = Vec::new();
+        let (id, timestamp, sender_id) = (item.id, item.timestamp, item.sender_id);
+        Reply { id, timestamp, sender_id, message: &answer }.encode(&mut cdr);
+        Some(cdr)
+    }
+
+    /// What the client of an item is told that is not done, if replies can say so.
+    pub(crate) fn refusal(&self, text: String) -> Option<Vec<u8>> {
+        if self.own_replies().is_some() { None } else { Some(text.into_bytes()) }
+    }
+}
+
+/// The slice of a key's value.
+fn slice_of(value: KeyValue<'_>, slices: u32) -> SliceId {
+    let hash = match value {
+        KeyValue::Text(text) => key_hash(text),
+        KeyValue::Number(number) => key_hash(&number.to_le_bytes()),
+    };
+    SliceId((hash % u64::from(slices.max(1))) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDL: &str = "module pkg { module msg {\n\
+        struct Ping { string robot; long number; };\n\
+        struct Pong { long number; };\n}; };";
+
+    fn stream(key: &str, reply_type: &str) -> Stream {
+        Stream {
+            item_type: "pkg::msg::dds_::Ping_".into(),
+            reply_type: reply_type.into(),
+            own: Some(OwnType { idl: IDL.into(), key: key.into() }),
+            ..Stream::default()
+        }
+    }
+
+    /// `robot` and `number` of a `Ping`.
+    fn ping(robot: &str, number: i32) -> Vec<u8> {
+        let mut cdr = vec![0, 1, 0, 0];
+        cdr.extend_from_slice(&(robot.len() as u32 + 1).to_le_bytes());
+        cdr.extend_from_slice(robot.as_bytes());
+        cdr.push(0);
+        cdr.resize(cdr.len().next_multiple_of(4), 0);
+        cdr.extend_from_slice(&number.to_le_bytes());
+        cdr
+    }
+
+    #[test]
+    fn items_of_one_key_are_of_one_slice_and_keys_are_spread() {
+        let form = Form::of(&stream("robot", "dpslb::Reply")).unwrap();
+        let slice = |robot: &str, number| form.slice(&ping(robot, number), 50).unwrap().unwrap();
+        assert_eq!(slice("a", 1), slice("a", 2));
+        let used: std::collections::BTreeSet<_> =
+            (0..500).map(|n| slice(&format!("robot_{n}"), 0)).collect();
+        assert_eq!(used.len(), 50);
+        let by_number = Form::of(&stream("number", "dpslb::Reply")).unwrap();
+        let of = |robot: &str| by_number.slice(&ping(robot, 7), 50).unwrap();
+        assert_eq!(of("a"), of("another"));
+        assert!(form.slice(&ping("a", 1)[..6], 50).is_err());
+    }
+
+    #[test]
+    fn the_hash_stays_the_same_in_every_version() {
+        // Clients may compute slices, and workers of two versions work side by side.
+        assert_eq!(slice_of(KeyValue::Text(b"base_link"), 1 << 16), SliceId(HASHED.0));
+        assert_eq!(slice_of(KeyValue::Number(-1_i64 as u64), 1 << 16), SliceId(HASHED.1));
+    }
+
+    const HASHED: (u32, u32) = (41307, 13792);
+
+    #[test]
+    fn replies_are_samples_of_the_clients_type_if_the_idl_has_it() {
+        let usual = Form::of(&stream("robot", "dpslb::Reply")).unwrap();
+        let item = DataItem { slice_id: 3, id: 4, sender_id: 5, timestamp: 6, message: b"" };
+        let cdr = usual.reply(&item, b"done".to_vec()).unwrap();
+        let reply = Reply::decode(&cdr).unwrap();
+        assert_eq!((reply.id, reply.sender_id, reply.message), (4, 5, &b"done"[..]));
+        let own = Form::of(&stream("robot", "pkg::msg::dds_::Pong_")).unwrap();
+        let pong = vec![0, 1, 0, 0, 9, 0, 0, 0];
+        assert_eq!(own.reply(&item, pong.clone()), Some(pong));
+        assert_eq!(own.reply(&item, Vec::new()), None);
+        assert_eq!(
+            (usual.refusal("no".into()), own.refusal("no".into())),
+            (Some(b"no".to_vec()), None)
+        );
+    }
+
+    #[test]
+    fn a_key_that_there_is_not_is_an_error() {
+        let error = Form::of(&stream("frame", "dpslb::Reply")).unwrap_err().to_string();
+        assert_eq!(error, "`pkg::msg::Ping` has no field `frame`; it has robot, number");
+    }
+}
