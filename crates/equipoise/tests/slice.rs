@@ -8,6 +8,8 @@ mod absent;
 #[path = "slice/bed.rs"]
 mod bed;
 mod common;
+#[path = "slice/fastdds.rs"]
+mod fastdds;
 #[path = "slice/guide.rs"]
 mod guide;
 #[path = "slice/junk.rs"]
