@@ -1,4 +1,4 @@
-//! What handlers answer.
+//! Responses of handlers.
 
 use aide::OperationOutput;
 use aide::generate::GenContext;

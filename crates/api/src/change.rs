@@ -1,4 +1,5 @@
-//! Changes: one at a time, only of what the caller has seen if it says what that is, and noted for the audit log.
+//! Changes: one at a time, only of what the caller has seen if it says what that is, and noted for
+//! the audit log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,8 +25,8 @@ use crate::{Operator, Problem};
 /// The state of a resource as an entity tag.
 ///
 /// # Source
-/// RFC 9110, section 8.8.3: a strong tag. It stands for what can be written of the resource; counters beside it move
-/// without it.
+/// RFC 9110, section 8.8.3: a strong tag. It stands for what can be written of the resource;
+/// counters beside it move without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ETag(pub(crate) String);
 
@@ -42,14 +43,15 @@ impl ETag {
         &self.0
     }
 
-    /// Whether `If-None-Match` lists this tag. A header that cannot be read lists nothing: the document is sent.
+    /// Whether `If-None-Match` lists this tag. A header that cannot be read lists nothing: the
+    /// document is sent.
     pub(crate) fn is_listed_weakly(&self, headers: &HeaderMap) -> bool {
         let read = Condition::read(headers, &header::IF_NONE_MATCH);
         read.is_ok_and(|condition| condition.is_some_and(|listed| listed.lists_weakly(self)))
     }
 }
 
-/// What handlers tell of a change.
+/// The state before and after a change, for the audit log.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) before: Option<Value>,
@@ -59,7 +61,8 @@ pub(crate) struct Noted {
 /// Shared between the handler and the log.
 pub(crate) type Notes = Arc<Mutex<Noted>>;
 
-/// What a request that changes something takes: a place in the queue. Nobody waits for a body while it is one's turn.
+/// The lock that serializes changes. A handler takes it after reading the body, so that a slow
+/// client cannot hold it.
 pub(crate) struct Turn {
     turn: Arc<tokio::sync::Mutex<()>>,
     condition: Option<Condition>,
@@ -74,7 +77,7 @@ impl Turn {
     }
 }
 
-/// A change whose turn it is: no other is made while it lives.
+/// A change that holds the lock: no other change runs while this lives.
 pub(crate) struct Change {
     _turn: OwnedMutexGuard<()>,
     condition: Option<Condition>,

@@ -1,4 +1,4 @@
-//! What handlers take from a request: refused as a [`Problem`], described in the OpenAPI document.
+//! Extractors of handlers: refusals are a [`Problem`] and are described in the OpenAPI document.
 
 use std::time::Duration;
 

@@ -46,8 +46,9 @@ pub fn document<O: Operator>() -> Value {
     document
 }
 
-/// Replaces what OpenAPI 3.1 allows and generators of clients do not read: `true` as the schema of a body, where each
-/// such body is an object; and `null` as the default of a parameter or field of another type.
+/// Replaces what OpenAPI 3.1 allows and generators of clients do not read: `true` as the schema of
+/// a body, where each such body is an object; and `null` as the default of a parameter or field of
+/// another type.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -64,8 +65,9 @@ fn simplify(value: &mut Value) {
     }
 }
 
-/// Makes an enumeration of a choice between constant strings; what each means goes into the description. Go has one
-/// name space for all constants of a package, so each is named after its schema, too.
+/// Makes an enumeration of a choice between constant strings; what each means goes into the
+/// description. Go has one name space for all constants of a package, so each is named after its
+/// schema, too.
 fn enumerate(name: &str, schema: &mut Value) {
     let text = |of: &Value, key: &str| Some(of.get(key)?.as_str()?.to_string());
     let Some(choice) = schema.get("oneOf").and_then(Value::as_array) else { return };
@@ -113,7 +115,7 @@ pub(crate) fn begin() {
     });
 }
 
-/// What every operation has: its name, its role, how it fails.
+/// Describes an operation: its name, its role, its failures.
 pub(crate) fn describe<'t>(
     operation: TransformOperation<'t>,
     declared: &Declared,

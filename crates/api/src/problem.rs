@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// RFC 9457, "Problem Details for HTTP APIs"; `type` is left at its default, `about:blank`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Problem {
-    /// What kind of problem it is, in a few words.
+    /// The kind of problem, in a few words.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong here, and what to do about it.
+    /// The problem, and what to do about it.
     pub detail: String,
     /// When there are several: each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

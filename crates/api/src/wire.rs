@@ -1,9 +1,9 @@
-//! What the API sends and takes, as JSON. Fields are only ever added.
+//! The JSON types of the API. Fields are only ever added.
 //!
-//! Totals count since the process (or that front door or backend) started; rates are per second over
-//! [`Status::rates_over_seconds`].
+//! Totals count since the start of the process (or of that front door or backend); rates are per
+//! second over [`Status::rates_over_seconds`].
 
-/// An enum whose values are words in JSON, tables and metrics.
+/// An enum with words as its values in JSON, tables and metrics.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -78,7 +78,7 @@ pub struct Status {
     pub config_file: String,
     /// The last time that file was read.
     pub last_reload: Option<LastReload>,
-    /// What the rates are averages over; 0 when no two samples have been taken yet.
+    /// The time over which rates are averages; 0 before the second sample.
     pub rates_over_seconds: f64,
     /// In configured order.
     pub front_doors: Vec<FrontDoorStatus>,
@@ -87,7 +87,8 @@ pub struct Status {
     /// `None`: no `[[packet]]` table is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<packet::PacketStatus>,
-    /// `None`: it is no node of a cluster; on a controller, `equipoise cluster members` shows all of it.
+    /// `None`: it is no node of a cluster; on a controller, `equipoise cluster members` shows all
+    /// of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<cluster::ClusterStanding>,
     /// How the controller does that is to run in this process; `None`: none is.
@@ -140,7 +141,7 @@ pub struct FrontDoorStatus {
     pub connections_total: u64,
     /// Requests being served now (HTTP).
     pub requests_in_flight: u64,
-    /// Requests whose head was read (HTTP).
+    /// Requests with a complete head (HTTP).
     pub requests_total: u64,
     /// Responses sent, by class (HTTP).
     pub responses: ByClass,
@@ -152,11 +153,11 @@ pub struct FrontDoorStatus {
     pub retries_total: u64,
     /// Times that accepting paused for want of file descriptors or room.
     pub accept_pauses_total: u64,
-    /// What was refused or lost, by reason; reasons that never happened are left out.
+    /// Refusals and losses by reason; reasons that never happened are absent.
     pub drops: BTreeMap<String, u64>,
     /// Lately.
     pub rates: Rates,
-    /// What is delegated; `None`: it is no `[[dispatch]]` table's.
+    /// Delegated requests; `None`: not a `[[dispatch]]` front door.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<dispatch::DispatchStatus>,
 }
@@ -197,19 +198,19 @@ pub struct BackendStatus {
     pub resolved: Option<Vec<String>>,
     /// Its share.
     pub weight: u16,
-    /// What the operator wants of it.
+    /// The operator's wish for it.
     pub admin: Admin,
-    /// What the health checks and the traffic show.
+    /// Its health by checks and traffic.
     pub health: Health,
-    /// What follows from both.
+    /// The state that follows from both.
     pub state: BackendState,
     /// Why it is unhealthy, as far as known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_detail: Option<String>,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
-    /// The concurrency limit; absent: it has none. Tunnels and clients that read or send slowly are in flight and do not
-    /// count against it.
+    /// The concurrency limit; absent: it has none. Tunnels and clients that read or send slowly are
+    /// in flight and do not count against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Where the backend works; absent unless its limit is learnt and it has had work.
@@ -218,7 +219,8 @@ pub struct BackendStatus {
     /// Number in flight from which its throughput stops growing; absent until it was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<f64>,
-    /// Mean time in service, without the wait in the queue; absent unless its limit is learnt and it has had work.
+    /// Mean time in service, without the wait in the queue; absent unless its limit is learnt and
+    /// it has had work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_seconds: Option<f64>,
     /// Flows of the packet level that go to it, over all VIPs of its pool.
@@ -236,10 +238,12 @@ pub struct BackendStatus {
     pub sessions_opened_total: u64,
     /// Requests that went over a session already open.
     pub sessions_reused_total: u64,
-    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due (multiplexed pools).
+    /// Responses that could not be framed beyond doubt, and times that bytes came that no request
+    /// was due (multiplexed pools).
     #[serde(default)]
     pub multiplex_faults_total: u64,
-    /// Such a fault took multiplexing from it: its sessions are exclusive until an operator undrains or enables it.
+    /// Such a fault took multiplexing from it: its sessions are exclusive until an operator
+    /// undrains or enables it.
     #[serde(default)]
     pub multiplexing_lost: bool,
     /// To it.
@@ -290,7 +294,7 @@ impl From<[u64; 5]> for ByClass {
 }
 
 words! {
-    /// What the operator wants of a backend.
+    /// The operator's wish for a backend.
     Admin {
         /// Takes new work.
         Up = "up",
@@ -302,7 +306,7 @@ words! {
 }
 
 words! {
-    /// What is seen of a backend.
+    /// The observed health of a backend.
     Health {
         /// Not checked yet, or not checked at all: taken for healthy.
         Unknown = "unknown",
@@ -385,8 +389,10 @@ pub struct Reloaded {
 pub struct Liveness {
     /// Whether the process takes new work.
     pub phase: Phase,
-    /// Parts that do not do their work, although traffic goes on; `/v1/status` says why. `controller`: nothing is planned, or plans
-    /// would not survive a restart. `elastic`: no controller scales an elastic pool of this node's file. `configuration`: a file that a reload or a check reads does not answer.
+    /// Parts that do not do their work, although traffic goes on; `/v1/status` says why.
+    /// `controller`: nothing is planned, or plans would not survive a restart. `elastic`: no
+    /// controller scales an elastic pool of this node's file. `configuration`: a file that a reload
+    /// or a check reads does not answer.
     #[serde(default)]
     pub degraded: Vec<String>,
 }

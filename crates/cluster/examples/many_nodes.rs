@@ -1,8 +1,9 @@
-//! What many nodes cost a controller: CPU, memory and bytes, with a period of one second.
+//! The cost of many nodes for a controller: CPU, memory and bytes, with a period of one second.
 //!
 //!     cargo run --release -p equipoise-cluster --example many_nodes -- 200 30
 //!
-//! The controller with an embedded store is this process; the nodes are another, so that its CPU is not counted.
+//! The controller with an embedded store is this process; the nodes are another, so that its CPU is
+//! not counted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

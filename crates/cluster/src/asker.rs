@@ -1,4 +1,4 @@
-//! What operators ask controllers for.
+//! A client of controllers for operators' requests.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,7 +23,7 @@ pub struct Asker {
     controllers: Vec<ControllerAddress>,
 }
 
-/// Why nobody can be asked from here.
+/// The reason why no controller can be asked from this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotAsk {
     /// No certificate can be made.
@@ -53,7 +53,7 @@ impl Asker {
         Ok(Asker { tls, controllers })
     }
 
-    /// As the node whose folder this is: it may look at members only.
+    /// As the node that owns this folder: it may only read the members.
     ///
     /// # Errors
     /// [`CannotAsk::Node`].
@@ -72,10 +72,10 @@ impl Asker {
         }
     }
 
-    /// How the cluster stands.
+    /// The state of the cluster.
     ///
     /// # Errors
-    /// [`ClientError`] of the controller that said no, or of each that could not be asked.
+    /// [`ClientError`] of the controller that refused, or of each that could not be asked.
     pub async fn members(&self) -> Result<Members, ClientError> {
         self.ask(Method::GET, MEMBERS, Bytes::new()).await
     }

@@ -1,4 +1,4 @@
-//! How often somebody may try to join.
+//! Rate limit of attempts to join.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -67,7 +67,7 @@ impl Attempts {
             self.limits;
         let from = site(from);
         if !self.by_address.contains_key(&from) && self.by_address.len() >= addresses_max {
-            // Who may start afresh anyway need not be remembered.
+            // An address with a full bucket need not be stored.
             let full = |bucket: &mut Bucket| {
                 bucket.refill(now, per_second, burst);
                 bucket.left >= burst

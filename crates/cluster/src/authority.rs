@@ -26,8 +26,8 @@ const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(300);
 
 /// Signs the certificates of one cluster.
 ///
-/// Whoever has its key can pose as any node or controller, so only controllers have it. It has no `Debug` that shows
-/// the key.
+/// Whoever has its key can pose as any node or controller, so only controllers have it. It has no
+/// `Debug` that shows the key.
 pub struct Authority {
     certificate: CertificateDer<'static>,
     key: KeyPair,
@@ -40,7 +40,7 @@ pub struct Issued {
     pub chain: Vec<CertificateDer<'static>>,
     /// Its key.
     pub key: PrivateKeyDer<'static>,
-    /// What it says.
+    /// Content of its certificate.
     pub certified: Certified,
 }
 
@@ -123,7 +123,8 @@ impl Authority {
         Ok(Authority { certificate, key, certified })
     }
 
-    /// The same key in a certificate that holds anew. What was signed before stays good, tokens too.
+    /// The same key in a certificate with a new validity. Earlier signatures stay valid, tokens
+    /// too.
     ///
     /// # Errors
     /// [`AuthorityError::Signing`].
@@ -141,7 +142,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// What its certificate says.
+    /// Content of its certificate.
     pub fn certified(&self) -> &Certified {
         &self.certified
     }
@@ -183,7 +184,8 @@ impl Authority {
         self.issue(Role::Operator, name, &[], now, Duration::from_secs(300))
     }
 
-    /// A controller's own certificate as a node, with a new key: to other controllers it reports as one.
+    /// A controller's own certificate as a node, with a new key: to other controllers it reports as
+    /// one.
     ///
     /// # Errors
     /// [`AuthorityError`].
@@ -211,11 +213,11 @@ impl Authority {
         Ok(Issued { chain: vec![certificate, self.certificate.clone()], key, certified })
     }
 
-    /// A node's certificate for the key of its signing request (DER). Of the request only the key is used: who the
-    /// node is, the caller has found out.
+    /// A node's certificate for the key of its signing request (DER). Only the key of the request
+    /// is used: the caller has verified the node's identity.
     ///
     /// # Errors
-    /// [`AuthorityError::Request`] if it is none.
+    /// [`AuthorityError::Request`] if it is not a signing request.
     pub fn sign_node(
         &self,
         request: &SigningRequest,
@@ -236,7 +238,7 @@ impl Authority {
         lifetime: Duration,
     ) -> Result<CertificateDer<'static>, AuthorityError> {
         let identity = Identity { cluster: self.cluster().clone(), role, name: name.clone() };
-        // What outlives its signer is refused everywhere, with a message that leads astray.
+        // A certificate that outlives its signer is refused everywhere, with a misleading message.
         let left = self.certified.valid_until.duration_since(now).unwrap_or_default();
         let mut params = parameters(&identity, hosts, now, lifetime.min(left))?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-/// Pauses that double up to a bound, each between half and all of it by chance, so that many who lost the same
-/// controller do not come back together.
+/// Pauses that double up to a bound. Each is a random part between half and all of it, so that
+/// nodes which lost the same controller do not return together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     first: Duration,

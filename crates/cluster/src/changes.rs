@@ -1,7 +1,9 @@
-//! What a node is told of instructions: what concerns it, and after the first time only what has changed. Pure.
+//! The part of the instructions that a node receives: the part that concerns it and, after the
+//! first time, only changes. Pure.
 //!
-//! Of other nodes a node needs to know where they are and which are late or out; their loads and how far a joiner's share
-//! has risen, which change each period, are the planner's own. So from one period to the next there is little to say, however many nodes there are.
+//! Of other nodes a node needs their addresses and which of them are late or gone. Their loads and
+//! the share of a joining node, which change each period, are the planner's own. The events of a
+//! period are therefore small, however many nodes exist.
 
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use equipoise_planner::{NodePlan, Plan, PoolPlan, Standing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Instructions as all nodes are told them: without plans of nodes that are there, loads, and names unless
+/// Instructions as sent to all nodes: without plans of present nodes, loads, and names unless
 /// `with_names`.
 pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<Value> {
     let is_odd = |plan: &NodePlan| !matches!(plan.standing, Standing::Present | Standing::Joining);
@@ -40,7 +42,8 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
     })
 }
 
-/// What a node follows of a pool's plan, without what the planner keeps for itself and what moves with every report.
+/// The part of a pool's plan that a node follows, without the planner's own state and values that
+/// change with every report.
 fn followed(pool: &PoolPlan) -> PoolPlan {
     let mut pool = pool.clone();
     for backend in pool.weights.values_mut() {
@@ -56,11 +59,11 @@ fn followed(pool: &PoolPlan) -> PoolPlan {
     pool
 }
 
-/// What makes `after` of `before`.
+/// The patch from `before` to `after`.
 ///
 /// # Source
-/// JSON Merge Patch, RFC 7396. It cannot say that something becomes null; in instructions what is null is absent as
-/// well, and so it is removed.
+/// JSON Merge Patch, RFC 7396. It cannot set a value to null. In instructions null means absent, so
+/// the value is removed.
 pub(crate) fn difference(before: &Value, after: &Value) -> Option<Value> {
     let (Value::Object(was), Value::Object(is)) = (before, after) else {
         return (before != after).then(|| after.clone());
@@ -99,7 +102,8 @@ pub(crate) fn apply(to: &mut Value, patch: Value) {
     }
 }
 
-/// The data of both events: `whole` in the first, `from` and `patch` in the others; and what is planned of this node.
+/// The data of both events: `whole` in the first, `from` and `patch` in the others; and what is
+/// planned of this node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
     #[serde(default)]
@@ -112,7 +116,7 @@ pub(crate) struct Told {
     own: Option<NodePlan>,
 }
 
-/// What is told does not go with what was told before.
+/// A change does not apply to the received state.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutOfStep {
     #[error("changes of other instructions than those told before")]
@@ -131,7 +135,8 @@ impl Listener {
     /// The instructions that an event tells, as the node `own` is to know them.
     ///
     /// # Errors
-    /// [`OutOfStep::Other`]: what follows in this stream is of no use. Other errors are of this event alone.
+    /// [`OutOfStep::Other`]: what follows in this stream is of no use. Other errors are of this
+    /// event alone.
     pub(crate) fn hear(&mut self, data: &str, own: &str) -> Result<Instructions, OutOfStep> {
         let told: Told = serde_json::from_str(data)?;
         let value = match (told.whole, told.from, self.known.take()) {
@@ -154,7 +159,7 @@ impl Listener {
     }
 }
 
-/// What is told of one edition to all nodes alike, as JSON.
+/// The part of one edition that all nodes receive, as JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Telling {
     value: Value,
@@ -181,7 +186,7 @@ impl Telling {
         Ok(Telling { whole: serde_json::to_string(&value)?, value, patch })
     }
 
-    /// An event's data for a node that was told `last` in this stream, and of which this is planned.
+    /// An event's data for a node which received `last` in this stream, with its own plan.
     pub(crate) fn data(
         &self,
         last: Option<Edition>,
@@ -242,7 +247,7 @@ mod tests {
             all.members.insert(format!("n{n}"), member);
             all.plan.nodes.insert(format!("n{n}"), node(standing, generation as f64 + n as f64));
         }
-        // What the planner has learnt of backends moves all the time, their weights seldom.
+        // The learnt capacity of backends changes continuously, their weights seldom.
         let backend = |n: u32| {
             let learnt = f64::from(n) / 1000.0 + generation as f64 / 1e4;
             (format!("b{n}"), BackendPlan { weight: Weight::DEFAULT, learnt })
@@ -292,7 +297,7 @@ mod tests {
         let heard = listener.hear(&change, "n3").unwrap();
         assert_eq!((heard.edition(), &heard.members), (second.edition(), &second.members));
         assert_eq!(heard.plan.nodes.get("n3"), own);
-        // Again, or to somebody else: it is of no use, and nothing half-known is left.
+        // A repeated change, or one for another node, is refused and leaves no partial state.
         assert!(listener.hear(&change, "n3").is_err());
         assert!(Listener::default().hear(&change, "n3").is_err());
         let skipped = Edition { generation: 6, ..first.edition() };

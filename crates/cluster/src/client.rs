@@ -26,16 +26,16 @@ pub enum ClientError {
     /// No such host.
     #[error("{address}: the host's address is not found")]
     Resolve {
-        /// Whose.
+        /// Address of the controller.
         address: ControllerAddress,
-        /// What the resolver said.
+        /// Error of the resolver.
         #[source]
         source: std::io::Error,
     },
     /// Nothing listens, or nothing comes through.
     #[error("{address}: no connection")]
     Connect {
-        /// To whom.
+        /// Address of the controller.
         address: ControllerAddress,
         /// Why.
         #[source]
@@ -44,33 +44,33 @@ pub enum ClientError {
     /// Certificates do not go together.
     #[error("{address}: {what}")]
     Handshake {
-        /// With whom.
+        /// Address of the controller.
         address: ControllerAddress,
-        /// What it means, and what to do.
+        /// The meaning of the error, and what to do.
         what: String,
     },
     /// It takes too long.
     #[error("{address}: no answer within {within:?} ({step})")]
     TimedOut {
-        /// From whom.
+        /// Address of the controller.
         address: ControllerAddress,
         /// While what.
         step: &'static str,
         /// How long was waited.
         within: Duration,
     },
-    /// It said no.
+    /// The controller refused.
     #[error("{address} says {}: {}", .problem.status, .problem.detail)]
     Refused {
-        /// Who.
+        /// Address of the controller.
         address: ControllerAddress,
-        /// What it said.
+        /// The reason for the refusal.
         problem: Problem,
     },
     /// The connection broke.
     #[error("{address}: the connection ended ({what})")]
     Ended {
-        /// To whom.
+        /// Address of the controller.
         address: ControllerAddress,
         /// How.
         what: String,
@@ -78,9 +78,9 @@ pub enum ClientError {
     /// It speaks something else.
     #[error("{address} answers something else than this version understands: {what}")]
     NotUnderstood {
-        /// Who.
+        /// Address of the controller.
         address: ControllerAddress,
-        /// What.
+        /// The unexpected content.
         what: String,
     },
     /// Of several, none was of use.
@@ -88,7 +88,7 @@ pub enum ClientError {
     Nobody(Vec<ClientError>),
 }
 
-/// What each said, with its causes.
+/// The error of each controller, with its causes.
 fn each(errors: &[ClientError]) -> String {
     let texts: Vec<String> = errors.iter().map(|error| with_causes(error)).collect();
     texts.join("; ")
@@ -174,7 +174,7 @@ impl Connection {
         let opened = http1::handshake(TokioIo::new(stream)).await;
         let (send, connection) = opened.map_err(|error| ended(address, &error))?;
         let driver = tokio::spawn(async move {
-            // How it ended is told to who waits for an answer.
+            // Waiting requests receive the error of the connection.
             let _ = connection.await;
         });
         Ok(Connection { address: address.clone(), send, driver, patience })
@@ -208,7 +208,7 @@ impl Connection {
         serde_json::from_slice(&bytes).map_err(|error| self.not_understood(&error.to_string()))
     }
 
-    /// A request whose answer goes on.
+    /// A request with a response that continues.
     pub(crate) async fn stream(
         &mut self,
         path: &str,
@@ -304,7 +304,7 @@ async fn connect(address: &ControllerAddress) -> Result<TcpStream, ClientError> 
     for one in found {
         match TcpStream::connect(one).await {
             Ok(stream) => {
-                // What is small goes at once; without the option it only goes later.
+                // Small messages are sent at once; without the option they are only later.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }

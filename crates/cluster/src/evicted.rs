@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use crate::{Certified, Fingerprint};
 
-/// By node; nobody by default, while it is not known.
+/// Evicted keys by node; empty by default, while they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evictions {
     by_node: Arc<BTreeMap<String, Vec<Fingerprint>>>,
-    /// Of them, those whose own key it is: who joined again has another. Controllers know them.
+    /// The nodes of these with their own key evicted: a node that joined again has another key.
+    /// Controllers know them.
     shut_out: Arc<BTreeSet<String>>,
     is_known: bool,
 }
@@ -37,7 +38,7 @@ impl Evictions {
         &self.by_node
     }
 
-    /// Whether anybody has said so.
+    /// Whether a controller has sent them.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }

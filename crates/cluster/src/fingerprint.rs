@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// SHA-256 of a public key (its SubjectPublicKeyInfo), written in base64 for URLs.
 ///
-/// Of the key and not of the certificate, so that a certificate that was issued anew for the same key keeps it, as
-/// in RFC 7469, section 2.4.
+/// Of the key and not of the certificate, so that a certificate that was issued anew for the same
+/// key keeps it, as in RFC 7469, section 2.4.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::wire::ANSWER_BYTES_MAX;
 
-/// A machine's folder: `ca.pem` everywhere, `ca.key` on controllers, `node.pem` and `node.key` on nodes, with the
-/// instructions that they went by last.
+/// A machine's folder: `ca.pem` everywhere, `ca.key` on controllers, `node.pem` and `node.key` on
+/// nodes, with the instructions that they went by last.
 ///
-/// Keys are only for their owner (mode 0600), and are not read if others may read them too. Files are replaced whole.
+/// Keys are only for their owner (mode 0600), and are not read if others may read them too. Files
+/// are replaced whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFolder {
     path: PathBuf,
@@ -69,7 +70,7 @@ pub enum FolderError {
     /// The kernel says no.
     #[error("cannot {step} {path}")]
     File {
-        /// What failed.
+        /// The failed step.
         step: &'static str,
         /// On what.
         path: PathBuf,
@@ -147,7 +148,8 @@ impl StateFolder {
         Ok(text)
     }
 
-    /// Puts a file that is of no use beside its place, as `NAME.bad`, over the one before it; where it is then.
+    /// Puts a file that is of no use beside its place, as `NAME.bad`, over the one before it; where
+    /// it is then.
     ///
     /// # Errors
     /// [`FolderError::File`].
@@ -204,7 +206,8 @@ impl StateFolder {
             .mode(0o700)
             .create(&self.path)
             .map_err(failed("make the folder of"))?;
-        // Its name has our process in it; what a killed one left behind is overwritten by the next of that name.
+        // Its name has our process in it; what a killed one left behind is overwritten by the next
+        // of that name.
         let new = self.path.join(format!(".{}.{}", file.name(), std::process::id()));
         let _ = std::fs::remove_file(&new);
         let mode = if file.is_secret() { 0o600 } else { 0o644 };

@@ -1,4 +1,4 @@
-//! Who a certificate speaks for.
+//! Identities in certificates.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{Fingerprint, Name};
 
-/// What a certificate of the cluster lets its holder do.
+/// The rights of a certificate of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Signs the others.
@@ -23,7 +23,8 @@ pub enum Role {
     Operator,
 }
 
-/// Who: written into certificates as the URI `equipoise://CLUSTER/ROLE/NAME`, their subject alternative name.
+/// An identity, written into certificates as the URI `equipoise://CLUSTER/ROLE/NAME`, their subject
+/// alternative name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Of which cluster.
@@ -34,10 +35,10 @@ pub struct Identity {
     pub name: Name,
 }
 
-/// What is read of a certificate. It says nothing of who signed it: TLS has checked that before.
+/// Content of a certificate. Its signature is not checked here; TLS has checked it before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certified {
-    /// Whom it speaks for.
+    /// Identity of the holder.
     pub identity: Identity,
     /// It does so from then on.
     pub valid_from: SystemTime,

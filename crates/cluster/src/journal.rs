@@ -1,4 +1,5 @@
-//! Where changes of the cluster are noted: the process that has the server keeps an audit log, and says what it is.
+//! The sink of the cluster's changes. The process that runs the server implements it with its audit
+//! log.
 
 use std::net::SocketAddr;
 
@@ -9,14 +10,15 @@ pub trait Journal: std::fmt::Debug + Send + Sync {
     /// Notes it; the answer is sent after this returns.
     fn note(&self, deed: Deed);
 
-    /// Somebody was turned away of whom there have been too many lines.
+    /// Counts a refused caller without a line of its own, since it has had too many.
     fn count(&self);
 }
 
 /// Something that was asked, and what came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deed {
-    /// `operator:NAME` or `node:NAME`, by their certificate; `join-token:ID` of who joins; or `anonymous`.
+    /// `operator:NAME` or `node:NAME`, by the certificate; `join-token:ID` of a joining node; or
+    /// `anonymous`.
     pub who: String,
     /// Where they are.
     pub from: SocketAddr,
@@ -24,15 +26,16 @@ pub struct Deed {
     pub method: String,
     /// The request's.
     pub path: String,
-    /// What it was answered with.
+    /// Status of the response.
     pub status: u16,
-    /// Why it was not done; of who may not join, what they are not told.
+    /// Reason of a failure or refusal; for a refused join, the reason that the node does not
+    /// receive.
     pub detail: Option<String>,
-    /// What was made of it.
+    /// State after the change.
     pub after: Option<Value>,
 }
 
-/// For who keeps none.
+/// For processes without a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct NoJournal;
 

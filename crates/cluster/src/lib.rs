@@ -1,19 +1,21 @@
-//! The way between nodes and controllers, over TLS.
+//! The connection between nodes and controllers, over TLS.
 //!
 //! | comes in | goes out |
 //! |---|---|
 //! | a join token and a key | a certificate of the cluster's own authority, short-lived, renewed |
-//! | a node's report, each period | the same, to every controller's [`Intake`](equipoise_controller::Intake) |
+//! | a node's report, each period | the same, to every [`Intake`](equipoise_controller::Intake) |
 //! | instructions of a controller | the same, at every node: newer ones only |
 //!
-//! A [`ClusterServer`] serves one controller's intake, a [`NodeClient`] is a node's end. Who somebody is, is what the
-//! certificate says ([`Identity`]): a node reports as itself or not at all. A joining node knows the authority by the
-//! fingerprint in its token ([`JoinToken`]), so there is no moment in which it trusts whoever answers.
+//! A [`ClusterServer`] serves one controller's intake, a [`NodeClient`] is a node's end. The
+//! certificate is the identity ([`Identity`]): a node reports as itself or not at all. A joining
+//! node knows the authority by the fingerprint in its token ([`JoinToken`]), so it never trusts an
+//! unknown server.
 //!
-//! It fails softly: a node without controllers goes on with its last instructions and says their age
-//! ([`NodeStatus`]). What a controller refuses or drops is counted by name.
+//! Failures: a node without controllers continues with its last instructions and reports their age
+//! ([`NodeStatus`]). A controller counts refused and dropped requests by name.
 //!
-//! Nodes trust each other by the same certificates ([`PeerCredentials`]), with no controller between them.
+//! Nodes trust each other by the same certificates ([`PeerCredentials`]), without a controller
+//! between them.
 
 mod address;
 mod asker;

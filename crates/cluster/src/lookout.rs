@@ -31,8 +31,8 @@ pub struct Sightings {
     pub refused: BTreeSet<String>,
 }
 
-/// How many look at a late peer each period, on average, however large the cluster: enough that one is there who does,
-/// few enough that a machine that struggles is not struck down.
+/// Number of nodes that check a late peer each period, on average, in a cluster of any size: enough
+/// that one of them can decide, few enough not to overload a machine in trouble.
 const OBSERVERS: f64 = 8.0;
 
 impl Lookout {

@@ -3,8 +3,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a cluster, a node or a controller is called: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or
-/// digit. So it fits a certificate's common name, a URI and a key of the store as it is.
+/// The name of a cluster, a node or a controller: 1 to 64 letters, digits, `.`, `_` and `-`, the
+/// first a letter or digit. It fits a certificate's common name, a URI and a key of the store
+/// without escaping.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);

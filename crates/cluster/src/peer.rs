@@ -1,8 +1,9 @@
-//! Nodes among themselves: mutual TLS 1.3, without the controllers.
+//! Mutual TLS 1.3 between nodes, without the controllers.
 //!
-//! In a cluster every node shows its own certificate and takes those of the cluster's other nodes, but for keys that operators have shut
-//! out. Without one, files say what is shown and who signs for peers. Either way a certificate that is renewed is shown from the next
-//! handshake on: the configurations stay the same.
+//! In a cluster every node presents its own certificate and accepts those of the cluster's other
+//! nodes, except evicted keys. Without a cluster, files state the certificate and the authorities
+//! of peers. In both cases a renewed certificate is used from the next handshake on: the
+//! configurations stay the same.
 
 mod files;
 mod members;
@@ -29,22 +30,22 @@ use crate::tls::PROVIDER;
 pub use files::PeerFilesError;
 pub(crate) use members::Members;
 
-/// What this is, so that a connection meant for something else ends in the handshake.
+/// The protocol name, so that a connection meant for something else ends in the handshake.
 const ALPN: &[u8] = b"equipoise-peer/1";
 
-/// Where a node's certificate comes from, and whose it takes.
+/// The source of a node's certificate, and the check of peers' certificates.
 trait Fleet: fmt::Debug + Send + Sync {
-    /// What this node shows, if it has anything.
+    /// The certificate of this node, if it has one.
     fn own(&self) -> Option<Arc<CertifiedKey>>;
-    /// Who signs for peers.
+    /// The authorities that sign for peers.
     fn authorities(&self) -> Option<Arc<RootCertStore>>;
-    /// Whom a certificate of theirs speaks for.
+    /// The nodes that a peer's certificate names.
     fn read(&self, certificate: &CertificateDer<'_>) -> Result<PeerNames, CertificateError>;
     /// Rises when `read` may have another answer.
     fn epoch(&self) -> u64;
 }
 
-/// What a peer's certificate says.
+/// Content of a peer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerNames {
     /// The nodes that it speaks for.
@@ -53,7 +54,7 @@ pub struct PeerNames {
     pub valid_until: SystemTime,
 }
 
-/// What a node shows to its peers, and whom it takes for one.
+/// The credentials of a node towards its peers, and the check of theirs.
 #[derive(Clone, Debug)]
 pub struct PeerCredentials {
     identity: u64,
@@ -71,7 +72,8 @@ impl PeerCredentials {
             .with_client_cert_verifier(Arc::clone(&end) as Arc<dyn ClientCertVerifier>)
             .with_cert_resolver(Arc::clone(&end) as Arc<dyn ResolvesServerCert>);
         server.alpn_protocols = vec![ALPN.to_vec()];
-        // Sessions are kept open, so that there is little to resume; and certificates are looked at for each.
+        // Sessions are kept open, so that there is little to resume; and certificates are looked at
+        // for each.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(PROVIDER.clone())
@@ -101,7 +103,7 @@ impl PeerCredentials {
         &self.server
     }
 
-    /// Whom a certificate speaks for whose chain TLS has verified; `None` if that is no peer.
+    /// The names in a certificate with a chain that TLS has verified; `None` if it is not a peer's.
     pub fn read(&self, certificate: &CertificateDer<'_>) -> Option<PeerNames> {
         self.fleet.read(certificate).ok()
     }
@@ -119,12 +121,14 @@ impl PeerNames {
     }
 }
 
-/// Either end of a session between nodes: both show a certificate and check the other's in the same way.
+/// Either end of a session between nodes: both show a certificate and check the other's in the same
+/// way.
 #[derive(Debug)]
 struct End(Arc<dyn Fleet>);
 
 impl End {
-    /// Chain, time and use, and then that it is a peer's. Both ends' certificates are for clients: of those nodes have in a cluster.
+    /// Chain, time and use, and then that it is a peer's. Both ends' certificates are for clients:
+    /// of those nodes have in a cluster.
     fn verify(
         &self,
         end_entity: &CertificateDer<'_>,

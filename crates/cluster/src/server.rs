@@ -38,12 +38,12 @@ pub(crate) use stream::edition;
 pub struct ServerOptions {
     /// Where.
     pub listen: SocketAddr,
-    /// What the controller is called.
+    /// Name of the controller.
     pub name: Name,
     /// Host names and addresses by which nodes reach it.
     pub hosts: Vec<String>,
-    /// The host by which other controllers reach it, one of `hosts`, so that each of their own nodes reports to all;
-    /// `None`: it is the only one.
+    /// The host by which other controllers reach it, one of `hosts`, so that each of their own
+    /// nodes reports to all; `None`: it is the only one.
     pub advertise: Option<String>,
     /// How long a node's certificate holds; it is renewed when two thirds have passed.
     pub node_lifetime: Duration,
@@ -79,7 +79,7 @@ impl ServerOptions {
 pub struct ServerLimits {
     /// Connections.
     pub connections_max: usize,
-    /// Those that have not shown a certificate, or not yet.
+    /// Largest number of connections without a certificate, or before the handshake.
     pub unproven_max: usize,
     /// Of those, from one address, or from one /64 of IPv6.
     pub unproven_by_address_max: usize,
@@ -93,7 +93,7 @@ pub struct ServerLimits {
     pub head_timeout: Duration,
     /// For a request's body.
     pub body_timeout: Duration,
-    /// What was sent must be acknowledged within this.
+    /// Time in which sent bytes must be acknowledged.
     pub send_timeout: Duration,
     /// Attempts to join.
     pub attempts: AttemptLimits,
@@ -147,7 +147,7 @@ pub enum ServeError {
     Tls(#[from] TlsError),
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) authority: Arc<Authority>,
@@ -158,7 +158,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) admission: Admission<IpAddr, Name>,
     attempts: Mutex<Attempts>,
-    /// Lines of the journal about who was turned away.
+    /// Lines of the journal about refused callers.
     lines: Mutex<Attempts>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     /// Bytes of events sent to nodes.
@@ -182,7 +182,8 @@ impl Shared {
         attempts.take(from, self.started.elapsed())
     }
 
-    /// Whether who was turned away gets a line in the journal: as many as they may try to join, so that nobody fills it.
+    /// Whether a refused caller gets a line in the journal: as many as it may try to join, so that
+    /// it cannot fill the log.
     pub(crate) fn may_be_noted(&self, from: IpAddr) -> bool {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.take(from, self.started.elapsed())
@@ -269,12 +270,13 @@ impl ClusterServer {
         self.peers.report(report);
     }
 
-    /// What the controller's own node shows to its peers, renewed while this serves, and whom it takes for one.
+    /// The credentials of the controller's own node towards its peers, renewed while this serves,
+    /// and the check of theirs.
     pub fn peer_credentials(&self) -> PeerCredentials {
         Members::credentials(self.peers.credentials(), self.shared.evictions.clone())
     }
 
-    /// What was taken, refused and dropped so far, by name.
+    /// Accepted, refused and dropped requests, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.shared.counts()
     }
@@ -316,7 +318,8 @@ fn issue(options: &ServerOptions, authority: &Authority) -> Result<crate::Issued
     authority.issue_controller(name, hosts, SystemTime::now(), *own_lifetime)
 }
 
-/// In how long a certificate made now is to be renewed: when two thirds of what it holds have passed.
+/// In how long a certificate made now is to be renewed: when two thirds of what it holds have
+/// passed.
 fn renewal(certified: &crate::Certified, lifetime: Duration) -> Duration {
     let left = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
     left.min(lifetime) * 2 / 3

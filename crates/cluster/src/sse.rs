@@ -11,7 +11,7 @@ pub(crate) struct Event {
     pub(crate) id: String,
 }
 
-/// What came is no stream of events that we take.
+/// The input is not an acceptable stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SseError {
     #[error("an event has more than {0} bytes")]
@@ -22,7 +22,8 @@ pub(crate) enum SseError {
 
 /// Parses as the WHATWG HTML standard says (section 9.2.6, "Interpreting an event stream").
 ///
-/// Deviates: `retry` is ignored, since we have our own back-off; a lone carriage return ends no line.
+/// Deviates: `retry` is ignored, since we have our own back-off; a lone carriage return ends no
+/// line.
 #[derive(Debug)]
 pub(crate) struct Parser {
     line: Vec<u8>,

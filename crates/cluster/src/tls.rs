@@ -1,4 +1,4 @@
-//! TLS 1.3 between the cluster's members: who trusts whom.
+//! TLS 1.3 between the cluster's members, and their trust.
 
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -76,7 +76,8 @@ impl ResolvesServerCert for Renewable {
     }
 }
 
-/// A controller's side: clients may come without a certificate, to join; one that they show must be the authority's.
+/// A controller's side: clients may come without a certificate, to join; one that they show must be
+/// the authority's.
 pub(crate) fn server(
     authority: &CertificateDer<'_>,
     certificate: Arc<Renewable>,
@@ -98,7 +99,7 @@ pub(crate) fn server(
     Ok(Arc::new(config))
 }
 
-/// Whom a client takes for a controller.
+/// The certificates that a client accepts as a controller's.
 #[derive(Clone, Debug)]
 pub(crate) enum Trust {
     /// Whoever this authority signed, for the name that was asked for.
@@ -155,7 +156,8 @@ impl ServerCertVerifier for ControllerVerifier {
         let roots = match (&self.roots, self.pinned) {
             (Some(roots), _) => Arc::clone(roots),
             (None, pinned) => {
-                // A controller shows its authority; that it is the one of the token is what is checked here.
+                // A controller shows its authority; that it is the one of the token is what is
+                // checked here.
                 let is_pinned = |shown: &&CertificateDer<'_>| {
                     Certified::of(shown)
                         .is_ok_and(|c| c.identity.role == Role::Authority && Some(c.key) == pinned)

@@ -16,9 +16,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::Fingerprint;
 use crate::fingerprint::sha256;
 
-/// `eqp1.ID.SECRET.FINGERPRINT`: which token it is, what proves it, and the authority that its bearer is to trust.
+/// `eqp1.ID.SECRET.FINGERPRINT`: which token it is, what proves it, and the authority that its
+/// bearer is to trust.
 ///
-/// The secret has 256 random bits, so that a plain hash of it is enough to keep. `Debug` shows only the id.
+/// The secret has 256 random bits, so that a plain hash of it is enough to keep. `Debug` shows only
+/// the id.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     id: TokenId,
@@ -58,7 +60,7 @@ impl JoinToken {
         self.authority
     }
 
-    /// What the store keeps of the secret.
+    /// The stored hash of the secret.
     pub fn secret_hash(&self) -> String {
         URL_SAFE_NO_PAD.encode(sha256(&self.secret))
     }

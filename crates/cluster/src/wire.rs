@@ -1,15 +1,18 @@
-//! What goes over the wire, and how much of it.
+//! Messages on the wire, and their limits.
 //!
-//! Version 1, under `/cluster/v1`. What changes the meaning of anything gets a new version, served beside the old
-//! one for a release. Within a version fields may be added, each with a default and left out while it has it:
+//! Version 1, under `/cluster/v1`. A change of meaning gets a new version, served beside the old
+//! one for a release. Within a version fields may be added, each with a default and omitted while
+//! it has it:
 //!
-//! - here (joining, tokens) who does not know a field ignores it;
-//! - reports and instructions are exact (`equipoise_controller`): who does not know a field that is used refuses the
-//!   whole message and says which field, rather than half-obey. So controllers are upgraded first, nodes after them,
-//!   and what is new is configured last. A node that refuses instructions goes on with those it has.
+//! - here (joining, tokens) a receiver ignores unknown fields;
+//! - reports and instructions are exact (`equipoise_controller`): a receiver refuses a message with
+//!   an unknown field and names the field, rather than obeying half of it. Therefore controllers
+//!   are upgraded first, nodes after them, and new options are configured last. A node that refuses
+//!   instructions continues with those it has.
 //!
-//! SSE events of an unknown name are ignored. Who asks for instructions with `?changes=1` understands [`TOLD_EVENT`]s, and
-//! a controller that does not know of them sends [`INSTRUCTIONS_EVENT`]s all the same; `&names=1` asks for names, too.
+//! SSE events of an unknown name are ignored. A node that asks for instructions with `?changes=1`
+//! understands [`TOLD_EVENT`]s; a controller without them sends [`INSTRUCTIONS_EVENT`]s all the
+//! same. `&names=1` asks for names, too.
 
 use std::collections::BTreeMap;
 
@@ -39,10 +42,11 @@ pub const EVICTED_TITLE: &str = "evicted";
 
 /// The name of the events with instructions, whole, as nodes of before `?changes` understand them.
 pub const INSTRUCTIONS_EVENT: &str = "instructions";
-/// The same for who asks with `?changes`: what concerns the node, whole at first and then what has changed.
+/// The same for nodes that ask with `?changes`: the part that concerns the node, whole at first and
+/// then its changes.
 pub const TOLD_EVENT: &str = "told";
-/// Keys (fingerprints, by node) that were evicted and whose certificates have not ended: whom peers refuse. All of them, at the beginning of a
-/// stream and when they change.
+/// Evicted keys (fingerprints, by node) with certificates that have not ended: peers refuse them.
+/// All of them, at the beginning of a stream and when they change.
 pub const EVICTED_EVENT: &str = "evicted";
 
 /// The largest body of anything but a report, bytes.
@@ -55,7 +59,7 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 pub struct JoinRequest {
     /// The token's text.
     pub token: String,
-    /// What the node wants to be called.
+    /// The name that the node asks for.
     pub name: Name,
     /// A PKCS #10 request, DER in base64.
     pub request: String,
@@ -93,7 +97,7 @@ pub struct CreateToken {
 /// Answer to it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CreatedToken {
-    /// The token's text; nobody can show it again.
+    /// The token's text; it cannot be shown again.
     pub token: String,
     /// As it is listed.
     pub listed: ListedToken,
@@ -113,7 +117,7 @@ pub struct ListedToken {
     /// For the node of this name only.
     #[serde(default)]
     pub node: Option<Name>,
-    /// Who used it, if it is for one.
+    /// The use of a token for a single use.
     #[serde(default)]
     pub used: Option<Used>,
 }
@@ -156,7 +160,7 @@ pub struct Members {
     pub authority: Fingerprint,
     /// How it stands, as the controller that answers sees it.
     pub view: ClusterView,
-    /// What that controller's cluster API took, refused and dropped, by name.
+    /// Requests that the controller's cluster API accepted, refused and dropped, by name.
     #[serde(default)]
     pub counts: BTreeMap<String, u64>,
 }

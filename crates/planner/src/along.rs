@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
 use std::iter::Peekable;
 
-/// Finds keys that are asked for in ascending order, by walking the map once: what a look-up each would cost is mostly
-/// comparing names that begin alike.
+/// Finds keys that are asked for in ascending order, by walking the map once: what a look-up each
+/// would cost is mostly comparing names that begin alike.
 pub(crate) struct Along<'a, V> {
     left: Peekable<Iter<'a, String, V>>,
 }

@@ -1,4 +1,4 @@
-//! What overloaded nodes keep, and who takes the rest.
+//! The shares that overloaded nodes keep, and the nodes that take the rest.
 
 use equipoise_core::load::OverloadRule;
 
@@ -8,15 +8,16 @@ use crate::policy::DispatchPolicy;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) capacity: f64,
-    /// What stays when requests leave: memory.
+    /// Load that stays when requests leave: memory.
     pub(crate) fixed: f64,
-    /// What clients ask of it beyond that, whoever does it.
+    /// Load that its clients cause beyond that, wherever it is served.
     pub(crate) movable: f64,
-    /// What it carries beyond all that its requests, those of peers too, explain.
+    /// Load that its requests, including those of peers, do not explain.
     pub(crate) unexplained: f64,
     /// Part of what it may take that it should get, 0..=1; 0: it takes nothing.
     pub(crate) presence: f64,
-    /// It is to give all that it can: an operator drains it, and stale caches still send it clients.
+    /// It is to give all that it can: an operator drains it, and stale caches still send it
+    /// clients.
     pub(crate) drains: bool,
     /// Requests wait for a permit of its application.
     pub(crate) queues: bool,
@@ -26,7 +27,7 @@ pub(crate) struct Peer {
     pub(crate) had_weight: f64,
 }
 
-/// What delegation makes of the peers, in their order.
+/// The plan of delegation, in the order of the peers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Delegation {
     pub(crate) is_overloaded: Vec<bool>,
@@ -42,7 +43,7 @@ impl Peer {
         self.fixed + self.movable
     }
 
-    /// What must leave for the node to come down to `level`, in per cent of itself.
+    /// Load that must leave for the node to reach `level`, in per cent of the node.
     fn excess(&self, level: f64, keep_min: f64) -> f64 {
         if self.drains {
             return self.movable;
@@ -50,35 +51,38 @@ impl Peer {
         (self.offered() - level).clamp(0.0, self.movable * (1.0 - keep_min))
     }
 
-    /// Whether it can do all that comes to it by the end of the period: else it would be sent what it sends away.
+    /// Whether it can do all that comes to it by the end of the period: else it would be sent what
+    /// it sends away.
     fn may_take(&self, policy: &DispatchPolicy) -> bool {
         !self.drains && !self.queues && self.had_kept + policy.step_max >= 1.0
     }
 
-    /// What of its last part it may still be given while nobody has room.
+    /// The part of its last weight that it may keep while no node has room.
     fn held(&self, policy: &DispatchPolicy) -> f64 {
         if self.presence > 0.0 && self.may_take(policy) { self.had_weight } else { 0.0 }
     }
 
-    /// What it can take to come up to `level`, in units of capacity. By what is asked of it, so that what it already
-    /// takes does not count against it, not even when that fills it; but work that its requests do not explain does.
+    /// Load that it can take until it reaches `level`, in units of capacity. Based on its clients'
+    /// demand, so that work which it already took does not count against it, even if that fills it;
+    /// work that its requests do not explain does.
     fn room(&self, level: f64) -> f64 {
         self.capacity * self.presence * (level - self.offered() - self.unexplained).max(0.0)
     }
 }
 
-/// Plans delegation: overloaded nodes give so much that they and those below meet at one level.
+/// Plans delegation: overloaded nodes give so much that they and the nodes below meet at one level.
 ///
-/// The level is found like that of water between connected vessels: what givers pour out above it is what takers below
-/// it have room for. 90/30/30/30 gives a level of 45 and a keep of one half. Because loads are those that clients ask
-/// for and not those that result, the plan does not react to itself.
+/// The level is found like that of water between connected vessels: the load of sources above it is
+/// the room of targets below it. 90/30/30/30 gives a level of 45 and a keep of one half. Because
+/// loads are those that clients cause and not those that result, the plan does not react to itself.
 ///
 /// # Source
-/// TLLB's level 2: overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random choice.
-/// Deviates: a node whose requests wait for a permit is overloaded whatever its load, and takes nothing. TLLB
-/// leaves the share open, and Onedata took weights of 1/L for all nodes, itself included, which keeps
-/// a tenth at 90/30/30/30. Memory does not leave with a request. The part that is kept moves in bounded steps, also while some are
-/// overloaded and for a period nobody is seen to have room: those who took before take until all is kept again.
+/// TLLB's level 2: overloaded is `L2/L2_min > rho`; an overloaded node delegates by weighted random
+/// choice. Deviates: a node whose requests wait for a permit is overloaded whatever its load, and
+/// takes nothing. TLLB leaves the share open, and Onedata took weights of 1/L for all nodes,
+/// including the node itself, which keeps a tenth at 90/30/30/30. Memory does not leave with a
+/// request. The kept share moves in bounded steps, also while some nodes are overloaded and for a
+/// period no node seems to have room: the former targets take requests until every node keeps all.
 pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Peer]) -> Delegation {
     let able = peers.iter().filter(|one| one.presence > 0.0);
     let lowest = able.map(Peer::offered).fold(f64::INFINITY, f64::min);
@@ -119,7 +123,8 @@ pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Pe
 
 /// The load at which givers and takers meet; `None` without givers.
 ///
-/// An overloaded node below the level takes: beside an idle node many are overloaded, and not all should give.
+/// An overloaded node below the level takes: beside an idle node many are overloaded, and not all
+/// should give.
 fn level(policy: &DispatchPolicy, peers: &[Peer], is_overloaded: &[bool]) -> Option<f64> {
     let gives = |(one, over): &(&Peer, &bool)| **over || one.drains;
     let givers: Vec<&Peer> =

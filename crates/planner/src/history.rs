@@ -19,10 +19,10 @@ pub struct Report {
     pub classes: ClassRates,
 }
 
-/// What machines and pools said, kept in a few numbers each.
+/// Reports of machines and pools, as a few numbers each.
 ///
-/// All times are lengths since one instant of the caller's choice, on a clock that never goes back (the
-/// controller's start, its monotonic clock).
+/// All times are lengths since one instant of the caller's choice, on a clock that never goes back
+/// (the controller's start, its monotonic clock).
 #[derive(Clone, Debug)]
 pub struct History {
     smoothing: Smoothing,
@@ -39,7 +39,7 @@ struct Machine {
     sightings: BTreeMap<String, Sighting>,
 }
 
-/// What one observer saw of a machine.
+/// Result of one observer's check of a machine.
 #[derive(Clone, Copy, Debug)]
 struct Sighting {
     at: Duration,
@@ -47,16 +47,18 @@ struct Sighting {
 }
 
 impl History {
-    /// An empty history that begins at `began`; nobody is late before.
+    /// An empty history that begins at `began`; no machine is late before.
     pub fn new(smoothing: Smoothing, began: Duration) -> History {
         let (machines, pools) = (BTreeMap::new(), BTreeMap::new());
         History { smoothing, began, machines, pools, refusals: Refusals::default() }
     }
 
-    /// Takes a report that came at `at`. One that is refused is a beat all the same: the machine lives.
+    /// Takes a report that came at `at`. One that is refused is a beat all the same: the machine
+    /// lives.
     ///
     /// # Errors
-    /// [`MeasurementRefused`]: nothing of the report is used, and it is counted in [`Self::refusals`].
+    /// [`MeasurementRefused`]: nothing of the report is used, and it is counted in
+    /// [`Self::refusals`].
     pub fn record(
         &mut self,
         machine: &str,
@@ -101,14 +103,15 @@ impl History {
         entry(&mut self.pools, pool).observe(&self.smoothing, at, sample);
     }
 
-    /// Notes that a balancer is missing from the pool's latest sample: there may be more demand than it shows.
+    /// Notes that a balancer is missing from the pool's latest sample: there may be more demand
+    /// than it shows.
     pub fn doubt_pool(&mut self, pool: &str) {
         if let Some(history) = self.pools.get_mut(pool) {
             history.doubt();
         }
     }
 
-    /// Forgets a pool of which nothing is heard any more.
+    /// Forgets a pool without reports.
     pub fn forget_pool(&mut self, pool: &str) {
         self.pools.remove(pool);
     }
@@ -133,7 +136,8 @@ impl History {
         &self.refusals
     }
 
-    /// Reports that a machine has missed by `now`, in periods. For one that never reported, since the history began.
+    /// Reports that a machine has missed by `now`, in periods. For one that never reported, since
+    /// the history began.
     pub fn missed_beats(&self, machine: &str, now: Duration) -> f64 {
         let beat = self.machines.get(machine).and_then(|one| one.beat).unwrap_or(self.began);
         let silent = now.saturating_sub(beat).as_secs_f64() / self.smoothing.period.as_secs_f64();
@@ -141,8 +145,9 @@ impl History {
         (silent - 1.0).max(0.0)
     }
 
-    /// Whether most of those who looked within the last `fresh` could not reach the machine; `false` if nobody
-    /// looked. Only observers for which `counts` holds are asked: one that is late itself may be what is cut off.
+    /// Whether most observers of the last `fresh` could not reach the machine; `false` without
+    /// observers. Only observers for which `counts` holds are used: a late one may itself be cut
+    /// off.
     pub fn is_unreachable(
         &self,
         machine: &str,

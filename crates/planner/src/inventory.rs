@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::elastic::{Elasticity, ElasticityRefused};
 
-/// What there is, and what is wanted of it. Its parts fit together: see [`Inventory::new`].
+/// Nodes, names and pools, and their desired state. The parts fit together: see [`Inventory::new`].
 ///
-/// Everything is ordered by name, so that the order in which things were told makes no difference.
+/// Everything is ordered by name, so that the order of arrival makes no difference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     nodes: BTreeMap<String, NodeSpec>,
@@ -19,9 +19,9 @@ pub struct Inventory {
 /// A node of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeSpec {
-    /// What is wanted of it.
+    /// Its desired state.
     pub admin: AdminState,
-    /// What its health checks see. Reports that are missed are another thing, and the planner's.
+    /// Its health by checks. Missed reports are judged by the planner.
     pub health: Health,
     /// How much it can do, in any unit common to the nodes (cores); what shares begin from.
     pub capacity: f64,
@@ -34,19 +34,20 @@ pub struct NodeSpec {
 /// Permits of an application with a concurrency limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permits {
-    /// Those that are free.
+    /// Free permits.
     pub free: u32,
     /// Requests that wait for one, if the queue stands; 0 if it has been empty lately.
     pub queued: u32,
 }
 
 impl Permits {
-    /// What others may be given: nothing while requests wait.
+    /// Permits that peers may use: none while requests wait.
     pub fn room(self) -> u32 {
         if self.queued > 0 { 0 } else { self.free }
     }
 
-    /// The largest powers of two that are not above either, so that instructions do not change with each permit.
+    /// The largest powers of two that are not above either, so that instructions do not change with
+    /// each permit.
     #[must_use]
     pub fn stepped(self) -> Permits {
         let step = |count: u32| count.checked_ilog2().map_or(0, |log| 1 << log);
@@ -68,8 +69,8 @@ pub struct PoolSpec {
     pub backends: BTreeMap<String, BackendSpec>,
     /// Whether it asks for `weights = "load"`.
     pub weights_by_load: bool,
-    /// Whether its requests pass no balancer that counts them: the packet level forwards them, or names lead to its
-    /// backends.
+    /// Whether its requests pass no balancer that counts them: the packet level forwards them, or
+    /// names lead to its backends.
     pub is_forwarded: bool,
     /// How it grows and shrinks, if it does.
     pub elastic: Option<Elasticity>,
@@ -78,13 +79,13 @@ pub struct PoolSpec {
 /// A backend of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendSpec {
-    /// What is wanted of it.
+    /// Its desired state.
     pub admin: AdminState,
-    /// What is seen of it.
+    /// Its health.
     pub health: Health,
     /// The operator's weight: what a weight by load begins from.
     pub weight: Weight,
-    /// The machine whose reports speak of it; `None` without an agent.
+    /// The machine that reports its load; `None` without an agent.
     pub machine: Option<String>,
     /// Which of the pool's sizes it has; `None` for one that the operator listed.
     pub size: Option<String>,
@@ -94,7 +95,7 @@ pub struct BackendSpec {
     pub age: Duration,
 }
 
-/// An inventory whose parts do not fit.
+/// An inventory with parts that do not fit.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum InventoryRefused {
     /// A name's node is unknown.
@@ -128,7 +129,7 @@ pub enum InventoryRefused {
     Elasticity {
         /// The pool.
         pool: String,
-        /// What is wrong.
+        /// The error.
         #[source]
         source: ElasticityRefused,
     },

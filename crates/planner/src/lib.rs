@@ -1,21 +1,22 @@
 //! From policy, inventory and load history to a plan.
 //!
-//! - In: [`Policy`] (what the operator set), [`Inventory`] (what there is and what is wanted of it), [`History`]
-//!   (what nodes and pools said), the plan before, and how much time has passed.
+//! - In: [`Policy`] (the operator's settings), [`Inventory`] (nodes, names and pools, and their
+//!   desired state), [`History`] (reports of nodes and pools), the plan before, and the time that
+//!   has passed.
 //! - Out: a [`Plan`]: instructions for every level, and scaling decisions, each with its reason.
-//! - It cannot fail: what is wrong in the input is refused where it comes in ([`Policy::checked`], [`Inventory::new`],
-//!   [`History::record`]).
+//! - It cannot fail: invalid input is refused where it enters ([`Policy::checked`],
+//!   [`Inventory::new`], [`History::record`]).
 //!
-//! [`plan`] is a function of its arguments. All that it remembers is in the plan before, so that a new leader goes on
-//! where the old one stopped with nothing but the plan from the store. Time comes as lengths, never as a date: a
+//! [`plan`] is a function of its arguments. Its only memory is the plan before, so that a new
+//! leader continues with nothing but the plan from the store. Time is a length, never a date: a
 //! clock that jumps changes nothing.
 //!
 //! | part | decides | file |
 //! |---|---|---|
-//! | liveness | which nodes take part, and how much of their share they get | `liveness.rs` |
-//! | steering | shares of nodes in names, weights of backends in pools | `steering.rs`, `room.rs`, `names.rs`, `weights.rs` |
-//! | dispatch | what overloaded nodes keep, and who takes the rest | `dispatch.rs` |
-//! | elasticity | how many backends of which size a pool has | `elastic/` |
+//! | liveness | which nodes take part, and the part of their share | `liveness.rs` |
+//! | steering | shares in names, weights of backends | `steering.rs`, `names.rs`, `weights.rs` |
+//! | dispatch | keep shares, and the weights of targets | `dispatch.rs` |
+//! | elasticity | the number and sizes of a pool's backends | `elastic/` |
 
 mod along;
 mod dispatch;

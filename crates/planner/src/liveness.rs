@@ -5,31 +5,33 @@ use equipoise_core::{AdminState, Health};
 use crate::plan::{NodePlan, Standing};
 use crate::policy::Liveness;
 
-/// What is known of a node's being there.
+/// The known state of a node.
 pub(crate) struct Seen {
     pub(crate) admin: AdminState,
     pub(crate) health: Health,
     pub(crate) missed_beats: f64,
     /// A second observer cannot reach it.
     pub(crate) is_unreachable: bool,
-    /// So many nodes are late at once that lateness is more likely ours: nothing decays and nobody leaves for it.
+    /// Many nodes are late at once, so that the cause is probably here: no share decays and no node
+    /// is removed for it.
     pub(crate) is_lateness_doubted: bool,
 }
 
-/// How a node stands in the coming period, and its presence.
+/// The standing of a node in the coming period, and its presence.
 ///
-/// A missed beat is no proof: the controller may be the one that is cut off. So a late node only decays, and leaves
-/// when a second observer agrees; it stays out until it reports again. Whoever comes back or joins, rises from
-/// [`Liveness::presence_min`] over the warm-up (slow start); who was late and never left, first makes good a period's decay: one report
-/// that came late costs it nothing from then on. In the first plan of all everyone is present: there is
-/// nobody else to take the load meanwhile.
+/// A missed report is no proof: the controller may be the one that is cut off. So a late node only
+/// decays, and is removed when a second observer agrees; it stays out until it reports again. A
+/// node that returns or joins rises from [`Liveness::presence_min`] over the warm-up (slow start).
+/// A late node that was never removed first recovers a period's decay: one late report has no
+/// further cost. In the first plan of all every node is present, since no other node could take the
+/// load.
 ///
 /// `passed` and `warm_up` are in periods.
 ///
 /// # Source
-/// TLLB ("Two-Layer Load Balancing for the Onedata system") removes unreachable nodes from the answer; Onedata itself
-/// gave a late node full CPU and left it there. The second observer is our own rule, after SWIM's indirect probes
-/// (Das, Gupta, Motivala, DSN 2002, section 4.1).
+/// TLLB ("Two-Layer Load Balancing for the Onedata system") removes unreachable nodes from the
+/// answer; Onedata itself gave a late node full CPU and left it there. The second observer is our
+/// own rule, after SWIM's indirect probes (Das, Gupta, Motivala, DSN 2002, section 4.1).
 pub(crate) fn stand(
     policy: &Liveness,
     seen: &Seen,

@@ -42,10 +42,12 @@ fn find<'a, 'b>(rows: &'b [Row<'a>], node: &str) -> &'b Row<'a> {
     &rows[at.expect("an inventory's names have only nodes that it has too")]
 }
 
-/// The part of its share that each node of a name gets, and whether that is more than its standing allows.
+/// The part of its share that each node of a name gets, and whether that is more than its standing
+/// allows.
 ///
-/// If fewer are left than the panic share of those that are wanted, those come back that were silent for the
-/// shortest time; if none is left, all that are wanted do. Drained and downed nodes never do.
+/// If fewer are left than the panic share of those that are wanted, those come back that were
+/// silent for the shortest time; if none is left, all that are wanted do. Drained and downed nodes
+/// never do.
 fn presences(policy: &Policy, members: &[&Row]) -> (Vec<f64>, bool) {
     let own = |row: &&Row| if row.plan.standing.is_in() { row.plan.presence } else { 0.0 };
     let mut presences: Vec<f64> = members.iter().map(own).collect();

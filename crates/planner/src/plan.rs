@@ -17,13 +17,13 @@ pub struct Plan {
     pub nodes: BTreeMap<String, NodePlan>,
     /// Names that the DNS level answers.
     pub names: BTreeMap<String, NamePlan>,
-    /// Who takes what overloaded nodes delegate.
+    /// The targets of delegated requests.
     pub dispatch: DispatchPlan,
     /// Pools that have weights by load or are elastic.
     pub pools: BTreeMap<String, PoolPlan>,
 }
 
-/// What is planned of one node.
+/// The plan of one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodePlan {
     /// Whether and how it takes part.
@@ -78,7 +78,8 @@ pub enum Standing {
 pub struct NamePlan {
     /// Its nodes by name; those that are out have a probability of zero.
     pub shares: BTreeMap<String, Share>,
-    /// Nodes that are out by what is seen of them are answered all the same, so that enough are left.
+    /// Nodes that are out by what is seen of them are answered all the same, so that enough are
+    /// left.
     pub is_panicking: bool,
     /// A node of it drains, is late or went lately: caches should ask again soon.
     pub shorten_ttl: bool,
@@ -89,23 +90,25 @@ pub struct NamePlan {
 pub struct Share {
     /// Of the whole, 0..=1; all of one name sum to 1, unless none may be answered.
     pub probability: f64,
-    /// What the planner has learnt of its worth beside the others, whatever its presence; their mean is 1.
+    /// Its learnt capacity beside the others', whatever its presence; the mean is 1.
     pub learnt: f64,
 }
 
-/// Who takes what overloaded nodes delegate. The same for all of them: none of them is among the takers.
+/// The targets of requests that overloaded nodes delegate. The same for all sources: no source is a
+/// target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DispatchPlan {
-    /// Parts of what is delegated, by node; they sum to 1, or nobody delegates.
+    /// Shares of the delegated requests by node; they sum to 1, or no node delegates.
     pub weights: BTreeMap<String, f64>,
     /// The load at which givers and takers meet, per cent of L2.
     pub level: Option<f64>,
-    /// The part of each class, 0..=1, that every node refuses of what clients bring: all nodes together cannot do more.
+    /// The part of each class, 0..=1, that every node refuses of what clients bring: all nodes
+    /// together cannot do more.
     #[serde(default)]
     pub refuse: PerClass<f64>,
 }
 
-/// What is planned of one pool.
+/// The plan of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolPlan {
     /// Weights by load; empty if the pool does not ask for them.

@@ -22,14 +22,17 @@ use crate::weights;
 pub struct Tick {
     /// On the clock of the history.
     pub now: Duration,
-    /// Since the plan before: a period, or longer after a change of leader. Taken for at most [`PASSED_MAX`] periods.
+    /// Since the plan before: a period, or longer after a change of leader. Taken for at most
+    /// [`PASSED_MAX`] periods.
     pub passed: Duration,
 }
 
-/// The most periods that pass at once, for ramps, decay and cool-downs: a silence of an hour is no hour of observation.
+/// The most periods that pass at once, for ramps, decay and cool-downs: a silence of an hour is no
+/// hour of observation.
 pub const PASSED_MAX: f64 = 10.0;
 
-/// Makes the plan for the coming period. O(nodes + names' members + pools' backends), times the logarithm of the nodes.
+/// Makes the plan for the coming period. O(nodes + names' members + pools' backends), times the
+/// logarithm of the nodes.
 ///
 /// `before` is the last plan that was sent out, whoever made it; `None` only if there is none.
 pub fn plan(
@@ -132,8 +135,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Names follow what is asked of a node and not what delegation leaves of it: what can be put right at the door
-    /// should not be carried about inside.
+    /// Names follow what is asked of a node and not what delegation leaves of it: what can be put
+    /// right at the door should not be carried about inside.
     fn load(&self, spec: &NodeSpec, load: &NodeLoad) -> PlannedLoad {
         let weigh = &self.policy.coefficients;
         let coming = load.coming();
@@ -164,15 +167,17 @@ impl<'a> Context<'a> {
         DispatchPlan { weights, level: plan.level, refuse: self.refuse(rows) }
     }
 
-    /// What is refused so that all nodes together can do the rest. By what clients ask for and what that is known to cost, so that
-    /// the plan does not react to its own effect; without known costs nothing is refused. What is refused in all moves in bounded
-    /// steps, and not each class by itself: on the way, too, a class is refused only once those before it are refused whole.
+    /// The shares to refuse so that all nodes together can serve the rest. Based on the demand of
+    /// clients and its known cost, so that the plan does not react to its own effect; without known
+    /// costs nothing is refused. The total moves in bounded steps, not each class by itself: also
+    /// on the way, a class is refused only after those before it are refused whole.
     fn refuse(&self, rows: &[Row]) -> PerClass<f64> {
         let (mut asked, mut fixed, mut cpu) = (PerClass::default(), 0.0, 0.0);
         for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
             let Some(load) = row.load else { continue };
             let used = load.class_use();
-            // What comes to a joiner is done there, however little others send it yet.
+            // Requests that arrive at a joining node are served there, however little others
+            // delegate to it.
             let is_joining = row.plan.standing == Standing::Joining;
             let presence = if is_joining { 1.0 } else { row.plan.presence };
             cpu += row.spec.capacity * presence * 100.0;
@@ -191,7 +196,8 @@ impl<'a> Context<'a> {
         let begins_at = if sum(&before) > 0.0 { limit } else { SURELY_TOO_MUCH * limit };
         let is_too_much = demand > begins_at;
         let target = if is_too_much { (demand - limit).min(sum(&asked)) } else { 0.0 };
-        // Where nobody asks, or costs are known no more, what was refused comes back by the same steps and in the same order.
+        // Without demand or without known costs, refused shares return by the same steps and in the
+        // same order.
         let shape = if sum(&asked) > 0.0 { asked } else { PerClass::from_fn(|_| 1.0) };
         let all = sum(&shape);
         let had = sum(&PerClass::from_fn(|class| shape[class] * before[class]));
@@ -209,7 +215,8 @@ impl<'a> Context<'a> {
             (fixed, weigh.l2_of_cpu(load.offered_cpu() - idle), unexplained)
         });
         let standing = row.plan.standing;
-        // A late one takes what its presence, which decays, leaves of its part: what it does not do is done where it came from.
+        // A late one takes what its presence, which decays, leaves of its part: what it does not do
+        // is done where it came from.
         let is_there = matches!(standing, Standing::Present | Standing::Joining | Standing::Late);
         let is_part = |it: &f64| (0.0..=1.0).contains(it);
         let had_kept = row.was.map(|was| was.keep).filter(is_part);
@@ -228,8 +235,9 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Which classes leave: those that relieve the CPU. A response that a peer makes passes this node's network all the same, and
-    /// has come in by it first, so that there is nothing to be relieved of there.
+    /// Which classes leave: those that relieve the CPU. A response that a peer makes passes this
+    /// node's network all the same, and has come in by it first, so that there is nothing to be
+    /// relieved of there.
     fn choose_classes(&self, row: &mut Row) {
         let node = &mut row.plan;
         let (Some(load), false) = (row.load, node.standing == Standing::Draining) else {
@@ -261,7 +269,7 @@ impl<'a> Context<'a> {
 /// No sum of loads is beyond this, in per cent of a machine.
 const SANE_MAX: f64 = 1e12;
 
-/// Refusing begins when what is asked is beyond what is let in by this factor: costs are estimates. Clients that wait for an
-/// answer before they ask again cannot ask for more than there is, so that a cluster which such clients keep busy refuses
-/// nobody.
+/// Refusing begins when demand exceeds the admitted load by this factor: costs are estimates.
+/// Clients that wait for an answer before they ask again cannot ask for more than exists, so a
+/// cluster that such clients keep busy refuses nothing.
 const SURELY_TOO_MUCH: f64 = 1.15;

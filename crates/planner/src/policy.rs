@@ -6,7 +6,7 @@ use equipoise_core::load::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What the operator set about planning.
+/// The operator's settings of planning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -14,7 +14,7 @@ pub struct Policy {
     pub smoothing: Smoothing,
     /// From signals to loads.
     pub coefficients: Coefficients,
-    /// Who is overloaded.
+    /// The rule of overload.
     pub overload: OverloadRule,
     /// How shares of names follow load.
     pub names: Steering,
@@ -22,7 +22,7 @@ pub struct Policy {
     pub pools: Steering,
     /// How overloaded nodes delegate.
     pub dispatch: DispatchPolicy,
-    /// Who takes part.
+    /// The rule of participation.
     pub liveness: Liveness,
 }
 
@@ -30,8 +30,8 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Steering {
-    /// Periods from a change of shares until the measured load shows it: for names their TTL, for pools how long
-    /// connections last. Too small a value makes loads swing.
+    /// Periods from a change of shares until the measured load shows it: for names their TTL, for
+    /// pools how long connections last. Too small a value makes loads swing.
     pub settle_periods: f64,
     /// Most by which a share changes in one period, as a part of itself, above 0 and at most 1.
     pub step_max: f64,
@@ -49,11 +49,12 @@ pub struct DispatchPolicy {
     pub keep_min: f64,
     /// Most by which the part that is kept changes in one period, above 0 and at most 1.
     pub step_max: f64,
-    /// Part of all nodes' CPU that requests are let in for, above 0; what is asked beyond it is refused, dear classes first.
+    /// Part of all nodes' CPU that requests are let in for, above 0; what is asked beyond it is
+    /// refused, dear classes first.
     pub admit: f64,
 }
 
-/// Who takes part, and with how much of its share.
+/// Which nodes take part, and with which part of their share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Liveness {
@@ -63,12 +64,13 @@ pub struct Liveness {
     pub gone_beats: f64,
     /// Part of its share that a late node keeps for each further period, 0..=1.
     pub decay: f64,
-    /// Part of its share that a joiner begins with, and below which a late node does not decay; above 0 and at most 1.
+    /// Part of its share that a joiner begins with, and below which a late node does not decay;
+    /// above 0 and at most 1.
     pub presence_min: f64,
     /// How long a joiner takes to its whole share.
     pub warm_up: Duration,
-    /// Part of the wanted nodes of a name that stay in its answers whatever is seen of them, and that must be timely
-    /// for lateness to be believed, 0..=1.
+    /// Part of the wanted nodes of a name that stay in its answers whatever is seen of them, and
+    /// that must be timely for lateness to be believed, 0..=1.
     pub panic_share: f64,
 }
 
@@ -80,9 +82,9 @@ pub enum PolicyRefused {
     Value {
         /// Where it stands in the policy.
         option: &'static str,
-        /// What it is.
+        /// The refused value.
         value: f64,
-        /// What it may be.
+        /// The accepted values.
         accepted: &'static str,
     },
     /// The smoothing.

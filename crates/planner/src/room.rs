@@ -2,16 +2,16 @@
 
 use equipoise_core::load::{Coefficients, NodeLoad, RequestClass};
 
-/// Least room, per cent, so that a node whose other load fills it has a finite use.
+/// Smallest room, per cent, so that a node filled by other load has a finite use.
 const ROOM_MIN: f64 = 1.0;
 
-/// Per cent of the room for requests that clients ask of a node; `None` if nothing measures it, and of a node that
-/// dispatches before it is known what its requests cost: it would seem idle.
+/// Per cent of the room for requests that clients ask of a node; `None` if nothing measures it, and
+/// of a node that dispatches before it is known what its requests cost: it would seem idle.
 ///
-/// Only what leaves with requests may move a share. Memory is left out. CPU that requests do not explain is an offset: it
-/// makes the room smaller, `use = requests / (100 - offset)`. A node without requests uses none of its room, whatever other
-/// programs do there, so that shares stand still at rest. Of a node that counts no requests (an agent), all CPU and network
-/// count.
+/// Only what leaves with requests may move a share. Memory is left out. CPU that requests do not
+/// explain is an offset: it makes the room smaller, `use = requests / (100 - offset)`. A node
+/// without requests uses none of its room, whatever other programs do there, so that shares stand
+/// still at rest. Of a node that counts no requests (an agent), all CPU and network count.
 pub(crate) fn in_use(weigh: &Coefficients, load: &NodeLoad, dispatches: bool) -> Option<f64> {
     let coming = load.coming();
     let cpu = if dispatches { load.offered_cpu() } else { coming.cpu };

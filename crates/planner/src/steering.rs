@@ -7,9 +7,9 @@ use crate::policy::Steering;
 /// One node or backend among those that share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// What has been learnt of its worth; any unit common to the members.
+    /// Its learnt worth; any unit common to the members.
     pub(crate) learnt: f64,
-    /// What it would be worth by its capacity alone, in the same unit.
+    /// Its worth by capacity alone, in the same unit.
     pub(crate) nominal: f64,
     /// Part of its share that it gets, 0..=1.
     pub(crate) presence: f64,
@@ -23,26 +23,28 @@ const CALM: f64 = 20.0;
 /// Presence below which a member's load says nothing of its worth: it gets less than its share.
 const WHOLE: f64 = 0.999;
 
-/// Moves what is learnt one period on, and returns the probability of each member; they sum to 1, or are all zero if no
-/// member is present.
+/// Advances the learnt worths by one period, and returns the probability of each member; they sum
+/// to 1, or are all zero if no member is present.
 ///
-/// Each member's worth is multiplied by `exp(gain * (mean - load) / mean)`, that is by the difference of its headroom
-/// and the mean one: an integral controller in the logarithm. It stands still exactly when all loads are equal,
-/// whatever the members' capacities, and it needs no model of them. The gain is `1 / (e * (settle + 1))`, at which a
-/// loop whose effect shows `settle` periods late returns without overshoot; the step bound and the dead band take
-/// care of what the model leaves out. The mean is weighted by share, so that a member whose load does not come from
-/// its share cannot pull it.
+/// Each member's worth is multiplied by `exp(gain * (mean - load) / mean)`, that is by the
+/// difference of its headroom and the mean one: an integral controller in the logarithm. It rests
+/// exactly when all loads are equal, whatever the members' capacities, and it needs no model of
+/// them. The gain is `1 / (e * (settle + 1))`, at which a loop with an effect `settle` periods late
+/// returns without overshoot; the step bound and the dead band cover the rest. The mean is weighted
+/// by share, so that a member with load from elsewhere cannot pull it.
 ///
-/// What is not whole (a joiner, a late node) or not measured keeps what it has learnt: its low load is no merit.
+/// A member that is not fully present (joining, late) or not measured keeps its learnt worth: its
+/// low load is no merit.
 ///
 /// # Source
-/// TLLB's level 1 makes the probability of a node proportional to 1/L, and Onedata does; with feedback that is a
-/// proportional controller of gain 1: it sends everyone to the idlest node, and with a delay it swings for ever
-/// (`tests/simulation/` shows it). Hence the deviation. The gain is that of critical damping for an integrator with
-/// dead time T: `s + k * exp(-s * T) = 0` has its double root at `k = 1 / (e * T)`.
+/// TLLB's level 1 makes the probability of a node proportional to 1/L, and Onedata does; with
+/// feedback that is a proportional controller of gain 1: it sends all clients to the idlest node,
+/// and with a delay it swings for ever (`tests/simulation/` shows it). Hence the deviation. The
+/// gain is that of critical damping for an integrator with dead time T: `s + k * exp(-s * T) = 0`
+/// has its double root at `k = 1 / (e * T)`.
 pub(crate) fn steer(steering: &Steering, members: &mut [Member]) -> Vec<f64> {
     for one in &mut *members {
-        // What is learnt may come from a stored plan.
+        // The worth may come from a stored plan.
         let fine = one.learnt.is_finite() && one.learnt > 0.0;
         one.learnt = if fine { one.learnt } else { one.nominal };
         let (least, most) = (one.nominal / steering.spread_max, one.nominal * steering.spread_max);
@@ -72,7 +74,8 @@ pub(crate) fn steer(steering: &Steering, members: &mut [Member]) -> Vec<f64> {
     members.iter().map(share).collect()
 }
 
-/// What is learnt of each member as a multiple of its nominal worth, scaled to a mean of 1: how it is stored.
+/// The learnt worth of each member as a multiple of its nominal worth, scaled to a mean of 1: the
+/// stored form.
 pub(crate) fn relative(members: &[Member]) -> Vec<f64> {
     let nominal: f64 = members.iter().map(|one| one.nominal).sum();
     let learnt: f64 = members.iter().map(|one| one.learnt).sum();

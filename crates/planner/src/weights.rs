@@ -11,24 +11,28 @@ use crate::policy::Policy;
 use crate::room;
 use crate::steering::{Member, relative, steer};
 
-/// The mean weight by load, fine enough for steps of one per cent; more if the smallest would be none, less if the
-/// largest would be too large.
+/// The mean weight by load, fine enough for steps of one per cent; more if the smallest would be
+/// none, less if the largest would be too large.
 const WEIGHT_MEAN: f64 = 100.0;
 
-/// The load that stands for the mean number of requests in flight, per cent, where no machine reports.
+/// The load that stands for the mean number of requests in flight, per cent, where no machine
+/// reports.
 const CROWD_MEAN: f64 = 50.0;
-/// Requests in flight for each backend, on average, below which differences between backends are chance.
+/// Requests in flight for each backend, on average, below which differences between backends are
+/// chance.
 const CROWD_MIN: f64 = 0.5;
 /// Requests in flight in the whole pool below which it is at rest.
 const IDLE: f64 = 0.01;
 
-/// A weight for each backend that may be given new work. They begin in proportion to the operator's.
+/// A weight for each backend that may be given new work. They begin in proportion to the
+/// operator's.
 ///
 /// A backend's load is what requests bring to it, by the first of these that is known:
-/// 1. its requests in flight over its concurrency limit: weights come to rest in proportion to capacity, the
-///    throughput at the limit;
+/// 1. its requests in flight over its concurrency limit: weights come to rest in proportion to
+///    capacity, the throughput at the limit;
 /// 2. the CPU and network of its machine, while requests are in flight in the pool;
-/// 3. its requests in flight beside those of the others: weights come to rest in proportion to speed.
+/// 3. its requests in flight beside those of the others: weights come to rest in proportion to
+///    speed.
 ///
 /// Memory does not leave with requests and counts nowhere. Without requests nothing moves.
 pub(crate) fn by_load(
@@ -127,7 +131,8 @@ mod tests {
         PoolSpec { backends, weights_by_load: true, ..PoolSpec::default() }
     }
 
-    /// The weights after `periods` in which machines report CPU and memory, and each backend has `in_flight` requests.
+    /// The weights after `periods` in which machines report CPU and memory, and each backend has
+    /// `in_flight` requests.
     fn planned(
         pool: &PoolSpec,
         machines: &[(&str, f64, f64)],
@@ -213,7 +218,8 @@ mod tests {
         let policy = Policy::default();
         let mut history = History::new(policy.smoothing, Duration::ZERO);
         let mut was: Option<PoolPlan> = None;
-        // 40 slots of 10 ms and 10 slots of 10 ms: 4000 and 1000 requests a second. Machines say the opposite.
+        // 40 slots of 10 ms and 10 slots of 10 ms: 4000 and 1000 requests a second. Machines say
+        // the opposite.
         let limit = |name: &str| if name == "large" { 40.0 } else { 10.0 };
         for at in 1..=600 {
             let now = Duration::from_secs(at);
@@ -254,8 +260,8 @@ mod tests {
         assert!(found[0] < found[2] && found[2] < found[1], "{found:?}");
     }
 
-    /// The weights after `periods` in which a backend of the first kind takes ten times as long to answer, and requests
-    /// go by weight.
+    /// The weights after `periods` in which a backend of the first kind takes ten times as long to
+    /// answer, and requests go by weight.
     fn planned_by_crowd(pool: &PoolSpec, rate: f64, periods: u64) -> Vec<u16> {
         let policy = Policy::default();
         let mut history = History::new(policy.smoothing, Duration::ZERO);

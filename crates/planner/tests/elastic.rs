@@ -1,4 +1,5 @@
-//! Pools that grow and shrink, in closed loop with simulated backends: slots, a queue before them, random arrivals.
+//! Pools that grow and shrink, in closed loop with simulated backends: slots, a queue before them,
+//! random arrivals.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -20,7 +21,7 @@ const SERVICE_S: f64 = 0.1;
 /// Requests a second of a backend of speed 1 at its best.
 const SPEED: f64 = LIMIT as f64 / SERVICE_S;
 
-/// A pool whose backends come and go as planned, a period later.
+/// A pool with backends that are added and removed as planned, a period later.
 struct World {
     policy: Policy,
     history: History,
@@ -41,7 +42,8 @@ impl World {
         world
     }
 
-    /// A pool without a backend. Those that it adds do `limit` requests at once, each in `service_s`.
+    /// A pool without a backend. Added backends serve `limit` requests at once, each in
+    /// `service_s`.
     fn empty(elastic: Elasticity, limit: usize, service_s: f64) -> World {
         let policy = Policy::default();
         World {

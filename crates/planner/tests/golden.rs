@@ -1,8 +1,8 @@
 //! Scripts of load histories, and the plans they lead to.
 //!
-//! `golden/NAME.toml` says what nodes report and what happens to them; `golden/NAME.txt` is what was planned, a line
-//! for each period that changed something. After an intended change, read the difference that this makes:
-//! `GOLDEN_WRITE=1 cargo test -p equipoise-planner --test golden`.
+//! `golden/NAME.toml` says what nodes report and what happens to them; `golden/NAME.txt` is what
+//! was planned, a line for each period that changed something. After an intended change, read the
+//! difference that this makes: `GOLDEN_WRITE=1 cargo test -p equipoise-planner --test golden`.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -23,8 +23,8 @@ struct Script {
     periods: u32,
     /// Capacity of each node.
     nodes: BTreeMap<String, f64>,
-    /// Per cent of a node's CPU that a request a second costs, by class. With it, what is delegated and taken shows in
-    /// the nodes' CPU.
+    /// Per cent of a node's CPU that a request a second costs, by class. With it, what is delegated
+    /// and taken shows in the nodes' CPU.
     #[serde(default)]
     cost: BTreeMap<RequestClass, f64>,
     #[serde(default)]
@@ -41,7 +41,7 @@ struct PolicyChanges {
     keep_step_max: Option<f64>,
 }
 
-/// What holds from a period on.
+/// The conditions from a period on.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct Event {
@@ -65,7 +65,7 @@ struct Event {
     join: BTreeMap<String, f64>,
 }
 
-/// What holds of one node.
+/// The conditions of one node.
 #[derive(Clone, Default)]
 struct Node {
     spec: NodeSpec,
@@ -109,7 +109,8 @@ fn happen(event: &Event, nodes: &mut BTreeMap<String, Node>) {
     }
 }
 
-/// The requests of a period at each node: what arrives, of which the last plan lets so much go to others.
+/// The requests of a period at each node: what arrives, of which the last plan lets so much go to
+/// others.
 fn rates(nodes: &BTreeMap<String, Node>, planned: Option<&Plan>) -> BTreeMap<String, ClassRates> {
     let mut rates = BTreeMap::new();
     let mut given: BTreeMap<RequestClass, f64> = BTreeMap::new();
@@ -186,7 +187,8 @@ fn play(script: &Script) -> String {
     assemble(&script.about, &lines)
 }
 
-/// At every period, while it moves up or down: a class is refused only once those before it are refused whole.
+/// At every period, while it moves up or down: a class is refused only once those before it are
+/// refused whole.
 fn assert_dear_classes_are_refused_first(plan: &Plan) {
     let parts = REFUSED_FIRST.map(|class| plan.dispatch.refuse[class]);
     let is_in_order = parts.windows(2).all(|pair| pair[1] <= 0.0 || pair[0] > 1.0 - 1e-9);

@@ -1,4 +1,4 @@
-//! What holds of every plan, whatever nodes say and do.
+//! Properties of every plan, whatever nodes report.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What happens to one node in one period.
+/// Events of one node in one period.
 #[derive(Clone, Debug)]
 struct Said {
     report: Option<Report>,
@@ -168,7 +168,7 @@ proptest! {
         for pair in lived(&capacities, &life, &name).windows(2) {
             let (was, is) = (&pair[0], &pair[1]);
             for (was, is) in was.nodes.values().zip(is.nodes.values()) {
-                // A node that nobody can relieve any more takes all back at once.
+                // A node that no other node can relieve takes all back at once.
                 let step = (was.keep - is.keep).abs();
                 prop_assert!(is.keep == 1.0 || step <= policy.dispatch.step_max + 1e-9);
             }
@@ -189,7 +189,8 @@ proptest! {
         let count = capacities.len();
         let turned = move |at: usize| name(count - 1 - at);
         let (here, there) = (lived(&capacities, &life, &name), lived(&capacities, &life, &turned));
-        // Whom panic brings back of several that were silent equally long is the only thing that a name decides.
+        // Only one thing depends on a name: which of several nodes with equal silence panic mode
+        // restores.
         let is_panicking = |plan: &Plan| plan.names["all"].is_panicking;
         for (here, there) in here.iter().zip(&there).take_while(|(here, _)| !is_panicking(here)) {
             for at in 0..count {

@@ -9,7 +9,7 @@ use socket2::SockRef;
 
 use crate::{PATIENCE, ReservedPort, free_port};
 
-/// What an [`Acceptor`] counts.
+/// Counters of an [`Acceptor`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections accepted since the start.
@@ -58,8 +58,8 @@ impl Connections {
         id
     }
 
-    /// Drops our copy of the stream: the connection's thread must be the last to hold the socket, or
-    /// closing it would not reach the peer.
+    /// Drops our copy of the stream: the connection's thread must be the last to hold the socket,
+    /// or closing it would not reach the peer.
     fn forget(&self, id: u64) {
         self.lock().streams.remove(&id);
     }
@@ -154,7 +154,7 @@ impl Acceptor {
         }
     }
 
-    /// What a death of the process does: refuses, and closes what is open.
+    /// Simulates the death of the process: refuses connections, and closes open ones.
     pub fn stop(&self) {
         self.refuse();
         self.close_open();
@@ -171,7 +171,7 @@ fn accept_all(listener: &TcpListener, connections: &Arc<Connections>, serve: &Ar
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            // What a listener says that was shut down.
+            // The listener was shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
             // Out of file descriptors, in a test that wants that: the samples recover too.
             Err(_) => {

@@ -12,7 +12,7 @@ pub struct Response {
     pub head: Head,
     /// Without its framing.
     pub body: Vec<u8>,
-    /// What followed a chunked body.
+    /// Trailers of a chunked body.
     pub trailers: Vec<(String, String)>,
     /// Every byte of it.
     pub raw: Vec<u8>,
@@ -46,17 +46,17 @@ pub enum Ending {
     StillOpen,
 }
 
-/// A client that sends exactly the bytes it is told to.
+/// A client that sends exactly the given bytes.
 pub struct Client {
     stream: TcpStream,
     reader: Reader<TcpStream>,
 }
 
 impl Client {
-    /// Connects; a read or write that stands still for [`PATIENCE`] fails.
+    /// Connects. A read or write without progress for [`PATIENCE`] fails.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If the connection is refused.
     pub fn connect(address: SocketAddr) -> Client {
         let stream = TcpStream::connect_timeout(&address, PATIENCE);
         Client::over(stream.unwrap_or_else(|e| panic!("cannot connect to {address}: {e}")))
@@ -104,7 +104,8 @@ impl Client {
         Ok(self.stream.write_all(bytes.as_ref())?)
     }
 
-    /// Sends one byte per segment. Gives up quietly when the peer closes: it may refuse before the end.
+    /// Sends one byte per segment. Gives up quietly when the peer closes: it may refuse before the
+    /// end.
     pub fn send_bytewise(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
         for byte in bytes.as_ref() {
             if self.stream.write_all(&[*byte]).is_err() {
@@ -146,10 +147,10 @@ impl Client {
         outcome.map(|(head, trailers)| Response { head, body, trailers, raw })
     }
 
-    /// Reads a response whose body is handed on piece by piece and not kept.
+    /// Reads a response, passing the body to `sink` piece by piece.
     ///
     /// # Errors
-    /// If there is no whole response.
+    /// If there is no complete response.
     pub fn response_into(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<Head, WireError> {
         self.read_message("GET", sink).map(|(head, _)| head)
     }

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{ReservedPort, free_port, spawn_bound};
 
-/// Members and what they were started with; killed when dropped, and when the test's process ends however it does.
+/// Members and what they were started with; killed when dropped, and when the test's process ends
+/// however it does.
 #[derive(Debug)]
 pub struct EtcdMembers {
     members: Vec<Member>,
@@ -35,8 +36,8 @@ fn binary() -> Option<PathBuf> {
 }
 
 impl EtcdMembers {
-    /// Starts `count` members whose files are in `folder`; `extra` are arguments, `scheme` is that of the client side.
-    /// `None`: there is no etcd here, which is printed.
+    /// Starts `count` members with their files in `folder`; `extra` are arguments, `scheme` is that
+    /// of the client side. `None`: etcd is not installed; prints so.
     pub fn start(
         folder: &Path,
         count: usize,
@@ -99,7 +100,7 @@ impl EtcdMembers {
         self.members.len()
     }
 
-    /// Whether one runs, as far as nobody else ended it.
+    /// Whether a member was started and not stopped by this object.
     pub fn is_running(&self, index: usize) -> bool {
         self.members[index].child.is_some()
     }

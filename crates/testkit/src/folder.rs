@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// `test` is a part of its name, for who finds it left behind.
+    /// `test` is a part of its name, so that a leftover folder shows its test.
     pub fn new(test: &str) -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(format!("equipoise-test-{test}-{process}-{count}"));
-        // What a process with the same id left behind.
+        // Left by an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a temporary folder can be made");
         Folder(path)
@@ -29,7 +29,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Writes a file whole, so that nobody reads half of it.
+    /// Writes a file atomically, so that a reader never sees half of it.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, part) = (self.path(name), self.path("part"));
         std::fs::write(&part, text).expect("the folder is ours");

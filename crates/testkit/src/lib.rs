@@ -1,9 +1,9 @@
 //! Sample backends, raw clients and faults for the tests. A dev-dependency only.
 //!
-//! Everything runs on real loopback sockets with blocking I/O on threads of its own, so that it shares
-//! no runtime, timer or parser with the code under test. What a test waits for is an event
-//! ([`HttpBackend::wait`], [`Gate`]), never a length of time; the time-outs here only keep a failing
-//! test from hanging.
+//! Everything runs on real loopback sockets with blocking I/O on its own threads, so that it shares
+//! no runtime, timer or parser with the code under test. A test waits for an event
+//! ([`HttpBackend::wait`], [`Gate`]), never for a length of time; the timeouts here only keep a
+//! failing test from hanging.
 
 mod acceptor;
 mod client;
@@ -41,13 +41,14 @@ pub use tcp::{TcpBackend, TcpBehaviour};
 pub use udp::UdpEcho;
 pub use wire::{Framing, Head, WireError};
 
-/// How long anything here waits before it calls a test failed: a machine that is busy with other things may give a process no
-/// time at all for seconds, and there may be many processes between a question and its answer.
+/// How long anything here waits before it calls a test failed: a machine that is busy with other
+/// things may give a process no time at all for seconds, and there may be many processes between a
+/// question and its answer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` holds, looking every millisecond; `false` if it did not within [`PATIENCE`].
+/// Polls every millisecond until `condition` holds; `false` if it does not within [`PATIENCE`].
 ///
-/// For counters of the code under test, which nobody can wait on. Backends have [`HttpBackend::wait`].
+/// For counters of the code under test, which offer no event. Backends have [`HttpBackend::wait`].
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let end = std::time::Instant::now() + PATIENCE;
     while !condition() {

@@ -1,5 +1,5 @@
-//! Packets for tests, byte by byte: built from their parts, with the checksums of the RFCs, and verified by a routine
-//! that shares nothing with the code under test.
+//! Packets for tests, byte by byte: built from their parts, with the checksums of the RFCs, and
+//! verified by a routine that shares nothing with the code under test.
 //!
 //! ```
 //! use equipoise_testkit::packet::{Ip, flag, verify};

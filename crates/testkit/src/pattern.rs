@@ -1,7 +1,7 @@
 /// A body of any length that need not be kept to be checked: the byte at each offset is known.
 ///
-/// A block of random bytes repeated. Its length is prime, so a lost, doubled or swapped buffer of any
-/// usual size shows.
+/// A block of random bytes repeated. Its length is prime, so a lost, doubled or swapped buffer of
+/// any usual size shows.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     block: Vec<u8>,

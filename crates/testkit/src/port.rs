@@ -3,14 +3,16 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use socket2::{Domain, Socket, Type};
 
-/// A loopback TCP port that stays ours while this lives, and refuses connections until somebody listens.
+/// A loopback TCP port that stays reserved while this lives, and refuses connections until a
+/// listener binds it.
 ///
-/// The usual "bind port 0, note the number, close" leaves a gap in which any process may be given the
-/// number. This keeps a socket bound to it that never listens. Both reuse options are set, so whoever
-/// sets either one (std and tokio listeners set `SO_REUSEADDR`, the data plane `SO_REUSEPORT`) may
-/// listen there at any time, again and again. Nobody gets it by accident: the kernel gives neither a
-/// port 0 bind nor an outgoing connection a port that a socket is bound to. A bound socket that does not
-/// listen takes part in no `SO_REUSEPORT` group, so it steals no connection.
+/// The usual "bind port 0, note the number, close" leaves a gap in which any process may receive
+/// the number. This keeps a bound socket that never listens. Both reuse options are set, so a
+/// listener that sets either one (std and tokio listeners set `SO_REUSEADDR`, the data plane
+/// `SO_REUSEPORT`) may bind it at any time and repeatedly. No process receives it by accident: the
+/// kernel gives neither a port 0 bind nor an outgoing connection a port with a bound socket. A
+/// bound socket that does not listen belongs to no `SO_REUSEPORT` group, so it receives no
+/// connection.
 #[derive(Debug)]
 pub struct ReservedPort {
     _holder: Socket,
@@ -48,7 +50,7 @@ fn reusable_socket() -> Socket {
     socket
 }
 
-/// A port that listens, never accepts, and whose queue is full: connecting to it times out.
+/// A port that listens, never accepts, and has a full queue: connecting to it times out.
 #[derive(Debug)]
 pub struct FullBacklog {
     _listener: Socket,
@@ -68,7 +70,8 @@ impl FullBacklog {
         let mut queued = Vec::new();
         loop {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-            // What fits is connected by the kernel within the call, unless the machine is very busy.
+            // The kernel completes connections that fit the queue within the call, unless the
+            // machine is very busy.
             let patience = std::time::Duration::from_secs(1);
             let outcome = socket.connect_timeout(&address.into(), patience);
             queued.push(socket);
@@ -85,17 +88,19 @@ impl FullBacklog {
     }
 }
 
-/// A loopback port, for UDP and for TCP, that no other user of this crate is given while this lives.
+/// A loopback port, for UDP and for TCP, that no other user of this crate is given while this
+/// lives.
 ///
-/// A UDP socket kept bound as for TCP would be given datagrams. So the number is taken outside the range
-/// of automatic ports, and a TCP socket bound to the same number of [`MARKS`] is the mark that it is taken.
+/// A UDP socket kept bound as for TCP would be given datagrams. So the number is taken outside the
+/// range of automatic ports, and a TCP socket bound to the same number of [`MARKS`] is the mark
+/// that it is taken.
 #[derive(Debug)]
 pub struct UdpPort {
     _mark: Socket,
     address: SocketAddr,
 }
 
-/// An address of loopback where nobody listens.
+/// A loopback address without listeners.
 const MARKS: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
 impl UdpPort {

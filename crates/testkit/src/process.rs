@@ -14,7 +14,8 @@ pub fn rss_bytes() -> u64 {
     pages.expect("statm has the resident pages second") * page_bytes
 }
 
-/// CPU time that `work` takes of this thread: a busy machine does not lengthen it as it does wall time.
+/// CPU time that `work` takes of this thread: a busy machine does not lengthen it as it does wall
+/// time.
 pub fn cpu_time(work: impl FnOnce()) -> Duration {
     let spent = || {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -55,7 +56,7 @@ pub fn set_fd_limit(soft: u64) -> io::Result<()> {
     }
 }
 
-/// Raises the soft limit of open files to `want` or as near as is allowed; returns what it is then.
+/// Raises the soft limit of open files to `want` or as near as is allowed; returns the new limit.
 pub fn raise_fd_limit(want: u64) -> u64 {
     let (soft, hard) = fd_limit();
     if soft < want && set_fd_limit(want).is_err() {
@@ -66,8 +67,8 @@ pub fn raise_fd_limit(want: u64) -> u64 {
 
 type Ask = (Command, mpsc::Sender<std::io::Result<Child>>);
 
-/// The kernel's death signal comes when the *thread* that started the child ends, and test threads end
-/// early. This one lives as long as the process.
+/// The kernel's death signal comes when the *thread* that started the child ends, and test threads
+/// end early. This one lives as long as the process.
 static SPAWNER: LazyLock<mpsc::Sender<Ask>> = LazyLock::new(|| {
     let (sender, asked) = mpsc::channel::<Ask>();
     std::thread::spawn(move || {

@@ -4,7 +4,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use crate::acceptor::{Acceptor, Connections};
 use crate::{PATIENCE, Pattern, port};
 
-/// What a [`TcpBackend`] does with each connection.
+/// The behaviour of a [`TcpBackend`] towards each connection.
 #[derive(Clone, Debug)]
 pub enum TcpBehaviour {
     /// Sends back what comes; at the peer's half-close, closes.

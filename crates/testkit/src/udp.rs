@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Datagrams and who sent them.
+/// Datagrams and their senders.
 type Seen = Arc<Mutex<Vec<(SocketAddr, Vec<u8>)>>>;
 
 /// A UDP server that sends every datagram back and remembers it.
@@ -48,7 +48,7 @@ impl UdpEcho {
         self.address
     }
 
-    /// What came so far, and from whom.
+    /// The datagrams received so far, with their senders.
     pub fn seen(&self) -> Vec<(SocketAddr, Vec<u8>)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -134,7 +134,7 @@ pub(crate) struct Reader<R> {
     pub(crate) kept: Option<Vec<u8>>,
 }
 
-/// What ends a line.
+/// The accepted line endings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
     /// CRLF; another LF is an error.

@@ -14,7 +14,7 @@ use crate::traffic::Traffic;
 const CONTROLLER: &str = "10.77.0.1";
 const PORT: u16 = 9911;
 const DOOR: u16 = 80;
-/// So many may join from one address in a row.
+/// Largest number of joins in a row from one address.
 const NODES_OF_A_MACHINE: usize = 20;
 /// For all to join, and to go by a plan.
 const JOINING: Duration = Duration::from_secs(120);
@@ -37,8 +37,8 @@ pub(crate) struct Shape<'a> {
 }
 
 impl Cluster {
-    /// Starts a cluster, and waits until every node has joined and follows a plan. Each is the machine of one backend of a pool
-    /// with weights by load.
+    /// Starts a cluster, and waits until every node has joined and follows a plan. Each is the
+    /// machine of one backend of a pool with weights by load.
     pub(crate) fn start(place: &Place, shape: &Shape<'_>) -> Result<Cluster> {
         let folder = place.fresh("cluster")?;
         let host = Host::new("controller")?;

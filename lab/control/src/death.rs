@@ -44,7 +44,8 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
         row.figure("unanswered_median", median(&unanswered));
     }
     if let Ok(interval_ms) = case.number("interval_ms") {
-        // Checks are a tenth early or late; one that began before the death may have passed. Silent ones wait for their time.
+        // Checks are a tenth early or late; one that began before the death may have passed. Silent
+        // ones wait for their time.
         let waits = if case.word("how")? == "silent" { case.number("timeout_ms")? } else { 0.0 };
         row.figure("bound_ms", case.number("fall")? * 1.1 * interval_ms + waits);
     }
@@ -68,7 +69,8 @@ fn undisturbed<T>(repeated: &mut u32, mut round: impl FnMut() -> Result<Option<T
     )
 }
 
-/// How long after the death the last client was sent to the dead backend, and how many were; `None` if it was disturbed.
+/// How long after the death the last client was sent to the dead backend, and how many were; `None`
+/// if it was disturbed.
 fn death(place: &Place, case: &Case, seed: u64) -> Result<Option<(Duration, usize)>> {
     let site = Site::new(SiteShape { backends: 2, two_arms: true })?;
     let mut dies = Some(place.backend(&site.backends[0], "dies")?);
@@ -97,7 +99,8 @@ fn death(place: &Place, case: &Case, seed: u64) -> Result<Option<(Duration, usiz
     let log = equipoise.printed();
     drop((equipoise, lives));
     let judge = Judge {
-        // Clients of names are sent to the first backend before it dies, too, and nothing is wrong with that.
+        // Clients of names are sent to the first backend before it dies, too, and nothing is wrong
+        // with that.
         before_counts: case.word("level")? != "dns",
         is_silent: case.word("how")? == "silent",
     };
@@ -116,7 +119,8 @@ pub(crate) fn moment(case: &Case, seed: u64) -> Duration {
     Duration::from_secs_f64(1.0 + StdRng::seed_from_u64(seed).random_range(0.0..interval))
 }
 
-/// So long nobody must have been sent to the dead backend at the end, or the level has not noticed.
+/// Time without a client at the dead backend at the end; with a shorter one the level has not
+/// reacted.
 pub(crate) const QUIET: Duration = Duration::from_millis(400);
 
 /// Which clients were sent to the dead backend.
@@ -124,14 +128,15 @@ pub(crate) const QUIET: Duration = Duration::from_millis(400);
 struct Judge {
     /// No client may fail before the death.
     before_counts: bool,
-    /// A client that was sent to the dead backend gets no answer. Otherwise it gets a failure at once, and one that is late only
-    /// shows that the machine is busy.
+    /// A client that was sent to the dead backend gets no answer. Otherwise it gets a failure at
+    /// once, and one that is late only shows that the machine is busy.
     is_silent: bool,
 }
 
 impl Judge {
-    /// How long after the death the last client was sent to the dead backend, and how many were since. `None`: none was, or requests
-    /// failed or were late before the death, too, or until the end.
+    /// How long after the death the last client was sent to the dead backend, and how many were
+    /// since. `None`: none was, or requests failed or were late before the death, too, or until the
+    /// end.
     fn last(self, asked: &[Asked], died: Instant) -> Option<(Duration, usize)> {
         let is_to_dead = |one: &Asked| match one.outcome {
             Outcome::Answered => false,
@@ -165,7 +170,8 @@ fn question(site: &Site, case: &Case) -> Result<Question> {
     })
 }
 
-/// A pool of both, with what shall notice, and the level's table. `retries = 0` shows each client where it was sent.
+/// A pool of both, with what shall notice, and the level's table. `retries = 0` shows each client
+/// where it was sent.
 fn config(site: &Site, case: &Case) -> Result<String> {
     let backend = |index: usize| format!("\"{}:80\"", site.backend_address(index, false));
     let notices = match case.word("detect")? {

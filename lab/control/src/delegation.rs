@@ -1,4 +1,5 @@
-//! From a peer's death until no request is delegated to it any more: the dispatch level's part of [`crate::death`].
+//! From a peer's death until no request is delegated to it any more: the dispatch level's part of
+//! [`crate::death`].
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +17,7 @@ use crate::death::{DOOR, EVERY, QUIET, moment};
 use crate::place::{Equipoise, Place};
 use crate::probe::{self, Outcome, Question};
 
-/// What a death came to.
+/// The effects of a death.
 pub(crate) struct Death {
     /// From the death until the last request was given to the peer, as the giver counts them.
     pub(crate) last: Duration,
@@ -38,8 +39,8 @@ struct Look {
     given: u64,
 }
 
-/// A node that keeps nothing, and its only peer, which dies at a random moment. Both have an application of their own.
-/// `None` if it was disturbed.
+/// A node that keeps nothing, and its only peer, which dies at a random moment. Both have an
+/// application of their own. `None` if it was disturbed.
 pub(crate) fn death(place: &Place, case: &Case, seed: u64) -> Result<Option<Death>> {
     let site = Site::new(SiteShape { backends: 1, two_arms: true })?;
     let folder = place.fresh("death")?;
@@ -67,7 +68,7 @@ pub(crate) fn death(place: &Place, case: &Case, seed: u64) -> Result<Option<Deat
         site.client.spawn_thread(move || probe::run(&question, EVERY, &stop))
     };
     let (how, observe) = (case.word("how")?, Duration::from_secs_f64(case.number("observe_s")?));
-    // Whatever comes of it, clients and watcher are told to stop.
+    // Clients and watcher are stopped whatever the result.
     let (dead, died, looks) = thread::scope(|scope| {
         let watching = scope.spawn(|| watch(&giver, &stop));
         thread::sleep(moment(case, seed));
@@ -115,7 +116,7 @@ fn config(name: &str, at: &str, peer: (&str, &str), keep: f64, secret: &Path) ->
     )
 }
 
-/// What the giver says of its peer.
+/// The source's status of its peer.
 fn peer(giver: &Equipoise) -> Result<serde_json::Value> {
     let status = giver.get("/v1/status")?;
     let pools = status["pools"].as_array().into_iter().flatten();
@@ -143,8 +144,8 @@ fn watch(giver: &Equipoise, stop: &AtomicBool) -> Result<Vec<Look>> {
     Ok(looks)
 }
 
-/// When the count had risen for the last time, after the death, and by how much since. `None`: it had not risen before, or not
-/// after, or it rose until the end.
+/// When the count had risen for the last time, after the death, and by how much since. `None`: it
+/// had not risen before, or not after, or it rose until the end.
 fn judge(looks: &[Look], died: Instant) -> Option<(Duration, usize)> {
     let before = looks.iter().rev().find(|look| look.at <= died)?.given;
     let end = looks.last()?;

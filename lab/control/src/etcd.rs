@@ -17,7 +17,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// One member, whose files are in `folder`; it answers.
+    /// Starts one member with its files in `folder`; it answers when this returns.
     pub(crate) fn start(host: &Host, folder: &Path) -> Result<Etcd> {
         let folder = folder.join("etcd").to_string_lossy().into_owned();
         let (client, peer) = (ENDPOINT, "http://127.0.0.1:2380");
@@ -42,7 +42,7 @@ impl Etcd {
     }
 }
 
-/// What an etcd has been asked.
+/// Requests that an etcd has received.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     /// Messages of clients: each operation, keep-alives of leases among them.

@@ -1,5 +1,6 @@
-//! Simulated nodes: each joins, reports and follows as a real one does, by the same client. The CPU that it reports follows the
-//! weight that instructions give to its backend, so that a plan comes back in reports. Its backend answers requests.
+//! Simulated nodes: each joins, reports and follows as a real one does, by the same client. The CPU
+//! that it reports follows the weight that instructions give to its backend, so that a plan comes
+//! back in reports. Its backend answers requests.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::traffic;
 
-/// CPU of a node whose backend has the mean weight, per cent, at first.
+/// Initial CPU, per cent, of a node with a backend of the mean weight.
 pub(crate) const CPU_AT_FIRST: u64 = 30;
 /// The mean weight by load (`WEIGHT_MEAN` of the planner).
 const WEIGHT_MEAN: f64 = 100.0;
@@ -115,7 +116,7 @@ impl Fleet {
         self.shared.cpu_of_first.store(cpu, Relaxed);
     }
 
-    /// What the last node was told of the first one's backend, in order.
+    /// Messages about the first node's backend that the last node received, in order.
     pub(crate) fn heard(&self) -> Vec<Heard> {
         lock(&self.shared.heard).clone()
     }

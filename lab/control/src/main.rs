@@ -1,7 +1,8 @@
-//! How fast the control side is, and what it costs (the controller's figures, `lab/control/README.md`).
+//! The speed and the cost of the control side (the controller's figures, `lab/control/README.md`).
 //!
-//! equipoise, its backends and etcd are processes on hosts that are network namespaces; nodes of a cluster are simulated by this
-//! program, over the same TLS as real ones. What is measured is described by the files of `experiments/`.
+//! equipoise, its backends and etcd are processes on hosts that are network namespaces. Nodes of a
+//! cluster are simulated by this program, over the same TLS as real ones. The files of
+//! `experiments/` describe the measurements.
 
 mod cluster;
 mod death;

@@ -1,4 +1,4 @@
-//! What the monitor costs: the CPU of its thread in a process that does nothing else.
+//! The cost of the monitor: the CPU of its thread in a process that does nothing else.
 
 use std::time::{Duration, Instant};
 

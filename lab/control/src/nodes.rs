@@ -1,4 +1,4 @@
-//! What nodes cost: a controller's CPU and memory, the network between, the store.
+//! The cost of nodes: a controller's CPU and memory, the network between, the store.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::etcd;
 use crate::place::Place;
 use crate::usage;
 
-/// Of a cluster whose nodes have joined, once it is at rest.
+/// Measures a cluster after all nodes have joined, once it is at rest.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let (nodes, store) = (case.count("nodes")?, case.word("store")?);
     let shape = Shape { nodes, period: Duration::from_secs(1), store };

@@ -82,7 +82,8 @@ fn ready(guest: &Guest, text: &str) -> Result<()> {
     said.map_err(|printed| anyhow!("it never said `{}`:\n{printed}", text.trim()))
 }
 
-/// A running equipoise. Dropped, it is stopped as an operator does it: killed, the packet level would leave its program behind.
+/// A running equipoise. Dropped, it is stopped as an operator does it: killed, the packet level
+/// would leave its program behind.
 pub(crate) struct Equipoise {
     guest: Guest,
     /// Its configuration.
@@ -108,7 +109,7 @@ impl Equipoise {
         self.socket.to_string_lossy().into_owned()
     }
 
-    /// What its API answers.
+    /// A response of its API.
     pub(crate) fn get(&self, path: &str) -> Result<serde_json::Value> {
         let mut stream = UnixStream::connect(&self.socket).context("the API's socket")?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: control\r\nconnection: close\r\n\r\n");

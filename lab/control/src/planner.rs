@@ -1,8 +1,9 @@
 //! How long a plan takes, by number of nodes.
 //!
-//! Every node dispatches, a tenth is overloaded, and each is in the name of all and in one of ten others; a pool has
-//! a backend with weights by load on each. Median and worst of the repetitions, after as many for warming up: CPU
-//! time of the thread, and beside it wall time, which other programs lengthen.
+//! Every node dispatches, a tenth is overloaded, and each is in the name of all and in one of ten
+//! others; a pool has a backend with weights by load on each. Median and worst of the repetitions,
+//! after as many for warming up: CPU time of the thread, and beside it wall time, which other
+//! programs lengthen.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -56,7 +57,8 @@ fn cpu_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Of a plan: CPU time, median and worst, and wall time, median; and the mean CPU time of taking a report.
+/// Of a plan: CPU time, median and worst, and wall time, median; and the mean CPU time of taking a
+/// report.
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let nodes = case.count("nodes")?;
     let policy = Policy::default();

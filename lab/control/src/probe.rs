@@ -1,4 +1,5 @@
-//! Clients that ask at a steady rate, whether those before were answered or not, and note where they were sent.
+//! Clients that ask at a steady rate, whether those before were answered or not, and note where
+//! they were sent.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::LocalSet;
 use tokio::time::{sleep_until, timeout};
 
-/// Who is asked, and how it shows that one was sent to a backend that is dead.
+/// The probed level, and the sign that a client was sent to a dead backend.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
     /// A request on a connection of its own: it is not answered, or late.
@@ -43,8 +44,8 @@ pub(crate) enum Outcome {
     Late,
 }
 
-/// An answer that takes longer was not the living backend's: that one answers at once. It is below the kernel's first time-out of
-/// a SYN (1 s), after which a connection may reach another backend.
+/// An answer that takes longer was not the living backend's: that one answers at once. It is below
+/// the kernel's first time-out of a SYN (1 s), after which a connection may reach another backend.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 /// Asks each `every` until `stop`. In the order in which they asked.

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the plan.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the clients on the host are told, and have seen.
+/// Commands to the clients on the host, and their results.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,

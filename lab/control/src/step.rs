@@ -12,7 +12,8 @@ use crate::cluster::{Cluster, Shape};
 use crate::fleet::{CPU_AT_FIRST, Heard};
 use crate::place::Place;
 
-/// A weight has changed when it differs by more than this part: less is what plans differ by anyway.
+/// A weight has changed when it differs by more than this part: less is what plans differ by
+/// anyway.
 const CHANGED: f64 = 0.03;
 /// It has settled when it stays this near to where it ends.
 const SETTLED: f64 = 0.1;
@@ -28,7 +29,7 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let mut random = StdRng::seed_from_u64(2);
     let (mut changed, mut settled) = (Vec::new(), Vec::new());
     for _ in 0..case.count("rounds")? {
-        // What was learnt before comes to rest.
+        // Earlier learning comes to rest.
         cluster.fleet.set_cpu_of_first(CPU_AT_FIRST);
         std::thread::sleep(observe + period.mul_f64(random.random_range(0.0..1.0)));
         ensure!(traffic.answered() > 0, "no request was answered");

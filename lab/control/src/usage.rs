@@ -1,4 +1,4 @@
-//! What processes, threads and hosts have used, by the kernel's account.
+//! Resources that processes, threads and hosts have used, by the kernel's account.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! CPU time of an item at the client, at the worker and at its program, beside plain DDS; and what a worker and a client cost
-//! that wait.
+//! CPU time of an item at the client, at the worker and at its program, beside plain DDS; and what
+//! a worker and a client cost that wait.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::overhead::{self, Process};
 use crate::trace;
 use crate::usage;
 
-/// Who does the items.
+/// The processor of the items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A thread of a program with plain DDS.

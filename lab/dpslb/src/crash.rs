@@ -1,4 +1,5 @@
-//! A worker is killed (`kill -9`) and started again, again and again, while items flow. Every item is accounted for by its id.
+//! A worker is killed (`kill -9`) and started again, again and again, while items flow. Every item
+//! is accounted for by its id.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
             status.workers.iter().any(|worker| worker.name == victim && !worker.lost)
         })?;
     }
-    // What it left undone comes again.
+    // Unfinished items are republished.
     std::thread::sleep(Duration::from_secs(3));
     let outcome = load.finish()?;
     let mut served: Vec<_> =

@@ -11,8 +11,8 @@ use crate::image;
 use crate::load::{Load, NEVER, Offer};
 use crate::times::mean_ms;
 
-/// Workers have all that they can do. In every second window each gives slices to the next, twice a second, so that the
-/// load stays even; a session is open most of that time.
+/// Workers have all that they can do. In every second window each gives slices to the next, twice a
+/// second, so that the load stays even; a session is open most of that time.
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let slices = case.count("slices")? as u32;
     let workers = case.count("workers")?;

@@ -1,4 +1,4 @@
-//! Greyscale at a cost that is told.
+//! Greyscale at a given cost.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use equipoise_slice_runtime::greyscale::{colour, grey};
 
 use crate::usage;
 
-/// Greyscale of `image`, again and again until that has cost `cost` of CPU time: what it costs on a slower core.
+/// Greyscale of `image`, again and again until that has cost `cost` of CPU time: what it costs on a
+/// slower core.
 pub(crate) fn grey_at_cost(image: &[u8], cost: Duration) -> Vec<u8> {
     let begun = usage::cpu_of_thread();
     loop {

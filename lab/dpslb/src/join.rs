@@ -1,4 +1,5 @@
-//! Throughput, CPU and delay over time, as workers join one by one: the paper's Figures 26, 27 and 28.
+//! Throughput, CPU and delay over time, as workers join one by one: the paper's Figures 26, 27 and
+//! 28.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use equipoise_slice::SliceId;
 use equipoise_slice_runtime::Stream;
 use equipoise_slice_runtime::client::{Client, Options, PublishError};
 
-/// What is published.
+/// The published load.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     /// Infinite: as fast as replies come.
@@ -18,7 +18,7 @@ pub(crate) struct Offer {
     pub(crate) slices: u32,
     /// Items without a reply, at most.
     pub(crate) window: usize,
-    /// What has no reply after this is published again.
+    /// Time without a reply after which an item is published again.
     pub(crate) resend: Duration,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Answered {
     pub(crate) delay: Duration,
 }
 
-/// What the client saw.
+/// Results of the client.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) published: i64,
@@ -85,7 +85,8 @@ impl Load {
     pub(crate) fn start(stream: &Stream, offer: Offer) -> anyhow::Result<Self> {
         let control = Arc::new(Control::default());
         control.rate.store(offer.items_per_second.to_bits(), Relaxed);
-        // On loopback readers match within milliseconds, and there are up to 64 groups, one after the other.
+        // On loopback readers match within milliseconds, and there are up to 64 groups, one after
+        // the other.
         let settle = Duration::from_millis(50);
         let (window, resend) = (offer.window, offer.resend);
         let options = Options { window, resend, settle, ..Options::new(1) };
@@ -136,7 +137,7 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
             }
         } else {
             let now = Instant::now();
-            // What was missed while DDS held us up is not made good at once.
+            // Items that DDS delayed are not made up for at once.
             due = (due + now.duration_since(last).as_secs_f64() * control.rate()).min(2000.0);
             last = now;
             while due >= 1.0 {

@@ -1,7 +1,7 @@
 //! DPSLB's experiments (Vasconcelos, PUC-Rio) over real DDS, beside the paper's figures.
 //!
-//! Workers are processes; controller and client are this one. Figures are of one machine, whose cores they share. What is
-//! measured is described by the files of `experiments/`.
+//! Workers are processes; controller and client are this one. Figures are of one machine, which all
+//! share. The files of `experiments/` describe the measurements.
 
 mod balance;
 mod cluster;

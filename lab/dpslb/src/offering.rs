@@ -1,4 +1,4 @@
-//! A client that is a process of its own, so that its CPU time can be told from all other.
+//! A client in its own process, so that its CPU time is separate.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -31,7 +31,8 @@ pub(crate) struct Args {
     plain: bool,
 }
 
-/// Publishes until its standard input ends. For each line there it writes how many replies have come.
+/// Publishes until its standard input ends. For each line there it writes how many replies have
+/// come.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let rate = if args.items_per_second > 0.0 { args.items_per_second } else { 0.0 };
     let offer = Offer {

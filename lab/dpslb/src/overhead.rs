@@ -1,4 +1,5 @@
-//! What the slice level costs beside plain Cyclone DDS that does the same work: the paper's Figures 29 and 30.
+//! The cost of the slice level beside plain Cyclone DDS with the same work: the paper's Figures 29
+//! and 30.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -58,7 +59,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
 const SLICES: usize = 0;
 const PLAIN: usize = 1;
 
-/// CPU time, user and system, of a worker's process and of the client's, which with slices is the controller's, too.
+/// CPU time, user and system, of a worker's process and of the client's, which with slices is the
+/// controller's, too.
 struct Meter {
     worker: u32,
     at: [Duration; 2],
@@ -164,8 +166,8 @@ pub(crate) fn plain_worker(case: &Case, domain: u32) -> Result<Process> {
     Ok(Process(command.spawn().context("a worker does not start")?))
 }
 
-/// As [`Load`] does it, but what was published is not kept, and goes into no group. `start` is called when all have met, and
-/// `goes_on` with the number of replies.
+/// As [`Load`] does it, but what was published is not kept, and goes into no group. `start` is
+/// called when all have met, and `goes_on` with the number of replies.
 pub(crate) fn publish(
     domain: u32,
     offer: &Offer,

@@ -1,5 +1,6 @@
-//! The same work by plain Cyclone DDS: one topic of items, one of replies, a reader, a thread that works, no slices. What
-//! the slice level's cost is measured against. A second thread would not be in the way: it takes items and works on them.
+//! The same work by plain Cyclone DDS: one topic of items, one of replies, a reader, a working
+//! thread, no slices. The slice level's cost is measured against it. A second thread would not be
+//! in the way: it takes items and works on them.
 
 use std::io::Read;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The program of a worker: greyscale, as costly as it is told, an acknowledgement for each item.
+//! The program of a worker: greyscale at a given cost, an acknowledgement for each item.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -14,7 +14,8 @@ pub(crate) struct Args {
     cost_us: u64,
 }
 
-/// Runs until its standard input ends. The format is that of `equipoise_slice_runtime::worker::Program`.
+/// Runs until its standard input ends. The format is that of
+/// `equipoise_slice_runtime::worker::Program`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let cost = Duration::from_micros(args.cost_us);
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout());

@@ -1,8 +1,10 @@
-//! How long a load balancing session takes while items flow; and many sessions, after which every item is counted.
+//! The duration of a load balancing session while items flow; and many sessions, after which every
+//! item is counted.
 //!
 //! # Source
-//! Vasconcelos, DPSLB, Table 3: 401 to 491 ms. A session is measured here from the controller's decision until it has heard
-//! that the taker is active: that is all of it but the writing of the new owner, on which no item waits.
+//! Vasconcelos, DPSLB, Table 3: 401 to 491 ms. A session is measured here from the controller's
+//! decision until it has received the target's ACTIVE: all of it but the writing of the new owner,
+//! on which no item waits.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +29,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let cluster = Cluster::with_workers(shape, &["one", "two"])?;
     gather(&cluster, "one")?;
     let load = Load::start(&cluster.stream, offer(case, slices)?)?;
-    // The first has to make readers: while the client met every group, those that nobody needed were closed.
+    // The first session has to create readers: while the client met every group, unneeded ones were
+    // closed.
     let before = cluster.status().handovers_done;
     gather(&cluster, "two")?;
     let cold = cluster.steps_after(before).iter().map(|steps| steps.active).max();
@@ -65,7 +68,7 @@ pub(crate) fn measure_many(case: &Case, row: &mut Row) -> Result<()> {
             .iter()
             .filter(|slice| slice.blocked.is_none() && slice.owner.as_deref() == Some(names[from]));
         let some: Vec<_> = free.map(|slice| slice.slice).take(random.random_range(1..8)).collect();
-        // Status is of a moment ago: what is in a handover meanwhile is refused.
+        // The status is slightly old: slices that have entered a handover since are refused.
         if !some.is_empty() {
             let _ = cluster.move_slices(some, names[to]);
         }

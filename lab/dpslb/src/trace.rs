@@ -1,12 +1,12 @@
-//! Where time goes, for who asks: with `DPSLB_TRACE=1` in the environment every process tells on its standard error when each
-//! message of the protocol passes, and how long items were on their way to their work.
+//! Where time goes: with `DPSLB_TRACE=1` in the environment every process prints to its standard
+//! error when each message of the protocol passes, and the time of items until their work begins.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_slice_runtime::{Passing, watch_messages};
 
-/// Items whose mean is told.
+/// Number of items in a printed mean.
 const ITEMS: u32 = 1000;
 
 fn is_on() -> bool {
@@ -19,7 +19,8 @@ pub(crate) fn unix_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Tells of messages from now on, if that is asked for. Claims and their answers come all the time, and are left out.
+/// Tells of messages from now on, if that is asked for. Claims and their answers come all the time,
+/// and are left out.
 pub(crate) fn begin() {
     if is_on() {
         watch_messages(|passing: Passing, name| {

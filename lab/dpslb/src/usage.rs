@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// CPU time, user and system, of `pid` and all its threads since it started. It is exact to the nanosecond, where
-/// `/proc/PID/stat` counts ticks of 10 ms.
+/// CPU time, user and system, of `pid` and all its threads since it started. It is exact to the
+/// nanosecond, where `/proc/PID/stat` counts ticks of 10 ms.
 pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let mut clock = 0;
     // SAFETY: `clock` is valid for writing across the call.

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-/// What was seen in a window of time.
+/// Results in a window of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) answered: u64,
@@ -105,11 +105,12 @@ pub(crate) fn closed(
     Ok(seen.take())
 }
 
-/// Each request is sent up to so much later than in step: a control group's periods are as long, and a rate in step with them would
-/// meet all its requests at one moment of theirs.
+/// Each request is sent up to so much later than in step: a control group's periods are as long,
+/// and a rate in step with them would meet all its requests at one moment of theirs.
 const JITTER: Duration = Duration::from_millis(20);
 
-/// `rate` requests a second for so long, whether the ones before were answered or not, at each of the addresses.
+/// `rate` requests a second for so long, whether the ones before were answered or not, at each of
+/// the addresses.
 pub(crate) fn open(
     addresses: &[SocketAddr],
     request: &[u8],
@@ -141,7 +142,8 @@ pub(crate) fn open(
                     match outcome {
                         Ok(Ok(())) => {
                             seen.answered += 1;
-                            // From when it was due: a client that is late does not make the answer earlier.
+                            // From when it was due: a client that is late does not make the answer
+                            // earlier.
                             seen.response_s += due.elapsed().as_secs_f64();
                         }
                         _ => seen.failed += 1,
@@ -154,24 +156,26 @@ pub(crate) fn open(
     Ok(seen.take())
 }
 
-/// Clients whose number changes, and what they have seen since that was asked last.
+/// A varying number of clients, and their results since the last query.
 #[derive(Default)]
 pub(crate) struct Varying {
     /// How many there are to be.
     pub(crate) wanted: Cell<usize>,
-    /// From an answer to the client's next request. Without it, few clients ask as much as many: each the faster.
+    /// From an answer to the client's next request. Without it, few clients ask as much as many:
+    /// each the faster.
     pause: Duration,
     pub(crate) seen: RefCell<Seen>,
     running: Cell<usize>,
 }
 
 impl Varying {
-    /// Nobody yet, who will pause so long.
+    /// No clients at first; later ones pause for this long.
     pub(crate) fn new(pause: Duration) -> Varying {
         Varying { pause, ..Varying::default() }
     }
 
-    /// Keeps [`Self::wanted`] clients at work until it is dropped or `until`. To be run on a [`LocalSet`].
+    /// Keeps [`Self::wanted`] clients at work until it is dropped or `until`. To be run on a
+    /// [`LocalSet`].
     pub(crate) async fn run(
         self: Rc<Self>,
         address: SocketAddr,

@@ -1,4 +1,5 @@
-//! The elastic run: load climbs, the pool grows from 1 to 8 endpoints, load falls, the pool shrinks.
+//! The elastic run: load climbs, the pool grows from 1 to 8 endpoints, load falls, the pool
+//! shrinks.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -85,7 +85,8 @@ impl Drop for Place {
 /// The paper's balancer gives each endpoint whatever comes.
 pub(crate) const UNLIMITED: &str = "concurrency = \"none\"\n";
 
-/// The pool of an experiment, with these options: sessions are kept open for all that are in flight.
+/// The pool of an experiment, with these options: sessions are kept open for all that are in
+/// flight.
 pub(crate) fn pool(endpoints: &[Guest], options: &str) -> String {
     let addresses: Vec<String> =
         endpoints.iter().map(|one| format!("\"{}\"", one.address)).collect();

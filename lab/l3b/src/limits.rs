@@ -70,7 +70,8 @@ struct Round {
     failed_percent: f64,
 }
 
-/// The bare endpoint, then endpoints behind equipoise; all are fresh, as what clients before left behind is still worked off.
+/// The bare endpoint, then endpoints behind equipoise; all are fresh, as what clients before left
+/// behind is still worked off.
 fn round(place: &Place, case: &Case, n: usize) -> Result<Round> {
     let (share, count) = (case.number("share")?, case.count("endpoints")?);
     let seconds = |name| anyhow::Ok(Duration::from_secs_f64(case.number(name)?));

@@ -1,6 +1,8 @@
-//! L3B's experiments (Ristov, Cvetkov, Gusev 2016), beside the paper's figures, and an elastic pool.
+//! L3B's experiments (Ristov, Cvetkov, Gusev 2016), beside the paper's figures, and an elastic
+//! pool.
 //!
-//! equipoise and the endpoints are processes, driven from outside. What is measured is described by the files of `experiments/`.
+//! equipoise and the endpoints are processes, driven from outside. The files of `experiments/`
+//! describe the measurements.
 
 mod client;
 mod elastic;

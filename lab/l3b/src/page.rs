@@ -1,4 +1,5 @@
-//! Experiment A: a page of 56 KB at so many requests a second, from a bare endpoint and from two behind equipoise.
+//! Experiment A: a page of 56 KB at so many requests a second, from a bare endpoint and from two
+//! behind equipoise.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ const MARGIN: f64 = 0.05;
 const ENDPOINTS: usize = 2;
 const REQUEST: &[u8] = b"GET /page HTTP/1.1\r\nhost: l3b\r\nconnection: close\r\n\r\n";
 
-/// Both are asked at the same time, so that what disturbs the machine disturbs them alike: no endpoint has more than its
-/// share, and together they leave the machine room.
+/// Both are asked at the same time, so that what disturbs the machine disturbs them alike: no
+/// endpoint has more than its share, and together they leave the machine room.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let (n, share) = (case.number("n")?, case.number("share")?);
     let window = Duration::from_secs_f64(case.number("seconds")?);

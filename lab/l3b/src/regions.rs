@@ -42,8 +42,9 @@ pub(crate) fn curve(rows: &[Row], column: &str) -> Vec<(f64, f64)> {
     rows.iter().filter_map(|row| Some((row.number("n")?, row.number(column)?))).collect()
 }
 
-/// S by N, in the order of N, for `endpoints`. `margin` is the part by which S must be beyond a border to have crossed it:
-/// what repetitions of one measurement differ by. Until it has, it belongs to the region that it comes from.
+/// S by N, in the order of N, for `endpoints`. `margin` is the part by which S must be beyond a
+/// border to have crossed it: what repetitions of one measurement differ by. Until it has, it
+/// belongs to the region that it comes from.
 pub(crate) fn regions(curve: &[(f64, f64)], endpoints: f64, margin: f64) -> Vec<Region> {
     let plain = |speedup: f64| match speedup {
         s if s < 1.0 => Kind::Slowdown,
@@ -88,7 +89,8 @@ pub(crate) fn plateau(curve: &[(f64, f64)]) -> Option<(f64, Option<f64>)> {
     Some((curve[first].0, curve.get(last + 1).map(|(n, _)| *n)))
 }
 
-/// The least N from which T stays above four times what it is at the least load: the queue grows. `None`: it does not.
+/// The least N from which T stays above four times its value at the least load: the queue grows.
+/// `None`: it does not.
 pub(crate) fn saturation(times: &[(f64, f64)]) -> Option<f64> {
     let (_, least) = times.first()?;
     let last_fine = times.iter().rposition(|(_, time)| *time <= 4.0 * least)?;
@@ -103,8 +105,8 @@ mod tests {
         regions(curve, endpoints, 0.05).iter().map(ToString::to_string).collect()
     }
 
-    /// As in the paper: a delay that is felt while the load is low, then a bare endpoint that is over-utilised, then two that
-    /// are too.
+    /// As in the paper: a delay that is felt while the load is low, then a bare endpoint that is
+    /// over-utilised, then two that are too.
     fn paper(n: f64) -> f64 {
         let queue = |n: f64, most: f64| 200.0 * (1.0 + ((n - most) / 6.0).exp()).ln();
         (10.0 + queue(n, 45.0)) / (14.0 + queue(n, 62.0))

@@ -1,4 +1,5 @@
-//! Experiment B: 300 integers are shuffled, with so many requests in flight, by a bare endpoint and by 1 to 8 behind equipoise.
+//! Experiment B: 300 integers are shuffled, with so many requests in flight, by a bare endpoint and
+//! by 1 to 8 behind equipoise.
 
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ pub(crate) fn request() -> Vec<u8> {
     (head + &body).into_bytes()
 }
 
-/// T is N over the answers a second: with N in flight at all times that is the mean response time (Little), and what is
-/// still in flight at the end counts too.
+/// T is N over the answers a second: with N in flight at all times that is the mean response time
+/// (Little), and what is still in flight at the end counts too.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let (n, share) = (case.number("n")?, case.number("share")?);
     let most = case.count("endpoints_max")?;
@@ -37,7 +38,8 @@ pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
         failed = failed.max(seen.failed_percent());
         Ok(seen.answered as f64 / window.as_secs_f64())
     };
-    // Fresh ones for each: what the clients before left behind is still being worked off by those that they asked.
+    // Fresh ones for each: what the clients before left behind is still being worked off by those
+    // that they asked.
     let endpoints = place.endpoints("shuffle", 1, share, 0.0)?;
     let bare = run(endpoints[0].address)?;
     drop(endpoints);

@@ -21,7 +21,8 @@ const TAKEN: [f64; 8] = [0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8];
 const BACKENDS: usize = TAKEN.len();
 /// Mean time until two backends change places.
 const CHANGES_S: f64 = 2.0;
-/// Of a core, for a backend alone. All eight with their antagonists leave room for balancer and clients on two cores.
+/// Of a core, for a backend alone. All eight with their antagonists leave room for balancer and
+/// clients on two cores.
 const SHARE: f64 = 0.15;
 /// The kernel's least quota is 1 ms: this leaves 1.2 ms to the slowest backend.
 const PERIOD: Duration = Duration::from_millis(40);
@@ -37,8 +38,8 @@ struct Change {
     speed: f64,
 }
 
-/// The changes until `total_s`, in the order of time. What is left of all backends together is constant: were it not,
-/// the tail would be that of the times when no scheduler can help.
+/// The changes until `total_s`, in the order of time. The remaining capacity of all backends
+/// together is constant; otherwise the tail would be that of the times when no scheduler can help.
 fn changes(total_s: f64, seed: u64) -> Vec<Change> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut speeds = TAKEN.map(|taken| 1.0 - taken);
@@ -76,7 +77,7 @@ fn balancer(name: &str) -> Balancer {
     }
 }
 
-/// What clients of a balancer saw, by round.
+/// Results of a balancer's clients, by round.
 #[derive(Default)]
 struct Rounds {
     p50: Vec<f64>,
@@ -85,8 +86,8 @@ struct Rounds {
     refused: Vec<f64>,
 }
 
-/// A row: medians of rounds. In each round every balancer has the same arrivals and the same antagonists, and another
-/// one begins.
+/// A row: medians of rounds. In each round every balancer has the same arrivals and the same
+/// antagonists, and another one begins.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row, seed: u64) -> Result<()> {
     let (warm_up, window) = (case.number("warm_up_s")?, case.number("window_s")?);
     let measured = Window { from_s: warm_up, to_s: warm_up + window };

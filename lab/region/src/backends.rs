@@ -40,7 +40,7 @@ pub(crate) const KINDS: [(&str, &str, &[&str]); 7] = [
     ),
 ];
 
-/// Backends whose capacity changes while they run, at their full capacity.
+/// Backends with a capacity that changes while they run, at their full capacity.
 const CHANGING: [(&str, &[&str]); 2] = [
     ("cpu", &["--kind=cpu", "--share=0.4", "--work-ms=2"]),
     ("slots", &["--kind=slots", "--share=1", "--slots=8", "--work-ms=20"]),
@@ -54,7 +54,7 @@ pub(crate) fn start(place: &Place, kind: &str) -> Result<Guest> {
     }
 }
 
-/// A backend whose capacity [`scale`] changes.
+/// Starts a backend with a capacity that [`scale`] changes.
 pub(crate) fn start_changing(place: &Place, kind: &str) -> Result<Guest> {
     match CHANGING.iter().find(|(name, _)| *name == kind) {
         Some((_, options)) => place.backend(kind, options),
@@ -62,7 +62,8 @@ pub(crate) fn start_changing(place: &Place, kind: &str) -> Result<Guest> {
     }
 }
 
-/// Gives a backend of [`start_changing`] `part` of its full capacity: of its share of a core, or of its slots.
+/// Gives a backend of [`start_changing`] `part` of its full capacity: of its share of a core, or of
+/// its slots.
 pub(crate) fn scale(backend: std::net::SocketAddr, kind: &str, part: f64) -> Result<()> {
     match kind {
         "cpu" => Ok(share::change("region", kind, 0.4 * part, share::PERIOD)?),

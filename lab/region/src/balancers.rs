@@ -1,4 +1,4 @@
-//! What stands between the clients and the backends.
+//! The balancers between the clients and the backends.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! A backend whose capacity halves, and later doubles, under load that never changes.
+//! A backend that loses half of its capacity and later regains it, under constant load.
 
 use std::thread;
 use std::time::Duration;

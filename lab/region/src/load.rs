@@ -1,4 +1,5 @@
-//! Load: at times that were drawn beforehand (open), or so many requests in flight at all times (closed).
+//! Load: at times that were drawn beforehand (open), or so many requests in flight at all times
+//! (closed).
 
 use std::cell::RefCell;
 use std::io;
@@ -19,8 +20,8 @@ use crate::seen::{Answer, End};
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: region\r\n\r\n";
 /// A client of open load leaves after this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Load goes on for this long after a measured window. The requests that wait in a queue when load ends are all served,
-/// late, which none of them would be under load.
+/// Load goes on for this long after a measured window. The requests that wait in a queue when load
+/// ends are all served, late, which none of them would be under load.
 pub(crate) const AFTER_WINDOW: Duration = PATIENCE;
 /// Pause of a client of closed load after a failure.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
@@ -49,7 +50,8 @@ impl Plan {
     }
 }
 
-/// Sends the requests of `plan`, each when it is due. A request takes an idle connection or opens one.
+/// Sends the requests of `plan`, each when it is due. A request takes an idle connection or opens
+/// one.
 pub(crate) fn open(address: SocketAddr, plan: Plan) -> Result<Vec<Answer>> {
     let answers = Rc::new(RefCell::new(Vec::new()));
     let idle = Rc::new(RefCell::new(Vec::new()));

@@ -1,6 +1,8 @@
-//! Backends under load, from a fifth of their capacity to four times it, behind equipoise and behind HAProxy.
+//! Backends under load, from a fifth of their capacity to four times it, behind equipoise and
+//! behind HAProxy.
 //!
-//! Balancers and backends are processes, driven from outside. What is measured is described by the files of `experiments/`.
+//! Balancers and backends are processes, driven from outside. The files of `experiments/` describe
+//! the measurements.
 
 mod antagonists;
 mod backends;

@@ -16,7 +16,8 @@ pub(crate) enum End {
 /// A request, in seconds since the load began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// When it was to be sent: a load generator that is late, or has no free connection, makes nothing faster.
+    /// When it was to be sent: a load generator that is late, or has no free connection, makes
+    /// nothing faster.
     pub(crate) due_s: f64,
     pub(crate) done_s: f64,
     pub(crate) end: End,
@@ -56,7 +57,8 @@ pub(crate) fn goodput(answers: &[Answer], window: Window) -> f64 {
     answers.iter().filter(good).count() as f64 / window.length_s()
 }
 
-/// Latency in milliseconds that `share` of the served requests that were due in the window do not exceed.
+/// Latency in milliseconds that `share` of the served requests that were due in the window do not
+/// exceed.
 pub(crate) fn latency_ms(answers: &[Answer], share: f64, window: Window) -> f64 {
     let counts = |one: &&Answer| one.end == End::Served && window.has(one.due_s);
     let mut latencies: Vec<f64> =
@@ -82,8 +84,8 @@ pub(crate) fn percent(answers: &[Answer], end: End, window: Window) -> f64 {
 const RECOVERY_MEAN_S: f64 = 2.0;
 const RECOVERY_STEP_S: f64 = 0.1;
 
-/// Seconds from the window's start until goodput, as a mean of the next 2 seconds, is `enough` a second; infinite if
-/// that does not happen in the window.
+/// Seconds from the window's start until goodput, as a mean of the next 2 seconds, is `enough` a
+/// second; infinite if that does not happen in the window.
 pub(crate) fn recovery_s(answers: &[Answer], enough: f64, window: Window) -> f64 {
     let steps = ((window.length_s() - RECOVERY_MEAN_S) / RECOVERY_STEP_S).floor().max(0.0) as u32;
     let starts = (0..=steps).map(|step| f64::from(step) * RECOVERY_STEP_S);
@@ -115,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_stall_counts_for_every_request_that_was_due_while_it_lasted() {
-        // 100 a second; everything stands from 4 s to 5 s. A client that waits for each answer would see one slow one.
+        // 100 a second; everything stands from 4 s to 5 s. A client that waits for each answer
+        // would see one slow one.
         let stalled = |due: f64| if (4.0..5.0).contains(&due) { 5.0 - due } else { 0.001 };
         let answers: Vec<Answer> = (0..1000)
             .map(|number| f64::from(number) / 100.0)

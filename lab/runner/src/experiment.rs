@@ -1,4 +1,4 @@
-//! What an experiment's file says.
+//! The description of an experiment.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -13,15 +13,15 @@ pub struct Experiment {
     pub name: String,
     /// Heading.
     pub title: String,
-    /// What the paper reported, in words.
+    /// The paper's result, in words.
     pub paper: String,
-    /// Another experiment, from whose rows this one's figures follow: nothing is measured.
+    /// Another experiment with the rows that these figures follow from: nothing is measured.
     #[serde(default)]
     pub(crate) follows_from: Option<String>,
-    /// What must be known to read the figures; deviations from the paper.
+    /// Notes for reading the figures; deviations from the paper.
     #[serde(default)]
     pub notes: String,
-    /// What follows from the figures; stands below them.
+    /// The conclusion; stands below the figures.
     #[serde(default)]
     pub conclusion: String,
     /// The cases of a full run.
@@ -30,7 +30,7 @@ pub struct Experiment {
     pub quick: Vec<Case>,
     /// Columns of the report's table; all of them are in the CSV.
     pub table: Vec<String>,
-    /// What the issue demands.
+    /// The goals.
     #[serde(default)]
     pub(crate) goal: Vec<Goal>,
     /// The plots.
@@ -50,7 +50,7 @@ pub(crate) struct Goal {
     pub(crate) column: String,
     pub(crate) at_least: Option<f64>,
     pub(crate) at_most: Option<f64>,
-    /// The rows that it is demanded of: those whose column lies within.
+    /// The rows of the goal: those with their column in this range.
     pub(crate) of: Option<Range>,
 }
 
@@ -191,7 +191,7 @@ impl Goal {
                 (most, most <= demanded, format!("at most {demanded}"))
             }
         };
-        // What is no number meets nothing.
+        // NaN meets no goal.
         let met = met && !figures.iter().any(|figure| figure.is_nan());
         let goal = self.what.clone();
         Some(Verdict { goal, met, worst, demanded })

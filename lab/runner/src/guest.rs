@@ -21,14 +21,15 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts `command` and waits until it listens at `address`. It also ends when this program does.
+    /// Starts `command` and waits until it listens at `address`. It also ends when this program
+    /// does.
     ///
     /// # Errors
     /// If it cannot be started, ends, or does not listen within 20 seconds.
     pub fn start(mut command: Command, address: SocketAddr) -> Result<Guest> {
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        // SAFETY: prctl is async-signal-safe and touches no memory. The lab has one thread that starts processes, and
-        // it lives as long as the lab.
+        // SAFETY: prctl is async-signal-safe and touches no memory. The lab has one thread that
+        // starts processes, and it lives as long as the lab.
         unsafe {
             command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
                 0 => Ok(()),

@@ -19,9 +19,10 @@ pub fn seconds(work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Times contenders side by side: each repetition runs every one of them, so that what disturbs the machine disturbs
-/// them alike, and begins with another one. Before it is timed, each runs once untimed, so that the caches hold what
-/// they would hold in service. Gives the seconds of each, by repetition.
+/// Times contenders side by side: each repetition runs every one of them, so that what disturbs the
+/// machine disturbs them alike, and begins with another one. Before it is timed, each runs once
+/// untimed, so that the caches hold what they would hold in service. Gives the seconds of each, by
+/// repetition.
 pub fn side_by_side(repetitions: usize, contenders: &mut [&mut dyn FnMut()]) -> Vec<Vec<f64>> {
     let mut all = vec![Vec::with_capacity(repetitions); contenders.len()];
     for repetition in 0..repetitions {

@@ -1,10 +1,10 @@
-//! What the program has allocated.
+//! Memory that the program has allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The system's allocator, with a count of the bytes that are allocated: what was asked for, without the allocator's
-/// own overhead, which favours nobody. Make it the `#[global_allocator]`.
+/// The system's allocator, with a count of the allocated bytes: the requested sizes, without the
+/// allocator's own overhead, which would favour some. Make it the `#[global_allocator]`.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -49,7 +49,7 @@ pub fn allocated() -> usize {
     ALLOCATED.load(Relaxed)
 }
 
-/// What `make` allocates and keeps, and the most that it had at once beyond what there was, in bytes.
+/// The bytes that `make` allocates and keeps, and its peak beyond the bytes allocated before.
 pub fn of<T>(make: impl FnOnce() -> T) -> (T, usize, usize) {
     let before = allocated();
     PEAK.store(before, Relaxed);

@@ -13,7 +13,7 @@ use crate::row::Row;
 
 const SIZE: (u32, u32) = (860, 520);
 
-/// Told apart by people who do not see red and green as different (Okabe and Ito, 2008).
+/// Distinguishable by people who do not see red and green as different (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -34,8 +34,8 @@ struct Line<'a> {
     of_the_paper: bool,
 }
 
-/// Draws `plot` of `rows`; nothing if they have none of its columns. Figures that are not finite are no points: plotters looks
-/// for the ticks of an endless axis for ever.
+/// Draws `plot` of `rows`; nothing if they have none of its columns. Figures that are not finite
+/// are no points: plotters looks for the ticks of an endless axis for ever.
 pub(crate) fn draw(plot: &Plot, rows: &[Row], path: &Path) -> Result<()> {
     let lines: Vec<Line<'_>> = plot.series.iter().map(|series| line(plot, series, rows)).collect();
     if lines.iter().all(|line| line.of_the_paper || line.points.is_empty()) {

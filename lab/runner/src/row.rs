@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Value {
     /// A figure, in the unit that the column's name says.
     Number(f64),
-    /// What kind of case it is.
+    /// The kind of case.
     Word(String),
 }
 

@@ -42,8 +42,8 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Measures one case. Sets its columns in the row, which has the case's parameters already, and gives points for the
-/// plots. It is given the rows of the experiment that its own follows from.
+/// Measures one case. Sets its columns in the row, which has the case's parameters already, and
+/// gives points for the plots. It is given the rows of the experiment that its own follows from.
 type Measure<'a> = Box<dyn FnMut(&[Row], &Case, &mut Row) -> Result<Vec<Row>> + 'a>;
 
 /// Experiments with what measures them.
@@ -74,7 +74,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// As [`Self::add`], for a case that also gives points for the plots: rows of their own, in `NAME-points.csv`.
+    /// As [`Self::add`], for a case that also gives points for the plots: rows of their own, in
+    /// `NAME-points.csv`.
     ///
     /// # Errors
     /// If the description is wrong.
@@ -86,8 +87,8 @@ impl<'a> Run<'a> {
         self.add_any(description, move |_, case, row| measure(case, row))
     }
 
-    /// Adds an experiment whose figures follow from the rows of another one, which its description names: those of this
-    /// run, or else those that the folder has.
+    /// Adds an experiment with figures that follow from the rows of another one, which its
+    /// description names: rows of this run, or else of the folder.
     ///
     /// # Errors
     /// If the description is wrong.
@@ -111,7 +112,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Runs all, or those that the options name, and writes the results. Prints the report and where it is.
+    /// Runs all, or those that the options name, and writes the results. Prints the report and
+    /// where it is.
     ///
     /// # Errors
     /// If an experiment fails, or its results cannot be written.
@@ -195,7 +197,7 @@ impl Session {
             }
             let is_late = until.is_some_and(|until| Instant::now() > until);
             let is_left_out = (at + 1) % options.every.max(1) != 0;
-            // What follows from another experiment takes no time.
+            // An experiment that follows from another takes no time.
             if experiment.follows_from.is_none() && (is_late || is_left_out) {
                 continue;
             }
@@ -310,7 +312,8 @@ mod tests {
         let without: Vec<&str> = csv.lines().filter(|line| !line.starts_with("2.5")).collect();
         fs::write(folder.join("one.csv"), without.join("\n") + "\n").expect("the folder is ours");
         assert_eq!(run(all()), (vec![2.5], 13.0));
-        // What follows from an experiment alone takes what the folder has; without --resume all is measured again.
+        // An experiment that follows from another, alone, uses the rows of the folder; without
+        // --resume all is measured again.
         let only = |name: &str| Options { resume: false, only: vec![name.to_string()], ..all() };
         assert_eq!(run(only("sum")), (vec![], 13.0));
         assert_eq!(run(only("one")).0, [1.0, 2.5, 3.0]);

@@ -10,8 +10,8 @@ pub const PERIOD: Duration = Duration::from_millis(20);
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// From now on this process and all its threads have `share` cores, served in each `period`. `lab` and `name` name the
-/// group; it stays when the process has gone, and is used again.
+/// From now on this process and all its threads have `share` cores, served in each `period`. `lab`
+/// and `name` name the group; it stays when the process has gone, and is used again.
 ///
 /// # Errors
 /// The kernel's.
@@ -37,8 +37,8 @@ pub fn change(lab: &str, name: &str, share: f64, period: Duration) -> io::Result
     }
 }
 
-/// Serves the groups of this lab before programs that belong to no group: on a busy machine their shares would
-/// otherwise be smaller than what they are held to.
+/// Serves the groups of this lab before programs that belong to no group: on a busy machine their
+/// shares would otherwise be smaller than what they are held to.
 ///
 /// # Errors
 /// The kernel's.
@@ -51,7 +51,8 @@ pub fn prefer(lab: &str) -> io::Result<()> {
     }
 }
 
-/// From now on this process has at most `bytes` of memory, its pages of files and the kernel's for it included.
+/// From now on this process has at most `bytes` of memory, its pages of files and the kernel's for
+/// it included.
 ///
 /// # Errors
 /// The kernel's.

@@ -34,8 +34,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64) -> Result<Vec<Row>>
     let mean = looked_up / values;
     let variance =
         counts.iter().map(|count| (f64::from(*count) - mean).powi(2)).sum::<f64>() / values;
-    // Of counting random keys, and of the arrays' own unevenness: with few cells, no value has exactly its share of
-    // them. The share of a value has variance 1 / (values |A| |B|).
+    // Of counting random keys, and of the arrays' own unevenness: with few cells, no value has
+    // exactly its share of them. The share of a value has variance 1 / (values |A| |B|).
     let (a, b) = (f64::from(pog.sizes().a()), f64::from(pog.sizes().b()));
     let theoretical = mean + looked_up.powi(2) / (values * a * b);
     row.figure("cells", a + b)

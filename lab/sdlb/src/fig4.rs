@@ -15,7 +15,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
     let entries = keys::set::<u64>(&random, keys).into_iter().map(|key| (key, key as u16));
     let mut controller = PogBuilder::<u16>::new().random_seed(seed).build(entries)?;
     let tried = controller.seeds_tried();
-    // Adds and deletes in turn: each add is of the next new key, each delete of a random key of the set.
+    // Adds and deletes in turn: each add is of the next new key, each delete of a random key of the
+    // set.
     let mut script = Script { random, live: (0..keys as u64).collect(), next: keys as u64 };
     let (mut single, mut batched) = (Vec::new(), Vec::new());
     let mut outcomes = Vec::new();

@@ -29,7 +29,8 @@ impl Random {
     }
 }
 
-/// A 64-bit digest: a bijection of the number (xor-shift multiply, as SplitMix64), so that none comes twice.
+/// A 64-bit digest: a bijection of the number (xor-shift multiply, as SplitMix64), so that none
+/// comes twice.
 impl Kind for u64 {
     fn make(random: &Random, number: u64) -> u64 {
         let mut mixed = number ^ random.at(u64::MAX);
@@ -45,7 +46,8 @@ impl Kind for FiveTupleV4 {
     fn make(random: &Random, number: u64) -> FiveTupleV4 {
         let mixed = u64::make(random, number);
         let protocol = if mixed >> 63 == 0 { 6 } else { 17 };
-        // Address and port of the client are a bijection of 48 bits; a VIP has one address and few ports.
+        // Address and port of the client are a bijection of 48 bits; a VIP has one address and few
+        // ports.
         let client = number.wrapping_mul(0x9e37_79b9_7f4b) & ((1 << 48) - 1);
         let source = ((((client >> 16) as u32) ^ (random.at(1) as u32)).into(), client as u16);
         FiveTupleV4::new(source, ([192, 0, 2, 10].into(), 443), protocol)
@@ -74,7 +76,8 @@ pub(crate) fn set<K: Kind>(random: &Random, keys: usize) -> Vec<K> {
     (0..keys as u64).map(|number| K::make(random, number)).collect()
 }
 
-/// `count` keys to look up, of which `share` are random keys of a set of `keys`, and the rest foreign to it.
+/// `count` keys to look up, of which `share` are random keys of a set of `keys`, and the rest
+/// foreign to it.
 pub(crate) fn queries<K: Kind>(random: &Random, keys: usize, share: f64, count: usize) -> Vec<K> {
     let stateful = (share * u64::MAX as f64) as u64;
     let query = |at: u64| match random.at(at) < stateful {

@@ -1,4 +1,5 @@
-//! SDLB's experiments (Yu, Li, Qian, MECOMM 2017): Table 1 and Figures 3 to 6, beside the paper's figures.
+//! SDLB's experiments (Yu, Li, Qian, MECOMM 2017): Table 1 and Figures 3 to 6, beside the paper's
+//! figures.
 //!
 //! Each module measures the cases that a file of `experiments/` describes.
 

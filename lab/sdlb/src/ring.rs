@@ -1,4 +1,4 @@
-//! What the paper compares with: a hash table, and consistent hashing for what is not in it.
+//! The paper's comparison: a hash table, and consistent hashing for keys that are not in it.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -28,7 +28,7 @@ fn points(random: &Random) -> impl Iterator<Item = (u64, HostId)> {
     points.map(|point| (random.at(point | 1 << 61), (point / POINTS_PER_HOST) as HostId))
 }
 
-/// The host whose point is the next at or after a hash.
+/// The host with the next point at or after a hash.
 pub(crate) trait Ring {
     fn new(random: &Random) -> Self;
     fn host(&self, hash: u64) -> HostId;
@@ -58,7 +58,8 @@ impl Ring for TreeRing {
     }
 }
 
-/// The table: std's own with its SipHash-1-3, or hashbrown's with its default hash, which is faster and weaker.
+/// The table: std's own with its SipHash-1-3, or hashbrown's with its default hash, which is faster
+/// and weaker.
 pub(crate) trait Table<K> {
     fn new(entries: impl Iterator<Item = (K, HostId)>) -> Self;
     fn get(&self, key: &K) -> Option<HostId>;

@@ -81,7 +81,8 @@ fn question(id: u16) -> Vec<u8> {
     bytes
 }
 
-/// The A records of an answer whose names are all compressed to the question's, as equipoise writes them.
+/// The A records of an answer with all names compressed to the question's, as equipoise writes
+/// them.
 fn addresses(answer: &[u8], id: u16) -> Option<Vec<SocketAddr>> {
     let count = u16::from_be_bytes(answer.get(6..8)?.try_into().ok()?);
     if answer.get(..2)? != id.to_be_bytes() {

@@ -19,10 +19,11 @@ use crate::client::{Way, ask, ask_with, connect};
 /// A client that waits longer has given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
-/// Each request is sent up to so much later than in step, so that it is in step with no control group's period.
+/// Each request is sent up to so much later than in step, so that it is in step with no control
+/// group's period.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// What clients saw who always have a request in flight.
+/// Results of clients that always have a request in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
     pub(crate) per_second: f64,
@@ -36,8 +37,9 @@ fn on<T: Send>(host: &Host, work: impl AsyncFnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// Clients that each have a request in flight at all times, so many for each way: answers a second in `window`, after `warm_up`. Who goes
-/// by the name resolves it for each connection, which lasts.
+/// Clients that each have a request in flight at all times, a number of them for each way: answers
+/// a second in `window`, after `warm_up`. Clients that use the name resolve it for each connection,
+/// which lasts.
 pub(crate) fn closed(
     host: &Host,
     ways: &[Way],
@@ -92,7 +94,8 @@ async fn converse(
     Ok(())
 }
 
-/// So many requests a second from one time to another, whether those before were answered or not, each on a connection of its own.
+/// A number of requests a second in a time range, whether those before were answered or not, each
+/// on its own connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) label: &'static str,
@@ -190,7 +193,8 @@ pub(crate) fn p99_ms<'a>(asked: impl IntoIterator<Item = &'a Asked>, from: f64, 
     times.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// Seconds after `at` from which on, for `for_s` seconds, the 99th percentile of each second is at most `limit_ms`; endless if that never was.
+/// Seconds after `at` from which on, for `for_s` seconds, the 99th percentile of each second is at
+/// most `limit_ms`; endless if that never was.
 pub(crate) fn recovered_after(
     asked: &[Asked],
     at: f64,

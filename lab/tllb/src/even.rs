@@ -9,7 +9,8 @@ use crate::client::Way;
 use crate::crowd::{Rate, closed};
 use crate::site::{Levels, Place, Shape, Site};
 
-/// One node without levels is measured in each case, too: what disturbs the machine meanwhile disturbs all.
+/// One node without levels is measured in each case, too, so that a disturbance of the machine
+/// disturbs both.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let nodes = case.count("nodes")?;
     let one = rate(place, case, Levels::of("none")?, 1)?;

@@ -1,7 +1,8 @@
 //! TLLB's figures and scenarios (Onedata's two-layer load balancing), beside the paper's.
 //!
-//! Nodes are hosts (network namespaces), each held to a share of a core by a control group, with an equipoise and its application as
-//! processes; the controller and the clients are outside of the groups. What is measured is described by the files of `experiments/`.
+//! Nodes are hosts (network namespaces), each held to a share of a core by a control group, with an
+//! equipoise and its application as processes; the controller and the clients are outside of the
+//! groups. The files of `experiments/` describe the measurements.
 
 mod client;
 mod crowd;

@@ -1,4 +1,5 @@
-//! What a request costs equipoise on its way: kept, beside a plain front door; and delegated, in the clear and encrypted.
+//! The cost of a request for equipoise: kept, beside a plain front door; and delegated, unencrypted
+//! and encrypted.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,14 +19,16 @@ const GIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 2, 1);
 const TAKER: Ipv4Addr = Ipv4Addr::new(10, 78, 2, 2);
 const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
 
-/// Doors of one process that are compared: each is asked in turn, and the process's CPU time divided by its answers.
+/// Doors of one process that are compared: each is asked in turn, and the process's CPU time
+/// divided by its answers.
 struct Doors {
     doors: [SocketAddr; 2],
-    /// Whose CPU time counts.
+    /// Processes with counted CPU time.
     processes: Vec<u32>,
 }
 
-/// Rounds of two windows each, in changing order; medians of the costs, and of the ratio within each round.
+/// Rounds of two windows each, in changing order; medians of the costs, and of the ratio within
+/// each round.
 pub(crate) fn measure(place: &Place, rounds: usize, case: &Case, row: &mut Row) -> Result<()> {
     let switch = Host::new("switch")?;
     Switch::new(&switch, "lan")?;
@@ -92,7 +95,8 @@ fn kept(place: &Place, host: &Host, guests: &mut Vec<Guest>) -> Result<Doors> {
     Ok(Doors { doors: [80, 81].map(|port| (GIVER, port).into()), processes: vec![process] })
 }
 
-/// A giver that keeps nothing and a taker, once in the clear and once encrypted: two processes on each host.
+/// A giver that keeps nothing and a taker, once in the clear and once encrypted: two processes on
+/// each host.
 fn delegated(place: &Place, hosts: &[Host; 2], guests: &mut Vec<Guest>) -> Result<Doors> {
     let secret = place.path("secret");
     let mut processes = Vec::new();

@@ -11,11 +11,12 @@ use crate::site::{Levels, Place, Shape, Site, door};
 
 /// A transfer: so much goes to the node, and comes back.
 const TRANSFER_BYTES: usize = 64 << 10;
-/// What is planned is read so long before it is over.
+/// Time before the end at which the plan is read, in seconds.
 const BEFORE_THE_END: f64 = 2.0;
 
-/// Transfers fill the first node's link, computing requests the second one's CPU; new clients go by the name. With both levels these are to
-/// go to the second node rather than to the first, and what is to be computed the other way.
+/// Transfers fill the first node's link, computing requests the second node's CPU; new clients use
+/// the name. With both levels new clients should go to the second node rather than to the first,
+/// and computing requests the other way.
 pub(crate) fn measure(place: &Place, case: &Case, row: &mut Row) -> Result<()> {
     let at = case.number("before_s")?;
     let until = at + case.number("during_s")?;

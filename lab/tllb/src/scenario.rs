@@ -1,4 +1,5 @@
-//! The paper's scenarios, with the dispatcher off and on: what clients saw before, during and after.
+//! The paper's scenarios, with the dispatcher off and on: what clients saw before, during and
+//! after.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use crate::client::Way;
 use crate::crowd::{Asked, Stream, Streams, p99_ms, recovered_after};
 use crate::site::{Levels, Place, Shape, Site, door};
 
-/// It has recovered when the 99th percentile of so many seconds in a row is at most so many times what it was, or so much.
+/// It has recovered when the 99th percentile of so many seconds in a row is at most so many times
+/// what it was, or so much.
 const GOOD_SECONDS: usize = 3;
 const GOOD_TIMES: f64 = 2.0;
 const GOOD_MS: f64 = 500.0;
@@ -62,7 +64,8 @@ pub(crate) fn fluctuation(place: &Place, case: &Case, row: &mut Row) -> Result<V
     Ok(points(&asked, times, case))
 }
 
-/// One node has half of what the others have, and the same share of the requests; light requests go to it, too.
+/// One node has half of what the others have, and the same share of the requests; light requests go
+/// to it, too.
 pub(crate) fn unbalanced(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<Row>> {
     let (times, nodes) = (Times::of(case)?, case.count("nodes")?);
     let mut cores = vec![case.number("cores")?; nodes];
@@ -85,7 +88,8 @@ pub(crate) fn unbalanced(place: &Place, case: &Case, row: &mut Row) -> Result<Ve
     Ok(points(&computing, times, case))
 }
 
-/// A node is killed while clients go by the name, those of the dead node's requests among them that it had in hand.
+/// A node is killed while clients go by the name, those of the dead node's requests among them that
+/// it had in hand.
 pub(crate) fn failure(place: &Place, case: &Case, row: &mut Row) -> Result<Vec<Row>> {
     let (times, nodes) = (Times::of(case)?, case.count("nodes")?);
     let mut site = site(place, case, vec![case.number("cores")?; nodes])?;

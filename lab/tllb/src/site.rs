@@ -53,10 +53,12 @@ impl Place {
         self.folder.join(name).display().to_string()
     }
 
-    /// Starts the program on a host, in a group if one is given, and waits until it says that it is ready.
+    /// Starts the program on a host, in a group if one is given, and waits until it reports to be
+    /// ready.
     ///
-    /// In a group it is as on a machine of its own: it does not see what the processors of this one do for others, which would make
-    /// every node look as loaded as all are together. What it reads in the place of `/proc/stat` stands still.
+    /// In a group it runs as on a machine of its own: it does not see this machine's processors
+    /// work for others, which would make every node look as loaded as all are together. Its
+    /// replacement of `/proc/stat` is constant.
     pub(crate) fn start(
         &self,
         host: &Host,
@@ -89,7 +91,7 @@ impl Place {
         Ok(host)
     }
 
-    /// Nobody's folder any more.
+    /// Removes the folder.
     fn clean(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         let _ = fs::create_dir_all(&self.folder);
@@ -126,7 +128,7 @@ impl Levels {
     }
 }
 
-/// What is to be built.
+/// Parameters of the site.
 pub(crate) struct Shape {
     pub(crate) levels: Levels,
     /// Of a core, for each node.
@@ -135,7 +137,7 @@ pub(crate) struct Shape {
     pub(crate) work_ms: usize,
     /// Between checks of the nodes by each node's DNS level, and the time to live of its answers.
     pub(crate) checks_ms: usize,
-    /// What each node's link carries each way, if it has a limit; then names go by load.
+    /// Bandwidth of each node's link in each direction, if it has a limit; then names go by load.
     pub(crate) link_mbit: Option<usize>,
 }
 
@@ -174,7 +176,7 @@ fn limit(host: &Host, interface: &str, mbit: usize) -> Result<()> {
     Ok(())
 }
 
-/// What is asked of the nodes' DNS servers.
+/// The name that clients ask the nodes' DNS servers for.
 pub(crate) const NAME: [&str; 3] = ["www", "lab", "example"];
 
 impl<'a> Site<'a> {
@@ -196,7 +198,7 @@ impl<'a> Site<'a> {
         Ok(site)
     }
 
-    /// The servers of the name, for who asks it.
+    /// The servers of the name.
     pub(crate) fn servers(&self) -> Vec<SocketAddr> {
         (0..self.nodes.len()).map(|node| (address(node), 53).into()).collect()
     }
@@ -210,7 +212,8 @@ impl<'a> Site<'a> {
         let place = self.place;
         let host = place.host(&self.switch, "controller", CONTROLLER)?;
         let (socket, state) = (place.path("controller.sock"), place.path("controller"));
-        // All nodes have one machine's memory, and without a limit their network has none either: neither says how loaded one of them is.
+        // All nodes have one machine's memory, and without a limit their network has none either:
+        // neither says how loaded one of them is.
         let net = if self.shape.link_mbit.is_some() { 2.0 } else { 0.0 };
         let file = place.write(
             "controller.toml",
@@ -314,7 +317,7 @@ impl<'a> Site<'a> {
         Ok(said["view"]["members"].as_array().cloned().unwrap_or_default())
     }
 
-    /// What the nodes keep themselves, by plan: 0 to 1.
+    /// The planned keep shares of the nodes: 0 to 1.
     pub(crate) fn keeps(&self) -> Result<Vec<f64>> {
         let members = self.members()?;
         let keep = |node: usize| {

@@ -1,11 +1,11 @@
-//! Who may ask for what.
+//! Roles, and the access that routes require.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a caller may do; each role may do what those before it may.
+/// The rights of a caller; each role includes those before it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -39,7 +39,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What a route asks of its caller.
+/// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Nothing.
@@ -49,11 +49,11 @@ pub enum Access {
 }
 
 impl Access {
-    /// What may only be looked at.
+    /// Reads state.
     pub(crate) const READ: Access = Access::Needs(Role::Read);
-    /// What changes how traffic is spread.
+    /// Changes how traffic is spread.
     pub(crate) const OPERATE: Access = Access::Needs(Role::Operate);
-    /// What changes the process.
+    /// Changes the process.
     pub(crate) const ADMIN: Access = Access::Needs(Role::Admin);
 
     /// Whether a caller of this role may; `None` is a caller that nothing is known of.

@@ -24,7 +24,8 @@ struct BackendPath {
     backend: String,
 }
 
-/// `enable` and `undrain` end in the same state; both exist so that each undoes its opposite by its own name.
+/// `enable` and `undrain` end in the same state; both exist so that each undoes its opposite by its
+/// own name.
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
         .get(
@@ -65,7 +66,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         )
 }
 
-/// What can be written of a backend.
+/// The writable state of a backend.
 #[derive(Serialize)]
 struct Settings<'c> {
     pool: &'c str,

@@ -95,7 +95,7 @@ async fn create<O: Operator>(
     let change = turn.wait().await;
     change.of(&ETag::of(&operator.cluster_tokens().await?))?;
     let made = operator.create_token(wanted).await?;
-    // The token itself is nobody's but its asker's.
+    // The audit log has the listed entry, never the token itself.
     change.after(&made.listed);
     let tag = ETag::of(&operator.cluster_tokens().await?);
     Ok(Tagged::new(made, tag))
@@ -122,7 +122,7 @@ async fn joined<O: Operator>(
     Ok(Answer::new(operator.joined_nodes().await?))
 }
 
-/// What can be written of a node that joined.
+/// The writable state of a joined node.
 #[derive(Serialize)]
 struct Admitted<'n> {
     node: &'n str,
@@ -136,7 +136,7 @@ impl<'n> From<&'n JoinedNode> for Admitted<'n> {
     }
 }
 
-/// What has been found of a name.
+/// The object that a name refers to.
 enum Found {
     Node(JoinedNode),
     /// It never joined, and is there.

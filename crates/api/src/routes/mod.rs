@@ -1,8 +1,8 @@
-//! What can be asked, one file per subject.
+//! The routes, one file per subject.
 //!
-//! A subject is a function that returns [`Routes`]: every line says the role, the path, the handler and
-//! what it does. The OpenAPI document, the check of roles and the tables of the tests come from there. To add a
-//! subject: its file, and its line in [`all`].
+//! A subject is a function that returns [`Routes`]: every line has the role, the path, the handler
+//! and a summary. The OpenAPI document, the check of roles and the tables of the tests follow from
+//! it. To add a subject: its file, and its line in [`all`].
 
 mod backends;
 mod cluster;
@@ -54,7 +54,7 @@ pub(crate) fn described<O: Operator>() -> OpenApi {
     document
 }
 
-/// The API, for connections whose other end is known.
+/// The API, for connections with a known peer.
 pub(crate) fn router<O: Operator>(api: Api<O>) -> Router {
     Router::from(all::<O>().router)
         .fallback(no_such_path)

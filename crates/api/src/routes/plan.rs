@@ -1,4 +1,4 @@
-//! What is planned, what operators say of it, and what nodes report.
+//! The plan, the operators' overrides, and the nodes' reports.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::READ,
             "/v1/plan/pools/{pool}",
             pool::<O>,
-            "What is planned of a pool; its ETag stands for who decides on its size",
+            "The plan of a pool; its ETag covers the mode of scaling",
         )
         .put(
             Access::OPERATE,
@@ -84,7 +84,7 @@ async fn plan<O: Operator>(
     Ok(Answer::new(operator.plan(next).await?))
 }
 
-/// What can be written of a pool's plan.
+/// The writable state of a pool's plan.
 #[derive(Serialize)]
 struct Decided<'p> {
     pool: &'p str,
@@ -142,7 +142,7 @@ async fn nodes<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Nod
     Ok(Answer::new(operator.nodes().await?))
 }
 
-/// What can be written of a node.
+/// The writable state of a node.
 #[derive(Serialize)]
 struct Wanted<'n> {
     node: &'n str,

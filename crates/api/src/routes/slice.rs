@@ -95,7 +95,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         )
 }
 
-/// What can be written of a stream.
+/// The writable state of a stream.
 #[derive(Serialize)]
 struct Written {
     drained: Vec<String>,
@@ -117,14 +117,14 @@ fn tag(stream: &StreamStatus) -> ETag {
     ETag::of(&Written::from(stream))
 }
 
-/// What can be written of a worker.
+/// The writable state of a worker.
 #[derive(Serialize)]
 struct Wanted<'w> {
     worker: &'w str,
     drained: bool,
 }
 
-/// What can be written of a slice.
+/// The writable state of a slice.
 #[derive(Serialize)]
 struct Kept {
     slice: u32,
@@ -169,7 +169,7 @@ async fn plan<O: Operator>(
     Ok(Answer::new(operator.slice_plan(&stream).await?))
 }
 
-/// Who owns what is no part of what the tag stands for: balancing changes it at any time.
+/// The tag does not cover ownership, since balancing changes it at any time.
 async fn move_slices<O: Operator>(
     State(operator): State<Arc<O>>,
     Named(StreamPath { stream }): Named<StreamPath>,

@@ -17,7 +17,7 @@ pub struct Declared {
     pub method: Method,
     /// With its parameters in braces.
     pub path: &'static str,
-    /// Who may.
+    /// Required access.
     pub access: Access,
 }
 
@@ -33,7 +33,7 @@ impl<O: Operator> Default for Routes<O> {
     }
 }
 
-/// Adds a route of one method: who may, where, what answers, and what that does in a sentence.
+/// Adds a route of one method: access, path, handler and a summary.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident, $with:ident, $method:ident;)*) => {
         $($(#[$doc])*
@@ -59,13 +59,13 @@ macro_rules! methods {
 
 impl<O: Operator> Routes<O> {
     methods! {
-        /// What can be looked at.
+        /// Reads state.
         get, get_with, GET;
-        /// What does something.
+        /// Performs an action.
         post, post_with, POST;
-        /// What is set.
+        /// Sets state.
         put, put_with, PUT;
-        /// What is removed.
+        /// Removes state.
         delete, delete_with, DELETE;
     }
 

@@ -13,15 +13,16 @@ pub struct ClusterStanding {
     /// `node`, or `agent`: it only reports.
     #[serde(default)]
     pub kind: String,
-    /// Whose instructions it follows; `null` while no controller can be reached.
+    /// The controller that sends its instructions; `null` while no controller can be reached.
     pub following: Option<String>,
     /// Their leader's term; `null` before there were any.
     pub term: Option<u64>,
     /// The plan's generation.
     pub generation: Option<u64>,
-    /// How long the node has gone by them without newer ones.
+    /// Time since the node installed its newest instructions.
     pub age_seconds: Option<f64>,
-    /// How long ago any controller was last heard; `null` if none was since this process started.
+    /// Time since the last message of any controller; `null` if none arrived since this process
+    /// started.
     #[serde(default)]
     pub heard_seconds: Option<f64>,
     /// The controllers that its file names, by address.
@@ -35,7 +36,7 @@ pub struct ClusterStanding {
     pub kept: bool,
     /// How long its certificate holds; `null` before it joined.
     pub certificate_seconds: Option<f64>,
-    /// What does not work, one sentence each; empty if all is well.
+    /// Problems, one sentence each; empty if there are none.
     pub problems: Vec<String>,
     /// Instructions that were older than its own, and were ignored.
     pub stale: u64,
@@ -46,7 +47,7 @@ pub struct ClusterStanding {
 /// How a node gets on with a controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControllerContact {
-    /// Where it is, as the node was told.
+    /// Its address, as in the node's file.
     pub address: String,
     /// How long ago it was last asked for anything; `null` if it never was.
     pub tried_seconds: Option<f64>,
@@ -60,7 +61,7 @@ pub struct ControllerContact {
     pub problem: Option<String>,
 }
 
-/// What a node measured of itself.
+/// The load that a node measured on its own machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnLoad {
     /// Cores that it may use; a fraction in a quota.
@@ -89,7 +90,7 @@ pub struct ClusterMembers {
     pub authority: String,
     /// The controller that answers.
     pub controller: String,
-    /// The controller that leads; `None` while nobody does.
+    /// The controller that leads; `None` without a leader.
     pub leader: Option<String>,
     /// The leader's term.
     pub term: Option<u64>,
@@ -113,7 +114,7 @@ pub struct ClusterMembers {
     pub members: Vec<NodeStatus>,
     /// Backends that members make for elastic pools.
     pub elastic: Vec<MadeBackend>,
-    /// What this controller's cluster API took, refused and dropped, by name.
+    /// Requests that this controller's cluster API accepted, refused and dropped, by name.
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -124,7 +125,7 @@ pub struct MadeBackend {
     pub pool: String,
     /// Its name.
     pub name: String,
-    /// What is wanted of it: `serve`, `drain` or `leave`.
+    /// Its desired state: `serve`, `drain` or `leave`.
     pub wanted: String,
     /// How far it is.
     pub state: String,
@@ -132,7 +133,7 @@ pub struct MadeBackend {
     pub executor: String,
     /// Where it listens, once that is known.
     pub address: Option<String>,
-    /// What does not work.
+    /// The problem, if there is one.
     pub problem: Option<String>,
 }
 
@@ -160,7 +161,7 @@ fn hour() -> u64 {
 /// A join token that was made.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenMade {
-    /// What a machine joins with; it cannot be shown again.
+    /// The token with which a machine joins; it cannot be shown again.
     pub token: String,
     /// As it is listed.
     pub listed: ClusterToken,
@@ -185,7 +186,7 @@ pub struct ClusterToken {
     pub single_use: bool,
     /// For the node of this name only.
     pub node: Option<String>,
-    /// Who used it, if it is for one.
+    /// The node that used it, if it is for a single use.
     pub used_by: Option<String>,
 }
 

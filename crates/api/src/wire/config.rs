@@ -18,15 +18,15 @@ pub struct ConfigState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {
-    /// What a file would say; without it, the file that this process was started with is read.
+    /// The text of a file to check; without it, the file of this process is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub toml: Option<String>,
 }
 
-/// What is wrong with a configuration.
+/// Problems of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Checked {
-    /// What was read.
+    /// The checked file.
     pub file: String,
     /// Whether it can be used: no problem is an error.
     pub valid: bool,
@@ -45,6 +45,6 @@ pub struct ConfigProblem {
     pub column: Option<usize>,
     /// The option; empty where there is none.
     pub option: String,
-    /// What is wrong, what is accepted, what to do.
+    /// The problem, the accepted values, and what to do.
     pub text: String,
 }

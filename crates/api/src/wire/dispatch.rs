@@ -1,4 +1,4 @@
-//! What a front door in node mode does itself, and what it has peers do.
+//! Requests that a front door in node mode serves itself or delegates to peers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Delegation at one front door.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DispatchStatus {
-    /// Whether what is kept is planned by a controller, and not as the file says.
+    /// Whether a controller plans the kept shares; otherwise the file states them.
     pub planned: bool,
     /// In the order `light`, `small-transfer`, `large-transfer`, `computing`.
     pub classes: Vec<ClassStatus>,
@@ -14,8 +14,8 @@ pub struct DispatchStatus {
     pub returned_total: u64,
     /// Requests with a marker that no peer has signed; clients have no business with it.
     pub markers_refused_total: u64,
-    /// Whether what goes between nodes is encrypted: `required`, `accepted`, `off`; or `waiting`, while there is no certificate and nothing is
-    /// delegated.
+    /// Encryption between nodes: `required`, `accepted`, `off`; or `waiting`, while this node has
+    /// no certificate and delegates nothing.
     #[serde(default)]
     pub peer_tls: String,
 }

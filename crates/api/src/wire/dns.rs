@@ -28,16 +28,16 @@ pub struct DnsStatus {
     pub modes: BTreeMap<String, u64>,
     /// Messages, datagrams and connections that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// What else happened to responses: `truncated`, `slipped`, `fail_open`, `by_deficit`, `cookies_valid`.
+    /// Notes on responses: `truncated`, `slipped`, `fail_open`, `by_deficit`, `cookies_valid`.
     pub notes: BTreeMap<String, u64>,
     /// TCP connections that are open.
     pub connections_open: u64,
     /// TCP connections that were accepted.
     pub connections_total: u64,
-    /// Sources whose load is known.
+    /// Sources with known load.
     pub sources_known: u64,
-    /// From a query's being received to its answer's being sent: upper bound in seconds and the count up to it,
-    /// not cumulative. The last bound is absent: it is infinite.
+    /// From a query's being received to its answer's being sent: upper bound in seconds and the
+    /// count up to it, not cumulative. The last bound is absent: it is infinite.
     pub latency: Vec<(Option<f64>, u64)>,
     /// All of them together.
     pub latency_seconds_sum: f64,
@@ -67,7 +67,7 @@ pub struct DnsBackendStatus {
     pub pool: String,
     /// Its name in the pool.
     pub name: String,
-    /// What answers give.
+    /// The addresses in answers.
     pub addresses: Vec<String>,
     /// `serving`, `draining`, `unhealthy` or `down`.
     pub state: String,

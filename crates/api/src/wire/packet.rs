@@ -18,11 +18,12 @@ pub struct PacketStatus {
     pub flows: u64,
     /// Flows that there is room for (`[flows] max`).
     pub flows_max: u64,
-    /// Flows for which the registry had no room, or which gave way to a flow with more evidence (`registry_full`).
+    /// Flows for which the registry had no room, or which gave way to a flow with more evidence
+    /// (`registry_full`).
     pub flows_not_learnt_total: u64,
     /// Flows that lost their backend and went to another.
     pub flows_moved_total: u64,
-    /// Flows whose backend is not what their VIP's table says.
+    /// Flows with a backend that differs from their VIP's table.
     pub pins: u64,
     /// Pins that there is room for (`[flows] pins-max`).
     pub pins_max: u64,
@@ -49,7 +50,7 @@ pub struct PacketStatus {
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
-    /// What arrives on it: `clients` or `replies`.
+    /// The packets that arrive on it: `clients` or `replies`.
     pub role: String,
     /// `native`, `generic`, `absent` or `failed`.
     pub state: String,
@@ -69,7 +70,7 @@ pub struct VipStatus {
     pub forward: String,
     /// How a new flow's backend is picked.
     pub scheduler: String,
-    /// What identifies a flow.
+    /// The fields that identify a flow.
     pub key: String,
     /// `steady`, or how far a change of the pool is: `waiting`, `transition`, `absorbing`.
     pub phase: String,
@@ -79,7 +80,8 @@ pub struct VipStatus {
     pub packets_total: u64,
     /// Their bytes, as received.
     pub bytes_total: u64,
-    /// Packets by what named their backend: `ring`, `pin`, `pending`, `turn`, `fallback`, `fragment`.
+    /// Packets by what named their backend: `ring`, `pin`, `pending`, `turn`, `fallback`,
+    /// `fragment`.
     pub decisions: BTreeMap<String, u64>,
     /// Packets dropped, by reason; reasons that never happened are left out.
     pub drops: BTreeMap<String, u64>,
@@ -102,7 +104,8 @@ pub struct VipBackendStatus {
     pub listed: bool,
     /// Whether the MAC address of the next hop to it is known.
     pub reachable: bool,
-    /// The reason for which it gets no packets, if its name resolves to an address that this VIP cannot use.
+    /// The reason for which it gets no packets, if its name resolves to an address that this VIP
+    /// cannot use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The verdict of its checks through the tunnel; absent if there are none.
@@ -131,7 +134,7 @@ pub struct FlowQuestion {
     /// Address, port and protocol that it talks to: `192.0.2.10:443/tcp`.
     #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
-    /// The sender's MAC address, for VIPs whose key is `source-mac`.
+    /// The sender's MAC address, for VIPs with the key `source-mac`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
 }
@@ -145,12 +148,12 @@ pub struct FlowAnswer {
     pub vip: Option<String>,
     /// That VIP's pool.
     pub pool: Option<String>,
-    /// The backend's name in the pool. None if the flow is not known and the VIP's scheduler is no hash: the first packet
-    /// decides.
+    /// The backend's name in the pool. None if the flow is not known and the VIP's scheduler is no
+    /// hash: the first packet decides.
     pub backend: Option<String>,
     /// Its address, with a port where nat changes it.
     pub address: Option<String>,
-    /// What named it: `ring`, `pin`, `pending`, `turn`, `fallback`.
+    /// The table that chose the backend: `ring`, `pin`, `pending`, `turn`, `fallback`.
     pub by: Option<String>,
     /// Why it is dropped.
     pub reason: Option<String>,
@@ -169,8 +172,8 @@ pub struct Pin {
     /// The VIP: `192.0.2.10:443/tcp`.
     #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
-    /// The flow, by the VIP's key: `198.51.100.7:40000` (with `/PORT` of the VIP if it has several), `198.51.100.7`, or
-    /// `02:00:00:00:00:01`.
+    /// The flow, by the VIP's key: `198.51.100.7:40000` (with `/PORT` of the VIP if it has
+    /// several), `198.51.100.7`, or `02:00:00:00:00:01`.
     #[schemars(example = &"198.51.100.7:40000")]
     pub flow: String,
     /// The backend's name or address.

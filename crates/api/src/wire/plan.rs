@@ -1,4 +1,4 @@
-//! What is planned, and what nodes said of themselves.
+//! The plan, and the nodes' reports.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Admin;
 
-/// What the controller has planned; with `next`, what it would plan now.
+/// The controller's plan; with `next`, the plan that it would make now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStatus {
     /// Whether this is what would be planned now, and nothing follows from it.
     pub next: bool,
     /// The controller that planned it; `None` before there is a plan.
     pub leader: Option<String>,
-    /// When the leader came to the office, as the store counts; with the generation it numbers plans.
+    /// When the leader came to the office, as the store counts; with the generation it numbers
+    /// plans.
     pub term: u64,
     /// Rises with every plan.
     pub generation: u64,
@@ -30,7 +31,7 @@ pub struct PlanStatus {
     pub nodes: Vec<PlannedNode>,
 }
 
-/// What is planned of a pool.
+/// The plan of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedPool {
     /// Its name.
@@ -48,16 +49,17 @@ pub struct PlannedWeight {
     pub backend: String,
     /// For the schedulers.
     pub weight: u16,
-    /// What has been learnt of its worth beside the others', 1 on average.
+    /// The learnt capacity beside the other backends', 1 on average.
     pub learnt: f64,
 }
 
-/// What is planned of a pool's size.
+/// The planned size of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedScaling {
-    /// Who decides.
+    /// The mode of scaling.
     pub mode: PlanMode,
-    /// How many there are to be, if that is pinned; paused, how many there are to be when that is taken back.
+    /// How many there are to be, if that is pinned; paused, how many there are to be when that is
+    /// taken back.
     pub pinned: Option<u32>,
     /// Backends that are there and wanted.
     pub backends: u32,
@@ -71,7 +73,7 @@ pub struct PlannedScaling {
     pub count: u32,
     /// Out and replace: of which size, if there are sizes.
     pub size: Option<String>,
-    /// In and replace: who goes.
+    /// For `in` and `replace`: the backends to remove.
     pub leaving: Vec<String>,
     /// Why, in words.
     pub reason: String,
@@ -79,23 +81,24 @@ pub struct PlannedScaling {
     pub in_use: Option<f64>,
 }
 
-/// Who decides on a pool's size.
+/// The authority over a pool's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlanMode {
     /// The planner.
     Auto,
-    /// Nobody: the planner says what it would do. A pin is kept, and can be set again.
+    /// Scaling is stopped; the plan shows what the planner would do. A pin is kept, and can be
+    /// restored.
     Paused,
     /// An operator: so many, whatever the load.
     Pinned,
 }
 
-/// What an operator says of a pool's size. It survives restarts.
+/// An operator's override of a pool's size. It survives restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolWish {
-    /// Who decides from now on.
+    /// The new mode of scaling.
     pub mode: PlanMode,
     /// Pinned: how many backends there are to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +108,7 @@ pub struct PoolWish {
     pub force: bool,
 }
 
-/// What is planned of a node.
+/// The plan of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedNode {
     /// Its name.
@@ -124,7 +127,7 @@ pub struct PlannedNode {
     pub keep: f64,
 }
 
-/// Who reports here, and what they said last.
+/// Members that report here, with their last reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
     /// The controller that leads, as far as is known; `None` without one.
@@ -142,8 +145,8 @@ pub struct NodeStatus {
     pub name: String,
     /// `node`, or `agent`: it only reports.
     pub kind: String,
-    /// `alive`; `late`: reports are missing; `gone`: nothing was heard for long, it is listed until it is forgotten; `evicted`: it
-    /// was shut out.
+    /// `alive`; `late`: reports are missing; `gone`: no report for long, listed until it is
+    /// forgotten; `evicted`: its certificates are refused.
     #[serde(default)]
     pub state: String,
     /// Its equipoise; empty if it has not reported.
@@ -153,7 +156,7 @@ pub struct NodeStatus {
     /// Cores that it reports, if it counts for others.
     #[serde(default)]
     pub claimed_capacity: Option<f64>,
-    /// What is wanted of it.
+    /// The operator's wish for it.
     pub admin: Admin,
     /// How it stands in the plan; `None` for agents, and where nothing is planned.
     pub standing: Option<String>,
@@ -174,18 +177,19 @@ pub struct NodeStatus {
     /// L2 in the coming period.
     #[serde(default)]
     pub l2: Option<f64>,
-    /// Part of its clients' requests that it keeps by the plan, 0 to 1; `None` without a dispatch level.
+    /// Part of its clients' requests that it keeps by the plan, 0 to 1; `None` without a dispatch
+    /// level.
     #[serde(default)]
     pub keep: Option<f64>,
     /// How long ago it reported; `None` if it never did.
     pub report_age_seconds: Option<f64>,
-    /// The plan that it goes by, `TERM.GENERATION`.
+    /// The plan that it has installed, `TERM.GENERATION`.
     pub applied: Option<String>,
     /// Reports of its own that were refused.
     pub refused_total: u64,
 }
 
-/// What part of the history is asked for.
+/// The requested part of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryQuestion {

@@ -24,11 +24,11 @@ use crate::tls::{TlsError, Trust, client, roots, showable};
 use crate::wire::{JOIN, JoinRequest, Joined, RENEW, RenewRequest};
 use crate::{Certified, Fingerprint, JoinToken, Name, Role, StateFolder};
 
-/// What a node shows to controllers and peers.
+/// Credentials of a node towards controllers and peers.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     pub(crate) tls: Arc<ClientConfig>,
-    /// The same, for peers; and who signs for them.
+    /// The same for peers, with the authorities that sign for them.
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) certified: Certified,
@@ -132,8 +132,8 @@ impl Credentials {
     }
 }
 
-/// When a certificate is to be renewed: when two thirds of its time have passed, so that a controller may be away for
-/// the last third.
+/// When a certificate is to be renewed: when two thirds of its time have passed, so that a
+/// controller may be away for the last third.
 pub(crate) fn renew_at(certified: &Certified) -> SystemTime {
     let whole = certified.valid_until.duration_since(certified.valid_from).unwrap_or_default();
     certified.valid_from + whole * 2 / 3
@@ -145,7 +145,7 @@ const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
 const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(60);
 
-/// After a controller said no, or while there is no token.
+/// Pause after a controller's refusal, or while there is no token.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Joins if the node has not, and renews for ever.
@@ -188,7 +188,7 @@ pub(crate) async fn keep_certified(inner: Arc<Inner>) {
             Err(error) => {
                 say(&inner, &error);
                 let mut pause = backoff.pause(&mut rand::rng());
-                // Nothing changes before somebody does something.
+                // An operator has to act first.
                 if let NoCertificate::Refused(_) | NoCertificate::Token(_) = error {
                     pause = pause.max(REFUSED_PAUSE);
                 }
@@ -211,7 +211,8 @@ fn install(inner: &Inner, new: Credentials) {
 async fn join(inner: &Inner) -> Result<Credentials, NoCertificate> {
     let token = token(inner.options.token.as_ref())?;
     let folder = &inner.options.folder;
-    // The key is kept before it is used: an answer that is lost is asked for again, by the same key.
+    // The key is kept before it is used: an answer that is lost is asked for again, by the same
+    // key.
     if !folder.has(StateFile::NodeKey) {
         folder.create(StateFile::NodeKey, &KeyPair::generate()?.serialize_pem())?;
     }
@@ -237,7 +238,8 @@ async fn renew(inner: &Inner, current: &Credentials) -> Result<Credentials, NoCe
     keep(inner, &key, authority, &joined)
 }
 
-/// The first controller that answers decides; those that cannot be reached, or have no store, decide nothing.
+/// The first controller that answers decides; those that cannot be reached, or have no store,
+/// decide nothing.
 async fn ask_any(
     inner: &Inner,
     tls: &Arc<ClientConfig>,

@@ -25,7 +25,8 @@ enum Left {
     Failed(ClientError),
     /// The node has a new certificate, or wants to know more: again to the same controller.
     Renewed,
-    /// Nothing new for too long, though the connection lives: its controller may be cut off from the others.
+    /// Nothing new for too long, though the connection lives: its controller may be cut off from
+    /// the others.
     Stale(Duration),
 }
 
@@ -34,10 +35,10 @@ const PERIODS_QUIET: u32 = 5;
 const QUIET_MIN: Duration = Duration::from_secs(5);
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is said that there is no controller.
+/// Interval between log lines about missing controllers.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 
-/// What one stream has told so far.
+/// The state of one stream.
 struct Reading {
     parser: Parser,
     listener: Listener,
@@ -210,7 +211,7 @@ impl Follower {
         Ok(is_news)
     }
 
-    /// Notes whom peers are to refuse.
+    /// Stores the nodes that peers have to refuse.
     fn shut_out(&self, address: &ControllerAddress, data: &str) {
         match serde_json::from_str(data).map(Evictions::new) {
             Ok(told) => drop(self.inner.evicted.send_replace(told)),

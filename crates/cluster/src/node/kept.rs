@@ -1,9 +1,9 @@
-//! The instructions that a node went by last, kept for its next process: a node that restarts while no controller can be
-//! reached goes on with them.
+//! The last installed instructions, kept for the next process: a node that restarts while no
+//! controller can be reached continues with them.
 //!
-//! Whole instructions are written when what matters at once has changed (who leads, who is there, backends of elastic
-//! pools, the secret), and otherwise every ten seconds. Their edition is written each time, in place, so that what is
-//! older than what was gone by stays refused.
+//! Whole instructions are written when an urgent part has changed (leader, members, elastic
+//! backends, the secret), and otherwise every ten seconds. Their edition is written each time, in
+//! place, so that older instructions stay refused.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -21,7 +21,8 @@ use crate::fingerprint::sha256;
 use crate::folder::{FolderError, StateFile, StateFolder};
 use crate::{Certified, Fingerprint, Name};
 
-/// Kept instructions that are older are not gone by: addresses of backends that were made may be others' by now.
+/// Older saved instructions are ignored: addresses of elastic backends may belong to other
+/// programs.
 const AGE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Between two writes, if nothing has changed that matters at once.
@@ -41,13 +42,13 @@ struct Head {
 
 const FORM: u32 = 1;
 
-/// What an earlier process left.
+/// The state that an earlier process left.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) instructions: Arc<Instructions>,
     /// How old they were when they were read.
     pub(crate) age: Duration,
-    /// What it went by last, which may be newer than what was written whole.
+    /// The last installed edition, which may be newer than the saved instructions.
     pub(crate) floor: Edition,
 }
 
@@ -78,7 +79,8 @@ impl NotKept {
     }
 }
 
-/// What an earlier process of this node left; `None` if that is nothing, or nothing that can be gone by, which is said.
+/// The instructions of an earlier process of this node; `None` if there are none or they cannot be
+/// used, which is logged.
 pub(crate) fn load(folder: &StateFolder, name: &Name) -> Option<Kept> {
     let file = StateFile::Instructions;
     let path = folder.path_of(file);
@@ -157,7 +159,7 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether a change is to outlive this process from the moment that it is gone by.
+/// Whether a change must be saved as soon as it is installed.
 fn matters_at_once(before: &Instructions, now: &Instructions) -> bool {
     before.term != now.term
         || before.rosters != now.rosters
@@ -165,7 +167,7 @@ fn matters_at_once(before: &Instructions, now: &Instructions) -> bool {
         || before.dispatch_secret != now.dispatch_secret
 }
 
-/// Keeps what the node goes by, for as long as it lives.
+/// Saves the installed instructions, for the life of the node.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     let mut instructions = inner.instructions.subscribe();
     instructions.mark_unchanged();

@@ -28,7 +28,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
     let mut backoff = Backoff::new(first, longest);
     let mut reporter = Reporter { inner, address, open: None };
     loop {
-        // Those that came while this waited are in the newest one's place.
+        // The newest report replaces those that arrived while this waited.
         let Ok(shown) = credentials.wait_for(Option::is_some).await.map(|one| one.clone()) else {
             return;
         };

@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::{Fleet, PeerCredentials, PeerNames};
 use crate::tls::PROVIDER;
 
-/// What is wrong with the files.
+/// An error in the files.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerFilesError {
     /// No certificate where one should be.
@@ -34,7 +34,7 @@ pub enum PeerFilesError {
         "a certificate for {named}, and this node is `{node}`; accepted: one whose subjectAltName has a DNS name `{node}`"
     )]
     OtherNode {
-        /// Whom it names.
+        /// The name in the certificate.
         named: String,
         /// `instance.name`.
         node: String,
@@ -48,7 +48,8 @@ struct Files {
 }
 
 impl PeerCredentials {
-    /// From PEM: this node's certificate (and those between it and the authority), its key, and the authorities that sign for peers.
+    /// From PEM: this node's certificate (and those between it and the authority), its key, and the
+    /// authorities that sign for peers.
     ///
     /// # Errors
     /// [`PeerFilesError`], with which file it is about: 0 to 2.

@@ -14,7 +14,7 @@ use crate::evicted::Evictions;
 use crate::node::credentials::Credentials;
 use crate::{Certified, Role};
 
-/// By what this node has now, and what it knows of who was shut out.
+/// Members by this node's current credentials, and the known evictions.
 #[derive(Debug)]
 pub(crate) struct Members {
     own: watch::Receiver<Option<Arc<Credentials>>>,
@@ -24,7 +24,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// To be called on a runtime, where evictions are followed as long as somebody tells of them.
+    /// To be called on a runtime, on which evictions are followed as long as their sender lives.
     pub(crate) fn credentials(
         own: watch::Receiver<Option<Arc<Credentials>>>,
         evicted: watch::Receiver<Evictions>,

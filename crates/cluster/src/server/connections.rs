@@ -18,11 +18,11 @@ use tokio_rustls::TlsAcceptor;
 use super::{Shared, routes};
 use crate::{Certified, Name, Role};
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// What its certificate says, checked; nobody without one may do more than join.
+    /// Content of its verified certificate; without one, a client may only join.
     pub(crate) certified: Option<Certified>,
 }
 
@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Requests in flight get this long when the controller stops.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Accepts until it is told to stop; then ends what is open.
+/// Accepts until it is stopped; then ends open connections.
 pub(crate) async fn accept(listener: TcpListener, config: Arc<ServerConfig>, shared: Arc<Shared>) {
     let router = routes::router(Arc::clone(&shared));
     let acceptor = TlsAcceptor::from(config);
@@ -133,7 +133,7 @@ async fn serve(
         if let Err(full) = pass.prove(&identity.name) {
             return shared.count(word(full));
         }
-        // It ends with the certificate: who is not renewed is out.
+        // The connection ends with the certificate: a node that is not renewed is out.
         lifetime = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
     }
     let peer = Arc::new(Peer { address, certified });

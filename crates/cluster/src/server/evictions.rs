@@ -1,4 +1,4 @@
-//! Follows in the store whose keys operators have shut out.
+//! Follows the evicted keys in the store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

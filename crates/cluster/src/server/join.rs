@@ -54,7 +54,7 @@ pub(crate) async fn join(
             shared.count(refused.word());
             let reason = refused.word();
             tracing::warn!(node = %asked.name, %from, reason, "a node may not join: {refused}");
-            // The same whatever the reason: who guesses learns nothing.
+            // The response is the same for every reason, so that a guesser learns nothing.
             let detail = "the cluster does not let this node join; a controller's log says why";
             let refusal = refuse(StatusCode::FORBIDDEN, "may not join", detail);
             let why = Some(format!("{}: {refused}", asked.name));

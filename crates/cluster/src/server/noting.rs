@@ -10,10 +10,10 @@ use super::connections::Peer;
 use super::routes::{Caller, Server, refuse};
 use crate::journal::Deed;
 
-/// What a handler knows of a deed and the answer does not say.
+/// Facts about a change that a handler knows and the response lacks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Noted {
-    /// Who asked, if no certificate says it.
+    /// The caller, if no certificate names it.
     pub(crate) who: Option<String>,
     pub(crate) detail: Option<String>,
     pub(crate) after: Option<Value>,
@@ -28,7 +28,7 @@ impl Noted {
     }
 }
 
-/// Notes what changes something, and who may not, before it is answered.
+/// Logs changes and refused callers before they are answered.
 pub(crate) async fn note(
     State(shared): Server,
     peer: Caller,
@@ -37,7 +37,7 @@ pub(crate) async fn note(
 ) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    // What has begun is done to its end and noted, whether or not its caller still waits for it.
+    // A change is completed and logged whether or not its caller still waits.
     let done = tokio::spawn(async move {
         let response = next.run(request).await;
         let status = response.status();

@@ -1,4 +1,4 @@
-//! What operators have done: members shown, tokens made and revoked, nodes shut out.
+//! Operators' requests: reading members, creating and revoking tokens, evicting nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,15 +11,15 @@ use crate::token::{NodeRecord, TokenError, TokenId, TokenRecord, TokenWish};
 use crate::wire::{CreateToken, CreatedToken, ListedToken, ListedTokens, Members};
 use crate::{ClusterServer, Name};
 
-/// No token is for longer, in seconds: what lies about for years is found by somebody.
+/// Largest validity of a token, in seconds: an old token is found by an attacker sooner or later.
 const TIME_TO_LIVE_S_MAX: u64 = 90 * 86_400;
 
-/// What follows a controller's name where somebody would evict it.
+/// The text after a controller's name in the answer to its eviction.
 const CONTROLLERS: &str = "which is let in by the authority's key (ca.key) and not by a token: there is nothing to evict. To take it out, \
 stop its `equipoise run` (another one leads within 3 s), remove ca.key from its machine, and its address from `controllers` in \
 the files of nodes and agents. If others may have ca.key, only a new authority shuts them out";
 
-/// A controller's side of what operators ask, whatever way they ask it. Who may is decided before.
+/// A controller's side of operators' requests, from every API. Authorization happens before.
 #[derive(Clone)]
 pub struct Office {
     shared: Arc<Shared>,
@@ -80,7 +80,7 @@ impl Office {
         }
     }
 
-    /// Makes a join token; nobody can show it again.
+    /// Creates a join token, which cannot be shown again.
     ///
     /// # Errors
     /// [`OfficeError`].
@@ -162,7 +162,7 @@ impl Office {
         Ok(())
     }
 
-    /// What the store does not do now, it may do later.
+    /// The store may still apply the write later.
     pub(crate) fn store(&self, error: TokenError) -> OfficeError {
         self.shared.count("store_failed");
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Controllers among themselves: each finds the others in the store, and its own node reports to them, too.
+//! Controllers among themselves: each finds the others in the store, and its own node reports to
+//! them, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use crate::{Authority, ControllerAddress, Name, StateFolder};
 /// The group of controllers that serve the cluster; a member's value is its address.
 const GROUP: &str = "cluster-api";
 
-/// A controller that died is forgotten after this; until then reports to it fail, which harms nobody.
+/// A controller that died is forgotten after this; until then reports to it fail, which is
+/// harmless.
 const TIME_TO_LIVE: Duration = Duration::from_secs(5);
 
 /// After the store failed.
@@ -36,7 +38,7 @@ impl Peers {
         self.inner.newest_report.send_replace(Some(json(report)));
     }
 
-    /// What the controller's own node shows.
+    /// The credentials of the controller's own node.
     pub(crate) fn credentials(&self) -> watch::Receiver<Option<Arc<Credentials>>> {
         self.inner.credentials.subscribe()
     }
@@ -49,7 +51,7 @@ pub(crate) fn meet(
     store: Arc<dyn Store>,
     port: u16,
 ) -> (Peers, impl Future<Output = ()> + use<>) {
-    // It joins nobody: its certificates are issued here.
+    // It does not join: its certificates are issued here.
     let nowhere = StateFolder::new("/nonexistent");
     let node = NodeOptions::new(options.name.clone(), Vec::new(), None, nowhere);
     let inner = Arc::new(Inner::new(node));
@@ -97,7 +99,7 @@ fn issue(
     Ok(Credentials::new(issued.chain, of_all, issued.key, issued.certified)?)
 }
 
-/// Is in the group, and tells who else is.
+/// Stays in the group, and publishes its other members.
 async fn keep_met(
     store: Arc<dyn Store>,
     name: &Name,

@@ -1,4 +1,4 @@
-//! The paths, and who may ask for them.
+//! The paths, and the roles that they require.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(crate) fn refuse(
 }
 
 impl Refusal {
-    /// What the journal is told of it.
+    /// Adds facts for the journal.
     pub(crate) fn noted(self, noted: Noted) -> Refusal {
         Refusal { noted: Some(Box::new(noted)), ..self }
     }
@@ -85,7 +85,7 @@ impl IntoResponse for Refusal {
 }
 
 impl Peer {
-    /// What its certificate says, if it may ask as one of these roles now.
+    /// Content of the caller's certificate, if one of these roles permits the request now.
     pub(crate) fn role(&self, shared: &Shared, roles: &[Role]) -> Result<&Certified, Refusal> {
         let Some(certified) = &self.certified else {
             shared.count("refused_without_certificate");
@@ -122,7 +122,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
         let detail = format!("the body is cut, or has more than {bytes_max} bytes");
         refuse(StatusCode::PAYLOAD_TOO_LARGE, "body refused", detail)
     };
-    // What is announced as too large is not waited for.
+    // A body that is announced as too large is refused at once.
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(too_large());
     }

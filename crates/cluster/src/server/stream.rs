@@ -23,7 +23,7 @@ use crate::wire::{EVICTED_EVENT, INSTRUCTIONS_EVENT, TOLD_EVENT};
 #[derive(Debug)]
 pub(crate) struct Edited {
     instructions: Arc<Instructions>,
-    /// For who does not understand anything else; written when there is somebody.
+    /// For clients that understand nothing else; encoded when the first one subscribes.
     whole: OnceLock<Option<Bytes>>,
     plain: Telling,
     with_names: Telling,
@@ -31,7 +31,7 @@ pub(crate) struct Edited {
 
 pub(crate) type Encoded = Arc<Edited>;
 
-/// What a node wants to be told.
+/// Parameters of a node's subscription.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Wish {
     /// 1: what concerns it, and then only what changes.
@@ -82,7 +82,7 @@ impl Edited {
         self.instructions.edition()
     }
 
-    /// For the node `own`, that was told `last` in this stream.
+    /// The event for the node `own`, which received `last` in this stream.
     fn event(&self, wish: Wish, last: Option<Edition>, own: Option<&str>) -> Option<Bytes> {
         if wish.changes == 0 {
             let whole = || serde_json::to_string(&*self.instructions).ok();
@@ -96,7 +96,8 @@ impl Edited {
     }
 }
 
-/// `data` is JSON on one line: serde_json writes no line feed of its own, and escapes those in texts.
+/// `data` is JSON on one line: serde_json writes no line feed of its own, and escapes those in
+/// texts.
 fn event(name: &str, edition: Edition, data: &str) -> Bytes {
     format!("event: {name}\nid: {edition}\ndata: {data}\n\n").into()
 }
@@ -120,16 +121,17 @@ struct Stream {
     peer: Arc<Peer>,
     shared: Arc<Shared>,
     wish: Wish,
-    /// What it has, and of that what it was told here.
+    /// The edition that the node has, and the one that it received in this stream.
     last: Edition,
     told: Option<Edition>,
     quiet: Interval,
     has_begun: bool,
-    /// Who was evicted, as it was told here.
+    /// The evictions that the node received in this stream.
     told_evicted: Evictions,
 }
 
-/// All editions after `last`, the newest first of all; where a node is slow, those in between are left out.
+/// All editions after `last`, the newest first of all; where a node is slow, those in between are
+/// left out.
 pub(crate) fn respond(
     shared: &Arc<Shared>,
     peer: Arc<Peer>,
@@ -170,7 +172,7 @@ impl Stream {
                 return None;
             }
             if evicted.is_known() && evicted != self.told_evicted {
-                // Before anything else: peers are not to go by plans with somebody who is out.
+                // Evictions are sent first: peers must not follow plans with an evicted node.
                 let event = evicted_event(&evicted)?;
                 self.told_evicted = evicted;
                 self.shared.count_sent(event.len());

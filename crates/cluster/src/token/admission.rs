@@ -1,4 +1,4 @@
-//! Whether somebody may join: a decision, with nothing but its arguments.
+//! The decision about a join: a function of its arguments.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{JoinToken, TokenId};
 use crate::{Fingerprint, Name};
 
-/// What the store keeps of a token. Times are in seconds since 1970.
+/// The store's record of a token. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
     /// SHA-256 of its secret, base64.
@@ -22,7 +22,7 @@ pub struct TokenRecord {
     /// For the node of this name alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Who used it, if it is for one use.
+    /// The use of a token for a single use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Used>,
 }
@@ -38,7 +38,7 @@ pub struct Used {
     pub at: u64,
 }
 
-/// What the store keeps of a node that joined.
+/// The store's record of a node that joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Of the key that has the name.
@@ -63,7 +63,8 @@ pub struct Evicted {
     pub until: u64,
 }
 
-/// Why somebody may not join. For the operator's log: the peer is only told that it may not.
+/// The reason why a node may not join. For the operator's log: the node learns only that it may
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefused {
     /// Too many tries.
@@ -80,7 +81,7 @@ pub enum JoinRefused {
         /// Which.
         id: TokenId,
     },
-    /// Nobody knows it.
+    /// The token is unknown.
     #[error(
         "there is no token {id}: never made here, revoked, or forgotten long after it expired; make a new one with `equipoise cluster token create`"
     )]
@@ -111,7 +112,7 @@ pub enum JoinRefused {
     Replayed {
         /// Which.
         id: TokenId,
-        /// By whom.
+        /// The node that used it.
         by: Name,
     },
     /// It names a node, and this is another.
@@ -121,12 +122,12 @@ pub enum JoinRefused {
     OtherNode {
         /// Which.
         id: TokenId,
-        /// Whose.
+        /// The name that the token requires.
         wanted: Name,
-        /// Who came.
+        /// The name of the joining node.
         got: Name,
     },
-    /// Somebody has the name.
+    /// Another node has the name.
     #[error(
         "a node called {name} is in the cluster with another key; if this machine was set up anew, join it with a token made with --node {name}; if it is another one, give it another `instance.name`"
     )]
@@ -160,14 +161,14 @@ impl JoinRefused {
     }
 }
 
-/// Who wants to join.
+/// A node that wants to join.
 #[derive(Clone, Debug)]
 pub(crate) struct Applicant {
     pub(crate) name: Name,
     pub(crate) key: Fingerprint,
 }
 
-/// What is written if somebody may join.
+/// The records to write when a node may join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     /// The token's record, if it changes.
@@ -181,8 +182,9 @@ pub(crate) fn unix(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether `applicant` may join by `token` now, given what the store has of the token and of a node of that name.
-/// Only the first reason that applies is given, and none about a token whose secret is not known.
+/// Whether `applicant` may join with `token` now, given the store's records of the token and of a
+/// node of that name. Returns only the first reason that applies, and none about a token with an
+/// unknown secret.
 pub(crate) fn judge(
     token: &JoinToken,
     record: Option<&TokenRecord>,
@@ -216,7 +218,7 @@ pub(crate) fn judge(
         let is_evicted = |key| holder.evicted.iter().any(|evicted| evicted.key == key);
         let is_live =
             holder.key != applicant.key && holder.valid_until > at && !is_evicted(holder.key);
-        // Who was shut out needs more than a token that anybody may use.
+        // An evicted node needs more than a token that every node may use.
         let comes_back = is_evicted(applicant.key);
         if (is_live || comes_back) && !for_this_name {
             return Err(JoinRefused::NameTaken { name: applicant.name.clone() });

@@ -15,10 +15,11 @@ use crate::{Certified, Fingerprint, Name};
 /// Tokens that are kept at once, expired ones included.
 const TOKENS_MAX: usize = 10_000;
 
-/// An expired token is remembered for this long, so that who presents it is told apart from a guesser.
+/// Time for which an expired token is remembered, so that its holder is distinguished from a
+/// guesser.
 const REMEMBERED: Duration = Duration::from_secs(7 * 86_400);
 
-/// Tries against others who write the same.
+/// Attempts of a write against concurrent writers.
 const TRIES: usize = 20;
 
 /// The cluster's tokens and joined nodes.
@@ -29,7 +30,7 @@ pub struct Tokens {
     nodes: Prefix,
 }
 
-/// What an operator wants of a token.
+/// An operator's request for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenWish {
     /// How long it is accepted.
@@ -58,7 +59,7 @@ pub enum TokenError {
     /// Others were always faster.
     #[error("{key} changed {TRIES} times meanwhile: try again")]
     Contended {
-        /// What.
+        /// The key of the record.
         key: Key,
     },
     /// Enough is enough.
@@ -128,8 +129,8 @@ impl Tokens {
         Ok(matches!(self.store.commit(delete).await?, Committed::Done(_)))
     }
 
-    /// Joins a node, if it may: what is decided is written at one moment for all controllers, so that a token for one
-    /// use is used once.
+    /// Joins a node, if it may: what is decided is written at one moment for all controllers, so
+    /// that a token for one use is used once.
     ///
     /// # Errors
     /// [`TokenError`]; the inner [`JoinRefused`] if it may not.
@@ -178,7 +179,7 @@ impl Tokens {
         for _ in 0..TRIES {
             let Some(entry) = self.store.get(&node_key).await? else { return Ok(false) };
             let mut record: NodeRecord = read(&entry)?;
-            // Another has the name by now, or it was evicted.
+            // Another node has the name, or this one was evicted.
             if record.key != certified.key || record.is_evicted(certified.key) {
                 return Ok(false);
             }

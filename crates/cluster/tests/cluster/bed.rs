@@ -22,7 +22,7 @@ pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-/// What a controller behind the server would be.
+/// The controller behind the server, simulated.
 pub(crate) struct Desk {
     pub(crate) reports: Mutex<Vec<(String, NodeReport)>>,
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,

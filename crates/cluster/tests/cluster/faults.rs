@@ -111,7 +111,7 @@ async fn a_report_that_is_too_large_is_refused_and_the_next_is_taken() {
     eventually("the next", || desk.reported() == ["a"]).await;
 }
 
-/// TLS without a certificate of one's own.
+/// TLS without a client certificate.
 async fn anonymous(bed: &Bed, server: &ClusterServer) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(bed.authority().certificate().clone()).unwrap();

@@ -63,7 +63,8 @@ async fn stale_instructions_are_refused_whoever_sends_them() {
     desk.plan(5, 7);
     until(&client, |status| status.edition == edition(5, 7)).await;
     let age = client.status().instructions_age.unwrap();
-    // A former leader, heard late by a controller that does not mind: the stream itself leaves it out.
+    // A late message of a former leader, from a controller that forwards it: the stream itself
+    // omits it.
     desk.plan(4, 900);
     desk.plan(5, 8);
     until(&client, |status| status.edition == edition(5, 8)).await;
@@ -104,7 +105,8 @@ async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
     until(&client, |status| status.edition == edition(2, 1)).await;
 }
 
-/// A cut between controllers that the node does not see: its stream lives, and nothing new comes of it.
+/// A cut between controllers that the node does not see: its stream lives, and nothing new comes of
+/// it.
 #[tokio::test]
 async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_never_win() {
     let bed = Bed::new().await;
@@ -200,7 +202,7 @@ async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_
     let file = bed.state("a").path_of(StateFile::Instructions);
     let has = |what: &str| std::fs::read_to_string(&file).is_ok_and(|text| text.contains(what));
     eventually("it is kept", || has("\"generation\":7")).await;
-    // What is not written whole at once has its edition noted.
+    // Instructions that are not written at once have their edition stored.
     desk.plan(5, 8);
     let noted = bed.state("a").path_of(StateFile::Edition);
     eventually("it is noted", || {
@@ -212,7 +214,7 @@ async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_
     drop(client);
     drop(server);
 
-    // Nobody is there.
+    // No controller is reachable.
     let client = NodeClient::start(options.clone());
     assert_eq!(client.instructions().borrow().edition(), Edition { term: 5, generation: 7 });
     let status = until(&client, |status| status.follow_problem.is_some()).await;
@@ -220,7 +222,7 @@ async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_
     assert!(status.instructions_age.unwrap() > Duration::ZERO);
     drop(client);
 
-    // Somebody who knows only older ones.
+    // A controller that knows only older instructions.
     let (behind, desk) = bed.controller().await;
     let options = NodeOptions { controllers: vec![address(&behind)], ..options };
     desk.plan(5, 7);

@@ -5,7 +5,8 @@ use equipoise_cluster::{Asker, Authority, JoinToken, NodeClient, NodeStatus, Sta
 
 use crate::bed::{Bed, address, count, eventually, name, report, until};
 
-/// Whether a node has no certificate for this reason; another may come first, such as a controller that is slow to answer.
+/// Whether a node has no certificate for this reason; another may come first, such as a controller
+/// that is slow to answer.
 fn says(status: &NodeStatus, reason: &str) -> bool {
     status.certificate_problem.as_ref().is_some_and(|problem| problem.contains(reason))
 }

@@ -1,4 +1,4 @@
-//! What is noted in the journal.
+//! Lines of the journal.
 
 use std::sync::{Arc, Mutex};
 

@@ -38,7 +38,7 @@ fn meet(
     Ok(shown)
 }
 
-/// Who each takes the other for.
+/// The names that each side reads in the other's certificate.
 fn known(client: &PeerCredentials, server: &PeerCredentials) -> [Vec<String>; 2] {
     let [of_server, of_client] = meet(client, server).unwrap();
     [client.read(&of_server).unwrap().nodes, server.read(&of_client).unwrap().nodes]
@@ -104,7 +104,8 @@ async fn peers_hear_of_evictions_and_refuse_who_is_out() {
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_to_peers() {
     let bed = Bed::new().await;
-    // A certificate holds from five minutes before it was made, so this one is renewed at once, and again.
+    // A certificate holds from five minutes before it was made, so this one is renewed at once, and
+    // again.
     let (server, _desk) =
         bed.controller_with(|options| options.node_lifetime = Duration::from_secs(152)).await;
     let (a, b) = (joined(&bed, &server, "a").await, joined(&bed, &server, "b").await);

@@ -5,7 +5,8 @@ use crate::bed::{Bed, count, eventually, report, until};
 #[tokio::test]
 async fn certificates_are_renewed_before_they_end_and_nothing_is_lost() {
     let bed = Bed::new().await;
-    // A certificate holds from five minutes before it was made, so this one is renewed at once, and again.
+    // A certificate holds from five minutes before it was made, so this one is renewed at once, and
+    // again.
     let (server, desk) = bed
         .controller_with(|options| {
             options.node_lifetime = Duration::from_secs(152);

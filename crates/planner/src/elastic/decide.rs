@@ -14,15 +14,15 @@ mod hold;
 
 use hold::why_not_yet;
 
-/// What is done about a pool's size, and why.
+/// The decision about a pool's size, and its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingPlan {
-    /// What the driver is to do.
+    /// The action of the driver.
     pub action: Scaling,
     /// Why, in words.
     pub reason: String,
-    /// Expected demand over the capacity of the backends that serve: of their concurrency limits, or of what the target
-    /// states for each; above 1 if requests wait. `None` if unknown.
+    /// Expected demand over the capacity of the backends that serve: of their concurrency limits,
+    /// or of what the target states for each; above 1 if requests wait. `None` if unknown.
     pub in_use: Option<f64>,
     /// How long ago the pool last grew, without this plan's step; saturates.
     pub since_out: Duration,
@@ -40,8 +40,9 @@ pub struct ScalingPlan {
 
 /// A step in a pool's size.
 ///
-/// The leader takes the step in the instructions that it makes of the plan, so the next plan sees it taken: a new
-/// backend is in the inventory with an age of zero, and one that leaves is wanted drained.
+/// The leader takes the step in the instructions that it makes of the plan, so the next plan sees
+/// it taken: a new backend is in the inventory with an age of zero, and one that leaves is wanted
+/// drained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scaling {
@@ -92,16 +93,17 @@ const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Decides on a pool's size; `passed` is the time since the decision before.
 ///
-/// The pool grows when demand exceeds the target's part of the capacity. Backends that are coming count as there, so that
-/// it does not grow twice for one reason. A step multiplies capacity by at most [`Elasticity::growth_max`], and steps
-/// are a cool-down apart; when a queue stands and no backend is coming, the pool grows at once. It shrinks when fewer
-/// backends would have been below the target for a whole cool-down, by those with the least capacity for their
-/// price. If one fewer would not do, the dearest is replaced by a cheaper one that would (vertical scaling). At the
-/// most backends the slowest is replaced by a faster one if there is one (diagonal scaling). A pool without a backend
-/// adds one as soon as a request waits.
+/// The pool grows when demand exceeds the target's part of the capacity. Backends that are starting
+/// count as serving, so that it does not grow twice for one reason. A step multiplies capacity by
+/// at most [`Elasticity::growth_max`], and steps are a cool-down apart; when a queue stands and no
+/// backend is starting, the pool grows at once. It shrinks when fewer backends would have been
+/// below the target for a whole cool-down, by those with the least capacity for their price. If one
+/// fewer would not do, the most expensive is replaced by a cheaper one that would (vertical
+/// scaling). At the largest size the slowest is replaced by a faster one if there is one (diagonal
+/// scaling). A pool without a backend adds one as soon as a request waits.
 ///
-/// Of a pool whose requests pass no balancer, figures say too little: what counters see of it is not used, and only an
-/// operator or its bounds change its size.
+/// If requests bypass the balancers, a pool's counters show too little and are not used:
+/// only an operator or its bounds change its size.
 pub(crate) fn decide(
     elastic: &Elasticity,
     pool: &PoolSpec,
@@ -186,8 +188,8 @@ struct Backend<'a> {
 }
 
 impl Backend<'_> {
-    /// Order in which two leave: one that fails, one that is new, the one with the least capacity for its price, the
-    /// younger one.
+    /// Order in which two leave: one that fails, one that is new, the one with the least capacity
+    /// for its price, the younger one.
     fn leaves_before(&self, other: &Backend<'_>) -> Ordering {
         let by_state = self.is_healthy.cmp(&other.is_healthy);
         by_state
@@ -224,7 +226,7 @@ struct State<'a> {
     is_quiet: bool,
     /// Tunnels and other requests without a permit.
     open: u64,
-    /// Not every balancer of the pool is heard, so that its demand may be larger.
+    /// A balancer of the pool does not report, so that the demand may be larger.
     is_partial: bool,
     /// Nothing counts its requests.
     is_forwarded: bool,
@@ -279,7 +281,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Demand in the coming period; `None` if it is unknown, or cannot be compared as no limit is known.
+    /// Demand in the coming period; `None` if it is unknown, or cannot be compared as no limit is
+    /// known.
     fn expected(&self) -> Option<f64> {
         let coming = if self.is_quiet { 0.0 } else { self.demand?.coming };
         let is_comparable = self.is_quiet || self.target.stated().or(self.limit).is_some();
@@ -321,12 +324,13 @@ impl<'a> State<'a> {
     fn is_enough(&self, capacity: f64, demand: f64) -> bool {
         match capacity > 0.0 {
             true => demand <= SHRINK_TO * self.target.share() * capacity,
-            // A request from time to time is not nothing, and the end of the last backend would cut tunnels.
+            // A request from time to time is not nothing, and the end of the last backend would cut
+            // tunnels.
             false => self.is_quiet && self.open == 0 && demand == 0.0,
         }
     }
 
-    /// Those that may leave together: without them `demand` would be below the target.
+    /// Backends that may leave together: without them `demand` would be below the target.
     fn spare(&self, elastic: &Elasticity, demand: f64) -> Vec<&Backend<'a>> {
         if self.is_warming() {
             return Vec::new();
@@ -352,7 +356,7 @@ impl<'a> State<'a> {
         if spare.is_empty() { self.cheaper(elastic) } else { Some(Less::Without(spare)) }
     }
 
-    /// The dearest backend for which a cheaper one would do, and that one's kind.
+    /// The most expensive backend that a cheaper one could replace, and the kind of that one.
     fn cheaper(&self, elastic: &Elasticity) -> Option<Less<'_, 'a>> {
         let enough = self.expected()? / (SHRINK_TO * elastic.target.share());
         if self.is_warming() {
@@ -408,7 +412,8 @@ impl<'a> State<'a> {
         let is_urgent = self.is_standing && !self.is_coming();
         let now = self.demand.filter(|_| is_urgent).map_or(0.0, |demand| demand.now);
         let needed = demand.max(now) / self.target.share();
-        // A queue stands although limits seem to have room: one balancer's are reached, and not another's.
+        // A queue stands although limits seem to have room: one balancer's are reached, and not
+        // another's.
         let is_stuck = is_urgent && !self.is_shrinking;
         let least = if is_stuck { self.capacity + self.smallest() } else { 0.0 };
         if needed.max(least) > self.capacity {
@@ -500,7 +505,7 @@ impl<'a> State<'a> {
         let for_long = elastic.in_cool_down;
         match less {
             Less::Without(spare) => {
-                // Those that would not have been missed at any moment of the cool-down.
+                // Backends that were unnecessary at every moment of the cool-down.
                 let never_needed = self.spare(elastic, plan.peak);
                 let leave = if never_needed.is_empty() { &spare[..1] } else { &never_needed };
                 let backends: Vec<String> = leave.iter().map(|one| one.name.to_string()).collect();

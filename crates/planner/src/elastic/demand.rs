@@ -17,8 +17,8 @@ pub struct PoolSample {
     /// A queue stands: it was never empty in the second half of the period.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_standing: bool,
-    /// Requests a second that arrived beyond those that got a backend: growth of the queues, and requests that left a
-    /// queue without a backend. Negative while queues shrink.
+    /// Requests a second that arrived beyond those that got a backend: growth of the queues, and
+    /// requests that left a queue without a backend. Negative while queues shrink.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: f64,
 }
@@ -28,7 +28,8 @@ pub struct PoolSample {
 pub struct BackendSample {
     /// Mean number of requests in flight: N.
     pub in_flight: f64,
-    /// Mean time for which a request that was answered held its permit: T. `None` if no response was complete.
+    /// Mean time for which a request that was answered held its permit: T. `None` if no response
+    /// was complete.
     #[serde(default)]
     pub response: Option<Duration>,
     /// The concurrency limit; `None` without one.
@@ -37,7 +38,8 @@ pub struct BackendSample {
     /// The limit is one to begin with, before it was learnt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_guess: bool,
-    /// Requests in flight that hold no permit at the end of the period: tunnels, and those whose client is slow.
+    /// Requests in flight without a permit at the end of the period: tunnels, and requests of slow
+    /// clients.
     #[serde(default, skip_serializing_if = "is_none_open")]
     pub open: u32,
     /// Its size, if its pool has sizes.
@@ -45,7 +47,7 @@ pub struct BackendSample {
     pub size: Option<String>,
 }
 
-/// What a pool's backends had to do lately.
+/// The recent demand of a pool's backends.
 #[derive(Clone, Debug, Default)]
 pub struct PoolHistory {
     latest: PoolSample,
@@ -87,7 +89,7 @@ impl PoolHistory {
         self.is_partial = false;
     }
 
-    /// Notes that not every balancer of the pool has told what it saw in the last period.
+    /// Stores that some balancer of the pool did not report in the last period.
     pub(crate) fn doubt(&mut self) {
         self.is_partial = true;
     }
@@ -163,9 +165,10 @@ impl PoolHistory {
 impl PoolSample {
     /// Requests that would be in flight at once if none had to wait.
     ///
-    /// A queue that grows, overflows or shrinks holds a backlog: by Little's law, those that arrive beyond those that get
-    /// a backend would be `excess * T` in flight. A queue that stands and stays as long is one of clients that wait for
-    /// an answer before they ask again: each of them would be in flight.
+    /// A queue that grows, overflows or shrinks holds a backlog: by Little's law, those that arrive
+    /// beyond those that get a backend would be `excess * T` in flight. A queue that stands and
+    /// stays as long is one of clients that wait for an answer before they ask again: each of them
+    /// would be in flight.
     fn concurrency(&self) -> f64 {
         let in_flight: f64 = self.backends.values().map(|one| sane(one.in_flight)).sum();
         let (answers, queued) = (self.answers(), sane(self.queued));

@@ -1,8 +1,9 @@
 //! Hours of the week in which a pool has more backends at least.
 //!
-//! A schedule adds capacity before the load comes that it is for: backends take time to start. It raises the minimum and
-//! nothing else, so that the pool grows beyond it by its load, as ever. Of hours that overlap the largest minimum counts,
-//! as with the scaling schedules of Google's managed instance groups and KEDA's `cron` scaler.
+//! A schedule adds capacity before the load comes that it is for: backends take time to start. It
+//! raises the minimum and nothing else, so that the pool grows beyond it by its load, as ever. Of
+//! hours that overlap the largest minimum counts, as with the scaling schedules of Google's managed
+//! instance groups and KEDA's `cron` scaler.
 
 use std::time::Duration;
 

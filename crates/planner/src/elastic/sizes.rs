@@ -82,11 +82,13 @@ fn mean(of: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
-/// The kind, and how many of it, that make up for a shortfall of speed with at most `room` (1 or more) backends.
+/// The kind, and how many of it, that make up for a shortfall of speed with at most `room` (1 or
+/// more) backends.
 ///
-/// The cheapest kind that alone makes up for it; of equally cheap ones that with most speed for its price. A small
-/// shortfall so gets a small backend and a large one the most efficient. If none can, as many as fit of the
-/// fastest. Kinds are not mixed in one step: the next step sees what is left.
+/// The cheapest kind that alone makes up for it; of equally cheap ones that with most speed for its
+/// price. A small shortfall so gets a small backend and a large one the most efficient. If none
+/// can, as many as fit of the fastest. Kinds are not mixed in one step: the next step sees what is
+/// left.
 ///
 /// # Source
 /// L3B's efficiency E = S/i, with the price in the place of the number i, so that it also

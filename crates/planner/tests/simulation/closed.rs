@@ -1,9 +1,10 @@
-//! Clients that wait for their answers, nodes that are stopped when their share of a core is used up, and the planner: what dispatchers
-//! make of it, request by request.
+//! Clients that wait for their answers, nodes that are stopped when their share of a core is used
+//! up, and the planner: what dispatchers make of it, request by request.
 //!
-//! Each fed node has [`CLIENTS`] that ask again as soon as they are answered. A node may use its quota in each turn of a tenth of a second, then it stands
-//! still, its proxy too; what it passes on or back waits until then. All that a dispatcher knows is its plan, which it hears a period late,
-//! and its own counts.
+//! Each fed node has [`CLIENTS`] that ask again as soon as they are answered. A node may use its
+//! quota in each turn of a tenth of a second, then it stands still, its proxy too; what it passes
+//! on or back waits until then. All that a dispatcher knows is its plan, which it hears a period
+//! late, and its own counts.
 
 mod cluster;
 
@@ -122,7 +123,7 @@ fn with_half_of_the_nodes_fed_by_clients_that_wait_all_work_all_the_time() {
 fn fifty_nodes_do_not_herd_to_one_that_is_slow_or_fails_at_once() {
     println!("\n25 of 50 nodes fed, something wrong with one of the others");
     let well = half_of(50);
-    // With what there is to do it: the nodes that work, over those that are fed.
+    // With the ratio of working nodes to nodes with clients.
     let cases = [
         ("nothing", well, 50.0 / 25.0, 0.08),
         ("half as fast", Shape { last_may: 0.5, ..well }, 49.5 / 25.0, 0.03),

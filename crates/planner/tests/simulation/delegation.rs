@@ -17,7 +17,8 @@ const DELAY: usize = 2;
 const PERIODS: usize = 120;
 const SETTLING: usize = 60;
 
-/// What each node keeps, and how what it does not keep is spread: `spread[from][to]`, each row summing to 1 or 0.
+/// The kept share of each node, and the targets of the rest: `spread[from][to]`, each row summing
+/// to 1 or 0.
 #[derive(Clone)]
 struct Instructions {
     keep: Vec<f64>,
@@ -30,7 +31,8 @@ impl Instructions {
     }
 }
 
-/// What each node saw in a period: CPU per cent, and requests per second; a request costs one per cent of a node.
+/// Measurements of each node in a period: CPU per cent, and requests per second; a request costs
+/// one per cent of a node.
 struct Seen {
     cpu: Vec<f64>,
     rates: Vec<ClassRate>,
@@ -48,8 +50,8 @@ impl Rule for Nothing {
     }
 }
 
-/// Overloaded: above the average, 1.5 times the lowest and 30 %. Then requests are spread by 1/L over all nodes,
-/// oneself included, of loads as measured.
+/// Overloaded: above the average, 1.5 times the lowest and 30 %. Then requests are spread by 1/L
+/// over all nodes, oneself included, of loads as measured.
 struct Onedata;
 
 impl Rule for Onedata {

@@ -1,6 +1,8 @@
-//! The planner in closed loop with a cluster that answers late, beside the rules of others in the same cluster.
+//! The planner in closed loop with a cluster that answers late, beside the rules of others in the
+//! same cluster.
 //!
-//! Figures are printed (`cargo test -p equipoise-planner --test simulation -- --nocapture`) and asserted.
+//! Figures are printed (`cargo test -p equipoise-planner --test simulation -- --nocapture`) and
+//! asserted.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

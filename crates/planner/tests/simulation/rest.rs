@@ -16,14 +16,15 @@ const HOUR: u64 = 3600;
 /// CPU that a request a second takes, per cent.
 const COST: f64 = 0.1;
 
-/// What other programs use of a node, per cent.
+/// Use of a node by other programs, per cent.
 #[derive(Clone, Copy)]
 struct Others {
     cpu: f64,
     memory: f64,
 }
 
-/// Shares of each node in a name after `periods` of which each brings `requests(period)` to the nodes that the name has.
+/// Shares of each node in a name after `periods` of which each brings `requests(period)` to the
+/// nodes that the name has.
 fn shares(others: &[Others], periods: u64, requests: impl Fn(u64) -> f64) -> Vec<f64> {
     let names = Steering { settle_periods: 3.0, ..Steering::default() };
     let policy = Policy { names, ..Policy::default() }.checked().unwrap();

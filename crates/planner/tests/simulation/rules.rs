@@ -64,7 +64,7 @@ impl Rule for Even {
     }
 }
 
-/// The planner, which is told nothing of capacities.
+/// The planner, without knowledge of capacities.
 pub(crate) struct Planner {
     policy: Policy,
     inventory: Inventory,
@@ -116,7 +116,7 @@ pub(crate) fn name(at: usize) -> String {
     format!("n{at:03}")
 }
 
-/// Something that is heard a few periods after it was said.
+/// A message that arrives a few periods late.
 pub(crate) struct Late<T> {
     under_way: VecDeque<T>,
     delay: usize,
@@ -127,7 +127,7 @@ impl<T> Late<T> {
         Late { under_way: VecDeque::new(), delay }
     }
 
-    /// Says one thing, and hears what was said `delay` periods before; nothing until then.
+    /// Sends one message, and returns the one sent `delay` periods before; none until then.
     pub(crate) fn say(&mut self, what: T) -> Option<T> {
         self.under_way.push_back(what);
         if self.under_way.len() > self.delay { self.under_way.pop_front() } else { None }

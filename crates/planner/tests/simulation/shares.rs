@@ -1,4 +1,5 @@
-//! 50 nodes behind one name; shares show in the measured loads three periods after they were planned.
+//! 50 nodes behind one name; shares show in the measured loads three periods after they were
+//! planned.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -8,10 +9,10 @@ use crate::rules::{Even, Inverse, Late, Planner, Rule, SmoothedInverse};
 const NODES: usize = 50;
 const DELAY: usize = 3;
 const PERIODS: usize = 800;
-/// What happens to the load has happened by then.
+/// Time after which the load no longer changes.
 const SETTLING: usize = 500;
 
-/// What the clients and the other programs of the nodes do.
+/// Behaviour of the clients and of the nodes' other programs.
 struct Shape {
     name: &'static str,
     /// Work in all, as a part of what all nodes together can do, at a period.
@@ -24,8 +25,8 @@ struct Shape {
     noise: f64,
 }
 
-/// What the planner must reach, in points of load: how far the worst node swings, and how far it is from even. The dead
-/// band is two.
+/// The planner's goals, in points of load: the swing of the worst node, and its distance from even.
+/// The dead band is two.
 const AMPLITUDE_MAX: f64 = 1.0;
 const WORST_MAX: f64 = 2.5;
 
@@ -89,7 +90,8 @@ struct Outcome {
     settled: Option<usize>,
 }
 
-/// `caches` is the time constant, in periods, with which clients follow shares once these are in force; 0: at once.
+/// `caches` is the time constant, in periods, with which clients follow shares once these are in
+/// force; 0: at once.
 fn run(shape: &Shape, rule: &mut dyn Rule, caches: f64) -> Outcome {
     let mut rng = StdRng::seed_from_u64(11);
     let capacities: Vec<f64> =

@@ -1,4 +1,5 @@
-//! Backends of slots with one queue before them, request by request: the session level as the planner sees it.
+//! Backends of slots with one queue before them, request by request: the session level as the
+//! planner sees it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

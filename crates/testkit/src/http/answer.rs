@@ -34,7 +34,7 @@ pub enum Step {
         /// Size of the chunks; `None`: not chunked.
         chunk: Option<usize>,
     },
-    /// Sends a 200 whose body is the request as it was received, head and body.
+    /// Sends a 200 with the received request, head and body, as its body.
     Echo,
     /// Waits for this long.
     Pause(Duration),
@@ -52,7 +52,7 @@ pub enum Step {
     Reset,
 }
 
-/// What a backend does for one request.
+/// The response of a backend to one request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// Between the head and the body.
@@ -107,7 +107,7 @@ impl Answer {
         head.then(Step::Body(body.as_ref().to_vec())).then(Step::Close)
     }
 
-    /// An HTTP/1.0 response whose body ends with the connection.
+    /// An HTTP/1.0 response with a body that ends with the connection.
     pub fn http10(body: impl AsRef<[u8]>) -> Answer {
         let head = Answer::raw("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n");
         head.then(Step::Body(body.as_ref().to_vec())).then(Step::Close)
@@ -126,7 +126,7 @@ impl Answer {
         head.then(body).then(Step::Body(b"0\r\n\r\n".to_vec()))
     }
 
-    /// 200 whose body is the request as the backend received it.
+    /// A 200 with the received request as its body.
     pub fn echo() -> Answer {
         Answer::default().then(Step::Echo)
     }

@@ -8,7 +8,7 @@ use crate::acceptor::{Acceptor, Connections, Counts};
 use crate::wire::{Lines, Reader, Trailers};
 use crate::{Answer, Framing, Head, Intake, PATIENCE, Pattern, Step, WireError, port};
 
-/// A request whose head has come, as a script sees it.
+/// A request after its head has arrived, as a script sees it.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// Its head.
@@ -30,7 +30,7 @@ pub struct Received {
     pub body: Vec<u8>,
     /// Length of the body without framing.
     pub body_bytes: u64,
-    /// What followed a chunked body.
+    /// Trailers of a chunked body.
     pub trailers: Vec<(String, String)>,
     /// Whether the body came whole, and is the pattern if one was expected.
     pub complete: bool,
@@ -128,7 +128,7 @@ impl HttpBackend {
         self.acceptor.counts()
     }
 
-    /// Every request whose head came, in the order of their heads.
+    /// Every request with a complete head, in the order of their heads.
     pub fn requests(&self) -> Vec<Received> {
         self.shared.lock().requests.clone()
     }
@@ -138,8 +138,8 @@ impl HttpBackend {
         self.shared.lock().requests.iter().filter(|r| r.complete).count()
     }
 
-    /// What it was sent that is not HTTP/1.x to a lenient reader: bytes that the sender took for
-    /// something else.
+    /// Received bytes that even a lenient reader does not accept as HTTP/1.x: the sender took them
+    /// for something else.
     pub fn malformed(&self) -> Vec<String> {
         self.shared.lock().malformed.clone()
     }

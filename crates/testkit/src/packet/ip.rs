@@ -155,7 +155,8 @@ impl Ip {
         Ip { protocol, payload: segment, ..self }
     }
 
-    /// Cuts the datagram into fragments that begin at these offsets (multiples of 8) of its payload, and at 0.
+    /// Cuts the datagram into fragments that begin at these offsets (multiples of 8) of its
+    /// payload, and at 0.
     pub fn split(&self, id: u32, offsets: &[usize]) -> Vec<Ip> {
         let starts = [&[0], offsets].concat();
         let ends = [offsets, &[self.payload.len()]].concat();

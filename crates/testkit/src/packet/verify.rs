@@ -144,7 +144,8 @@ fn transport(read: &Read, payload: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The packet quoted by an ICMP error: its header's checksum, and its transport's as far as it is quoted whole.
+/// The packet quoted by an ICMP error: its header's checksum, and its transport's as far as it is
+/// quoted whole.
 fn quoted(message: &[u8], errors: &[u8]) -> Result<(), String> {
     if !errors.contains(&byte(message, 0)?) || message.len() <= 8 {
         return Ok(());

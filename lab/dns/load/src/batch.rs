@@ -1,7 +1,7 @@
 //! Many datagrams with one system call.
 //!
-//! Queries of one length leave as one buffer that the kernel cuts (`UDP_SEGMENT`, udp(7)), so that it goes through the
-//! network stack once; answers come by `recvmmsg(2)`.
+//! Queries of one length leave as one buffer that the kernel cuts (`UDP_SEGMENT`, udp(7)), so that
+//! it goes through the network stack once; answers come by `recvmmsg(2)`.
 
 use std::io;
 use std::net::UdpSocket;
@@ -10,13 +10,14 @@ use std::os::fd::AsRawFd;
 /// More than any answer has.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// What the kernel cuts a buffer into, at most (`UDP_MAX_SEGMENTS` of older kernels).
+/// Largest number of datagrams that the kernel cuts a buffer into (`UDP_MAX_SEGMENTS` of older
+/// kernels).
 pub(crate) const WINDOW_MAX: usize = 64;
 
 /// Has what is sent on a socket cut into datagrams of so many bytes.
 pub(crate) fn cut(socket: &UdpSocket, bytes: usize) -> io::Result<()> {
     let bytes = bytes as libc::c_int;
-    // SAFETY: the option's value is an int, whose address and size are given.
+    // SAFETY: the option's value is an int, given with its address and size.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -32,7 +33,7 @@ pub(crate) fn cut(socket: &UdpSocket, bytes: usize) -> io::Result<()> {
 /// Room for answers.
 pub(crate) struct Answers {
     headers: Vec<libc::mmsghdr>,
-    // What the headers point to; none of it moves or is resized.
+    // The memory that the headers point to; none of it moves or is resized.
     _vectors: Vec<libc::iovec>,
     _bytes: Vec<u8>,
 }
@@ -58,8 +59,8 @@ impl Answers {
 
     /// Receives what has come, at most a window; how many there were.
     pub(crate) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
-        // SAFETY: each header points to its vector and that to its bytes, all of which live as long as `self`; nothing
-        // else uses them during the call.
+        // SAFETY: each header points to its vector and that to its bytes, all of which live as long
+        // as `self`; nothing else uses them during the call.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -1,9 +1,9 @@
 //! Asks a DNS server as much as it answers, from one thread.
 //!
-//! dnsperf makes two system calls a query and is at its end before a fast server is. This one keeps `--window` queries
-//! open on each of `--sockets` sockets, and sends and receives up to a window with one call. Each socket asks one of the
-//! questions. It prints answers a second.
-//! Answers are counted and not read: use it beside a client that reads them.
+//! dnsperf makes two system calls a query and is at its end before a fast server is. This one keeps
+//! `--window` queries open on each of `--sockets` sockets, and sends and receives up to a window
+//! with one call. Each socket asks one of the questions. It prints answers a second. Answers are
+//! counted and not read: use it beside a client that reads them.
 
 mod batch;
 
@@ -18,9 +18,9 @@ use clap::Parser;
 /// Asks a DNS server as much as it answers; prints answers a second.
 #[derive(Parser)]
 struct Arguments {
-    /// Whom.
+    /// Address of the server.
     server: SocketAddr,
-    /// What, as `NAME TYPE`. Types: A, AAAA, TXT, SOA, NS.
+    /// Questions, as `NAME TYPE`. Types: A, AAAA, TXT, SOA, NS.
     #[arg(required = true)]
     questions: Vec<String>,
     /// For how long, in seconds.

@@ -1,8 +1,10 @@
-//! An endpoint as L3B's: a small HTTP server with a thread for each connection, held to a share of a core.
+//! An endpoint as L3B's: a small HTTP server with a thread for each connection, held to a share of
+//! a core.
 //!
-//! `GET /page` answers a page, `POST /shuffle` the numbers that it was sent, in another order. A connection stays open for
-//! further requests unless the client says otherwise: a client that opens one for each request so costs a thread for
-//! each request, and a balancer that keeps its sessions open does not.
+//! `GET /page` answers a page, `POST /shuffle` the numbers that it was sent, in another order. A
+//! connection stays open for further requests unless the client says otherwise: a client that opens
+//! one for each request so costs a thread for each request, and a balancer that keeps its sessions
+//! open does not.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -125,9 +127,9 @@ impl Request {
     }
 }
 
-/// A page of 56 KB whose fields are filled in, again and again until it has cost so much CPU time: what the paper's server spent
-/// is not known, and a page that costs nothing would need a share too small for the kernel to hold an endpoint to. Measured, not
-/// counted, so that it costs the same on every machine.
+/// A page of 56 KB. Its fields are filled in repeatedly until it has cost the given CPU time: the
+/// cost of the paper's server is unknown, and a page without cost would need a share too small for
+/// the kernel to enforce. Measured, not counted, so that it costs the same on every machine.
 fn page(cost: Duration) -> Vec<u8> {
     let begun = cpu_time();
     let mut page = Vec::with_capacity(PAGE_BYTES);
@@ -147,7 +149,7 @@ fn page(cost: Duration) -> Vec<u8> {
     page
 }
 
-/// What this thread has used.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on Linux, and `time` is a timespec to write to.

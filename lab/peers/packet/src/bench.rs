@@ -16,7 +16,7 @@ pub(crate) struct Times {
     pub(crate) nothing: Vec<f64>,
     /// By contender.
     pub(crate) net: Vec<Vec<f64>>,
-    /// Part of the packets whose flow was told of as new, by contender.
+    /// Share of packets with a flow that was reported as new, by contender.
     pub(crate) new_flows: Vec<f64>,
 }
 
@@ -26,8 +26,8 @@ impl Times {
     }
 }
 
-/// Looks at what a contender makes of single packets: each to a backend, always to the same one, with the packet that
-/// came inside.
+/// Looks at what a contender makes of single packets: each to a backend, always to the same one,
+/// with the packet that came inside.
 pub(crate) fn check(
     driver: &mut Driver,
     contender: &dyn Contender,
@@ -52,15 +52,15 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// What to time.
+/// The measurement to make.
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) repetitions: usize,
     pub(crate) packets: u32,
 }
 
-/// Times all contenders, whose flows are known to them: in each repetition the one after the other, on the same
-/// packets, after half as many untimed ones; each repetition begins with another one.
+/// Times all contenders, which know their flows: in each repetition one after the other, on the
+/// same packets, after half as many untimed ones; each repetition begins with another one.
 pub(crate) fn time(
     driver: &mut Driver,
     contenders: &mut [&mut dyn Contender],

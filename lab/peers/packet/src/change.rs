@@ -23,20 +23,21 @@ use crate::traffic::{BALANCER_MAC, Family, PORT, Traffic};
 /// The CPU of the packets, and that of the control side.
 const PACKETS_CPU: usize = 0;
 const CONTROL_CPU: usize = 1;
-/// New flows that arrive at once when learning is measured: a tenth of a second's at 100 k a second.
+/// New flows that arrive at once when learning is measured: a tenth of a second's at 100 k a
+/// second.
 const NEW_FLOWS: u32 = 10_000;
 /// Packets between two looks at what the control side has done.
 const STEP: u32 = 1 << 13;
 /// Nothing takes that long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the control side is asked to do.
+/// Requests to the control side.
 enum Wish {
     Apply(Snapshot),
     Stop,
 }
 
-/// What it tells after each tick.
+/// Its report after each tick.
 struct Told {
     at: Instant,
     /// Of the tick, an application before it included.
@@ -136,7 +137,8 @@ impl Lab<'_> {
     ) -> Result<()> {
         self.apply(wish, BACKENDS)?;
         self.until(|told| told.published, &mut |_| {})?;
-        // A log's worth at a time, or flows would be told of only with their second packet.
+        // One log's worth at a time; otherwise flows would be reported only with their second
+        // packet.
         let mut known = 0;
         for first in (0..traffic.flows).step_by(STEP as usize * 4) {
             let packets = (STEP * 4).min(traffic.flows - first);
@@ -183,8 +185,9 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Sends a packet of each of `flows` new flows and waits until the registry knows them. All but one in a thousand:
-    /// a flow whose tag an other one has already is told of in another interval.
+    /// Sends a packet of each of `flows` new flows and waits until the registry knows them. All but
+    /// one in a thousand: a flow that shares its tag with another one is reported in another
+    /// interval.
     fn learn(&mut self, first: u32, flows: u32, known: usize) -> Result<Told> {
         self.run(Order::From(first), flows)?;
         let enough = known + (flows - flows / 1000) as usize;

@@ -4,14 +4,14 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 
-/// What a program has counted since it was loaded.
+/// A program's counters since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Packets sent on to a backend.
     pub(crate) forwarded: u64,
-    /// Packets whose flow was not known: misses of the LRU, flows logged.
+    /// Packets of unknown flows: misses of the LRU, flows logged.
     pub(crate) new_flows: u64,
-    /// Packets of flows whose backend a table of flows gave: the LRU, the POG.
+    /// Packets with a backend from a table of flows: the LRU, the POG.
     pub(crate) recorded: u64,
     /// Backends that have received packets.
     pub(crate) backends: usize,

@@ -49,7 +49,7 @@ impl Driver {
 
     fn set_up(&mut self) -> Result<()> {
         let traffic = self.traffic;
-        // Flow 0 is the one whose bits are all zero.
+        // Flow 0 is the one with zero bits.
         let frame = traffic.frame(0);
         let address_bytes = traffic.family.address_bytes();
         let ports_at = LINK_BYTES + traffic.family.header_bytes();
@@ -113,10 +113,11 @@ impl Driver {
             .context("the program cannot be called by the driver")
     }
 
-    /// Runs `program` on `packets` packets; `None`: the program that does nothing. Gives nanoseconds of CPU time a
-    /// packet, the driver's included.
+    /// Runs `program` on `packets` packets; `None`: the program that does nothing. Gives
+    /// nanoseconds of CPU time a packet, the driver's included.
     ///
-    /// CPU time of this thread and not the kernel's own clock: what else runs on the machine is not in it.
+    /// CPU time of this thread and not the kernel's own clock: what else runs on the machine is not
+    /// in it.
     pub(crate) fn run(
         &mut self,
         program: Option<BorrowedFd<'_>>,
@@ -172,7 +173,8 @@ impl Driver {
         }
     }
 
-    /// Takes every flow through a contender once, so that it knows them all, with userspace keeping up.
+    /// Takes every flow through a contender once, so that it knows them all, with userspace keeping
+    /// up.
     pub(crate) fn introduce(&mut self, contender: &mut dyn Contender) -> Result<()> {
         const STEP: u32 = 1 << 15;
         let mut flow = 0;

@@ -1,11 +1,12 @@
-//! What the kernel has allocated for maps.
+//! Kernel memory of maps.
 
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result};
 
-/// Bytes of a map, elements allocated ahead included, as the kernel accounts for it (`memlock` of its fdinfo).
+/// Bytes of a map, elements allocated ahead included, as the kernel accounts for it (`memlock` of
+/// its fdinfo).
 pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> Result<u64> {
     let path = format!("/proc/self/fdinfo/{}", map.as_raw_fd());
     let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
@@ -13,7 +14,8 @@ pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> Result<u64> {
     line.and_then(|value| value.trim().parse().ok()).context("no memlock in a map's fdinfo")
 }
 
-/// Bytes that all of the kernel's virtually contiguous and per-CPU allocations take: of maps, and of little else.
+/// Bytes that all of the kernel's virtually contiguous and per-CPU allocations take: of maps, and
+/// of little else.
 pub(crate) fn allocated_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
     let field = |name: &str| -> Result<u64> {

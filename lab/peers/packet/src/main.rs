@@ -1,5 +1,5 @@
-//! The packet level beside a Katran-style program of our own writing: nanoseconds a packet, kernel memory, changes of
-//! a pool, packets a second over veth.
+//! The packet level beside a Katran-style program of our own writing: nanoseconds a packet, kernel
+//! memory, changes of a pool, packets a second over veth.
 
 mod bench;
 mod change;
@@ -21,7 +21,8 @@ use anyhow::Result;
 use clap::Parser;
 use equipoise_lab_runner::{Options, Run};
 
-/// Runs our packet program and a Katran-style one on the same packets, and writes the figures beside each other. Root
+/// Runs our packet program and a Katran-style one on the same packets, and writes the figures
+/// beside each other. Root
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]

@@ -46,7 +46,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What a loaded program takes.
+/// Memory of a loaded program.
 struct Taken {
     /// As the kernel accounts for each map.
     maps: Vec<(String, u64)>,

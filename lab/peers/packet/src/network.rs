@@ -82,8 +82,8 @@ impl Namespace {
         })
     }
 
-    /// Lets a kernel thread receive for the interface, on `cpu` alone. An XDP program must be attached. Gives the
-    /// thread.
+    /// Lets a kernel thread receive for the interface, on `cpu` alone. An XDP program must be
+    /// attached. Gives the thread.
     pub(crate) fn receive_on(&self, cpu: usize) -> Result<Pid> {
         // The interface's own thread would run on the CPU of whoever sends.
         let before = napi_threads()?;
@@ -100,8 +100,8 @@ impl Namespace {
         }
         let pid = pid.and_then(Pid::from_raw).context("the interface has no thread of its own")?;
         stay_on(Some(pid), cpu)?;
-        // Before whatever else runs on that CPU, as the interrupt of a network card would: a queue has 256 places, and
-        // is lost while its thread waits for a turn.
+        // Before whatever else runs on that CPU, as the interrupt of a network card would: a queue
+        // has 256 places, and is lost while its thread waits for a turn.
         run("chrt", &["--fifo", "--pid", "1", &pid.as_raw_nonzero().to_string()])?;
         Ok(pid)
     }
@@ -153,7 +153,7 @@ fn run(command: &str, arguments: &[&str]) -> Result<String> {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // What is left of it goes with the machine's next start.
+        // A leftover ends with the next boot.
         let _ = ip(&["netns", "del", &self.name]);
     }
 }

@@ -1,5 +1,5 @@
-//! The tables of our program, written by hand: VIPs in front of one pool, without the control side, so that a
-//! scenario is exactly what it says.
+//! The tables of our program, written by hand: VIPs in front of one pool, without the control side,
+//! so that a scenario is exactly what it says.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_millis(10);
 /// Nothing is recorded in pending here.
 const PENDING_MARK: u32 = 1 << 14;
 
-/// What the tables say.
+/// The content of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) forward: Forward,
@@ -150,7 +150,8 @@ impl Words<'_> {
         let words = size_of::<T>() / 8;
         let start = self.index(offset) + position * words;
         let place = &mut self.words[start..start + words];
-        // SAFETY: the slice has the size of T, which is nothing but its bytes; alignment is not asked for.
+        // SAFETY: the slice has the size of T, which is nothing but its bytes; alignment is not
+        // asked for.
         unsafe { place.as_mut_ptr().cast::<T>().write_unaligned(entry) };
     }
 }

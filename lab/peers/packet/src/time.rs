@@ -1,4 +1,5 @@
-//! Nanoseconds a packet: our program by each method, with and without pins, and the Katran-style one.
+//! Nanoseconds a packet: our program by each method, with and without pins, and the Katran-style
+//! one.
 
 use anyhow::{Result, bail, ensure};
 use equipoise_lab_runner::{Case, Row, measure};

@@ -1,4 +1,5 @@
-//! The flows that every program under test gets: which ones there are, and what their packets look like.
+//! The flows that every program under test gets: which ones there are, and what their packets look
+//! like.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -95,7 +96,7 @@ impl Traffic {
         (source, port, flow & (self.vips - 1))
     }
 
-    /// What the flow is known by.
+    /// The key of the flow.
     pub(crate) fn key(&self, flow: u32) -> KeyBytes {
         let (source, port, vip) = self.flow(flow);
         match (source, self.family.vip(vip)) {
@@ -109,8 +110,8 @@ impl Traffic {
         }
     }
 
-    /// A packet of a flow: a TCP segment in the middle of a connection. Its checksums are not computed: the programs
-    /// only ever change them by what they change.
+    /// A packet of a flow: a TCP segment in the middle of a connection. Its checksums are not
+    /// computed: the programs only ever change them by what they change.
     pub(crate) fn frame(&self, flow: u32) -> Vec<u8> {
         let (source, port, vip) = self.flow(flow);
         let mut frame = Vec::with_capacity(self.family.frame_bytes());

@@ -1,4 +1,5 @@
-//! Packets a second through a pair of veth interfaces in native mode: generator, balancer, receiver.
+//! Packets a second through a pair of veth interfaces in native mode: generator, balancer,
+//! receiver.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +25,8 @@ const ROUTER_CPU: usize = 0;
 /// Where the balancer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Generator, balancer and receiver take turns on one CPU: nothing waits, wakes up or is dropped.
+    /// Generator, balancer and receiver take turns on one CPU: nothing waits, wakes up or is
+    /// dropped.
     SameCpu,
     /// The balancer's interface has a thread and a CPU of its own.
     OwnCpu,
@@ -47,7 +49,7 @@ pub(crate) struct Wire {
     balancer_thread: Option<Pid>,
 }
 
-/// What went over the wire.
+/// The measured rate on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     pub(crate) sent_per_second: f64,
@@ -113,7 +115,8 @@ impl Wire {
     fn received(&self) -> Result<(u64, u64)> {
         let bss = self.receiver.maps.bss_data.as_ref().context("the receiver's variables")?;
         let counts = std::ptr::from_ref(&bss.received);
-        // SAFETY: the mapped counters, aligned and alive; the program writes them meanwhile, hence volatile.
+        // SAFETY: the mapped counters, aligned and alive; the program writes them concurrently,
+        // hence volatile.
         let counts = unsafe { counts.read_volatile() };
         Ok((counts.tunnelled + counts.direct, counts.other))
     }

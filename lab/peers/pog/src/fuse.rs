@@ -1,17 +1,18 @@
 //! A static function: a binary fuse structure that stores values.
 //!
 //! # Source
-//! Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022, sizes of section 3 for three
-//! accesses. Deviates: a slot holds a part of the key's value where theirs holds a part of its fingerprint. Written
-//! here because the well-kept filter crate (`xorf`) stores fingerprints only, and the crate that has static
-//! functions (`sux`) brings 85 others.
+//! Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022, sizes of
+//! section 3 for three accesses. Deviates: a slot holds a part of the key's value where theirs
+//! holds a part of its fingerprint. Written here because the well-kept filter crate (`xorf`) stores
+//! fingerprints only, and the crate that has static functions (`sux`) brings 85 others.
 
 use equipoise_pog::{Key, KeyHash, LANES, Seed, SipHash13};
 
 /// Seeds tried before giving up; nearly always the first serves.
 const ATTEMPTS: u64 = 100;
 
-/// `value(k) = slots[h0(k)] xor slots[h1(k)] xor slots[h2(k)]`, for the keys that it was built from.
+/// `value(k) = slots[h0(k)] xor slots[h1(k)] xor slots[h2(k)]`, for the keys that it was built
+/// from.
 pub(crate) struct FuseMap {
     hash: SipHash13,
     segment_len: u32,
@@ -39,7 +40,8 @@ impl FuseMap {
             .then_some(map)
     }
 
-    /// Peels the hypergraph, key by key that is alone in a slot, and fills the slots in the opposite order.
+    /// Peels the hypergraph, key by key that is alone in a slot, and fills the slots in the
+    /// opposite order.
     fn solve<K: Key>(&mut self, keys: &[K], values: &[u16]) -> bool {
         let mut degrees = vec![0_u8; self.slots.len()];
         // The xor of the keys of a slot; of a slot with one key: that key.

@@ -1,4 +1,5 @@
-//! The POG beside other ways to map keys to small values: the same keys and values through each, as ratios.
+//! The POG beside other ways to map keys to small values: the same keys and values through each, as
+//! ratios.
 
 mod fuse;
 
@@ -24,7 +25,8 @@ const BATCH: usize = 256;
 /// Changes of one key that are timed.
 const CHANGES: u64 = 100_000;
 
-/// Puts the same keys through a POG, hashbrown, a perfect hash and a static function, and writes ratios
+/// Puts the same keys through a POG, hashbrown, a perfect hash and a static function, and writes
+/// ratios
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -43,7 +45,7 @@ fn main() -> Result<()> {
 /// A contender that has been built.
 struct Built<T> {
     map: T,
-    /// What a data plane needs.
+    /// The needs of a data plane.
     bytes: usize,
     seconds: f64,
 }

@@ -19,7 +19,8 @@ pub(crate) struct Setting {
     pub(crate) open_files: u64,
 }
 
-/// A running child and its own children: they are killed when this is dropped, and when the benchmark dies.
+/// A running child and its own children: they are killed when this is dropped, and when the
+/// benchmark dies.
 pub(crate) struct Child {
     process: std::process::Child,
     name: String,
@@ -38,7 +39,8 @@ impl Child {
             // Ctrl-C in a terminal reaches us alone: we decide the order in which things end.
             .process_group(0);
         let Setting { cpus, open_files } = setting.clone();
-        // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+        // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is
+        // allocated.
         unsafe {
             command.pre_exec(move || {
                 // SIGTERM, because an nginx master that is killed leaves its worker behind.
@@ -77,7 +79,7 @@ impl Child {
         }
     }
 
-    /// What the process has written so far.
+    /// The output of the process so far.
     pub(crate) fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

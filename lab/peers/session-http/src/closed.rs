@@ -6,7 +6,7 @@ use crate::child::{Child, Setting};
 use crate::options::Options;
 use crate::stage::{Server, Stage};
 
-/// What wrk reports.
+/// The report of wrk.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
@@ -41,7 +41,8 @@ pub(crate) fn run(
         format!("wrk printed something else than configs/report.lua:\n{output}")
     })?;
     if outcome.errors > 0 {
-        // wrk's own "Socket errors" and "Non-2xx" lines tell which kind: the sample has only the sum.
+        // wrk's own "Socket errors" and "Non-2xx" lines tell which kind: the sample has only the
+        // sum.
         eprintln!("{output}");
     }
     Ok(outcome)

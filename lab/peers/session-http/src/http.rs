@@ -1,4 +1,5 @@
-//! The little HTTP/1.1 that the measuring side speaks: fixed GET requests, responses with Content-Length.
+//! The little HTTP/1.1 that the measuring side speaks: fixed GET requests, responses with
+//! Content-Length.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

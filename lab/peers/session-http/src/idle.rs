@@ -25,8 +25,8 @@ pub(crate) struct PerConnection {
     pub(crate) private: f64,
 }
 
-/// Opens `connections` to `server`, one after the other, makes one request on each, and compares the
-/// server's memory before the first with that after the last.
+/// Opens `connections` to `server`, one after the other, makes one request on each, and compares
+/// the server's memory before the first with that after the last.
 pub(crate) fn run(server: &Server, object: Object, connections: u32) -> Result<PerConnection> {
     let request = http::request(server.address, object.path);
     sys::sleep(SETTLE)?;

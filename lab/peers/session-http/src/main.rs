@@ -1,7 +1,9 @@
-//! Compares equipoise's session level with HAProxy and nginx: CPU time per request, latency, memory.
+//! Compares equipoise's session level with HAProxy and nginx: CPU time per request, latency,
+//! memory.
 //!
-//! `Stage` holds what stands for the whole run (files, upstream), `Bench` makes one measurement, `main`
-//! goes through the rows and interleaves the proxies. README.md says how the figures come about.
+//! `Stage` holds what stands for the whole run (files, upstream), `Bench` makes one measurement,
+//! `main` goes through the rows and interleaves the proxies. README.md says how the figures come
+//! about.
 
 mod child;
 mod closed;
@@ -163,7 +165,8 @@ fn idle_connections(options: &Options) -> Result<u32> {
     Ok(possible)
 }
 
-/// The samples so far, and the files that they go to at once: an interrupted run keeps what it measured.
+/// The samples so far, and the files that they go to at once: an interrupted run keeps what it
+/// measured.
 struct Results {
     samples: Vec<Sample>,
     runs: File,

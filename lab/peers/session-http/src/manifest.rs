@@ -58,7 +58,7 @@ impl Manifest {
         }
     }
 
-    /// What to tell the reader before the first table.
+    /// The text before the first table.
     pub(crate) fn headline(&self) -> String {
         let versions: Vec<_> = self.versions.values().cloned().collect();
         format!(

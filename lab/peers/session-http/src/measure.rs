@@ -15,7 +15,7 @@ use crate::{closed, idle, open};
 /// Measurements of HAProxy's saturation rate when no row has found it.
 const SATURATION_RUNS: u32 = 3;
 
-/// What one measurement needs to know.
+/// Parameters of one measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Bench<'a> {
     pub(crate) stage: &'a Stage,
@@ -46,7 +46,8 @@ impl Bench<'_> {
         Ok(Sample { row: row.name, proxy: proxy.name(), repetition, ..sample })
     }
 
-    /// The requests per second of HAProxy under as much load as there is, the median of several runs.
+    /// The requests per second of HAProxy under as much load as there is, the median of several
+    /// runs.
     pub(crate) fn saturation(&self, row: &Row) -> Result<f64> {
         let runs = (1..=SATURATION_RUNS).map(|run| {
             let row = Row { load: Load::Closed, ..*row };

@@ -1,9 +1,10 @@
-//! Open-loop load: requests leave at times that were drawn beforehand, however fast they are answered.
+//! Open-loop load: requests leave at times that were drawn beforehand, however fast they are
+//! answered.
 //!
-//! wrk waits for an answer before it sends again, so a proxy that stalls is asked less while it stalls, and
-//! most of the wait goes unseen ("coordinated omission"). Here arrivals are Poisson; a request whose time has
-//! come takes the connection that has been idle longest, or waits for one; its latency counts from its
-//! scheduled time.
+//! wrk waits for an answer before it sends again, so a proxy that stalls receives fewer requests
+//! while it stalls, and most of the wait goes unseen ("coordinated omission"). Here arrivals are
+//! Poisson; a due request takes the connection that has been idle longest, or waits for one; its
+//! latency counts from its scheduled time.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -29,12 +30,13 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// What was measured, nanoseconds, ascending.
+/// Measured times, nanoseconds, ascending.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// From the scheduled time to the last byte of the response.
     pub(crate) latencies_ns: Vec<u64>,
-    /// From the scheduled time to the sending: what the load itself, or the lack of an idle connection, added.
+    /// From the scheduled time to the sending: what the load itself, or the lack of an idle
+    /// connection, added.
     pub(crate) delays_ns: Vec<u64>,
     /// Sent or scheduled, and not answered within the grace.
     pub(crate) unanswered: u64,

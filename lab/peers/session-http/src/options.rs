@@ -7,8 +7,8 @@ use serde::Serialize;
 
 /// Compares equipoise's session level with HAProxy and nginx, side by side on this machine.
 ///
-/// The figure is CPU time per request of the proxy process. README.md beside the source says how it is
-/// measured and how to read it.
+/// The figure is CPU time per request of the proxy process. README.md beside the source says how it
+/// is measured and how to read it.
 #[derive(Clone, Debug, Parser, Serialize)]
 #[command(name = "session-http", version)]
 pub(crate) struct Options {
@@ -20,7 +20,8 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     pub(crate) rows: Vec<String>,
 
-    /// Measurements of each proxy in each row; the order of the proxies rotates from one to the next.
+    /// Measurements of each proxy in each row; the order of the proxies rotates from one to the
+    /// next.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     repetitions: Option<u32>,
 
@@ -40,7 +41,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=100_000))]
     pub(crate) idle_connections: u32,
 
-    /// The proxy alone on one CPU, upstream and load on the others; `--pin false` leaves it to the kernel.
+    /// The proxy alone on one CPU, upstream and load on the others; `--pin false` leaves it to the
+    /// kernel.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
     pub(crate) pin: bool,
 
@@ -56,7 +58,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "equipoise")]
     pub(crate) without_equipoise: bool,
 
-    /// Where nginx keeps its dynamic modules: the stream module is needed for nginx in the TCP rows.
+    /// Where nginx keeps its dynamic modules: the stream module is needed for nginx in the TCP
+    /// rows.
     #[arg(long, default_value = "/usr/lib/nginx/modules", value_name = "DIR")]
     pub(crate) nginx_modules: PathBuf,
 

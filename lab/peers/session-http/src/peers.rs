@@ -39,7 +39,7 @@ impl Proxy {
         !matches!(self, Proxy::Haproxy | Proxy::Nginx)
     }
 
-    /// What equipoise's pool has for `concurrency`: a line of its configuration.
+    /// The `concurrency` of equipoise's pool: a line of its configuration.
     pub(crate) fn concurrency(self) -> &'static str {
         match self {
             Proxy::Unlimited => "concurrency = \"none\"",

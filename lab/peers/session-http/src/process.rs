@@ -1,4 +1,4 @@
-//! What the kernel says about a process: its children, CPU time and memory.
+//! The kernel's figures of a process: its children, CPU time and memory.
 
 use std::fs;
 use std::ops::Sub;

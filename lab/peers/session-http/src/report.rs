@@ -1,4 +1,4 @@
-//! What a person reads: an aligned table per row, with the goal beside what was reached.
+//! The report for people: an aligned table per row, with the goal beside the result.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::sample::{Sample, Summary};
 pub(crate) struct RowReport<'a> {
     pub(crate) row: &'a Row,
     pub(crate) samples: &'a [Sample],
-    /// What the reader must know about this row.
+    /// Notes that the reader needs for this row.
     pub(crate) notes: &'a [String],
 }
 
@@ -146,7 +146,8 @@ impl RowReport<'_> {
         Summary::of(self.samples.iter().filter(|sample| sample.proxy == proxy).filter_map(value))
     }
 
-    /// The figure as a share of the first proxy's in the same repetition: a disturbance changes both alike.
+    /// The figure as a share of the first proxy's in the same repetition: a disturbance changes
+    /// both alike.
     fn ratios(&self, proxy: &str, figure: Figure) -> Option<Summary> {
         self.paired(proxy, |sample| sample.figure(figure))
     }
@@ -185,7 +186,7 @@ impl RowReport<'_> {
     }
 }
 
-/// What makes a row's figures doubtful although nothing failed.
+/// Reasons to doubt a row's figures although nothing failed.
 pub(crate) fn doubts(row: &Row, samples: &[Sample]) -> Vec<String> {
     let median = |value: fn(&Sample) -> Option<f64>| {
         Summary::of(samples.iter().filter_map(value)).map_or(0.0, |summary| summary.median)

@@ -16,14 +16,14 @@ pub(crate) const KB_100: Object = Object { path: "/100k", length: 100 << 10 };
 pub(crate) const MB_1: Object = Object { path: "/1m", length: 1 << 20 };
 pub(crate) const OBJECTS: [Object; 3] = [KB_1, KB_100, MB_1];
 
-/// What the proxies speak in a row.
+/// The protocol of the proxies in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http,
     Tcp,
 }
 
-/// What is asked of the proxies in a row.
+/// The load of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// wrk: every connection sends its next request when it has the answer to the last.
@@ -34,7 +34,7 @@ pub(crate) enum Load {
     Idle,
 }
 
-/// What a row's goal is about.
+/// The figure of a row's goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
     CpuPerRequest,
@@ -42,7 +42,7 @@ pub(crate) enum Figure {
     MemoryPerConnection,
 }
 
-/// What equipoise must reach.
+/// The goal of equipoise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     /// At most this share of the figure of the row's first proxy.

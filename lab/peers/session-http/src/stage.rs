@@ -1,4 +1,5 @@
-//! What stands for the whole run: the files, the upstream that serves them, and how a proxy is put in front.
+//! Fixtures of the whole run: the files, the upstream that serves them, and the start of a proxy in
+//! front.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -196,8 +197,8 @@ fn nginx(peers: &Peers, config: &Path, folder: &Path) -> Command {
     command
 }
 
-/// Descriptors of a proxy or of the load with so many clients: one each, and enough for the sessions to the
-/// upstream, for pipes, files and listeners (idle clients share a few sessions).
+/// Descriptors of a proxy or of the load with so many clients: one each, and enough for the
+/// sessions to the upstream, for pipes, files and listeners (idle clients share a few sessions).
 pub(crate) fn open_files_for(clients: u32) -> u64 {
     u64::from(clients) + 4 * SPARE_CONNECTIONS
 }
@@ -226,7 +227,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind on failure is a few megabytes that the next boot clears.
+        // Leftovers of a failure are a few megabytes that the next boot clears.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -14,11 +14,12 @@ extern "C" fn note_interrupt(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on Ctrl-C and SIGTERM make [`check_interrupt`] fail, so that every child is ended on the way out.
+/// From now on Ctrl-C and SIGTERM make [`check_interrupt`] fail, so that every child is ended on
+/// the way out.
 pub(crate) fn catch_interrupts() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: an all-zero sigaction is valid (empty mask, no flags); the handler only stores to an
-        // atomic, which is async-signal-safe.
+        // SAFETY: an all-zero sigaction is valid (empty mask, no flags); the handler only stores to
+        // an atomic, which is async-signal-safe.
         let done = unsafe {
             let mut action: libc::sigaction = mem::zeroed();
             action.sa_sigaction = note_interrupt as extern "C" fn(libc::c_int) as usize;
@@ -30,7 +31,7 @@ pub(crate) fn catch_interrupts() -> io::Result<()> {
 }
 
 /// # Errors
-/// If somebody asked us to stop.
+/// After an interrupt.
 pub(crate) fn check_interrupt() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
         bail!("interrupted; every process that was started is ended");
@@ -51,8 +52,8 @@ pub(crate) fn sleep(time: Duration) -> Result<()> {
     }
 }
 
-/// CPU time of the process so far: all its threads, ended ones too, user and system, in the scheduler's
-/// nanoseconds (`/proc/PID/stat` counts ticks of 10 ms).
+/// CPU time of the process so far: all its threads, ended ones too, user and system, in the
+/// scheduler's nanoseconds (`/proc/PID/stat` counts ticks of 10 ms).
 pub(crate) fn process_cpu_time(pid: u32) -> io::Result<Duration> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is a valid place to write one clockid_t.
@@ -82,8 +83,8 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
 
 /// Keeps the calling thread, and what it starts, on `cpus`. Async-signal-safe.
 pub(crate) fn stay_on(cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set; CPU_SET panics on an index beyond the set rather
-    // than write there.
+    // SAFETY: an all-zero cpu_set_t is the empty set; CPU_SET panics on an index beyond the set
+    // rather than write there.
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
         for &cpu in cpus {
@@ -103,7 +104,8 @@ pub(crate) fn raise_open_files(files: u64) -> io::Result<u64> {
         return Ok(limit.rlim_cur);
     }
     let wanted = libc::rlimit { rlim_cur: files, rlim_max: limit.rlim_max.max(files) };
-    // SAFETY: `wanted` is a valid rlimit. Only root may raise the hard limit: the second call is for others.
+    // SAFETY: `wanted` is a valid rlimit. Only root may raise the hard limit: the second call is
+    // for others.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wanted) } == 0 {
         return Ok(files);
     }
@@ -113,7 +115,8 @@ pub(crate) fn raise_open_files(files: u64) -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// The kernel sends `signal` to the calling process when the thread that started it ends. Async-signal-safe.
+/// The kernel sends `signal` to the calling process when the thread that started it ends.
+/// Async-signal-safe.
 pub(crate) fn end_with_parent(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
     result_of(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) })
@@ -125,18 +128,20 @@ pub(crate) fn exact_timers() -> io::Result<()> {
     result_of(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) })
 }
 
-/// Makes the children of our children ours when their parents end, so that [`kill_group`] can wait for them.
+/// Makes the children of our children ours when their parents end, so that [`kill_group`] can wait
+/// for them.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: PR_SET_CHILD_SUBREAPER takes a flag and touches no memory.
     result_of(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) })
 }
 
-/// Kills a process group that we made for a child of ours, which we have not waited for yet, and waits until
-/// all of it is gone: a worker that is still closing its connections would disturb the next measurement.
+/// Kills a process group that we made for a child of ours, which we have not waited for yet, and
+/// waits until all of it is gone: a worker that is still closing its connections would disturb the
+/// next measurement.
 pub(crate) fn kill_group(leader: u32) {
     let group = -(leader as libc::pid_t);
-    // SAFETY: kill and waitpid touch no memory (the status is not asked for). That the group is already
-    // empty is no error for us.
+    // SAFETY: kill and waitpid touch no memory (the status is not asked for). That the group is
+    // already empty is no error for us.
     unsafe {
         libc::kill(group, libc::SIGKILL);
         while libc::waitpid(group, std::ptr::null_mut(), 0) > 0
@@ -156,7 +161,7 @@ impl Epoll {
         // SAFETY: epoll_create1 touches no memory.
         let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         result_of(raw)?;
-        // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+        // SAFETY: `raw` is a new descriptor without another owner.
         let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Epoll { descriptor, events: Vec::with_capacity(capacity.max(1)) })
     }
@@ -174,15 +179,16 @@ impl Epoll {
         })
     }
 
-    /// Waits for at most `time`, with nanosecond resolution, and gives the numbers that are readable.
+    /// Waits for at most `time`, with nanosecond resolution, and gives the numbers that are
+    /// readable.
     pub(crate) fn wait(&mut self, time: Duration) -> io::Result<impl Iterator<Item = usize> + '_> {
         let timeout = libc::timespec {
             tv_sec: time.as_secs() as libc::time_t,
             tv_nsec: time.subsec_nanos().into(),
         };
         self.events.clear();
-        // SAFETY: the kernel writes at most `capacity` events into the vector's spare capacity and returns
-        // how many; only those are then counted in. No signal mask is passed.
+        // SAFETY: the kernel writes at most `capacity` events into the vector's spare capacity and
+        // returns how many; only those are then counted in. No signal mask is passed.
         unsafe {
             let count = libc::syscall(
                 libc::SYS_epoll_pwait2,

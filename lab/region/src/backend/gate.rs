@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// So many threads are in at once; the others wait.
+/// Admits a fixed number of threads at once; the others wait.
 pub(crate) struct Gate {
     state: Mutex<State>,
     left: Condvar,

@@ -1,4 +1,5 @@
-//! A backend: a small HTTP server with a thread for each connection, and one of several ways to serve a request.
+//! A backend: a small HTTP server with a thread for each connection, and one of several ways to
+//! serve a request.
 //!
 //! `GET /set?slots=4` changes a running backend; every other request is served by its work.
 
@@ -28,7 +29,7 @@ pub(crate) struct Arguments {
     /// Name of its control group, below equipoise-region
     #[arg(long)]
     name: String,
-    /// What a request costs
+    /// Cost of a request
     #[arg(long, value_enum)]
     kind: Kind,
     /// Share of a core that all of it may use

@@ -9,13 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-/// What a request in flight needs.
+/// Memory of a request in flight.
 const REGION_BYTES: usize = 1 << 20;
 /// How often a request goes over its region.
 const PASSES: u32 = 8;
 
-/// Regions of a mapped file. The kernel takes pages of it away when the control group is at its limit, and a request
-/// that touches them again waits for them. The file is a hole: no disk takes part, only the kernel's work.
+/// Regions of a mapped file. The kernel takes pages of it away when the control group is at its
+/// limit, and a request that touches them again waits for them. The file is a hole: no disk takes
+/// part, only the kernel's work.
 pub(crate) struct Regions {
     base: usize,
     free: Mutex<Vec<usize>>,
@@ -28,7 +29,8 @@ impl Regions {
         let file = make(&path)?;
         let length = count * REGION_BYTES;
         file.set_len(length as u64)?;
-        // SAFETY: a new shared mapping of a file that is as long as the mapping and that no other process has.
+        // SAFETY: a new shared mapping of a file that is as long as the mapping and that no other
+        // process has.
         let base = unsafe {
             let protection = libc::PROT_READ;
             libc::mmap(
@@ -43,12 +45,14 @@ impl Regions {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: advice about the mapping made above. Without it the kernel reads many pages for one.
+        // SAFETY: advice about the mapping made above. Without it the kernel reads many pages for
+        // one.
         unsafe { libc::madvise(base, length, libc::MADV_RANDOM) };
         Ok(Regions { base: base as usize, free: Mutex::new((0..count).rev().collect()) })
     }
 
-    /// A request: takes a region and goes over it again and again, `time` in all if its pages stay in memory.
+    /// A request: takes a region and goes over it again and again, `time` in all if its pages stay
+    /// in memory.
     pub(crate) fn work(&self, time: Duration) {
         let taken = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(region) = taken else { return };

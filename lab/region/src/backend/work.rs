@@ -1,4 +1,4 @@
-//! What a request costs, by the kind of backend.
+//! The cost of a request, by the kind of backend.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -18,7 +18,8 @@ use crate::memory::Regions;
 pub(crate) enum Kind {
     /// CPU time of `work-ms`
     Cpu,
-    /// 20 ms of waiting, then CPU time of `work-ms` under a lock that wakes every waiter when it is free
+    /// 20 ms of waiting, then CPU time of `work-ms` under a lock that wakes every waiter when it is
+    /// free
     Lock,
     /// A MiB of memory for `work-ms`, of which `memory-mib` holds a few
     Memory,
@@ -39,7 +40,7 @@ const HERD: Duration = Duration::from_micros(150);
 /// A slowing backend takes twice the time at so many requests beyond twice its slots.
 const SLOWS_OVER: f64 = 16.0;
 
-/// What serves all connections.
+/// State shared by all connections.
 pub(crate) struct Server {
     kind: Kind,
     work: Duration,

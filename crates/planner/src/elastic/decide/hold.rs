@@ -1,4 +1,5 @@
-//! Why a pool stays as it is, in words: the first of what keeps it, in the order in which it is decided.
+//! Why a pool stays as it is, in words: the first of what keeps it, in the order in which it is
+//! decided.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ const TOP: f64 = 8.0;
 struct Case {
     elastic: Elasticity,
     pool: PoolSpec,
-    /// In flight at each; `None`: nobody has looked.
+    /// Requests in flight at each; `None`: not measured.
     in_flight: Option<f64>,
     queued: f64,
     excess: f64,
@@ -21,9 +21,9 @@ struct Case {
     limit: Option<f64>,
     /// One that no balancer has yet.
     coming: Option<&'static str>,
-    /// One whose limit is not learnt yet, and eight times the others'.
+    /// A backend with a limit that is not learnt yet, eight times the others'.
     guess: Option<&'static str>,
-    /// A balancer of the pool is not heard.
+    /// A balancer of the pool does not report.
     is_partial: bool,
     was: ScalingPlan,
 }

@@ -28,7 +28,7 @@ const CONTROL: f64 = 0.2;
 /// How long a failure counts, as the session level has it.
 const FAILURE_MS: f64 = 10_000.0;
 
-/// Whom a request is for: the node that its client asked.
+/// The node that the request's client asked.
 #[derive(Clone, Copy)]
 struct Request {
     giver: usize,
@@ -40,7 +40,7 @@ enum Message {
     Asked,
     Taken(usize),
     Done(usize),
-    /// What a peer has answered, and whether it failed.
+    /// A peer's answer, and whether it failed.
     Back(usize, bool),
 }
 
@@ -60,7 +60,7 @@ struct Node {
     failures: Vec<f64>,
 }
 
-/// What a node knows of its peers; nothing, if it goes by the plan alone.
+/// A node's knowledge of its peers; none, if it follows the plan alone.
 struct Known<'a>(Option<&'a Node>);
 
 impl Loads for Known<'_> {
@@ -229,7 +229,7 @@ impl Cluster {
         }
     }
 
-    /// What each node says of the last second.
+    /// Each node's report of the last second.
     pub(super) fn reports(&mut self) -> Vec<Report> {
         let turns = 1000.0 / TURN;
         let report = |node: &mut Node| {
