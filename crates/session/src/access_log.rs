@@ -60,7 +60,8 @@ pub(crate) struct AccessLog {
     unwritten: Arc<Counter>,
 }
 
-/// One data-plane thread's way to the access log. The writing thread sends buffers back, so that lines cost no allocation.
+/// One data-plane thread's way to the access log. The writing thread sends buffers back, so that
+/// lines cost no allocation.
 pub(crate) struct ThreadLog {
     log: AccessLog,
     back: SyncSender<Vec<u8>>,
@@ -68,7 +69,8 @@ pub(crate) struct ThreadLog {
 }
 
 impl AccessLog {
-    /// Starts the writing thread; it ends, and says so, when the last handle is gone and all is written.
+    /// Starts the writing thread; it ends, and says so, when the last handle is gone and all is
+    /// written.
     pub(crate) fn start(
         to: Box<dyn Write + Send>,
         format: LineFormat,
@@ -120,7 +122,8 @@ impl ThreadLog {
     }
 }
 
-/// The access log for lines of another level. It does not keep the log open: lines that come after the engine's end are lost.
+/// The access log for lines of another level. It does not keep the log open: lines that come after
+/// the engine's end are lost.
 #[derive(Clone, Debug)]
 pub struct LogLines {
     lines: Weak<SyncSender<Queued>>,
@@ -129,7 +132,8 @@ pub struct LogLines {
 }
 
 impl LogLines {
-    /// Queues a line about a `kind` of event, with the fields that `fill` adds; false if there was no room.
+    /// Queues a line about a `kind` of event, with the fields that `fill` adds; false if there was
+    /// no room.
     pub fn write(&self, kind: &str, fill: impl FnOnce(&mut LogLine<'_>)) -> bool {
         let Some(lines) = self.lines.upgrade() else { return false };
         let (format, unwritten) = (self.format, Arc::clone(&self.unwritten));

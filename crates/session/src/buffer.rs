@@ -1,5 +1,5 @@
-//! Byte buffers that a thread's connections share: taken when there is something to read, given back
-//! when a connection is idle.
+//! Byte buffers that a thread's connections share: taken when there is something to read, given
+//! back when a connection is idle.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

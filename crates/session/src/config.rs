@@ -1,4 +1,4 @@
-//! What a front door and a pool may be told: plain values, already validated.
+//! Options of front doors and pools: plain values, already validated.
 //!
 //! The configuration file's option table (names, defaults, bounds, help) lives in the binary; the
 //! defaults here are those that it shows.
@@ -17,7 +17,7 @@ pub use equipoise_health::{
 use crate::dispatch::{NodeDoor, PeerTls};
 pub use crate::trust::TrustedSources;
 
-/// What a front door speaks.
+/// Protocol of a front door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// Bytes, connection by connection.
@@ -38,8 +38,8 @@ pub enum Upstream {
     Multiplexed,
 }
 
-/// The header fields that a front door writes to tell backends where a request came from. A sender's own fields are
-/// dropped unless [`FrontDoor::trusted`] has its address.
+/// The header fields that a front door writes to tell backends where a request came from. A
+/// sender's own fields are dropped unless [`FrontDoor::trusted`] has its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarded {
     /// `X-Forwarded-For`: the client's address.
@@ -64,8 +64,8 @@ impl Forwarded {
     /// Every field.
     pub const ALL: Forwarded = Forwarded { forwarded: true, ..Forwarded::X_FORWARDED };
 
-    /// The `X-Forwarded` family. Frameworks prefer `Forwarded` where both exist, and a TLS terminator in front may write
-    /// `X-Forwarded-Proto` alone.
+    /// The `X-Forwarded` family. Frameworks prefer `Forwarded` where both exist, and a TLS
+    /// terminator in front may write `X-Forwarded-Proto` alone.
     pub const X_FORWARDED: Forwarded = Forwarded {
         x_forwarded_for: true,
         x_forwarded_proto: true,
@@ -80,8 +80,8 @@ impl Default for Forwarded {
     }
 }
 
-/// How a front door treats header fields with an underscore in their name. Applications that take `_` for `-` (CGI, WSGI
-/// and others) cannot tell `X_User` from `X-User`.
+/// How a front door treats header fields with an underscore in their name. Applications that take
+/// `_` for `-` (CGI, WSGI and others) cannot tell `X_User` from `X-User`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Underscores {
     /// The field is dropped.
@@ -115,7 +115,8 @@ pub struct Limits {
     /// Request body, bytes; more is answered 413. `None`: any size.
     pub body_bytes_max: Option<u64>,
     /// Open connections (TCP, HTTP) or client addresses (UDP) on this front door, per data-plane
-    /// thread; beyond it accepting pauses (TCP, HTTP) or datagrams of new clients are dropped (UDP).
+    /// thread; beyond it accepting pauses (TCP, HTTP) or datagrams of new clients are dropped
+    /// (UDP).
     pub connections_max: usize,
 }
 
@@ -135,8 +136,8 @@ impl Default for Limits {
 pub struct ClientTimeouts {
     /// From the first byte of a request to the end of its head; then 408.
     pub header: Duration,
-    /// Nothing in either direction: between requests (HTTP), within a body (HTTP), on a connection (TCP),
-    /// from or to a client address (UDP).
+    /// Nothing in either direction: between requests (HTTP), within a body (HTTP), on a connection
+    /// (TCP), from or to a client address (UDP).
     pub idle: Duration,
     /// From the end of the request's head to the last byte of the response. `None`: no bound.
     pub request: Option<Duration>,
@@ -159,7 +160,7 @@ pub struct FrontDoor {
     pub name: Arc<str>,
     /// Where it listens.
     pub listen: SocketAddr,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
     /// The name of its pool.
     pub pool: Arc<str>,
@@ -167,8 +168,8 @@ pub struct FrontDoor {
     pub limits: Limits,
     /// Client-side time-outs.
     pub timeouts: ClientTimeouts,
-    /// Senders that are believed about clients: their `X-Forwarded-*` and `Forwarded` are appended to, and their PROXY
-    /// protocol headers accepted.
+    /// Senders that are believed about clients: their `X-Forwarded-*` and `Forwarded` are appended
+    /// to, and their PROXY protocol headers accepted.
     pub trusted: TrustedSources,
     /// The `X-Forwarded-*` and `Forwarded` fields that backends get.
     pub forwarded: Forwarded,
@@ -178,10 +179,11 @@ pub struct FrontDoor {
     pub upgrades: Arc<[String]>,
     /// Add a `Via` header in both directions.
     pub via: bool,
-    /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a trusted sender.
+    /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a
+    /// trusted sender.
     pub accept_proxy: bool,
-    /// Datagrams that a backend answers to each one of a client's; then the client is forgotten. `None`: it
-    /// is forgotten when idle. UDP only.
+    /// Datagrams that a backend answers to each one of a client's; then the client is forgotten.
+    /// `None`: it is forgotten when idle. UDP only.
     pub responses: Option<u32>,
     /// The share of requests or connections written to the access log, `0.0..=1.0`.
     pub access_log: f64,
@@ -220,13 +222,14 @@ impl FrontDoor {
     }
 }
 
-/// How many requests (HTTP), connections (TCP) or client addresses (UDP) a backend is given at once.
+/// How many requests (HTTP), connections (TCP) or client addresses (UDP) a backend is given at
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Concurrency {
     /// No limit.
     #[default]
     None,
-    /// This number, over all data-plane threads. What exceeds it waits in the pool's queue.
+    /// This number, over all data-plane threads. Further requests wait in the pool's queue.
     Fixed(NonZeroU32),
     /// The number at which the backend does the most, learned from what passes
     /// ([`Learner`](equipoise_core::concurrency::Learner)).
@@ -276,7 +279,8 @@ pub struct PoolOptions {
     pub multiplex_sessions: usize,
     /// Multiplexed: requests in flight on one session at the most.
     pub multiplex_depth: usize,
-    /// Multiplexed: a response that takes longer gets the session for itself, and those behind it are sent again elsewhere.
+    /// Multiplexed: a response that takes longer gets the session for itself, and those behind it
+    /// are sent again elsewhere.
     pub multiplex_slow: Duration,
     /// To open a session to a backend; then another is tried, or 504.
     pub connect_timeout: Duration,
@@ -288,9 +292,11 @@ pub struct PoolOptions {
     pub idle_sessions_max: usize,
     /// Tries on another backend after a failure that permits one.
     pub retries: u32,
-    /// The share of recent requests that may be retried or hedged, beside 10 a second; 1.0: no bound.
+    /// The share of recent requests that may be retried or hedged, beside 10 a second; 1.0: no
+    /// bound.
     pub retry_budget: f64,
-    /// When an idempotent request is put to a second backend, too, because no response has come. `None`: never.
+    /// When an idempotent request is put to a second backend, too, because no response has come.
+    /// `None`: never.
     pub hedge: Option<Hedge>,
     /// PROXY protocol header sent on each TCP session.
     pub send_proxy: Option<ProxyProtocol>,
@@ -298,13 +304,15 @@ pub struct PoolOptions {
     pub retry_after: Duration,
     /// How requests wait for a backend with room.
     pub queue: QueueOptions,
-    /// How long a request waits while the pool has no backend because one is being made; then 503. `None`: backends
-    /// are not made for this pool, and the request is refused at once.
+    /// How long a request waits while the pool has no backend because one is being made; then 503.
+    /// `None`: backends are not made for this pool, and the request is refused at once.
     pub start_wait: Option<Duration>,
-    /// A session to a backend that has fallen silent for so long is lost, and so are idempotent requests that wait for one that
-    /// its checks find unhealthy. `None`: only time-outs end the wait. Of a peers' pool.
+    /// A session to a backend that has fallen silent for so long is lost, and so are idempotent
+    /// requests that wait for one that its checks find unhealthy. `None`: only time-outs end the
+    /// wait. Of a peers' pool.
     pub lost_after: Option<Duration>,
-    /// Exclusive sessions are encrypted, and each backend has to show that it is the node of its name. Of a peers' pool.
+    /// Exclusive sessions are encrypted, and each backend has to show that it is the node of its
+    /// name. Of a peers' pool.
     pub tls: Option<PeerTls>,
 }
 
@@ -343,7 +351,8 @@ pub struct BackendConfig {
     pub place: Place,
     /// Its share.
     pub weight: Weight,
-    /// It gets new work only while no other kind of backend of the pool can take any; backups share that work.
+    /// It gets new work only while no other kind of backend of the pool can take any; backups share
+    /// that work.
     pub backup: bool,
     /// Its concurrency limit; `None`: the pool's.
     pub concurrency: Option<Concurrency>,
@@ -369,10 +378,11 @@ pub struct PoolConfig {
     /// A backend that comes back ramps its weight up over this long. `None`: at once.
     pub slow_start: Option<Duration>,
     /// Weights are planned by load, and come from outside
-    /// ([`RegistryHandle::set_planned`](crate::registry::RegistryHandle::set_planned)); they begin as configured.
+    /// ([`RegistryHandle::set_planned`](crate::registry::RegistryHandle::set_planned)); they begin
+    /// as configured.
     pub weights_by_load: bool,
-    /// Its backends are made for it and come later: until one has served, for at most this long, that none does is
-    /// expected. `None`: they are there from the beginning.
+    /// Its backends are made for it and come later: until one has served, for at most this long,
+    /// that none does is expected. `None`: they are there from the beginning.
     pub starts_within: Option<Duration>,
 }
 

@@ -1,8 +1,9 @@
 //! Time-outs of a thread's tasks: a dense array, scanned every tick.
 //!
-//! A request moves its connection's deadline several times and nearly none ever fires, so moving must
-//! cost a store. A timer wheel (tokio's) takes a lock and relinks an entry each time; this array is
-//! scanned at 40 Hz, 4 bytes a connection, which for a million connections is under 1 % of a core.
+//! A request moves its connection's deadline several times and nearly none ever fires, so moving
+//! must cost a store. A timer wheel (tokio's) takes a lock and relinks an entry each time; this
+//! array is scanned at 40 Hz, 4 bytes a connection, which for a million connections is under 1 % of
+//! a core.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -74,8 +75,8 @@ impl Deadlines {
         }
     }
 
-    /// The time of the last tick, without reading the clock: up to a tick ago while a deadline is set,
-    /// older while none is.
+    /// The time of the last tick, without reading the clock: up to a tick ago while a deadline is
+    /// set, older while none is.
     pub(crate) fn now(&self) -> Instant {
         self.now.get()
     }

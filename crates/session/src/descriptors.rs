@@ -1,8 +1,9 @@
 //! The process's file descriptors, divided among their uses.
 //!
-//! The kernel gives out the lowest free descriptor. The number of a new one is therefore a lower bound of
-//! how many the whole process has open, libraries and other levels included, and nothing has to be
-//! counted. Each use has a line: a descriptor at or above the line of its use is closed again at once.
+//! The kernel gives out the lowest free descriptor. The number of a new one is therefore a lower
+//! bound of how many the whole process has open, libraries and other levels included, and nothing
+//! has to be counted. Each use has a line: a descriptor at or above the line of its use is closed
+//! again at once.
 //!
 //! From the top of the limit downwards each of these keeps one reserve, a sixteenth of the limit:
 //!
@@ -10,8 +11,8 @@
 //! 2. upstream sessions of clients that were accepted;
 //! 3. UDP clients, while there are UDP front doors.
 //!
-//! Clients' connections may use what is below. UDP clients beyond their reserve use the lower half of the
-//! limit only: their source addresses can be forged, and TCP's cannot.
+//! Clients' connections may use what is below. UDP clients beyond their reserve use the lower half
+//! of the limit only: their source addresses can be forged, and TCP's cannot.
 
 use std::os::fd::RawFd;
 
@@ -21,14 +22,14 @@ const RESERVE_PART: u64 = 16;
 /// The smallest reserve.
 const RESERVE_MIN: u64 = 16;
 
-/// What the process may have open.
+/// File descriptors that the process may have open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
     limit: u64,
 }
 
-/// The first descriptor that each use must not have, and the UDP clients that a front door may have on
-/// one thread.
+/// The first descriptor that each use must not have, and the UDP clients that a front door may have
+/// on one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lines {
     pub(crate) sessions: RawFd,
@@ -70,8 +71,8 @@ impl Descriptors {
 }
 
 impl Lines {
-    /// The line of a UDP client's socket; `clients` is how many its front door has on this thread, itself
-    /// included.
+    /// The line of a UDP client's socket; `clients` is how many its front door has on this thread,
+    /// itself included.
     pub(crate) fn datagrams(&self, clients: usize) -> RawFd {
         let within = clients <= self.udp_clients_reserved;
         if within { self.datagrams_reserved } else { self.datagrams }

@@ -17,7 +17,8 @@ use crate::stats::FrontDoorStats;
 /// A front door on this thread: its newest configuration, and whether it is being closed.
 pub(crate) struct Door {
     view: RefCell<Rc<Arc<FrontDoorView>>>,
-    /// The last snapshot that it was in, once a newer one has no such door: what its view's indices are about.
+    /// The last snapshot that it was in, once a newer one has no such door: what its view's indices
+    /// are about.
     kept: RefCell<Option<Rc<Arc<Snapshot>>>>,
     pub(crate) closing: Cell<bool>,
     pub(crate) open: Cell<usize>,
@@ -52,7 +53,8 @@ impl Door {
         self.kept.borrow().clone()
     }
 
-    /// Closes it because the snapshot that comes after `last` does not have it. Whoever is inside is served as of that one.
+    /// Closes it because the snapshot that comes after `last` does not have it. Whoever is inside
+    /// is served as of that one.
     pub(crate) fn take_away(&self, last: Rc<Arc<Snapshot>>) {
         *self.kept.borrow_mut() = Some(last);
         self.close();

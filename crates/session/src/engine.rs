@@ -21,12 +21,12 @@ use crate::sources::SourceSamples;
 use crate::worker::{Phase, Shared, Worker};
 use crate::{listener, udp};
 
-/// How long [`Engine::publish`] waits for each thread to go by a snapshot. A thread takes well under a
-/// millisecond; one that is starved of its core still installs the snapshot later.
+/// How long [`Engine::publish`] waits for each thread to go by a snapshot. A thread takes well
+/// under a millisecond; one that is starved of its core still installs the snapshot later.
 const INSTALL_WAIT: Duration = Duration::from_secs(1);
 
-/// Limit of the time that [`Engine::stop`] waits for the last lines of the access log, whose file or pipe
-/// may block.
+/// Limit of the time that [`Engine::stop`] waits for the last lines of the access log. Its file or
+/// pipe may block.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often a thread closes idle upstream sessions that are past their time.
@@ -38,7 +38,8 @@ pub struct EngineOptions {
     pub threads: usize,
     /// The instance's name: `Via`'s and `Proxy-Status`'s pseudonym.
     pub instance: Arc<str>,
-    /// Where failing backends are reported; a full channel loses the report, the next failure repeats it.
+    /// Where failing backends are reported; a full channel loses the report, the next failure
+    /// repeats it.
     pub events: mpsc::Sender<BackendEvent>,
     /// Where sampled access-log lines go, written by a thread of their own.
     pub access_log: Box<dyn io::Write + Send>,
@@ -58,7 +59,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// What a stop cut.
+/// Work that a stop cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
     /// Connections and UDP clients that were still being served when the grace period ended.
@@ -138,15 +139,16 @@ impl Engine {
         self.log_lines.clone()
     }
 
-    /// Pieces of work (HTTP requests, TCP connections, UDP clients) by the prefix of the client's address, since it was asked
-    /// the last time: an estimate from one in 32, which begins when it is asked for the first time.
+    /// Pieces of work (HTTP requests, TCP connections, UDP clients) by the prefix of the client's
+    /// address, since it was asked the last time: an estimate from one in 32, which begins when it
+    /// is asked for the first time.
     pub fn take_sources(&self) -> HashMap<SourcePrefix, u64> {
         self.sources.take()
     }
 
-    /// Makes `snapshot` what every thread goes by: binds the front doors that are new by
-    /// [`FrontDoorView::id`], swaps, then closes those that are gone. Established connections stay. When
-    /// it returns, nothing new goes by the older snapshot. One whose generation is not newer is ignored.
+    /// Installs `snapshot` in every thread: binds new front doors by [`FrontDoorView::id`], swaps,
+    /// then closes removed ones. Established connections stay. When it returns, no new work uses
+    /// the older snapshot. A snapshot is ignored unless its generation is newer.
     ///
     /// # Errors
     /// [`BindError`]; then nothing has changed.
@@ -180,7 +182,7 @@ impl Engine {
         for (thread, opened) in self.threads.iter().zip(opened) {
             let command =
                 Command::Install { snapshot: snapshot.clone(), opened, done: done.clone() };
-            // A thread that has ended serves nobody by an old snapshot.
+            // A thread that has ended serves no client by an old snapshot.
             let _ = thread.commands.send(command);
         }
         drop(done);
@@ -194,7 +196,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Has every task look again whether its backend was cut ([`BackendLive::cut`](crate::BackendLive::cut)).
+    /// Has every task look again whether its backend was cut
+    /// ([`BackendLive::cut`](crate::BackendLive::cut)).
     pub fn wake(&self) {
         for thread in &self.threads {
             // A thread that has ended has no tasks.
@@ -202,7 +205,8 @@ impl Engine {
         }
     }
 
-    /// Stops accepting, lets what is in flight finish for at most `grace`, cuts the rest, ends the threads.
+    /// Stops accepting, lets what is in flight finish for at most `grace`, cuts the rest, ends the
+    /// threads.
     pub async fn stop(self, grace: Duration) -> StopReport {
         let ended: Vec<_> = self
             .threads
@@ -244,7 +248,7 @@ fn run_thread(
     }
 }
 
-/// A thread's root task: takes commands until it is told to stop.
+/// A thread's root task: executes commands until the stop.
 async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>) {
     tokio::task::spawn_local(worker.deadlines.clone().run());
     let mut sweep = tokio::time::interval(SWEEP);
@@ -261,7 +265,7 @@ async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>
         match command {
             Some(Command::Install { snapshot, opened, done }) => {
                 install(&worker, &mut doors, snapshot, opened);
-                // Nobody waits any more if publishing has given up on this thread.
+                // The receiver is gone if publishing has given up on this thread.
                 let _ = done.send(());
             }
             Some(Command::Wake) => worker.deadlines.wake_all(),

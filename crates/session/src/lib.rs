@@ -1,8 +1,8 @@
 //! The session level: the virtual client.
 //!
-//! What comes in: [`Snapshot`]s (pools with their eligible backends, front doors with their limits),
-//! published atomically. What goes out: [`BackendEvent`]s and counters ([`stats`]). How it fails: every
-//! refusal and loss has a [`Reason`], counted under that name.
+//! In: [`Snapshot`]s (pools with their eligible backends, front doors with their limits), published
+//! atomically. Out: [`BackendEvent`]s and counters ([`stats`]). Failures: every refusal and loss
+//! has a [`Reason`], counted under that name.
 
 mod access_log;
 mod buffer;

@@ -21,7 +21,7 @@ const BACKLOG: i32 = 4096;
 /// Accepting rests this long when descriptors or memory have run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the log is told that accepting pauses, by each thread.
+/// Interval between log lines about paused accepting, by each thread.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Accepted in a row before other tasks get their turn.

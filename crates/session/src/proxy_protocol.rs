@@ -1,10 +1,10 @@
-//! The PROXY protocol: a header in front of a connection's bytes that says whose connection it is.
+//! The PROXY protocol: a header in front of a connection's bytes with the client's address.
 //!
 //! # Source
 //! haproxy's `doc/proxy-protocol.txt`, sections 2.1 (version 1, text) and 2.2 (version 2, binary).
-//! Stricter than it must be: ports are plain decimals, a version 2 header is at most
-//! [`HEADER_BYTES_MAX`] long with its extensions, and those have to fill their space exactly. Extensions
-//! are not interpreted. (The `ppp` crate takes `+80` for a port and CR for a blank.)
+//! Stricter than required: ports are plain decimals, a version 2 header is at most
+//! [`HEADER_BYTES_MAX`] long with its extensions, and those have to fill their space exactly.
+//! Extensions are not interpreted. (The `ppp` crate takes `+80` for a port and CR for a blank.)
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -40,8 +40,8 @@ pub(crate) struct Announced {
 
 /// A header that was read from a connection.
 pub(crate) struct Accepted {
-    /// `None`: the sender speaks for itself (`LOCAL`, a health check) or does not know (`UNKNOWN`, or
-    /// a family without IP addresses); the connection's own addresses hold.
+    /// `None`: the sender speaks for itself (`LOCAL`, a health check) or does not know (`UNKNOWN`,
+    /// or a family without IP addresses); the connection's own addresses hold.
     pub(crate) announced: Option<Announced>,
     /// Bytes that came behind the header, under [`HEADER_BYTES_MAX`].
     pub(crate) rest: Option<Buffer>,
@@ -50,7 +50,7 @@ pub(crate) struct Accepted {
 /// Why no header could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// What came is not a header of either version.
+    /// The bytes are not a header of either version.
     Malformed,
     /// It did not come in time.
     TimedOut,
@@ -119,8 +119,8 @@ struct Header {
 #[derive(Debug, PartialEq, Eq)]
 struct Malformed;
 
-/// Parses the header at the start of `bytes`; `None` while it is not complete. It never wants more than
-/// [`HEADER_BYTES_MAX`] bytes.
+/// Parses the header at the start of `bytes`; `None` while it is not complete. It never wants more
+/// than [`HEADER_BYTES_MAX`] bytes.
 fn parse(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     const PREFIX: &[u8] = b"PROXY ";
     let starts = |with: &[u8]| bytes.iter().zip(with).all(|(byte, wanted)| byte == wanted);
@@ -215,7 +215,8 @@ fn parse_body(family: u8, body: &[u8]) -> Result<Option<Announced>, Malformed> {
                 destination: (ip(16), port(34)).into(),
             })
         }
-        // A unix socket or datagrams relayed over a stream: no client address that means anything here.
+        // A unix socket or datagrams relayed over a stream: no client address that means anything
+        // here.
         _ => None,
     })
 }
@@ -231,8 +232,8 @@ fn check_extensions(mut rest: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Puts a header for the connection behind what `buffer` holds, which leaves room for 107 bytes. Ends of
-/// different families are announced as unknown.
+/// Puts a header for the connection behind what `buffer` holds, which leaves room for 107 bytes.
+/// Ends of different families are announced as unknown.
 pub(crate) fn write(version: ProxyProtocol, ends: Announced, buffer: &mut Buffer) {
     let mut header = [0u8; LINE_BYTES_MAX];
     let room = header.len();

@@ -5,12 +5,13 @@ const FEW: u32 = 100;
 /// Smallest relative step.
 const STEP: f64 = 0.02;
 
-/// Follows the number below which a share of the latest values lies. It moves up a step for each value above it and
-/// down a step for each value below it, and the steps are in such a proportion that it stands still at the quantile.
+/// Follows the number below which a share of the latest values lies. It moves up a step for each
+/// value above it and down a step for each value below it, and the steps are in such a proportion
+/// that it stands still at the quantile.
 ///
 /// # Source
-/// Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles" (2013). Deviates: steps are relative, and
-/// larger at first.
+/// Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles" (2013). Deviates:
+/// steps are relative, and larger at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quantile {
     value: f64,

@@ -2,7 +2,8 @@
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $status:literal;)*) => {
-        /// Why a request, connection or datagram was refused or lost. Each is counted under its name.
+        /// Why a request, connection or datagram was refused or lost. Each is counted under its
+        /// name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Reason { $($(#[$doc])* $variant),* }
@@ -16,7 +17,7 @@ macro_rules! reasons {
                 match self { $(Reason::$variant => $name),* }
             }
 
-            /// The HTTP status a client is told, where it can still be told one; 0: none is sent.
+            /// HTTP status for the client, if a response is still possible; 0: none is sent.
             pub const fn status(self) -> u16 {
                 match self { $(Reason::$variant => $status),* }
             }
@@ -57,13 +58,13 @@ reasons! {
     NoBackend = "no_backend", 503;
     /// The whole cluster has more to do than it can, and this class of requests is refused first.
     Overloaded = "overloaded", 503;
-    /// Every backend is at its concurrency limit, and as many requests wait as may; or a UDP client's datagram found no
-    /// backend with room.
+    /// Every backend is at its concurrency limit, and as many requests wait as may; or a UDP
+    /// client's datagram found no backend with room.
     QueueFull = "queue_full", 503;
     /// No backend had room within the time that a request may wait for one.
     QueueTimeout = "queue_timeout", 503;
-    /// A peer delegated the request, and every backend here is at its concurrency limit: the peer has it back. No client
-    /// sees it.
+    /// A peer delegated the request, and every backend here is at its concurrency limit: the peer
+    /// has it back. No client sees it.
     NoRoom = "no_room", 503;
     /// The request failed and could be tried again, but the pool's retry budget is used up.
     RetryBudget = "retry_budget", 503;
@@ -73,15 +74,18 @@ reasons! {
     ConnectTimeout = "connect_timeout", 504;
     /// The backend cannot be reached (no route, no address).
     ConnectFailed = "connect_failed", 502;
-    /// A session to a peer could not be encrypted: it is not the node that it should be, does not take our certificate, or speaks no TLS.
+    /// A session to a peer could not be encrypted: it is not the node that it should be, does not
+    /// take our certificate, or speaks no TLS.
     PeerTls = "peer_tls", 502;
-    /// A connection that began with TLS did not show the certificate of a peer, or of one that has been shut out.
+    /// A connection that began with TLS did not show the certificate of a peer, or of one that has
+    /// been shut out.
     PeerRefused = "peer_refused", 0;
     /// The backend closed or reset before a whole response.
     UpstreamClosed = "upstream_closed", 502;
     /// The response is not HTTP/1.x, or its length is ambiguous.
     UpstreamMalformed = "upstream_malformed", 502;
-    /// The response has a status that `passive.statuses` lists, and was passed on; or a peer handed the request back.
+    /// The response has a status that `passive.statuses` lists, and was passed on; or a peer handed
+    /// the request back.
     BackendError = "backend_error", 0;
     /// The response did not begin in time.
     ResponseTimeout = "response_timeout", 504;
@@ -97,7 +101,8 @@ reasons! {
     BackendRemoved = "backend_removed", 502;
     /// No valid PROXY protocol header where one is required.
     ProxyHeader = "proxy_header", 0;
-    /// A connection to a front door with `accept-proxy`, from an address that `trusted` does not list.
+    /// A connection to a front door with `accept-proxy`, from an address that `trusted` does not
+    /// list.
     ProxyUntrusted = "proxy_untrusted", 0;
     /// More client addresses than the front door keeps.
     TooManyClients = "too_many_clients", 0;

@@ -1,8 +1,8 @@
 //! Two byte streams between a client and a backend, both ways at once, to their end.
 //!
 //! Each direction copies through a pooled buffer while little is moved at a time, and splices
-//! ([`crate::splice`]) while much is: a system call more per chunk, but no copy. Whichever it does, it
-//! holds a buffer or a pipe only while bytes are on their way; an idle connection holds neither.
+//! ([`crate::splice`]) while much is: a system call more per chunk, but no copy. Whichever it does,
+//! it holds a buffer or a pipe only while bytes are on their way; an idle connection holds neither.
 
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -22,16 +22,17 @@ use crate::splice::{CHUNK_BYTES, Pipe};
 use crate::upstream::Session;
 use crate::worker::{Phase, Worker};
 
-/// A direction splices when this much, a buffer full, has come without a pause; and from the start of a
-/// burst when the one before was as large.
+/// A direction splices when this much, a buffer full, has come without a pause; and from the start
+/// of a burst when the one before was as large.
 ///
-/// Measured on loopback, CPU per exchange of the proxy, copied / spliced: 12 KB 22 / 19 us (equal within
-/// the noise), 20 KB 30 / 20, 100 KB 82 / 26, 1 MB 507 / 201. Copying through 64 KiB buffers costs 24, 43
-/// and 326, so that larger buffers do not make up for it.
+/// Measured on loopback, CPU per exchange of the proxy, copied / spliced: 12 KB 22 / 19 us (equal
+/// within the noise), 20 KB 30 / 20, 100 KB 82 / 26, 1 MB 507 / 201. Copying through 64 KiB buffers
+/// costs 24, 43 and 326, so that larger buffers do not make up for it.
 const SPLICE_FROM_BYTES: usize = BUFFER_BYTES;
 
-/// A splice that moved less has probably emptied the socket. The next read then copies, and so finds out
-/// for the price of the `EAGAIN` that a splice would end in too. 32, 128, 256 and 512 KiB measure alike.
+/// A splice that moved less has probably emptied the socket. The next read then copies, and so
+/// finds out for the price of the `EAGAIN` that a splice would end in too. 32, 128, 256 and 512 KiB
+/// measure alike.
 const SPLICE_AGAIN_BYTES: usize = 128 << 10;
 
 /// Reads of one direction in one turn of the task, so that others get theirs.
@@ -51,8 +52,9 @@ pub(crate) struct End {
 /// Moves bytes between `client` and `session` until both directions have ended, or either fails, or
 /// nothing moves for `idle`. `to_upstream` and `to_client` were read already and go first.
 ///
-/// Everything but the orderly end makes the sockets' close a reset: whoever goes by the end of the
-/// stream must not take what was cut for complete. Bytes, of a request's class too, and reasons are counted here.
+/// Every other end than an orderly one makes the sockets' close a reset: a reader of the stream's
+/// end must not take a cut stream for complete. Bytes, also by a request's class, and reasons are
+/// counted here.
 #[allow(clippy::too_many_arguments)]
 pub(crate) async fn relay(
     worker: &Worker,
@@ -141,8 +143,8 @@ impl Relay<'_> {
         self.lease.stats().bytes_in.add(down);
     }
 
-    /// Whether something moved within the idle time; then the deadline is moved to its end. Doing so
-    /// only when the deadline fires saves a clock read and a store per chunk.
+    /// Whether something moved within the idle time; then the deadline is moved to its end. Doing
+    /// so only when the deadline fires saves a clock read and a store per chunk.
     fn is_alive(&self, deadline: &Deadline, idle: Duration) -> bool {
         let now = Instant::now();
         let left = idle.saturating_sub(now.saturating_duration_since(self.last_moved));
@@ -165,13 +167,14 @@ impl Relay<'_> {
     }
 }
 
-/// Whether it is over, from what both directions (client to backend, backend to client) have come to.
+/// Whether it is over, from what both directions (client to backend, backend to client) have come
+/// to.
 fn verdict(up: Turn, down: Turn) -> Option<Option<Reason>> {
     use Turn::{Again, Blocked, Ended, ReadFailed, Waiting, WriteFailed};
     match (up, down) {
         (ReadFailed, _) => Some(Some(Reason::ClientGone)),
         (_, ReadFailed) => Some(Some(Reason::UpstreamClosed)),
-        // Whoever no longer reads may have said something before, which still gets through.
+        // A side that no longer reads may have sent something before, which still gets through.
         (WriteFailed, Blocked | Again) | (Blocked | Again, WriteFailed) => None,
         (WriteFailed, _) => Some(Some(Reason::UpstreamClosed)),
         (_, WriteFailed) => Some(Some(Reason::ClientGone)),
@@ -180,7 +183,7 @@ fn verdict(up: Turn, down: Turn) -> Option<Option<Reason>> {
     }
 }
 
-/// What a direction has come to.
+/// The state of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// Nothing to read; nothing is held.
@@ -189,7 +192,7 @@ enum Turn {
     Blocked,
     /// There may be more, but it is the others' turn.
     Again,
-    /// The sender ended its stream, and the receiver was told.
+    /// The sender ended its stream, and the receiver was notified.
     Ended,
     /// The sender's connection failed.
     ReadFailed,
@@ -304,8 +307,8 @@ impl Direction {
     }
 
     /// Reads into a pipe. `None`: try to copy. That is so without a pipe, and when a splice finds
-    /// nothing or the end: it says both also in front of a byte sent as urgent, where a copying read
-    /// goes on.
+    /// nothing or the end: it says both also in front of a byte sent as urgent, where a copying
+    /// read goes on.
     fn read_spliced(
         &mut self,
         cx: &mut Context<'_>,

@@ -10,15 +10,17 @@ const FLOOR: f64 = 10.0;
 /// Requests count for about this long.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// Bounds a pool's retries to a share of its recent requests, so that retries cannot multiply an overload.
+/// Bounds a pool's retries to a share of its recent requests, so that retries cannot multiply an
+/// overload.
 ///
-/// Each request deposits its share of a retry, time deposits [`FLOOR`] retries a second, and a retry withdraws one.
-/// The balance decays with [`MEMORY`], so that at a constant rate it holds what that time deposits. Only retries look at
-/// it; requests are counted anyway.
+/// Each request deposits its share of a retry, time deposits [`FLOOR`] retries a second, and a
+/// retry withdraws one. The balance decays with [`MEMORY`], so that at a constant rate it holds
+/// what that time deposits. Only retries look at it; requests are counted anyway.
 ///
 /// # Source
-/// Finagle's `RetryBudget` and linkerd's (10 retries a second beside a share of requests, of 10 s). Deviates: deposits
-/// decay one by one instead of expiring by the second, and are computed when a retry asks.
+/// Finagle's `RetryBudget` and linkerd's (10 retries a second beside a share of requests, of 10 s).
+/// Deviates: deposits decay one by one instead of expiring by the second, and are computed when a
+/// retry asks.
 #[derive(Debug)]
 pub struct RetryBudget(Mutex<Balance>);
 
@@ -37,8 +39,8 @@ impl RetryBudget {
         RetryBudget(Mutex::new(Balance { retries, requests: None, at: now }))
     }
 
-    /// Withdraws a retry; false if the budget is used up. `requests` are those of each backend so far, by its id, of
-    /// which `share` may be retried; a share of 1.0 has no bound.
+    /// Withdraws a retry; false if the budget is used up. `requests` are those of each backend so
+    /// far, by its id, of which `share` may be retried; a share of 1.0 has no bound.
     pub(crate) fn try_retry(
         &self,
         share: f64,
@@ -61,7 +63,8 @@ impl RetryBudget {
 impl Balance {
     /// Brings the balance up to `now`, as if requests had come evenly since.
     ///
-    /// A backend that was not among the last ones deposits nothing: its counter holds requests of long ago.
+    /// A backend that was not among the last ones deposits nothing: its counter holds requests of
+    /// long ago.
     fn update(&mut self, share: f64, requests: HashMap<u32, u64>, now: Instant) {
         let memory = MEMORY.as_secs_f64();
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64().max(1e-6);

@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::retry_budget::RetryBudget;
 use crate::stats::{FrontDoorStats, Sharded};
 
-/// Everything a data-plane thread goes by: immutable, numbered, swapped whole.
+/// The whole input of a data-plane thread: immutable, numbered, swapped whole.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Rises with every snapshot.
@@ -36,7 +36,7 @@ pub struct FrontDoorView {
     pub pool: usize,
     /// Whether and how requests are delegated; only HTTP is.
     pub dispatch: Option<DispatchView>,
-    /// What its clients wait for, where requests are dispatched; kept across snapshots.
+    /// Its clients' requests in flight, in node mode; kept across snapshots.
     pub in_flight: Arc<InFlight>,
     /// Counters, kept across snapshots.
     pub stats: Arc<Sharded<FrontDoorStats>>,
@@ -51,8 +51,8 @@ impl FrontDoorView {
 }
 
 impl PoolView {
-    /// Permits that are free once a request with `over` permits has ended; `None` if a backend has no limit, or if
-    /// there is no backend.
+    /// Permits that are free once a request with `over` permits has ended; `None` if a backend has
+    /// no limit, or if there is no backend.
     pub(crate) fn free_permits(&self, over: u32) -> Option<u32> {
         let free = |backend: &BackendView| backend.live.permits.free();
         let limited = self.backends.iter().map(free).sum::<Option<u32>>()?;
@@ -99,15 +99,15 @@ pub struct BackendView {
     pub address: SocketAddr,
     /// Where it is reached.
     pub place: Place,
-    /// What is known of it now.
+    /// Its live state.
     pub live: Arc<BackendLive>,
 }
 
 impl PoolView {
     /// Whether one more retry is within the pool's budget. Counts it.
     ///
-    /// A request that failed because no connection was made has loaded no backend. To try it again cannot multiply an
-    /// overload, and uses no budget.
+    /// A request that failed because no connection was made has loaded no backend. To try it again
+    /// cannot multiply an overload, and uses no budget.
     pub(crate) fn may_retry(&self, reason: Reason, now: Instant) -> bool {
         let not_connected = [Reason::ConnectRefused, Reason::ConnectFailed, Reason::ConnectTimeout];
         if not_connected.contains(&reason) {
@@ -121,7 +121,8 @@ impl PoolView {
 }
 
 impl BackendView {
-    /// Has the hub look at the backend's limit, if that is learned and the hub does not look already.
+    /// Has the hub look at the backend's limit, if that is learned and the hub does not look
+    /// already.
     #[inline]
     pub(crate) fn announce_to(&self, hub: &Hub, queue: &Arc<Queue>) {
         if self.live.learning.is_on() && self.live.learning.begins() {
@@ -139,7 +140,7 @@ impl BackendView {
     }
 }
 
-/// What the data plane tells its control side.
+/// A report of the data plane to its control side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendEvent {
     /// The backend failed this many times in a row, reaching its pool's passive threshold.

@@ -1,8 +1,8 @@
 //! A connected stream socket on this thread's event loop.
 //!
-//! Unlike `tokio::net::TcpStream` its reads and writes take `&self`, so that a client's socket can be
-//! written by the task that owns the upstream session; and a short read clears readiness at once, which
-//! saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
+//! Unlike `tokio::net::TcpStream` its reads and writes take `&self`, so that a client's socket can
+//! be written by the task that owns the upstream session; and a short read clears readiness at
+//! once, which saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,7 +18,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::tls::Tls;
 
-/// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in seconds.
+/// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
+/// seconds.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Registers a descriptor with this thread's event loop.
@@ -43,7 +44,8 @@ impl Socket {
         Ok(Socket { fd: watch(fd)?, tls: None, received: Cell::new(0), sent: Cell::new(0) })
     }
 
-    /// Opens a connection over a descriptor below `line`; resolves when it is established or has failed.
+    /// Opens a connection over a descriptor below `line`; resolves when it is established or has
+    /// failed.
     ///
     /// # Errors
     /// `EMFILE` where there is no such descriptor; else what the operating system says.
@@ -70,7 +72,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Opens a connection to a unix socket, which is there at once or not at all: `EAGAIN` says that its queue is full.
+    /// Opens a connection to a unix socket, which is there at once or not at all: `EAGAIN` says
+    /// that its queue is full.
     pub(crate) fn connect_unix(path: &Path, line: RawFd) -> io::Result<Socket> {
         let socket = open_below(line, Domain::UNIX, Type::STREAM)?;
         socket.connect(&socket2::SockAddr::unix(path)?)?;
@@ -158,7 +161,8 @@ impl Socket {
         Poll::Ready(Ok(written))
     }
 
-    /// Runs `operation` on the descriptor once it is writable, again while it says `WouldBlock`. Not on one that is encrypted.
+    /// Runs `operation` on the descriptor once it is writable, again while it says `WouldBlock`.
+    /// Not on one that is encrypted.
     pub(crate) fn poll_writing<T>(
         &self,
         cx: &mut Context<'_>,
@@ -175,7 +179,8 @@ impl Socket {
         }
     }
 
-    /// Runs `operation` on the descriptor once it is readable, again while it says `WouldBlock`. Not on one that is encrypted.
+    /// Runs `operation` on the descriptor once it is readable, again while it says `WouldBlock`.
+    /// Not on one that is encrypted.
     pub(crate) fn poll_reading<T>(
         &self,
         cx: &mut Context<'_>,
@@ -208,8 +213,8 @@ impl Socket {
         address.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    /// Has reads fail when the other side has not been heard for `within`: by probes each second while nothing is on its way, and,
-    /// if `sent_too`, for want of acknowledgement of what was sent.
+    /// Makes reads fail when the other side has been silent for `within`: by probes each second
+    /// while no data is in transit, and, if `sent_too`, by missing acknowledgement of sent data.
     pub(crate) fn notice_silence(&self, within: Duration, sent_too: bool) {
         let socket = SockRef::from(self.fd.get_ref());
         let count = within.as_secs().saturating_sub(1).max(1) as u32;
@@ -233,8 +238,8 @@ impl Socket {
         let _ = SockRef::from(self.fd.get_ref()).set_linger(Some(Duration::ZERO));
     }
 
-    /// Whether nothing has come that was not read, and the peer has not closed. Asks the kernel only if
-    /// there was an event; wakes nobody later.
+    /// Whether there is no unread input, and the peer has not closed. Asks the kernel only after an
+    /// event; wakes no task later.
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         if let Some(tls) = &self.tls {
@@ -260,8 +265,8 @@ impl Socket {
         self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Ready with true once the peer has closed or reset the connection, with false once there is something to read
-    /// before its end; consumes nothing.
+    /// Ready with true once the peer has closed or reset the connection, with false once there is
+    /// something to read before its end; consumes nothing.
     pub(crate) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.tls.as_ref().is_some_and(|tls| tls.borrow().holds_bytes()) {
             return Poll::Ready(false);
@@ -339,8 +344,8 @@ pub(crate) fn recv(
 ) -> Poll<io::Result<usize>> {
     loop {
         let mut guard = ready!(fd.poll_read_ready(cx))?;
-        // The kernel is asked directly (rustix): libc's wrapper is a thread cancellation point, which is
-        // felt at this rate.
+        // The kernel is asked directly (rustix): libc's wrapper is a thread cancellation point,
+        // which is felt at this rate.
         match rustix::net::recv(fd.get_ref(), &mut *buffer, RecvFlags::empty()) {
             Ok((read, _)) => {
                 if read > 0 && read < buffer.len() {
@@ -370,10 +375,10 @@ pub(crate) fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
 }
 
-/// A new socket, non-blocking and close-on-exec, whose descriptor is below `line`.
+/// A new socket, non-blocking and close-on-exec, with a descriptor below `line`.
 ///
 /// # Errors
-/// `EMFILE` where there is no such descriptor; else what the operating system says.
+/// `EMFILE` without such a descriptor; else the error of the operating system.
 pub(crate) fn open_below(line: RawFd, domain: Domain, kind: Type) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(domain, kind.nonblocking().cloexec(), None)?;
     if socket.as_raw_fd() >= line {
@@ -386,8 +391,8 @@ pub(crate) fn open_below(line: RawFd, domain: Domain, kind: Type) -> io::Result<
 pub(crate) fn accept(listener: RawFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let mut storage = socket2::SockAddrStorage::zeroed();
     let mut length = storage.size_of();
-    // SAFETY: the storage is large enough for any address and `length` says how large; the descriptor
-    // returned is new and ours alone.
+    // SAFETY: the storage is large enough for any address and `length` says how large; the
+    // descriptor returned is new and ours alone.
     let fd = unsafe {
         let fd = libc::accept4(
             listener,

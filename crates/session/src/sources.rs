@@ -10,11 +10,12 @@ use equipoise_core::SourcePrefix;
 /// One piece of work in so many is looked at, on average, and counts as so many.
 pub(crate) const SAMPLE: u32 = 32;
 
-/// Prefixes that a thread remembers between two takings. Those that come when it is full are not counted: a prefix that
-/// brings much has come by then.
+/// Largest number of prefixes that a thread remembers between two readings. Further ones are not
+/// counted: a busy prefix has been counted before.
 const PREFIXES_MAX: usize = 4096;
 
-/// Samples of picked backends by their clients' prefixes; nothing is counted until somebody wants to know.
+/// Samples of picked backends by their clients' prefixes; nothing is counted before the first
+/// reading.
 #[derive(Debug)]
 pub(crate) struct SourceSamples {
     wanted: AtomicBool,
@@ -43,7 +44,7 @@ impl SourceSamples {
         }
     }
 
-    /// What was counted since the last time, over all threads; from the first time on it is counted.
+    /// The counts since the last reading, over all threads; the first reading starts the counting.
     pub(crate) fn take(&self) -> HashMap<SourcePrefix, u64> {
         self.wanted.store(true, Relaxed);
         let mut sums = HashMap::new();

@@ -2,9 +2,9 @@
 //!
 //! A pipe is always filled from empty and emptied before it is filled again, so that `EAGAIN` while
 //! filling has one meaning: the socket has nothing. (With bytes in the pipe it could also mean that
-//! the pipe is full, which would leave the socket's readiness unknown.)
+//! the pipe is full, and the socket's readiness would be unknown.)
 //!
-//! Writing to a socket whose peer is gone raises `SIGPIPE` from `splice`, which has no flag against it;
+//! Writing to a socket without a peer raises `SIGPIPE` from `splice`, which has no flag against it;
 //! Rust's runtime ignores the signal.
 
 use std::cell::{Cell, RefCell};
@@ -15,13 +15,13 @@ use std::task::{Context, Poll, ready};
 
 use crate::socket::Socket;
 
-/// Size of a pipe. It counts against `/proc/sys/fs/pipe-user-pages-soft` (64 MiB per user by default)
-/// whether it holds anything or not, and bounds what a slow receiver pins in the kernel. CPU per 1 MB
-/// exchange with pipes of 64 KiB, 256 KiB, 512 KiB and 1 MiB: 414, 202, 184, 200 us.
+/// Size of a pipe. It counts against `/proc/sys/fs/pipe-user-pages-soft` (64 MiB per user by
+/// default) whether it holds anything or not, and bounds what a slow receiver pins in the kernel.
+/// CPU per 1 MB exchange with pipes of 64 KiB, 256 KiB, 512 KiB and 1 MiB: 414, 202, 184, 200 us.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// A pipe that the kernel made smaller (the user's pages are used up: then it gives two) is not worth
-/// the system calls.
+/// A pipe that the kernel made smaller (the user's pages are used up: then it gives two) is not
+/// worth the system calls.
 const PIPE_BYTES_MIN: usize = 64 << 10;
 
 /// Pipes of a thread at the most; beyond it bytes are copied. A pipe is two file descriptors.
@@ -30,8 +30,8 @@ const PIPES_MAX: usize = 1024;
 /// Empty pipes kept for reuse at the most.
 const KEPT_MAX: usize = 64;
 
-/// Asked of one `splice`. A slot of the pipe holds up to 32 KiB of received data, not just a page, so
-/// that more than [`PIPE_BYTES`] can fit.
+/// Asked of one `splice`. A slot of the pipe holds up to 32 KiB of received data, not just a page,
+/// so that more than [`PIPE_BYTES`] can fit.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 /// Times that a pipe is filled in one turn of a task, so that others get theirs.
@@ -85,8 +85,8 @@ impl Ends {
         if read.as_raw_fd().max(write.as_raw_fd()) >= line {
             return None;
         }
-        // SAFETY: plain fcntl calls on a descriptor that we own. Growing is denied beyond the user's
-        // pages; the pipe then keeps the size it has.
+        // SAFETY: plain fcntl calls on a descriptor that we own. Growing is denied beyond the
+        // user's pages; the pipe then keeps the size it has.
         let size = unsafe {
             libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES as libc::c_int);
             libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ)
@@ -113,8 +113,8 @@ impl Pipe {
         self.fill == 0
     }
 
-    /// Takes up to `max` bytes from the socket into the pipe, which must be empty; 0 is the end of the
-    /// stream.
+    /// Takes up to `max` bytes from the socket into the pipe, which must be empty; 0 is the end of
+    /// the stream.
     pub(crate) fn fill_from(&mut self, socket: RawFd, max: usize) -> io::Result<usize> {
         debug_assert!(self.is_empty());
         self.fill = splice(socket, self.ends().write.as_raw_fd(), max)?;
@@ -149,7 +149,7 @@ impl Pipe {
 impl Drop for Pipe {
     fn drop(&mut self) {
         let mut free = self.owner.free.borrow_mut();
-        // What is left in a pipe must never reach another connection.
+        // The rest of a pipe must never reach another connection.
         if self.fill == 0 && free.len() < KEPT_MAX {
             free.extend(self.ends.take());
         } else {
@@ -191,7 +191,8 @@ pub(crate) struct SpliceBody {
 }
 
 impl SpliceBody {
-    /// A body of which `length` bytes have yet to be read; `None` if there is no pipe for it (copy then).
+    /// A body of which `length` bytes have yet to be read; `None` if there is no pipe for it (copy
+    /// then).
     pub(crate) fn new(pipes: &Rc<Pipes>, length: u64) -> Option<SpliceBody> {
         Some(SpliceBody { unread: length, pipe: pipes.take()? })
     }
@@ -206,8 +207,9 @@ impl SpliceBody {
         !self.pipe.is_empty()
     }
 
-    /// Moves what it can; ready when all has been written. It wakes the task itself when its turn is
-    /// over before the work is, so that [`SpliceBody::remaining`] may have fallen on a `Pending`.
+    /// Moves what it can; ready when all has been written. It wakes the task itself when its turn
+    /// is over before the work is, so that [`SpliceBody::remaining`] may have fallen on a
+    /// `Pending`.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -121,18 +121,19 @@ impl std::ops::Deref for ByReason {
     }
 }
 
-/// What a front door counts.
+/// Counters of a front door.
 #[derive(Debug, Default)]
 pub struct FrontDoorStats {
     /// Connections accepted (TCP, HTTP) or client addresses seen (UDP).
     pub connections: Counter,
     /// Of them open now.
     pub connections_open: Counter,
-    /// Requests whose head was read (HTTP).
+    /// Requests with a complete head (HTTP).
     pub requests: Counter,
     /// Requests being served now (HTTP).
     pub requests_in_flight: Counter,
-    /// Responses by the first digit of their status: 1xx to 5xx (HTTP), our own error answers included.
+    /// Responses by the first digit of their status: 1xx to 5xx (HTTP), our own error answers
+    /// included.
     pub responses: [Counter; 5],
     /// From the end of the request's head to the last byte of the response (HTTP).
     pub request_time: Histogram,
@@ -142,15 +143,16 @@ pub struct FrontDoorStats {
     pub bytes_out: Counter,
     /// Tries on another backend or session.
     pub retries: Counter,
-    /// Requests that were put to a second backend, because the first one's response was late.
+    /// Requests that were sent to a second backend, because the first response was late.
     pub hedges: Counter,
-    /// Of those, requests whose response came from the second.
+    /// Of those, requests with a response from the second.
     pub hedges_won: Counter,
     /// Times accepting paused for want of file descriptors or room.
     pub accept_pauses: Counter,
     /// Access-log lines given up because the log could not keep up.
     pub access_log_dropped: Counter,
-    /// Access-log lines that could not be written. Of the first shard, and added to by the log's thread alone.
+    /// Access-log lines that could not be written. Of the first shard, and added to by the log's
+    /// thread alone.
     pub access_log_unwritten: Counter,
     /// By [`Reason`].
     pub drops: ByReason,
@@ -162,14 +164,15 @@ pub struct FrontDoorStats {
     pub markers_refused: Counter,
 }
 
-/// What a front door in node mode counts of one class of requests.
+/// Counters of one class of requests at a front door in node mode.
 #[derive(Debug, Default)]
 pub struct ClassStats {
     /// Requests that clients brought.
     pub arrived: Counter,
     /// Of those, requests that peers did, or failed for good.
     pub delegated: Counter,
-    /// Of those, requests that peers were given, when they were given, but for those that came back: goes down then.
+    /// Of those, requests that peers were given, when they were given, but for those that came
+    /// back: goes down then.
     pub given: Counter,
     /// Of those, requests that were refused because the whole cluster had too much to do.
     pub refused: Counter,
@@ -181,7 +184,7 @@ pub struct ClassStats {
     pub bytes: Counter,
 }
 
-/// What a backend counts.
+/// Counters of a backend.
 #[derive(Debug, Default)]
 pub struct BackendStats {
     /// Requests (HTTP), connections (TCP) or client addresses (UDP) given to it.
@@ -192,14 +195,15 @@ pub struct BackendStats {
     pub failures: ByReason,
     /// From a request sent to its response complete (HTTP).
     pub response_time: Histogram,
-    /// Microseconds for which those requests held permits: without the time for which the backend waited for a client.
+    /// Microseconds for which those requests held permits: without the time for which the backend
+    /// waited for a client.
     pub permit_time_us: Counter,
     /// Upstream sessions opened.
     pub sessions_opened: Counter,
     /// Requests that went over a session already open.
     pub sessions_reused: Counter,
-    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due (HTTP,
-    /// multiplexed pools).
+    /// Responses that could not be framed beyond doubt, and times that bytes came that no request
+    /// was due (HTTP, multiplexed pools).
     pub multiplex_faults: Counter,
     /// Upstream sessions open now, idle ones included.
     pub sessions_open: Counter,

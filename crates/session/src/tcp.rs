@@ -179,7 +179,7 @@ impl Connection {
         .await
     }
 
-    /// What goes upstream first: a PROXY header where the pool wants one, then what came early.
+    /// The first bytes to the backend: a PROXY header if the pool has one, then early input.
     fn send_proxy(&self, lease: &Lease, early: Option<Buffer>) -> Option<Buffer> {
         let Some(version) = lease.pool().options.send_proxy else { return early };
         let mut first = self.worker.buffers.take();

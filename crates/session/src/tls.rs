@@ -1,8 +1,9 @@
-//! TLS on a stream socket: what is written is encrypted, what is read decrypted, in bounded memory.
+//! TLS on a stream socket: writes are encrypted, reads decrypted, in bounded memory.
 //!
-//! A layer under [`Socket`](crate::socket::Socket), whose methods mean the same with it: a write that is ready has reached the
-//! kernel, so that back-pressure is the socket's own. Held are at most one buffer of what came, a record of
-//! plaintext, and the records of one write that the kernel did not take yet.
+//! A layer under [`Socket`](crate::socket::Socket). The methods mean the same with it: a write that
+//! is ready has reached the kernel, so that back-pressure is the socket's own. It holds at most one
+//! buffer of input, a record of plaintext, and the records of one write that the kernel has not
+//! accepted yet.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -20,19 +21,21 @@ use tokio::io::unix::AsyncFd;
 use crate::buffer::{Buffer, Buffers};
 use crate::socket::{recv, send};
 
-/// The first byte of a TLS connection: a record of the handshake (RFC 8446, section 5.1). No method of HTTP begins with it.
+/// The first byte of a TLS connection: a record of the handshake (RFC 8446, section 5.1). No method
+/// of HTTP begins with it.
 pub(crate) const FIRST_BYTE: u8 = 0x16;
 
-/// Who a peer is, is looked up in its certificate; a name of TLS's own is neither sent nor checked.
+/// The peer's identity is read from its certificate; a server name is neither sent nor checked.
 const ANY_NAME: &str = "peer.invalid";
 
 /// One end of a TLS connection.
 pub(crate) struct Tls {
     connection: Connection,
-    /// What came and was not taken by the connection yet; only there while it holds something.
+    /// Input that the connection has not consumed yet; present only while there is some.
     held: Option<Buffer>,
     buffers: Rc<Buffers>,
-    /// Bytes of the current write that were encrypted and have not all reached the kernel: they are not to be encrypted again.
+    /// Bytes of the current write that were encrypted and have not all reached the kernel: they are
+    /// not to be encrypted again.
     accepted: usize,
     /// Bytes that went over the wire.
     sent: u64,
@@ -91,7 +94,8 @@ impl Tls {
         }
     }
 
-    /// Reads plaintext; 0 is the end that the other side announced. An end without a word is an error: something may be missing.
+    /// Reads plaintext; 0 is the end that the other side announced. An end without a word is an
+    /// error: something may be missing.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,7 +107,7 @@ impl Tls {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read),
             }
-            // What an earlier write left, of which the writer has heard nothing more.
+            // The rest of an earlier write, of which its writer has not been notified.
             if self.connection.wants_write()
                 && let Poll::Ready(Err(error)) = self.poll_flush(cx, fd)
             {
@@ -151,7 +155,8 @@ impl Tls {
         self.held.is_some()
     }
 
-    /// Whether nothing of the other side's application has come that was not read, and it has not closed.
+    /// Whether nothing of the other side's application has come that was not read, and it has not
+    /// closed.
     pub(crate) fn is_silent(&mut self, cx: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> bool {
         loop {
             // A new key, or a ticket, is nothing of the application's.
@@ -167,11 +172,12 @@ impl Tls {
         }
     }
 
-    /// Announces the end of what is written, and sends FIN after it, now or when the kernel takes it.
+    /// Announces the end of what is written, and sends FIN after it, now or when the kernel takes
+    /// it.
     pub(crate) fn end(&mut self, fd: RawFd) {
         self.connection.send_close_notify();
         self.ends = true;
-        // What is left goes with the next read.
+        // The rest goes with the next read.
         let _ = self.flush(fd);
     }
 
@@ -208,7 +214,7 @@ impl Tls {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.connection.process_new_packets().map_err(|error| {
-            // The other side is told why, if there is room to say it.
+            // The alert is sent to the other side if there is room.
             let _ = self.flush(fd.as_raw_fd());
             failed(error)
         })
@@ -263,8 +269,8 @@ pub(crate) fn is_tls_failure(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// Whether the other side said that it does not take our certificate. In TLS 1.3 this comes after the end that began takes hands for
-/// shaken; the other one has then read nothing that followed.
+/// Whether the other side rejected our certificate. In TLS 1.3 this arrives after the client
+/// regards the handshake as complete; the server has then read nothing after it.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     use AlertDescription as Alert;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 /// The address prefixes of other proxies, as sorted ranges that do not overlap.
 ///
-/// An IPv4 address counts as the IPv6 address that it is mapped to (RFC 4291, section 2.5.5.2), so that a dual-stack
-/// socket and an IPv4 socket agree.
+/// An IPv4 address counts as the IPv6 address that it is mapped to (RFC 4291, section 2.5.5.2), so
+/// that a dual-stack socket and an IPv4 socket agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedSources(Arc<[(u128, u128)]>);
 

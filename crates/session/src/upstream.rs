@@ -20,7 +20,7 @@ use crate::stats::BackendStats;
 use crate::tls::Tls;
 use crate::worker::Worker;
 
-/// What shows that the other side of a session has fallen silent.
+/// The detection of a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookout {
     /// Nothing but time-outs.
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     pub(crate) reused: bool,
     /// Whether the kernel looks out for the other side's silence.
     lookout: Lookout,
-    /// Who is at the other end, if it is encrypted.
+    /// The peer at the other end, if the session is encrypted.
     shown: Option<Box<Shown>>,
     /// The address at the other end; `None` for a unix socket.
     remote: Option<SocketAddr>,
@@ -50,8 +50,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session; the caller bounds the time. With `tls` to whoever shows that it is the node of the backend's name; `connected` is
-    /// called before hands are shaken, which may take longer.
+    /// Opens a session; the caller bounds the time. With `tls` to whoever shows that it is the node
+    /// of the backend's name; `connected` is called before hands are shaken, which may take longer.
     pub(crate) async fn open(
         backend: &BackendView,
         tls: Option<&PeerTls>,
@@ -94,9 +94,10 @@ impl Session {
         })
     }
 
-    /// Has the kernel notice within this time that the other side has fallen silent. If it is to take more than its buffers hold
-    /// (`streams`), that what was sent is not taken is no sign: a receiver that is full for a while has the kernel give up, too,
-    /// though it answers every probe of its window (`TCP_USER_TIMEOUT`).
+    /// Has the kernel notice within this time that the other side has fallen silent. If it is to
+    /// take more than its buffers hold (`streams`), that what was sent is not taken is no sign: a
+    /// receiver that is full for a while has the kernel give up, too, though it answers every probe
+    /// of its window (`TCP_USER_TIMEOUT`).
     pub(crate) fn look_out(&mut self, within: Option<Duration>, streams: bool) {
         let Some(within) = within else { return };
         let wanted = if streams { Lookout::Probes } else { Lookout::All };
@@ -130,8 +131,8 @@ impl Session {
         }
     }
 
-    /// Whether the backend's kernel has acknowledged nothing beyond the first `before` bytes that went over the wire, so that
-    /// no later byte can have reached the application.
+    /// Whether the backend's kernel has acknowledged nothing beyond the first `before` bytes that
+    /// went over the wire, so that no later byte can have reached the application.
     pub(crate) fn nothing_arrived_since(&self, before: u64) -> bool {
         // The kernel's count includes the SYN.
         self.socket.bytes_acknowledged().is_some_and(|acknowledged| acknowledged <= before + 1)
@@ -161,7 +162,7 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
     match error.raw_os_error() {
         None if is_distrust(error) => Reason::PeerTls,
         Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
-        // A unix socket whose file is gone has nobody behind it either.
+        // A unix socket without a file has no listener either.
         Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOENT) => Reason::ConnectRefused,
         Some(libc::ETIMEDOUT) => Reason::ConnectTimeout,
         _ => Reason::ConnectFailed,
@@ -178,8 +179,9 @@ pub(crate) struct IdleSessions {
 }
 
 impl IdleSessions {
-    /// The most recently used session to the backend that is still open and silent, and encrypted by `tls` or not at all.
-    /// None to a backend whose framing is not to be trusted: bytes that it sends late would answer the next request.
+    /// The most recently used session to the backend that is still open and silent, and encrypted
+    /// by `tls` or not at all. None to a backend with unreliable framing: bytes that it sends late
+    /// would answer the next request.
     pub(crate) fn take(
         &self,
         backend: &BackendView,
@@ -211,8 +213,9 @@ impl IdleSessions {
         }
     }
 
-    /// Closes sessions that have been idle for longer than their pool's bound, sessions to backends that may not be
-    /// picked, and sessions to addresses that their backend's host name no longer has.
+    /// Closes sessions that have been idle for longer than their pool's bound, sessions to backends
+    /// that may not be picked, and sessions to addresses that their backend's host name no longer
+    /// has.
     pub(crate) fn sweep(&self, snapshot: &Snapshot, now: Instant) {
         let mut known = HashMap::new();
         for pool in &snapshot.pools {

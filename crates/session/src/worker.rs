@@ -1,4 +1,4 @@
-//! What the tasks of one data-plane thread share. Nothing here is seen by another thread.
+//! State shared by the tasks of one data-plane thread. No other thread sees it.
 #![allow(
     clippy::redundant_allocation,
     reason = "the outer Rc is cloned per request without touching the count that threads share"
@@ -40,7 +40,7 @@ use crate::upstream::IdleSessions;
 const VECS_MAX: usize = 1024;
 const VEC_BYTES_MAX: usize = 64 << 10;
 
-/// How often the log is told that a peer is not trusted, by each thread.
+/// Interval between log lines about an untrusted peer, by each thread.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// How far a thread is on its way out.
@@ -50,11 +50,11 @@ pub(crate) enum Phase {
     Running,
     /// Nothing new is accepted; what is in flight may finish.
     Draining,
-    /// What is still in flight is cut.
+    /// Remaining work is cut.
     Cutting,
 }
 
-/// What every thread is given once, alike.
+/// Values that every thread receives once, the same for all.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) instance: Arc<str>,
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
 /// A pool's scheduler on this thread, with the pool's id and the generation it was made for.
 type Scheduling = (u32, Generation, Box<dyn Scheduler>);
 
-/// What came of picking a backend.
+/// The result of picking a backend.
 pub(crate) enum Pick {
     /// A backend with room.
     Free(Lease),
@@ -138,7 +138,7 @@ impl Worker {
         })
     }
 
-    /// Goes by `snapshot` from now on.
+    /// Installs `snapshot`.
     pub(crate) fn install(&self, snapshot: Arc<Snapshot>) {
         let old = self.schedulers.take().into_iter();
         let mut old: HashMap<_, _> = old.map(|(id, made, kept)| ((id, made), kept)).collect();
@@ -190,7 +190,8 @@ impl Worker {
         self.pick_of(door, door.view().pool, client, avoid, Some(work))
     }
 
-    /// As [`Self::pick`] for a check of this node by a peer, which holds no permit and never waits for one.
+    /// As [`Self::pick`] for a check of this node by a peer, which holds no permit and never waits
+    /// for one.
     pub(crate) fn pick_for_check(
         &self,
         door: &Door,
@@ -207,7 +208,8 @@ impl Worker {
         dispatch.table.admits(class, &mut *self.rng.borrow_mut())
     }
 
-    /// Who does a client's request of this class: the peer, if it is one. Counted from now on, at a door in node mode.
+    /// The peer that serves a client's request of this class, if it is a peer. Counted from now on,
+    /// at a door in node mode.
     #[inline]
     pub(crate) fn dispatch(
         &self,
@@ -224,7 +226,7 @@ impl Worker {
         Some((Counted::new(view, class, peer.is_none()), peer))
     }
 
-    /// Whom the instructions have for a request of this class, if it is a peer.
+    /// The peer that the instructions choose for a request of this class, if any.
     fn delegate(
         &self,
         door: &Door,
@@ -264,7 +266,8 @@ impl Worker {
         pool.is_some_and(|pool| pool.may_retry(reason, Instant::now()))
     }
 
-    /// A peer that is known to have room, of several the one with most; or one that may be asked whether it has some.
+    /// A peer that is known to have room, of several the one with most; or one that may be asked
+    /// whether it has some.
     pub(crate) fn peer_with_room(&self, door: &Door) -> Option<Lease> {
         let (snapshot, at) = self.place_of(door, door.view().peers()?);
         let slots = 0..snapshot.pools.get(at)?.backends.len();
@@ -293,7 +296,8 @@ impl Worker {
         }
     }
 
-    /// Whether the door's pool is still that in whose queue a request waits, and has a backend or awaits one.
+    /// Whether the door's pool is still the one with the request's queue, and has a backend or
+    /// awaits one.
     pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {
         let (snapshot, pool) = self.place_of(door, door.view().pool);
         let pool = snapshot.pools.get(pool);
@@ -303,15 +307,16 @@ impl Worker {
         })
     }
 
-    /// What a client is told by `Retry-After` where the door's pool can do nothing.
+    /// The `Retry-After` for clients of a door with an unusable pool.
     pub(crate) fn retry_after(&self, door: &Door) -> Duration {
         let (snapshot, pool) = self.place_of(door, door.view().pool);
         snapshot.pools.get(pool).map(|pool| pool.options.retry_after).unwrap_or_default()
     }
 
-    /// Where a pool is that the door's view names by its index. The view of a door that a reload took away names pools of
-    /// the snapshot that it was closed with; in a newer one others may stand there, so that the pool is looked for by its id. One that
-    /// went with the door is as it was then.
+    /// Where a pool is that the door's view names by its index. The view of a door that a reload
+    /// took away names pools of the snapshot that it was closed with; in a newer one others may
+    /// stand there, so that the pool is looked for by its id. One that went with the door is as it
+    /// was then.
     #[inline]
     fn place_of(&self, door: &Door, pool: usize) -> (Rc<Arc<Snapshot>>, usize) {
         let newest = self.snapshot();
@@ -368,7 +373,8 @@ impl Worker {
             let lease = slot.map(|slot| Lease::without_permit(&snapshot, pool, slot, self.index));
             return lease.map_or(Pick::NoBackend, Pick::Free);
         };
-        // Another thread may have taken the last permit since. The queue then looks at all backends.
+        // Another thread may have taken the last permit since. The queue then looks at all
+        // backends.
         let acquire = |slot| Lease::acquire_for(work, &snapshot, pool, slot, self.index);
         match slot.and_then(acquire) {
             Some(lease) => Pick::Free(lease),
@@ -376,7 +382,8 @@ impl Worker {
         }
     }
 
-    /// Says so once in [`SAMPLE`] times, on average: at random distances, so that no rhythm of clients escapes.
+    /// Says so once in [`SAMPLE`] times, on average: at random distances, so that no rhythm of
+    /// clients escapes.
     #[inline]
     fn is_sampled(&self) -> bool {
         use rand::RngExt;
@@ -387,7 +394,8 @@ impl Worker {
         next.is_none()
     }
 
-    /// Counts a failure of the leased backend, reporting a row of them. Does nothing for a `reason` that does not blame it.
+    /// Counts a failure of the leased backend, reporting a row of them. Does nothing for a `reason`
+    /// that does not blame it.
     pub(crate) fn backend_failed(&self, lease: &Lease, reason: Reason) {
         lease.failed(reason);
         if !reason.blames_backend() {
@@ -419,8 +427,8 @@ impl Worker {
         }
     }
 
-    /// Counts a response of the leased backend that was passed on whole. It ends a row of failures unless its status is
-    /// listed as one.
+    /// Counts a response of the leased backend that was passed on whole. It ends a row of failures
+    /// unless its status is listed as one.
     pub(crate) fn backend_answered(
         &self,
         lease: &Lease,
@@ -442,7 +450,8 @@ impl Worker {
         live.succeeded();
     }
 
-    /// Notes how long a response took, or that it would have taken longer, for schedulers that go by it.
+    /// Notes how long a response took, or that it would have taken longer, for schedulers that go
+    /// by it.
     pub(crate) fn note_response_time(&self, lease: &Lease, took: Duration, now: Instant) {
         if lease.pool().needs_response_time {
             lease.backend().live.responded(took, now, self.shared.epoch);
@@ -475,7 +484,7 @@ impl Worker {
         TaskGuard(self.clone())
     }
 
-    /// Tasks that serve somebody.
+    /// Number of tasks that serve clients.
     pub(crate) fn tasks(&self) -> usize {
         self.tasks.get()
     }

@@ -18,7 +18,7 @@ both_upstreams! {
     a_failed_request_says_why_and_what_was_tried,
 }
 
-/// What was written, for the test to read.
+/// The written lines, for the test to read.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! Node mode: what is kept, what is delegated, what a marker is worth, and what becomes of requests whose peer fails.
+//! Node mode: kept and delegated requests, markers, and requests with a failing peer.
 
 mod common_dispatch;
 
@@ -147,7 +147,7 @@ fn without_a_secret_nothing_is_delegated() {
     assert_eq!(giver.dispatch().keep, of_all(1.0));
 }
 
-/// A giver whose only peer is this.
+/// A delegating node with this as its only peer.
 fn before(here: &HttpBackend, peer: SocketAddr) -> Node {
     Plan::new("a", here).keep(0.0).peers(&[("b", peer)]).start()
 }
@@ -250,7 +250,7 @@ fn a_node_without_its_application_delegates_what_it_would_keep() {
     let drained = giver.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
     giver.runtime.block_on(drained).expect("it is there");
     assert_eq!(giver.ask(get("/")).text(), "there");
-    // And a peer's request is not sent on: there is nobody left to do it.
+    // A peer's request is not delegated further: no place is left to serve it.
     let drained = taker.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
     taker.runtime.block_on(drained).expect("it is there");
     let answer = giver.ask(get("/"));
@@ -293,7 +293,7 @@ fn what_a_peer_cannot_do_because_its_application_has_died_is_done_here() {
     assert_eq!(giver.dispatch().returned, 2);
     assert_eq!(giver.failures("b"), [(Reason::BackendError, 2)]);
     assert!(giver.status().drops.is_empty());
-    // Clients of its own are told as at any front door.
+    // Its own clients are answered as at any front door.
     let answer = taker.ask(get("/"));
     assert_eq!((answer.status(), answer.header(MARKER)), (502, None));
 }

@@ -1,4 +1,5 @@
-//! Node mode before applications with a concurrency limit: what peers have room for, and which requests pass.
+//! Node mode before applications with a concurrency limit: what peers have room for, and which
+//! requests pass.
 
 mod common_dispatch;
 

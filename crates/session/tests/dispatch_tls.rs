@@ -1,5 +1,5 @@
-//! What goes between nodes, encrypted: who is believed to be whom, what is done where nobody is, and what becomes of connections that
-//! break or talk nonsense.
+//! Encryption between nodes: accepted peers, requests without an acceptable peer, and connections
+//! that break or send nonsense.
 
 mod common_dispatch;
 
@@ -26,7 +26,8 @@ fn giver(transport: Transport, here: &HttpBackend, peer: SocketAddr) -> Node {
     Plan::new("a", here).keep(0.0).travels(transport).peers(&[("b", peer)]).start()
 }
 
-/// Requests that are done here because the peer is not trusted: of any method, since it has done nothing.
+/// Requests that are done here because the peer is not trusted: of any method, since it has done
+/// nothing.
 #[track_caller]
 fn assert_done_here(giver: &Node, here: &HttpBackend) {
     let before = here.requests().len();
@@ -84,7 +85,8 @@ fn a_session_ends_with_its_certificate_and_costs_no_request() {
         let status = giver.runtime.block_on(giver.registry.status()).expect("it runs");
         status.pools[1].backends[0].clone()
     };
-    // Several sessions, each for several requests; a machine that is busy may take longer than one lasts for a request.
+    // Several sessions, each for several requests; a machine that is busy may take longer than one
+    // lasts for a request.
     let opened_and_used = eventually(|| {
         assert_eq!(giver.ask(get("/")).text(), "there");
         assert_eq!(giver.ask(post("/", "abc")).text(), "there");
@@ -153,7 +155,8 @@ fn a_peer_that_another_authority_vouches_for_gets_nothing() {
 
 #[test]
 fn a_peer_that_does_not_take_this_nodes_certificate_has_done_nothing() {
-    // The giver trusts both authorities, so it learns only after its part of the handshake that it is not taken.
+    // The giver trusts both authorities, so it learns only after its part of the handshake that it
+    // is not taken.
     let (fleet, other) = (Fleet::new(), Fleet::new());
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).travels(fleet.required("b")).start();
@@ -310,7 +313,7 @@ fn a_response_that_a_peer_breaks_off_is_not_taken_for_whole() {
     let cut = [
         format!("{head}Content-Length: 10\r\n\r\nhello"),
         format!("{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"),
-        // Its end is the connection's, which was not announced: somebody may have cut it.
+        // Its end is the connection's, which was not announced: an attacker may have cut it.
         format!("{head}Connection: close\r\n\r\nhello"),
     ];
     for bytes in cut {
@@ -345,7 +348,7 @@ fn throw(at: SocketAddr, bytes: &[u8]) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// What a client's first flight looks like.
+/// The first flight of a client.
 fn hello(fleet: &Fleet) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut client = connect_nowhere(fleet);
@@ -400,7 +403,7 @@ fn garbage_after_the_handshake_ends_the_connection_and_reaches_nobody() {
         let length = rng.random_range(1..40_000);
         let mut garbage: Vec<u8> = (0..length).map(|_| rng.random()).collect();
         if turn % 2 == 0 {
-            // A record as it should be, of what nobody encrypted.
+            // A well-formed record with unencrypted content.
             let payload = (garbage.len() as u16).min(16_000).to_be_bytes();
             garbage.splice(..0, [23, 3, 3, payload[0], payload[1]]);
         }

@@ -1,5 +1,5 @@
-//! Memory that an encrypted response takes is bounded, whatever its size and however slowly the client reads. Alone in its process, since
-//! it measures the process.
+//! Memory that an encrypted response takes is bounded, whatever its size and however slowly the
+//! client reads. Alone in its process, since it measures the process.
 
 mod common_dispatch;
 
@@ -9,7 +9,8 @@ use equipoise_testkit::{Answer, Client, HttpBackend, Pattern, eventually, rss_by
 
 const BODY_BYTES: u64 = 64 << 20;
 
-/// Far below a body, far above the buffers of two nodes, client and application, which share the process.
+/// Far below a body, far above the buffers of two nodes, client and application, which share the
+/// process.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
 
 #[test]
@@ -22,7 +23,7 @@ fn a_client_that_does_not_read_holds_the_application_up_through_both_nodes() {
     let before = rss_bytes();
     let mut client = Client::connect(giver.address);
     client.send(get("/"));
-    // What the kernel's buffers take has come; then nothing moves.
+    // The kernel's buffers are full; then nothing moves.
     let moved = || taker.status().bytes_out;
     let mut last = 0;
     let stands = || {

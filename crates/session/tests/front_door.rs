@@ -1,4 +1,4 @@
-//! What a front door does before requests: the PROXY protocol.
+//! A front door before its requests: the PROXY protocol.
 
 mod common;
 

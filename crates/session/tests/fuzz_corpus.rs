@@ -1,4 +1,5 @@
-//! Mutated messages against a running engine. `fuzz/README.md` says what must hold and how to run longer.
+//! Mutated messages against a running engine. `fuzz/README.md` says what must hold and how to run
+//! longer.
 
 mod common;
 
@@ -66,7 +67,8 @@ fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(name)
 }
 
-/// The files of a folder, by name, so that a seed means the same everywhere; none if it is not there.
+/// The files of a folder, by name, so that a seed means the same everywhere; none if it is not
+/// there.
 fn inputs_in(name: &str) -> Vec<Vec<u8>> {
     let files = fs::read_dir(folder(name)).into_iter().flatten();
     let paths = files.map(|file| file.expect("the corpus can be listed").path());
@@ -112,7 +114,8 @@ fn mutated(corpus: &[Vec<u8>], rng: &mut StdRng) -> Vec<u8> {
     input
 }
 
-/// Feeds `check` what was found before, then mutations: so many, or for so long as the environment says.
+/// Feeds `check` what was found before, then mutations: so many, or for so long as the environment
+/// says.
 fn run(kind: &str, head: &str, mut check: impl FnMut(&[Vec<u8>])) {
     let found = inputs_in(&format!("found/{kind}"));
     found.iter().for_each(|input| check(std::slice::from_ref(input)));
@@ -136,7 +139,7 @@ fn shown(inputs: &[Vec<u8>]) -> String {
     inputs.iter().map(|input| format!("{}\n", input.escape_ascii())).collect()
 }
 
-/// A proxy whose time-outs do not hold a mutation up that leaves somebody waiting.
+/// A proxy with short timeouts, so that an incomplete mutation does not hold up the test.
 fn proxy(backend: &HttpBackend) -> Proxy {
     let short = Duration::from_secs(1);
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).pool(|pool| {
@@ -157,7 +160,8 @@ fn responses(read: &[u8]) -> usize {
     heads - interim
 }
 
-/// The text of the answer to a good request, asked again where the short time-outs of a busy machine were in the way.
+/// The text of the answer to a good request, asked again where the short time-outs of a busy
+/// machine were in the way.
 fn good(proxy: &Proxy) -> String {
     let mut text = String::new();
     let answered = eventually(|| {
@@ -184,7 +188,7 @@ fn mutated_requests_reach_the_backend_as_the_proxy_understood_them() {
         }
         assert_eq!(good(&proxy), "GET", "{}", shown(inputs));
         proxy.assert_nothing_in_flight();
-        // What a client left behind may still be on its way to the backend.
+        // Requests of a client that has left may still be on their way to the backend.
         let seen = || backend.requests().len() as u64;
         assert!(
             eventually(|| seen() == sent_upstream()),

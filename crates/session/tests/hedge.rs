@@ -15,15 +15,15 @@ use equipoise_testkit::{Answer, Gate, HttpBackend, PATIENCE, Step, eventually};
 
 const SOON: Hedge = Hedge::After(Duration::from_millis(5));
 
-/// A proxy before two backends. Which of them is asked first is known, so that each plays its role however late its
-/// thread runs.
+/// A proxy before two backends. Which of them is asked first is known, so that each plays its role
+/// however late its thread runs.
 struct Bed {
     backends: [HttpBackend; 2],
     proxy: Proxy,
 }
 
-/// Requests for `/held` are answered as the script says of the backend that is asked first (0) or second (1), others at
-/// once.
+/// Requests for `/held` are answered as the script says of the backend that is asked first (0) or
+/// second (1), others at once.
 fn bed(hedge: Hedge, script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Bed {
     let first = Arc::new(OnceLock::new());
     let script = Arc::new(script);
@@ -181,7 +181,8 @@ fn a_full_backend_is_not_asked() {
     for client in &mut clients {
         client.send(get("/held"));
     }
-    // On a slow machine one of them is hedged before the other comes, which then waits in the queue.
+    // On a slow machine one of them is hedged before the other comes, which then waits in the
+    // queue.
     bed.until_held(2);
     let before = hedges(proxy).0;
     thread::sleep(Duration::from_millis(300));

@@ -1,5 +1,5 @@
-//! How messages begin and end, where clients and backends disagree: a response that was cut must not
-//! look complete, and what the grammar lets a client send is taken.
+//! How messages begin and end, where clients and backends disagree: a response that was cut must
+//! not look complete, and what the grammar lets a client send is taken.
 
 mod common;
 
@@ -92,7 +92,7 @@ fn a_204_has_no_length_whatever_the_backend_says(mode: Upstream) {
         let response = client.ask(get("/none")).expect("an answer");
         assert_eq!((response.status(), response.header("x")), (204, Some("y")));
         assert_eq!(response.header("content-length"), None, "{:?}", response.head);
-        // What follows is not taken for a body.
+        // The next bytes are not taken for a body.
         let target = format!("/{n}");
         assert_eq!(client.ask(get(&target)).map(|r| r.text()), Ok(target));
     }

@@ -1,4 +1,5 @@
-//! What goes wrong upstream or at the client is answered or cut, counted under its name, and leaks nothing.
+//! Failures of backends and clients are answered or cut, counted under their name, and leak
+//! nothing.
 
 mod common;
 
@@ -390,8 +391,8 @@ fn a_backend_that_talks_first_is_not_believed(mode: Upstream) {
         b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL".to_vec(),
     ));
     let proxy = Plan::new(mode, &[talker.address()]).pool(|p| p.retries = 0).start();
-    // Whether it spoke before or after it was asked cannot always be told; what must not happen is
-    // a connection whose second request is answered by leftovers.
+    // The order of its bytes and the request is not always known; a connection with leftovers must
+    // never answer a second request.
     let mut client = proxy.connect();
     for _ in 0..3 {
         if !matches!(client.ask(get("/")), Ok(response) if response.status() == 502 || response.text() == "EVIL")

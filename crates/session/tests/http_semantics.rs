@@ -1,4 +1,4 @@
-//! What a client and a backend may rely on between them: RFC 9110 and RFC 9112 as an intermediary.
+//! Guarantees to clients and backends: RFC 9110 and RFC 9112 as an intermediary.
 
 mod common;
 
@@ -368,8 +368,8 @@ fn a_client_that_half_closes_after_its_request_is_still_answered(mode: Upstream)
     assert!(backend.wait(|r| r.len() == 1));
     client.finish();
     gate.open();
-    // A half-close cannot be told from a client that went away, so either end is right: a whole
-    // answer, or none and a counted reason. Half of one is not.
+    // A half-close cannot be distinguished from a client that went away, so either end is right: a
+    // whole answer, or none and a counted reason. Half of one is not.
     match client.response() {
         Ok(response) => assert_eq!(response.text(), "late"),
         Err(_) => proxy.assert_drops(&[(equipoise_session::Reason::ClientGone, 1)]),

@@ -9,8 +9,8 @@ use std::net::TcpStream;
 
 const CLIENTS: u64 = 10_000;
 
-/// Each client takes a descriptor on either side, both in this process; the rest is for everything else,
-/// beside the eighth that clients may not have.
+/// Each client takes a descriptor on either side, both in this process; the rest is for everything
+/// else, beside the eighth that clients may not have.
 const FDS_BESIDES: u64 = 500;
 
 #[test]

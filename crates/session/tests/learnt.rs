@@ -1,4 +1,5 @@
-//! Learned concurrency limits: harmless where there is nothing to learn, and near the best where there is.
+//! Learned concurrency limits: harmless where there is nothing to learn, and near the best where
+//! there is.
 
 mod common;
 

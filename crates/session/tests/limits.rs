@@ -1,4 +1,4 @@
-//! What a client may send has limits, and what exceeds them is answered and counted.
+//! Clients' input has limits; a message that exceeds them is answered and counted.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Memory that a body takes is bounded, whatever its size and however slow either side is. Alone in its
-//! process, since it measures the process.
+//! Memory that a body takes is bounded, whatever its size and however slow either side is. Alone in
+//! its process, since it measures the process.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn upload(client: &Client) -> thread::JoinHandle<()> {
         let mut pattern = Pattern::new(1);
         while pattern.offset() < BODY_BYTES {
             let left = BODY_BYTES - pattern.offset();
-            // A proxy that is stopped meanwhile ends this, which its test then says.
+            // Ends if the proxy was stopped, which its test then reports.
             if writer.try_send(pattern.next(left as usize)).is_err() {
                 return;
             }

@@ -1,5 +1,5 @@
-//! Requests of many clients over few kept-open sessions: nobody gets another's answer, nobody waits
-//! for another's slowness, and the death of a session is nobody's failure but its backend's.
+//! Requests of many clients over few pooled sessions: no client gets another's answer or waits for
+//! another's slowness, and the end of a session counts only against its backend.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn many_clients_share_few_sessions_and_each_gets_its_own_answers() {
     let backend = naming();
     let proxy = multiplexed(backend.address()).pool(|p| {
         p.multiplex_sessions = 2;
-        // However busy the machine is, nobody is to be taken for slow here.
+        // On a busy machine, too, no backend may count as slow here.
         p.multiplex_slow = PATIENCE;
     });
     let proxy = proxy.start();
@@ -376,7 +376,7 @@ fn a_session_carries_no_more_than_its_depth() {
         let held = backend.held.lock().expect("no holder panics");
         held.iter().map(|session| session.matches("HTTP/1.1").count()).collect()
     };
-    // What exceeds two sessions of depth three has to go elsewhere or to wait.
+    // Requests beyond two sessions of depth three have to go elsewhere or to wait.
     assert!(eventually(|| depths().iter().sum::<usize>() >= 6), "{:?}", depths());
     backend.gate.open();
     for client in &mut clients {
@@ -385,8 +385,8 @@ fn a_session_carries_no_more_than_its_depth() {
     assert!(backend.deepest() <= 3, "{}", backend.deepest());
 }
 
-/// A backend that answers nothing until its gate opens, and shows what it was sent until then: scripts
-/// of [`HttpBackend`] see a request only when the one before it is answered.
+/// A backend that answers nothing until its gate opens, and shows what it was sent until then:
+/// scripts of [`HttpBackend`] see a request only when the one before it is answered.
 struct Held {
     port: ReservedPort,
     gate: Gate,

@@ -40,7 +40,8 @@ both_upstreams! {
     a_client_that_stalls_in_its_upload_holds_no_permit,
 }
 
-/// A proxy before these backends, each with this limit, where requests wait as long as a test may take.
+/// A proxy before these backends, each with this limit, where requests wait as long as a test may
+/// take.
 fn limited(mode: Upstream, backends: &[SocketAddr], limit: u32) -> Proxy {
     started(Plan::new(mode, backends).pool(|pool| pool.queue.wait = PATIENCE), limit)
 }
@@ -62,7 +63,7 @@ fn holding(gate: &Gate) -> HttpBackend {
     })
 }
 
-/// A client whose request has the backend's only permit.
+/// A client that holds the backend's only permit.
 fn hold(proxy: &Proxy, backend: &HttpBackend) -> Client {
     let mut client = proxy.connect();
     let before = backend.requests().len();
@@ -71,7 +72,7 @@ fn hold(proxy: &Proxy, backend: &HttpBackend) -> Client {
     client
 }
 
-/// A client whose request waits, as the last of `waiting`.
+/// A client with a waiting request, as the last of `waiting`.
 fn wait_for(proxy: &Proxy, address: SocketAddr, target: &str, waiting: usize) -> Client {
     let mut client = Client::connect(address);
     client.send(get(target));
@@ -555,7 +556,8 @@ fn retries_end_where_their_budget_is_used_up() {
     let proxy = Plan::new(Upstream::Exclusive, &addresses).start();
     let since = Instant::now();
     let mut statuses = Vec::new();
-    // 10 retries a second are kept for 10 s; a machine that is so slow that 10 s bring enough for all has 10,000 tries.
+    // 10 retries a second are kept for 10 s; a machine that is so slow that 10 s bring enough for
+    // all has 10,000 tries.
     while statuses.last() != Some(&503) && statuses.len() < 10_000 {
         statuses.push(proxy.ask(get("/")).status());
     }

@@ -1,4 +1,5 @@
-//! Snapshots change under load and nothing that is established notices; a stop finishes what it can.
+//! Snapshots change under load and nothing that is established notices; a stop finishes what it
+//! can.
 
 mod common;
 mod common_dispatch;
@@ -17,8 +18,8 @@ use equipoise_testkit::{
     Answer, Client, Ending, Gate, HttpBackend, PATIENCE, ReservedPort, Step, eventually, free_port,
 };
 
-/// Asks without pause until told to stop, on a kept connection or each time on a new one; returns
-/// how often, and what went wrong.
+/// Sends requests without pause until the stop, on a kept connection or each time on a new one;
+/// returns their number, and the failures.
 fn load(address: std::net::SocketAddr, keep: bool, stop: &AtomicBool) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let mut client = Client::connect(address);
@@ -278,7 +279,7 @@ fn text_of_the_rest(mut client: Client) -> String {
     client.response().expect("a whole response").text()
 }
 
-/// Two front doors, each before a pool of its own with one application; the second one's port is reserved.
+/// Two front doors, each with its own pool of one application; the port of the second is reserved.
 fn two_doors(apps: [&HttpBackend; 2]) -> (common_dispatch::Plan, SessionConfig, ReservedPort) {
     let port = free_port();
     let mut plan = common_dispatch::Plan::new("n", apps[0]);

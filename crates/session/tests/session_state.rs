@@ -1,6 +1,6 @@
-//! What an upstream session has been through decides what it may still be used for: one with half a
-//! request on it is closed, one that ended is no fault of its backend's, and what may have been
-//! executed is not sent again.
+//! The past of an upstream session decides its use: one with half a request on it is closed, an
+//! ended one is no fault of its backend, and requests that may have been executed are not sent
+//! again.
 
 mod common;
 
@@ -136,7 +136,8 @@ fn a_post_that_meets_a_closing_session_is_never_executed_twice(mode: Upstream) {
     let proxy = Plan::new(mode, &[backend.address()]).pool(|p| p.retries = 3).start();
     let mut client = proxy.connect();
     for n in 0..200 {
-        // Nobody waits for the close, so that it comes before, while or after this is sent.
+        // The test does not wait for the close, so that it comes before, during or after the
+        // sending.
         let target = format!("/{n}");
         let status = client.ask(post(&target, "abc")).expect("an answer").status();
         assert!(matches!(status, 200 | 502), "{status}");
@@ -192,8 +193,8 @@ fn a_backend_that_answers_one_request_a_session_and_closes_late_fails_none() {
     proxy.assert_drops(&[]);
 }
 
-/// Answers the first connection's request, head of any size, only after the gate has opened, and reads
-/// nothing of it before; others at once. Tells what it read as the answer.
+/// Answers the first connection's request, head of any size, only after the gate has opened, and
+/// reads nothing of it before; others at once. Tells what it read as the answer.
 fn late_reader(gate: Gate) -> SocketAddr {
     let listener = narrow_listener();
     let address = address_of(&listener);
@@ -256,7 +257,8 @@ fn a_head_that_is_half_sent_when_its_session_is_handed_over_is_sent_to_its_end()
     proxy.assert_nothing_in_flight();
 }
 
-/// Says 103 until nobody listens, but at most `most` bytes; the number of bytes is sent to the test.
+/// Sends 103 until the connection ends, but at most `most` bytes; sends the number of bytes to the
+/// test.
 fn hinting_for_ever(most: usize) -> (SocketAddr, std::sync::mpsc::Receiver<usize>) {
     let listener = narrow_listener();
     let address = address_of(&listener);

@@ -1,4 +1,5 @@
-//! A peer that falls silent: its cable is pulled, so that nobody says that it is gone. In network namespaces, so as root.
+//! A peer that becomes silent: its cable is pulled, so that no packet reports its end. In network
+//! namespaces, so as root.
 
 mod common_dispatch;
 
@@ -9,7 +10,8 @@ use common_dispatch::{Node, Plan, get, post};
 use equipoise_testkit::netns::{Host, Switch, unavailable};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step};
 
-/// As in production, a connection's kernel is asked; so long a request may take that waits for such a peer. The machine may be busy.
+/// As in production, a connection's kernel is asked; so long a request may take that waits for such
+/// a peer. The machine may be busy.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(50);
 

@@ -1,4 +1,4 @@
-//! What no request may do: be read by the backend as other requests than the front door saw.
+//! A backend must never read other requests than the front door saw.
 
 mod common;
 
@@ -16,7 +16,8 @@ use Reason::{
 /// A description, the reasons that may be given, and the request up to its empty line.
 type Refusal = (&'static str, &'static [Reason], &'static [u8]);
 
-/// Framing that two readers could read in two ways. Each has a body `3\r\nabc\r\n0\r\n\r\n` or such.
+/// Framing that two readers could read in two ways. Each has a body `3\r\nabc\r\n0\r\n\r\n` or
+/// such.
 const FRAMING: &[Refusal] = &[
     ("length beside coding", &[Framing], b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"),
     ("coding beside length", &[Framing], b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n"),
@@ -110,7 +111,7 @@ const LINES: &[Refusal] = &[
     ("byte above 127 in a name", &[Malformed], b"GET / HTTP/1.1\r\nHost: a\r\nX\x80: b\r\n\r\n"),
 ];
 
-/// Who is asked for what, and in which protocol.
+/// Targets, hosts and protocols.
 const REQUEST_LINES: &[Refusal] = &[
     ("two Host lines alike", &[Host], b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"),
     ("two Host lines", &[Host], b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n"),
@@ -186,7 +187,7 @@ const CHUNKS: &[(&str, &[u8])] = &[
     ("trailer without a colon", b"3\r\nabc\r\n0\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
 ];
 
-/// What an attacker would hang on behind.
+/// The request that an attacker would append.
 const BEHIND: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[derive(Clone, Copy)]

@@ -14,7 +14,8 @@ use common_net::{PATIENCE, Rig, backend, is_reset, refusing, reset, until};
 use equipoise_session::Reason;
 use equipoise_session::config::{Protocol, ProxyProtocol, TrustedSources};
 
-/// A block whose length shares no factor with any buffer's, so that bytes moved wrongly show.
+/// A block with a length that shares no factor with any buffer's, so that wrongly moved bytes are
+/// detected.
 fn block() -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let next = || {
@@ -291,7 +292,8 @@ fn a_backend_that_does_not_answer_in_time_is_replaced_by_another() {
     assert!(rig.failures(0, Reason::ConnectTimeout) > 0);
 }
 
-/// One connection is left alone, and another used all the time. `false`: the machine left both alone for the idle time.
+/// One connection is left alone, and another used all the time. `false`: the machine left both
+/// alone for the idle time.
 fn a_quiet_and_a_busy_one(idle: Duration) -> bool {
     let (address, accepted) = handed_over();
     let rig = Rig::start(Protocol::Tcp, &[address], |wishes| wishes.door.timeouts.idle = idle);
@@ -390,7 +392,7 @@ fn a_missing_or_malformed_header_resets_the_client() {
     });
     for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PROXY TCP9 ", b"PROXY TCP4 1.2.3.4 ", b""] {
         let mut client = rig.connect();
-        // It may be reset before it has said anything: a busy machine lets time pass.
+        // It may be reset before it has sent anything: a busy machine lets time pass.
         let is_told = client.write_all(start).is_err();
         if start != b"PROXY TCP9 " {
             assert!(is_told || is_reset(&mut client), "{}", String::from_utf8_lossy(start));
@@ -406,10 +408,10 @@ fn a_stop_lets_connections_finish_within_the_grace_period() {
     let rig = tcp(&[address]);
     let listening = rig.address;
     let (mut client, mut server) = pair(&rig, &accepted);
-    // Those that only look whether somebody listens end at once.
+    // Connections that only probe for a listener end at once.
     drop(accepted);
     let stopping = thread::spawn(move || rig.stop(PATIENCE));
-    // The door is closed once nobody listens any more.
+    // The door is closed once connecting fails.
     until("the front door is closed", || TcpStream::connect(listening).is_err());
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();

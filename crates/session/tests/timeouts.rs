@@ -29,8 +29,8 @@ fn bounded<T>(wait: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// What comes of `attempt` on a connection whose idle time is short. `None`: the test was not given the time to say anything
-/// within it, and tries again.
+/// The result of `attempt` on a connection with a short idle time. `None`: the test itself was too
+/// slow, and tries again.
 fn in_time<T>(proxy: &Proxy, mut attempt: impl FnMut(&mut Client) -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -214,7 +214,7 @@ fn a_response_that_stands_still_is_cut(mode: Upstream) {
         });
         assert!(ending != Ending::StillOpen && !rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
         assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-        // One whose head came too late for the test may be counted, too.
+        // A request with a head that came too late for the test may be counted, too.
         let stalled = Reason::UpstreamStalled.name();
         let counted =
             || matches!(proxy.all_drops()[..], [(it, count)] if it == stalled && count <= tries);

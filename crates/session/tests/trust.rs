@@ -1,4 +1,5 @@
-//! What a sender may say about itself and its clients: origin headers, PROXY headers, names with underscores, upgrades.
+//! Statements of a sender about itself and its clients: origin headers, PROXY headers, names with
+//! underscores, upgrades.
 
 mod common;
 

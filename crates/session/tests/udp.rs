@@ -219,7 +219,7 @@ fn forged_sources_take_nobodys_place() {
         }
     }
     until("they gave way to each other", || rig.drops(Reason::ClientEvicted) > forged / 2);
-    // What the flood left in queues may push datagrams out, as UDP may lose any.
+    // Leftovers of the flood in queues may displace datagrams, as UDP may lose any.
     let is_answered = |client: &UdpSocket| {
         client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         until("it is answered", || exchange(client, b"x").is_ok());
@@ -333,7 +333,8 @@ fn a_change_of_the_pool_moves_no_client_but_those_of_a_backend_set_down() {
     }
 }
 
-/// One client is quiet, and another asks all the time. `false`: the machine let both be quiet for the idle time.
+/// One client is quiet, and another asks all the time. `false`: the machine let both be quiet for
+/// the idle time.
 fn a_quiet_and_a_busy_client(idle: Duration) -> bool {
     let backend = Backend::start(b'a');
     let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
@@ -371,7 +372,8 @@ fn idle_clients_are_forgotten_and_busy_ones_are_not() {
     assert!(tried, "this machine leaves everybody alone for seconds");
 }
 
-/// As the engine has it: after so long without a datagram a client does not keep a stop from its end.
+/// As the engine has it: after so long without a datagram a client does not keep a stop from its
+/// end.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// A stop while a client asks all the time. `false`: the machine let it be quiet.

@@ -1,7 +1,8 @@
-//! Encryption between nodes: mutual TLS, and whose certificate may be at the other end.
+//! Encryption between nodes: mutual TLS, and the check of the certificate at the other end.
 //!
-//! TLS verifies chains, by the configurations that [`PeerTls`] is made of; whom a certificate names, and whether that one is still a peer, is
-//! asked of a [`PeerCertificates`] when a session begins, and again when that has changed its mind.
+//! TLS verifies chains, by the configurations in [`PeerTls`]. A [`PeerCertificates`] reads the
+//! nodes in a certificate and whether they are still peers: when a session begins, and again after
+//! its epoch rose.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,16 +15,16 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::socket::Socket;
 
-/// What is known of peers' certificates beyond that their chain is good.
+/// The check of peers' certificates after their chain was verified.
 pub trait PeerCertificates: fmt::Debug + Send + Sync {
-    /// What the certificate says; `None` if its holder is no peer, or not any more.
+    /// Content of the certificate; `None` if its holder is not a peer, or no longer.
     fn read(&self, certificate: &CertificateDer<'_>) -> Option<PeerCertificate>;
 
     /// Rises when [`PeerCertificates::read`] may have another answer than before.
     fn epoch(&self) -> u64;
 }
 
-/// What a peer's certificate says.
+/// Content of a peer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// The nodes that it speaks for, as peers call them.
@@ -32,7 +33,8 @@ pub struct PeerCertificate {
     pub valid_for: Duration,
 }
 
-/// How this node encrypts what goes between it and its peers. Two are equal if they are the same one or of equal `identity`.
+/// How this node encrypts what goes between it and its peers. Two are equal if they are the same
+/// one or of equal `identity`.
 #[derive(Clone)]
 pub struct PeerTls {
     identity: u64,
@@ -47,16 +49,18 @@ pub enum Transport {
     /// As they are: the network between nodes is trusted.
     #[default]
     Plain,
-    /// Sent as they are, believed as they are and encrypted: while nodes change from one to the other.
+    /// Sent as they are, believed as they are and encrypted: while nodes change from one to the
+    /// other.
     Either(Option<PeerTls>),
-    /// Encrypted, and believed only so. Until there is a certificate nothing is delegated and nobody believed.
+    /// Encrypted, and accepted only so. Without a certificate nothing is delegated and no peer is
+    /// accepted.
     Encrypted(Option<PeerTls>),
 }
 
 /// How a node stands to encryption, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// What is delegated goes in the clear.
+    /// Requests are delegated unencrypted.
     Off,
     /// It does, and is believed encrypted, too.
     Accepted,
@@ -67,8 +71,8 @@ pub enum Encryption {
 }
 
 impl PeerTls {
-    /// By these configurations, which must demand and show certificates. A change of what they show needs no other one: `identity` stands
-    /// for where it comes from.
+    /// By these configurations, which must demand and show certificates. A change of what they show
+    /// needs no other one: `identity` stands for where it comes from.
     pub fn new(
         identity: u64,
         client: Arc<ClientConfig>,
@@ -110,7 +114,7 @@ impl Transport {
         }
     }
 
-    /// Puts in what this node shows and whom it takes for a peer, where that is asked for and not there.
+    /// Sets this node's credentials and the check of peers, where they are required and missing.
     pub fn provide(&mut self, found: &PeerTls) {
         match self {
             Transport::Plain => {}
@@ -135,7 +139,8 @@ impl Transport {
         !matches!(self, Transport::Encrypted(None))
     }
 
-    /// Whether a marker of `giver` that came from `shown`, or in the clear, may be believed if it is signed.
+    /// Whether a marker of `giver` that came from `shown`, or in the clear, may be believed if it
+    /// is signed.
     pub(crate) fn admits(&self, shown: Option<&Shown>, giver: &str) -> bool {
         match (self, shown) {
             (_, Some(shown)) => shown.speaks_for(giver),
@@ -145,7 +150,7 @@ impl Transport {
     }
 }
 
-/// Who is at the other end of an encrypted session.
+/// The peer at the other end of an encrypted session.
 #[derive(Debug)]
 pub(crate) struct Shown {
     tls: PeerTls,
@@ -157,10 +162,10 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Whom the other end of a socket has shown itself to be, once hands were shaken.
+    /// The peer at the other end of a socket, after the handshake.
     ///
     /// # Errors
-    /// That it is no peer.
+    /// If it is not a peer.
     pub(crate) fn at(socket: &Socket, tls: &PeerTls) -> io::Result<Shown> {
         let epoch = Cell::new(tls.certificates.epoch());
         let certificate = socket.tls().and_then(|it| it.borrow().certificate());
@@ -186,7 +191,7 @@ impl Shown {
         self.nodes.iter().any(|it| it == node)
     }
 
-    /// Whether a session is by this TLS, with somebody who has not been shut out since.
+    /// Whether a session uses this TLS, with a peer that has not been evicted since.
     pub(crate) fn is_good_for(&self, tls: &PeerTls) -> bool {
         self.tls == *tls && !self.is_out()
     }
@@ -210,7 +215,7 @@ impl Shown {
     }
 }
 
-/// The other end is not whom it should be.
+/// The other end is not the expected peer.
 #[derive(Debug, thiserror::Error)]
 #[error("the other side has {0}")]
 struct NotThePeer(String);

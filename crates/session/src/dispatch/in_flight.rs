@@ -1,4 +1,4 @@
-//! What clients of a node wait for, by class and by where it is done: one of the two things that the choice goes by.
+//! Clients' requests in flight at a node, by class and place: one of the two inputs of the choice.
 #![allow(
     clippy::redundant_allocation,
     reason = "the outer Rc is cloned per request without touching the count that threads share"
@@ -13,8 +13,8 @@ use equipoise_core::load::RequestClass;
 
 use crate::snapshot::FrontDoorView;
 
-/// Clients' requests that are being done, of all threads together; kept across snapshots. What peers brought is not among them: by it a
-/// node could not tell how long its own clients wait.
+/// Clients' requests in flight, of all threads together; kept across snapshots. Without requests of
+/// peers: with them, a node could not tell how long its own clients wait.
 #[derive(Debug, Default)]
 pub struct InFlight([CachePadded<Places>; RequestClass::ALL.len()]);
 

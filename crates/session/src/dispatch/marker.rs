@@ -1,16 +1,18 @@
-//! The marker of a delegated request: who delegated it, signed so that no client can forge it.
+//! The marker of a delegated request: the delegating node, signed so that no client can forge it.
 //!
 //! ```text
 //! Equipoise-Delegated: GIVER TAG      TAG = the first 128 bits of HMAC-SHA-256(key, "equipoise-delegated-2" 0 GIVER 0
-//!                                           TAKER 0 request line and Host line, as they go over the wire, then for each
-//!                                           of the fields that say whose it is its letter, value, LF), in hex
+//!                                           TAKER 0 request line and Host line, as they go over the wire, then for
+//!                                           each origin field its letter, value, LF), in hex
 //! ```
 //!
-//! The tag binds a request to the node that delegated it, the node that is to do it, what it asks for, and whom it is said to come
-//! from. It binds no other field and no body, and holds no time and no nonce, so that clocks need not agree. Whoever sees one where nodes
-//! speak in the clear can therefore have that node do, as often as wanted, requests with this line, `Host` and origin, and with other fields
-//! and another body: kept there, and let in though clients' are refused. Encrypted, nobody sees one. A marker reaches
-//! neither applications nor clients, and a client's own is dropped wherever requests are dispatched.
+//! The tag binds a request to the delegating node, the serving node, the request line, `Host` and
+//! the fields about its origin. It binds no other field and no body, and has no time and no nonce,
+//! so that clocks need not agree. If nodes speak unencrypted, an attacker who reads a marker can
+//! repeat requests with this line, `Host` and origin, with other fields and another body, at that
+//! node: they are served there, and admitted while clients' are refused. With encryption, markers
+//! cannot be read. A marker reaches neither applications nor clients, and a client's own is dropped
+//! wherever requests are dispatched.
 
 use std::fmt;
 use std::io::Write as _;
@@ -18,11 +20,11 @@ use std::io::Write as _;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
-/// The header field, whose length no other field has that the proxy reads.
+/// The header field. Its length differs from that of every other field that the proxy reads.
 pub(crate) const FIELD: &str = "equipoise-delegated";
 
-/// The field's value in a response of ours to a peer: the request could not be done here, and can be done elsewhere without harm.
-/// Whatever an application says under this name goes no further.
+/// The field's value in a response of ours to a peer: the request could not be done here, and can
+/// be done elsewhere without harm. Whatever an application says under this name goes no further.
 pub(crate) const UNDONE: &str = "undone";
 
 const CONTEXT: &[u8] = b"equipoise-delegated-2\0";
@@ -30,7 +32,7 @@ const CONTEXT: &[u8] = b"equipoise-delegated-2\0";
 /// Bytes of a tag: half of the hash, which RFC 2104 (section 5) has as the least.
 const TAG_BYTES: usize = 16;
 
-/// What markers are signed with, and what they may be signed with: the same on all nodes, but for the time that a change takes.
+/// Keys of markers: the same on all nodes, except during a change.
 #[derive(Clone, Default)]
 pub struct DelegationKeys {
     /// The first signs; all are accepted.
@@ -75,8 +77,8 @@ impl DelegationKeys {
         self.keys.is_empty()
     }
 
-    /// Whether the marker of this value says of the request that begins with `head` and is said to come from `whose` that a peer
-    /// delegated it to `taker`.
+    /// Verifies that a trusted peer signed this marker for the request that begins with `head`, has
+    /// the origin `whose`, and was delegated to `taker`.
     pub(crate) fn believe<'a>(
         &self,
         value: &[u8],
@@ -93,13 +95,13 @@ impl DelegationKeys {
     }
 }
 
-/// Who has delegated a request, by the value of its marker; nobody's word for it yet.
+/// The delegating node by the value of the marker, before verification.
 pub(crate) fn giver_of(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|byte| *byte == b' ')?;
     std::str::from_utf8(&value[..end]).ok()
 }
 
-/// A field that says whom a request comes from, by its letter in what is signed.
+/// A field about the origin of a request, by its letter in the signed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Whose {
@@ -113,7 +115,8 @@ pub(crate) enum Whose {
     Proto = b'p',
 }
 
-/// Writes the marker's line for the request that begins with `head` and is said to come from `whose`; `None` without a key.
+/// Writes the marker's line for the request that begins with `head` and has the origin `whose`;
+/// `None` without a key.
 pub(crate) fn write_marker<'a>(
     keys: &DelegationKeys,
     giver: &str,

@@ -1,9 +1,11 @@
-//! Node mode of a front door: a request is done by the local application, or delegated to a peer.
+//! Node mode of a front door: the local application serves a request, or a peer does.
 //!
-//! What comes in: a [`NodeDoor`] (the file's part) and [`Shares`] (the plan's part: what to keep, who takes the rest).
-//! The choice is core's [`DispatchTable`] over the snapshot and what the node itself has in flight ([`InFlight`], and each peer's count). What is delegated carries a [`marker`], by which the peer knows that it
-//! is not to delegate it again; it travels over mutual TLS ([`encryption`]) unless it is to go in the clear. How it fails: a peer that fails before anything was sent back leaves the request
-//! to the local application, under the rules of retries; everything else as at any front door.
+//! In: a [`NodeDoor`] (the file's part) and [`Shares`] (the plan's part: keep shares and the peers'
+//! weights). The choice is core's [`DispatchTable`] over the snapshot and the node's own requests
+//! in flight ([`InFlight`], and each peer's count). A delegated request carries a [`marker`], so
+//! that the peer does not delegate it again; it travels over mutual TLS ([`encryption`]) unless
+//! that is off. Failures: a peer that fails before it sent anything leaves the request to the local
+//! application, under the rules of retries; everything else as at any front door.
 
 mod encryption;
 mod in_flight;
@@ -27,22 +29,22 @@ pub(crate) use room::{ASKED, PeerRoom, ROOM_FIELD, announced_room, write_room};
 /// Node mode, as the configuration has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeDoor {
-    /// The name of the pool whose backends are the peers; each is called as its node.
+    /// Name of the pool of peers; each backend has the name of its node.
     pub peers: Arc<str>,
     /// This node, as its peers call it.
     pub node: Arc<str>,
-    /// What markers are signed with. Without any nothing is delegated, and nobody is believed.
+    /// Keys of markers. Without keys nothing is delegated, and no marker is accepted.
     pub keys: DelegationKeys,
-    /// Whether what goes between nodes is encrypted. What this node sends is told the peers' pool, too
+    /// Encryption between nodes. The peers' pool has it too, for the requests that this node sends
     /// ([`PoolOptions::tls`](crate::config::PoolOptions::tls)).
     pub transport: Transport,
     /// Which requests are of which class.
     pub classes: ClassRules,
-    /// What holds while nothing is planned: the part of each class that is kept, 0..=1. Peers share the rest by weight.
+    /// The keep shares without a plan, by class, 0..=1. Peers share the rest by weight.
     pub keep: PerClass<f64>,
 }
 
-/// What a node is told to keep, and who takes the rest.
+/// The keep shares of a node, and the targets of the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
     /// The part of each class that it keeps, 0..=1.
@@ -58,12 +60,12 @@ pub struct Shares {
 pub struct DispatchView {
     /// Index of the peers' pool in [`Snapshot::pools`](crate::Snapshot::pools).
     pub peers: usize,
-    /// Who does a request. Its peers are the pool's backends, in their order.
+    /// Chooses the node that serves a request. Its peers are the pool's backends, in their order.
     pub table: DispatchTable,
     /// The plan has this node keep nothing: it has no room for what peers ask.
     pub keeps_nothing: bool,
-    /// Where peers are, whether they may be picked or not: a marker that comes from there and is not signed as it
-    /// should be is a node's with another key, not a client's forgery.
+    /// Where peers are, whether they may be picked or not: a marker that comes from there and is
+    /// not signed as it should be is a node's with another key, not a client's forgery.
     pub places: Arc<[IpAddr]>,
 }
 
@@ -73,7 +75,7 @@ impl NodeDoor {
         !self.keys.is_empty() && self.transport.is_ready()
     }
 
-    /// What holds while nothing is planned, for peers of these weights.
+    /// The table without a plan, for peers of these weights.
     pub(crate) fn stated(&self, weights: impl Iterator<Item = u32>) -> DispatchTable {
         DispatchTable::new(self.keep, weights.map(f64::from))
     }

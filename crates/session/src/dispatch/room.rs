@@ -1,16 +1,17 @@
-//! How much room peers have, and how nodes tell each other.
+//! The room of peers, and its announcement.
 //!
 //! ```text
-//! Equipoise-Room: N      response to a delegated request: the permits that are free once the request is over
-//! Equipoise-Room: asked  delegated request: without room it is to be handed back at once, and waits where it came from
+//! Equipoise-Room: N      response to a delegated request: the free permits once the request is over
+//! Equipoise-Room: asked  delegated request: without room it is handed back at once, and waits where its client arrived
 //! ```
 //!
-//! Neither reaches applications or clients, and what those send under this name goes no further. A peer's permits are
-//! limited to those that this node holds and those that the peer announced, so that a peer without room is not picked.
-//! A refusal comes back with `Equipoise-Delegated: undone`, and counts neither as a failure nor as demand.
+//! Neither reaches applications or clients, and fields of that name from applications and clients
+//! are dropped. A peer's permits are limited to those that this node holds and those that the peer
+//! announced, so that a peer without room is not picked. A refusal comes back with
+//! `Equipoise-Delegated: undone`, and counts neither as a failure nor as demand.
 //!
-//! An announcement ages. Once it is [`ASK_AGAIN`] old one request may ask a peer whose room is used up or not known; the
-//! response brings the next announcement.
+//! An announcement ages. Once it is [`ASK_AGAIN`] old, one request may ask a peer with no known
+//! room; the response brings the next announcement.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -50,7 +51,8 @@ impl PeerRoom {
         self.announced_ms.load(Relaxed) > 0
     }
 
-    /// Whether a request may ask the peer though it has no room, or none that is known. Then no other may for a while.
+    /// Whether a request may ask the peer though it has no room, or none that is known. Then no
+    /// other may for a while.
     pub(crate) fn may_ask(&self, now: Instant) -> bool {
         let last = self.announced_ms.load(Relaxed);
         self.age(last, now).is_none_or(|age| age >= ASK_AGAIN)

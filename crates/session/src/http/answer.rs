@@ -5,18 +5,20 @@ use std::time::Duration;
 use crate::dispatch::{FIELD, UNDONE, write_room};
 use crate::reason::Reason;
 
-/// What an answer says to the peer that delegated the request.
+/// The message of a response to the peer that delegated the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToPeer {
     /// Nothing; or no peer did.
     Nothing,
     /// The request could not be done here, and can be done elsewhere without harm.
     Undone,
-    /// As [`ToPeer::Undone`], because this node has no room. There is no body, so that the session is kept at no cost.
+    /// As [`ToPeer::Undone`], because this node has no room. There is no body, so that the session
+    /// is kept at no cost.
     NoRoom,
 }
 
-/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of text.
+/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of
+/// text.
 pub(crate) fn write_answer(
     reason: Reason,
     instance: &str,

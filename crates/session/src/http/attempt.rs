@@ -75,7 +75,8 @@ pub(super) struct Answered {
     pub(super) bytes: u64,
 }
 
-/// A client that has taken so long to send a body, and has not sent the rest, gives the request's permit back.
+/// A client that has taken so long to send a body, and has not sent the rest, gives the request's
+/// permit back.
 const SLOW_UPLOAD: Duration = Duration::from_millis(100);
 
 /// A response that takes longer is worth a look whether its client is still there.
@@ -114,8 +115,8 @@ impl ClientConnection {
         attempt.with(upstream)
     }
 
-    /// Goes on with a session that was handed over while the response was awaited or came. `unsent` is
-    /// what the client has not been sent yet of it.
+    /// Goes on with a session that was handed over while the response was awaited or came. `unsent`
+    /// is what the client has not been sent yet of it.
     pub(super) async fn resume(
         &mut self,
         hand_over: HandOver,
@@ -215,7 +216,8 @@ impl ClientConnection {
                         if input.is_empty() {
                             upstream.input = None;
                         }
-                        // Only the first 100 gives more time, to a client that waited for it with its body.
+                        // Only the first 100 gives more time, to a client that waited for it with
+                        // its body.
                         let is_continue = head.status == 100
                             && !outgoing.upload.is_done()
                             && !upstream.was_continued;
@@ -254,8 +256,9 @@ impl ClientConnection {
         self.arm(upstream.waiting_since, if has_permit { idle.min(SLOW_UPLOAD) } else { idle });
     }
 
-    /// Gives the permit back once the client is slow with the body: the backend waits for the client, too. A body that
-    /// comes at once keeps the permit, as the backend then works on it at once.
+    /// Gives the permit back once the client is slow with the body: the backend waits for the
+    /// client, too. A body that comes at once keeps the permit, as the backend then works on it at
+    /// once.
     pub(super) fn look_at_upload(&self, upstream: &Upstream<'_>, outgoing: &Outgoing) {
         let (is_past, lease) = (self.deadline.is_past(), upstream.lease);
         if outgoing.upload.is_done() || !(is_past || lease.holds_others_up()) {
@@ -277,7 +280,8 @@ impl ClientConnection {
         }
     }
 
-    /// Sends the 1xx head in `answer` to the client, if it can read one. It is not counted: it answers no request.
+    /// Sends the 1xx head in `answer` to the client, if it can read one. It is not counted: it
+    /// answers no request.
     async fn pass_interim(
         &mut self,
         outgoing: &Outgoing,
@@ -361,7 +365,8 @@ impl ClientConnection {
                 }
                 Poll::Ready(Err(error)) => {
                     upstream.deaf = true;
-                    // The kernel says why only once; what is read then looks like an end in good order.
+                    // The kernel says why only once; what is read then looks like an end in good
+                    // order.
                     upstream.ends(&error);
                 }
                 Poll::Pending => return Ok(()),

@@ -55,7 +55,7 @@ enum State {
     Done,
 }
 
-/// What the next bytes are.
+/// Meaning of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Bytes looked at: framing, then `payload` bytes at the end of them.

@@ -22,17 +22,17 @@ use crate::stats::count_status;
 use crate::tls::FIRST_BYTE;
 use crate::worker::{ClientHashes, Phase, Worker};
 
-/// How long, and for how many bytes, a client that was refused is still read from, so that the answer
-/// reaches it before the reset that unread bytes would cause (RFC 9112, section 9.6).
+/// How long, and for how many bytes, a client that was refused is still read from, so that the
+/// answer reaches it before the reset that unread bytes would cause (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 << 10;
 
-/// What is to become of a connection after an exchange.
+/// The fate of a connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// Another request may follow.
     KeepAlive,
-    /// The response told the client that it closes.
+    /// The response announced the close.
     Close,
     /// A response was cut, or cannot be given: the client must not take what it has for complete.
     Abort,
@@ -50,7 +50,7 @@ pub(crate) struct ClientConnection {
     pub(crate) deadline: Rc<Deadline>,
     /// Its place on multiplexed sessions.
     pub(super) ticket: Option<Rc<Ticket>>,
-    /// What was read and not yet used; only there while it holds something.
+    /// Bytes that were read and not yet used; present only while there are some.
     pub(crate) input: Option<Buffer>,
     /// The current request, if it is one of the share that is logged.
     pub(super) logged: Option<Box<Logged>>,
@@ -105,13 +105,14 @@ impl ClientConnection {
         }
     }
 
-    /// Whether the client is to be told that this response is the last.
+    /// Whether the response has to announce that it is the last.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_stopping() || self.shown.as_ref().is_some_and(|shown| shown.has_ended())
     }
 
-    /// Whether nothing more is taken. A peer whose certificate has ended is not cut off so: its next response says that it is the last,
-    /// as what it sends meanwhile would be lost.
+    /// Whether no further request is accepted. A peer with an ended certificate is not cut off so:
+    /// its next response announces that it is the last, since requests that it sends until then
+    /// would be lost.
     fn is_stopping(&self) -> bool {
         self.door.closing.get() || self.worker.phase.get() != Phase::Running
     }
@@ -123,7 +124,7 @@ impl ClientConnection {
         self.deadline.set(now, left);
     }
 
-    /// What a deadline that has passed means: the phase's own reason, unless the whole request is overdue.
+    /// The reason of an expired deadline: that of the phase, unless the whole request is overdue.
     pub(crate) fn timed_out(&self, phase: Reason) -> Reason {
         match self.request_end {
             Some(end) if Instant::now() >= end => Reason::RequestTimeout,
@@ -199,8 +200,8 @@ impl ClientConnection {
         }
     }
 
-    /// Reads more of a head; between requests the connection ends when it is idle for too long, or when
-    /// the door closes. Neither is a drop: nothing is lost.
+    /// Reads more of a head; between requests the connection ends when it is idle for too long, or
+    /// when the door closes. Neither is a drop: nothing is lost.
     fn poll_more(&mut self, cx: &mut Context<'_>, begun: bool) -> Poll<Result<usize, Reason>> {
         if let Poll::Ready(read) =
             poll_fill(cx, &self.client, &mut self.input, &self.worker.buffers)
@@ -281,7 +282,8 @@ impl ClientConnection {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes so that what was written arrives: FIN, then reads what the client still sends for a while.
+    /// Closes so that what was written arrives: FIN, then reads what the client still sends for a
+    /// while.
     async fn linger(&mut self) {
         self.client.shutdown_write();
         self.deadline.set(Instant::now(), LINGER);

@@ -55,10 +55,10 @@ impl ClientConnection {
         self.door.stats(|stats| count(&stats.classes[head.class as usize]));
     }
 
-    /// Whether a peer may do the request. What came from a peer, encrypted, is done here, and so is
-    /// a health check: the answer of a peer's application would hide that this node's is dead. A
-    /// marker that is not believed but comes from where a peer is, is a peer's with another key:
-    /// such two would send a request to and fro.
+    /// Whether a peer may serve the request. An encrypted request of a peer is served here, and so
+    /// is a health check: the answer of a peer's application would hide that this node's is dead.
+    /// An invalid marker from a peer's address is a peer's with another key: two such nodes would
+    /// send a request back and forth.
     pub(super) fn may_delegate(&self, head: &RequestHead) -> bool {
         match head.marker {
             _ if self.shown.is_some() || head.is_check => false,
@@ -78,8 +78,8 @@ impl ClientConnection {
         view.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
     }
 
-    /// Has a peer do a request for which there is no room here, and which is counted where it is done. As
-    /// [`Self::try_peer`].
+    /// Has a peer do a request for which there is no room here, and which is counted where it is
+    /// done. As [`Self::try_peer`].
     pub(super) async fn leave(
         &mut self,
         peer: Lease,
@@ -97,8 +97,8 @@ impl ClientConnection {
         Ok(reached)
     }
 
-    /// Has a peer do the request. `None`: it failed or had no room, nothing was sent back, and the request is to be done
-    /// here.
+    /// Has a peer do the request. `None`: it failed or had no room, nothing was sent back, and the
+    /// request is to be done here.
     ///
     /// # Errors
     /// The reason why it can be done nowhere any more.
@@ -145,7 +145,7 @@ impl ClientConnection {
             return Ok(None);
         }
         tries.peers_left = 0;
-        // A kept-open session that the peer has closed meanwhile is no failure of its.
+        // A pooled session that the peer has closed is no failure of the peer.
         if !failure.stale {
             self.worker.backend_failed(&peer, failure.reason);
         }
@@ -161,8 +161,8 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// What is left for a request that nobody here can do: any peer, unless that was tried or it came from one; then that one is
-    /// told that it can have it done elsewhere.
+    /// The last resort of a request that this node cannot serve: any peer, unless that was tried. A
+    /// request from a peer is handed back, and the peer may have it served elsewhere.
     ///
     /// # Errors
     /// As [`Self::try_peer`], and if there is no peer.
@@ -185,7 +185,8 @@ impl ClientConnection {
         self.try_peer(peer, outgoing, tries).await?.ok_or(why)
     }
 
-    /// Puts the marker for this peer behind the first two lines, which it signs with whom the request is said to come from; false without a key.
+    /// Inserts the marker for this peer after the first two lines. It signs them and the origin;
+    /// false without a key.
     fn mark(&self, peer: &Lease, outgoing: &mut Outgoing) -> bool {
         let view = self.door.view();
         let Some(node) = &view.config.dispatch else { return false };
@@ -195,7 +196,8 @@ impl ClientConnection {
         let taker = &peer.backend().name;
         let (head, whose) = (&outgoing.first[..end], whose_lines(&outgoing.first));
         let marked = write_marker(&node.keys, &node.node, taker, head, whose, &mut line).is_some();
-        // A request that this node cannot do itself waits at the peer, and one that is still coming cannot come back.
+        // A request that this node cannot do itself waits at the peer, and one that is still coming
+        // cannot come back.
         if marked && outgoing.upload.is_done() && !outgoing.is_homeless {
             line.extend_from_slice(b"Equipoise-Room: asked\r\n");
         }

@@ -29,28 +29,29 @@ pub(super) struct Failure {
     pub(super) stale: bool,
 }
 
-/// A peer that was connected to shakes hands within this. The kernel connects however busy both nodes are; this is done by processes, and
-/// the one that delegates does so because it has too much to do.
+/// A peer that was connected to shakes hands within this. The kernel connects however busy both
+/// nodes are; this is done by processes, and the one that delegates does so because it has too much
+/// to do.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The most peers that are asked to do one request.
 const PEERS_ASKED: u32 = 2;
 
-/// How often a request is put on a shared session: once more if the first one ends before its turn (a
-/// backend closes after so many requests), then it gets a session of its own.
+/// How often a request is put on a shared session: once more if the first one ends before its turn
+/// (a backend closes after so many requests), then it gets a session of its own.
 const SHARES: u32 = 2;
 
-/// What is to be done about a request whose attempt has failed.
+/// The next step after a failed attempt.
 enum Next {
     /// Try again.
     Again,
-    /// Tries here are used up, but it may be done by somebody else.
+    /// No retries are left here, but a peer may serve it.
     Elsewhere,
-    /// The client is told.
+    /// The client receives an error.
     Over(Reason),
 }
 
-/// Who does a request next.
+/// The place of the next attempt.
 enum Place {
     /// A backend of this node.
     Here(Lease),
@@ -65,14 +66,14 @@ enum Place {
 /// How an exchange ended: with the backend's response, or with an answer of our own.
 pub(super) struct Reached {
     pub(super) after: After,
-    /// 0 if the client was told nothing.
+    /// 0 if the client received no status.
     pub(super) status: u16,
     pub(super) ended: Instant,
     /// A session's task has counted it already.
     pub(super) counted: bool,
 }
 
-/// What an exchange has tried so far.
+/// The attempts of an exchange so far.
 pub(super) struct Tries {
     /// When the current one began.
     pub(super) begun: Instant,
@@ -95,8 +96,8 @@ pub(super) struct Tries {
 }
 
 impl ClientConnection {
-    /// Serves the request with this head, whose upstream form is in `out`. `now` is when the head was read, and then when
-    /// the response ended.
+    /// Serves the request with this head; its upstream form is in `out`. `now` is the time at which
+    /// the head was read, and on return the time at which the response ended.
     pub(super) async fn exchange(
         &mut self,
         head: RequestHead,
@@ -237,7 +238,7 @@ impl ClientConnection {
         }
     }
 
-    /// Finds who does a request next; `dispatched` counts it where it is done, in node mode.
+    /// Chooses the place of the next attempt; `dispatched` counts the request there, in node mode.
     async fn place(
         &mut self,
         head: &RequestHead,
@@ -339,7 +340,7 @@ impl ClientConnection {
         self.share(lease, outgoing, begun, tries.begun).await
     }
 
-    /// Whether a request may be sent again whose shared session ended, and why not.
+    /// Whether a request may be retried after its shared session ended, or the reason why not.
     fn may_go_on(&self, has_retries: bool, lost: Lost) -> Result<(), Reason> {
         let reason = Reason::UpstreamClosed;
         if !has_retries {
@@ -356,7 +357,7 @@ impl ClientConnection {
     fn after(&self, lease: &Lease, failure: &Failure, tries: &mut Tries) -> Next {
         let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
         if failure.stale && may_retry {
-            // Whichever backend is picked next, it is not this one's fault.
+            // The next backend is not to blame.
             tries.fresh = true;
             return Next::Again;
         }
@@ -390,8 +391,8 @@ impl ClientConnection {
         }
     }
 
-    /// As [`Self::alone`]; a request whose response is late is put to a second backend, too, if the pool hedges. Returns
-    /// the lease of the backend that the attempt ended with.
+    /// As [`Self::alone`]. If the pool hedges, a request with a late response is sent to a second
+    /// backend, too. Returns the lease of the backend that the attempt ended with.
     async fn alone_or_hedged(
         &mut self,
         lease: Lease,
@@ -404,7 +405,8 @@ impl ClientConnection {
         }
     }
 
-    /// A session of the request's own to the leased backend, and since when the response on it is awaited.
+    /// A session of the request's own to the leased backend, and since when the response on it is
+    /// awaited.
     pub(super) async fn session(
         &mut self,
         lease: &Lease,
@@ -490,7 +492,7 @@ impl Tries {
     }
 }
 
-/// What a body that cannot be read from the client means.
+/// The reason of a body that cannot be read from the client.
 pub(super) fn request_fault(error: &PumpError) -> Reason {
     match error {
         PumpError::Source => Reason::ClientGone,

@@ -1,4 +1,4 @@
-//! What request and response heads have in common: finding their end, reading header fields.
+//! Common parts of request and response heads: finding their end, reading header fields.
 
 use super::origin::tells_origin;
 use crate::dispatch::Whose;
@@ -9,10 +9,10 @@ pub(crate) struct BadLine;
 
 /// Finds the end of a head as its bytes arrive, looking at each byte once.
 ///
-/// Lines end with CR LF and nothing else: a lone LF and a line that begins with white space (obsolete
-/// folding) are refused, because the next proxy may read them otherwise (RFC 9112, sections 2.2 and 5.2;
-/// the RFC would allow a recipient to accept a lone LF). A lone CR and NUL are left to `httparse`,
-/// which refuses them.
+/// Lines end with CR LF and nothing else: a lone LF and a line that begins with white space
+/// (obsolete folding) are refused, because the next proxy may read them otherwise (RFC 9112,
+/// sections 2.2 and 5.2; the RFC would allow a recipient to accept a lone LF). A lone CR and NUL
+/// are left to `httparse`, which refuses them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadScanner {
     /// Where the line being read begins.
@@ -119,7 +119,7 @@ impl Field {
         }
     }
 
-    /// What it says of whom a message comes from, if that is what it is for.
+    /// The origin field, if this is one.
     pub(crate) fn whose(self) -> Option<Whose> {
         match self {
             Field::Forwarded => Some(Whose::Forwarded),
@@ -130,14 +130,15 @@ impl Field {
         }
     }
 
-    /// Whether a `Connection` header may name it to have it dropped. Dropping another would change what the message is,
-    /// or where it says that it comes from; those of one connection are kept or dropped whether named or not.
+    /// Whether a `Connection` header may name it to have it dropped. Dropping another would change
+    /// what the message is, or where it says that it comes from; those of one connection are kept
+    /// or dropped whether named or not.
     pub(crate) fn may_be_nominated(self) -> bool {
         matches!(self, Field::Other | Field::Underscored)
     }
 }
 
-/// The fields of a head, as it goes over the wire, that say whom its message comes from.
+/// The origin fields of a head, as it goes over the wire.
 pub(crate) fn whose_lines(head: &[u8]) -> impl Iterator<Item = (Whose, &[u8])> {
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.take_while(|line| *line != b"\r");
@@ -148,7 +149,7 @@ pub(crate) fn whose_lines(head: &[u8]) -> impl Iterator<Item = (Whose, &[u8])> {
     })
 }
 
-/// What the `Connection` headers of a message say.
+/// Content of the `Connection` headers of a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) close: bool,
@@ -232,7 +233,7 @@ enum Coding {
     Other,
 }
 
-/// Why a body's length cannot be told.
+/// Error of a body's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadLength {
     /// Contradictory, repeated or unreadable.

@@ -1,7 +1,9 @@
-//! Hedged requests: if a backend's response is late, a second backend is asked, too, and the first response is sent on.
+//! Hedged requests: if a backend's response is late, a second backend is asked, too, and the first
+//! response is sent on.
 //!
-//! The session to the other backend is closed, which tells it that its response is not awaited any more. A hedge needs a
-//! backend with a free permit, and uses the retry budget: it adds little load, and none to a pool that is full.
+//! The session to the other backend is closed, which tells it that its response is not awaited any
+//! more. A hedge needs a backend with a free permit, and uses the retry budget: it adds little
+//! load, and none to a pool that is full.
 //!
 //! # Source
 //! Dean and Barroso, "The Tail at Scale", CACM 56 (2013).
@@ -34,8 +36,8 @@ impl ClientConnection {
             && outgoing.upload.is_done()
     }
 
-    /// Tries the leased backend, and a second one if no response has begun in the pool's time. Returns the lease of the
-    /// backend that the attempt ended with.
+    /// Tries the leased backend, and a second one if no response has begun in the pool's time.
+    /// Returns the lease of the backend that the attempt ended with.
     pub(super) async fn hedged(
         &mut self,
         lease: Lease,
@@ -78,8 +80,8 @@ impl ClientConnection {
         }
     }
 
-    /// Sends the request and waits until the response is late. False if it is not: it has begun, or the attempt has
-    /// failed.
+    /// Sends the request and waits until the response is late. False if it is not: it has begun, or
+    /// the attempt has failed.
     async fn is_late(&mut self, first: &mut Upstream<'_>, outgoing: &mut Outgoing) -> bool {
         let pool = first.lease.pool();
         self.arm(first.waiting_since, pool.options.response_timeout);
@@ -95,8 +97,8 @@ impl ClientConnection {
         .await
     }
 
-    /// Sends the request to the first backend, and is ready once its response has begun or the attempt has to end.
-    /// Consumes nothing, so that the attempt finds what it was.
+    /// Sends the request to the first backend, and is ready once its response has begun or the
+    /// attempt has to end. Consumes nothing, so that the attempt finds what it was.
     fn poll_first(
         &mut self,
         cx: &mut Context<'_>,
@@ -134,7 +136,8 @@ impl ClientConnection {
         has_won.then_some(upstream)
     }
 
-    /// A session to the second backend; `None` if the first one's response has begun meanwhile, or there is no session.
+    /// A session to the second backend; `None` if the first response began in the meantime, or
+    /// there is no session.
     async fn open_beside(
         &mut self,
         first: &mut Upstream<'_>,
@@ -162,7 +165,8 @@ impl ClientConnection {
         .await
     }
 
-    /// Whether the second attempt is the one to go on with, once one of both has begun to answer or has ended.
+    /// Whether the second attempt is the one to go on with, once one of both has begun to answer or
+    /// has ended.
     fn poll_race(
         &mut self,
         cx: &mut Context<'_>,
@@ -182,7 +186,8 @@ impl ClientConnection {
         }
     }
 
-    /// Whether the response has begun, once it has or the session has ended. Such an end is counted here.
+    /// Whether the response has begun, once it has or the session has ended. Such an end is counted
+    /// here.
     fn poll_begun(
         &mut self,
         cx: &mut Context<'_>,

@@ -30,7 +30,7 @@ const RECORDS_MAX: usize = 64;
 /// A request that the access log will have.
 pub(crate) struct Logged {
     begun: Instant,
-    /// What is shown of the head, piece after piece.
+    /// The logged parts of the head, one after the other.
     text: Vec<u8>,
     method: Option<Range<usize>>,
     path: Option<Range<usize>>,
@@ -134,7 +134,7 @@ impl Logged {
     }
 }
 
-/// What the end of a request adds.
+/// Fields that are known at the end of a request.
 struct End<'a> {
     front_door: &'a str,
     client: SocketAddr,
@@ -162,7 +162,7 @@ impl ClientConnection {
         self.log(upstream_head, begun, self.consumed().saturating_sub(head.bytes as u64));
     }
 
-    /// Notes a request whose head was refused.
+    /// Logs a request with a refused head.
     pub(super) fn log_refused(&mut self, begun: Option<Instant>) {
         let input = self.input.take();
         let unread = input.as_ref().map_or(0, |input| input.len()) as u64;

@@ -1,8 +1,10 @@
-//! HTTP front doors: HTTP/1.0 and HTTP/1.1 over kept-open upstream sessions.
+//! HTTP front doors: HTTP/1.0 and HTTP/1.1 over pooled upstream sessions.
 //!
-//! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the head that
-//! goes upstream, [`exchange`] picks a backend and a session, [`delegate`] does the same among peers, whom [`peer`] meets over TLS; [`attempt`] sends the request over it, [`pump`] moves the body, [`response`] checks
-//! the backend's head and writes the client's; [`answer`] is what the proxy says itself.
+//! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the
+//! upstream head, [`exchange`] picks a backend and a session, [`delegate`] does the same among
+//! peers, and [`peer`] accepts them over TLS; [`attempt`] sends the request over the session,
+//! [`pump`] moves the body, [`response`] checks the backend's head and writes the client's;
+//! [`answer`] has the proxy's own responses.
 
 mod answer;
 mod attempt;

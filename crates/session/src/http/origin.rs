@@ -1,4 +1,5 @@
-//! The header fields that say where a request came from: which of the arrived ones pass, and which are written.
+//! The header fields that say where a request came from: which of the arrived ones pass, and which
+//! are written.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -6,7 +7,7 @@ use std::net::IpAddr;
 use super::head::Field;
 use crate::config::Forwarded;
 
-/// What the fields that a request arrived with are worth.
+/// Trust in the origin fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
     /// A peer signed them, except [`Field::OtherOrigin`]: they pass as they are, and none is added.
@@ -56,8 +57,8 @@ impl<'a> OriginFields<'a> {
         }
     }
 
-    /// Whether the line of one of these fields goes upstream as it is: not if it is dropped, nor if it is written anew
-    /// with the sender appended.
+    /// Whether the line of one of these fields goes upstream as it is: not if it is dropped, nor if
+    /// it is written anew with the sender appended.
     pub(super) fn keeps(
         &self,
         field: Field,
@@ -168,7 +169,8 @@ fn leaves_quote_open(value: &[u8]) -> bool {
     quoted
 }
 
-/// Whether a field of this name says where a request came from. CGI and its successors take `_` for `-`.
+/// Whether a field of this name says where a request came from. CGI and its successors take `_` for
+/// `-`.
 pub(super) fn tells_origin(name: &str) -> bool {
     let begins = |with: &str| {
         let same = |(byte, wanted): (u8, u8)| {

@@ -1,4 +1,4 @@
-//! A connection that begins with TLS: a peer, or nobody.
+//! A connection that begins with TLS: only a peer's is accepted.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,7 +14,8 @@ use crate::tls::Tls;
 use crate::worker::Phase;
 
 impl ClientConnection {
-    /// Shakes hands with who begins with what was read; whether it is a peer.
+    /// Performs the handshake that began with the bytes already read; returns whether the client is
+    /// a peer.
     pub(super) async fn meet_peer(&mut self, tls: &PeerTls) -> bool {
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.header);
         let shown = match self.begin_tls(tls) {
@@ -32,7 +33,7 @@ impl ClientConnection {
                 tracing::debug!(client = %self.peer, %error, "a connection that began with TLS is no peer's");
                 self.door.dropped(Reason::PeerRefused);
                 log_unread(&self.worker, &self.door, self.peer, Reason::PeerRefused);
-                // What it sends on is thrown away unread, so that it hears why.
+                // Further input is discarded unread, so that the alert reaches the client.
                 if let Some(client) = Rc::get_mut(&mut self.client) {
                     client.give_up_tls();
                 }

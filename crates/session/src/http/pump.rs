@@ -121,8 +121,8 @@ impl Pump {
         std::mem::take(&mut self.moved)
     }
 
-    /// Appends to `to` what `input` holds of the body, in its new shape, and drops it from `input`, which
-    /// only stays while it holds something.
+    /// Appends to `to` what `input` holds of the body, in its new shape, and drops it from `input`,
+    /// which only stays while it holds something.
     pub(crate) fn drain_into(
         &mut self,
         input: &mut Option<Buffer>,
@@ -151,8 +151,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Moves what can be moved; ready when the body has been written to its end. `input` holds what was
-    /// read and not yet written, and is only there while it holds something.
+    /// Moves what can be moved; ready when the body has been written to its end. `input` holds what
+    /// was read and not yet written, and is only there while it holds something.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -315,7 +315,8 @@ impl Pump {
                 input.consume(piece.consumed);
             }
             _ => {
-                // A chunk around what was read; `Wrap` is only used for bodies that end with the connection.
+                // A chunk around what was read; `Wrap` is only used for bodies that end with the
+                // connection.
                 let size = format!("{:x}\r\n", input.len());
                 self.out.extend_from_slice(size.as_bytes());
                 self.out.extend_from_slice(input);

@@ -16,7 +16,7 @@ use crate::reason::Reason;
 /// Header fields that can be parsed at all, in a request or a response.
 pub(crate) const HEADERS_PARSED_MAX: usize = crate::config::HEADERS_MAX;
 
-/// What the proxy has to know of a request whose head it has forwarded.
+/// Facts about a request that the proxy needs after it has forwarded the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHead {
     /// Bytes of the head, its empty line included.
@@ -35,7 +35,7 @@ pub(crate) struct RequestHead {
     pub(crate) expects_continue: bool,
     /// It asks for another protocol.
     pub(crate) upgrade: bool,
-    /// What it asks of a node, where that matters.
+    /// Its class.
     pub(crate) class: RequestClass,
     /// It asks after this node itself, and no peer answers it.
     pub(crate) is_check: bool,
@@ -45,18 +45,18 @@ pub(crate) struct RequestHead {
     pub(crate) is_asked: bool,
 }
 
-/// What a request says of having been delegated.
+/// The marker of a request, as far as it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
     /// Nothing.
     None,
     /// A peer has delegated it: it is done here.
     Believed,
-    /// That it was, and nobody signed it.
+    /// It has a marker without a valid signature.
     Refused,
 }
 
-/// What is added to a request about where it came from.
+/// The origin that is added to a request.
 pub(crate) struct Origin<'a> {
     pub(crate) client: IpAddr,
     pub(crate) door: &'a FrontDoor,
@@ -164,7 +164,7 @@ fn class_of(
     node.classes.classify(method, path, body_bytes, scratch)
 }
 
-/// What a request, whose first lines are in `out`, says of having been delegated; `whose` it is said to be was signed, too.
+/// The marker of a request, with its first lines in `out`; `whose`, its origin, was signed too.
 fn marker_of<'a>(
     origin: &Origin<'_>,
     fields: &Fields<'_>,
@@ -194,7 +194,7 @@ fn names_http_version(head: &[u8]) -> bool {
     }
 }
 
-/// What the header fields of a request say to the proxy.
+/// Header fields of a request that concern the proxy.
 #[derive(Default)]
 struct Fields<'a> {
     connection: Connection,
@@ -271,7 +271,8 @@ fn read_fields<'a>(
     Ok(fields)
 }
 
-/// The protocols of an `Upgrade` value that the front door lets through; a version behind `/` does not matter.
+/// The protocols of an `Upgrade` value that the front door lets through; a version behind `/` does
+/// not matter.
 fn permitted<'a>(value: &'a [u8], door: &FrontDoor) -> impl Iterator<Item = &'a [u8]> {
     tokens(value).filter(|protocol| {
         let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -295,8 +296,8 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Reads the target of any form (RFC 9112, section 3.2). The authority of an absolute target must be
-    /// the one that `Host` names: a reader that goes by the other would see another site.
+    /// Reads the target of any form (RFC 9112, section 3.2). The authority of an absolute target
+    /// must equal `Host`: a reader that uses the other would see another site.
     fn read(
         method: &str,
         target: &'a str,

@@ -16,8 +16,8 @@ use crate::relay::relay;
 use crate::stats::count_status;
 
 impl ClientConnection {
-    /// Sends the response whose head is in `answer` and whose body begins in `upstream.input`, or what is
-    /// left of its body.
+    /// Sends the response with its head in `answer` and the begin of its body in `upstream.input`,
+    /// or the rest of its body.
     pub(super) async fn respond(
         &mut self,
         upstream: &mut Upstream<'_>,
@@ -32,7 +32,8 @@ impl ClientConnection {
         count_status(&upstream.lease.stats().responses, status);
         upstream.lease.went(outcome_of(status));
         if status == 101 {
-            // Boxed, as all that is rare: an idle connection's task is as large as its largest moment.
+            // Boxed, as all that is rare: an idle connection's task is as large as its largest
+            // moment.
             return Box::pin(self.tunnel(upstream, outgoing, answer)).await;
         }
         let shape = Shape::of_response(head.framing, &outgoing.head);
@@ -108,7 +109,7 @@ impl ClientConnection {
         };
         let (took, ended) = (Duration::ZERO, Instant::now());
         let after = if failed.is_some() { After::Abort } else { After::Over };
-        // What came behind the heads was counted while it passed.
+        // Bytes after the heads were counted as they passed.
         Answered { after, status: 101, failed, session: None, took, ended, bytes: sent as u64 }
     }
 
@@ -187,12 +188,12 @@ struct Sending {
     /// Bytes of its body that followed.
     moved: u64,
     download: Pump,
-    /// Whether what was read with the head was well-formed.
+    /// Whether the bytes read with the head were well-formed.
     drained: Result<(), PumpError>,
     armed: bool,
 }
 
-/// What a body that cannot be moved to the client means.
+/// The reason of a body that cannot be moved to the client.
 fn response_fault(error: &PumpError) -> Reason {
     match error {
         PumpError::Source => Reason::UpstreamClosed,

@@ -9,11 +9,11 @@ use crate::dispatch::{UNDONE, announced_room, write_room};
 /// A response head is refused beyond this.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A response that is not HTTP/1.x, or whose length is ambiguous.
+/// A response that is not HTTP/1.x, or has an ambiguous length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadResponse;
 
-/// What the proxy has to know of a response whose head it has read.
+/// Facts about a response that the proxy needs after it has read the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseHead {
     /// Bytes of the head, its empty line included.
@@ -26,9 +26,11 @@ pub(crate) struct ResponseHead {
     pub(crate) keep_alive: bool,
     /// The client's connection closes after this response, and the head says so.
     pub(crate) closes_client: bool,
-    /// It announces a body although its status permits none, so that where the next response begins is uncertain.
+    /// It announces a body although its status permits none, so that where the next response begins
+    /// is uncertain.
     pub(crate) is_doubtful: bool,
-    /// It says that the request was not done and can be done elsewhere: to be believed of a peer that it was delegated to.
+    /// It says that the request was not done and can be done elsewhere: to be believed of a peer
+    /// that it was delegated to.
     pub(crate) is_undone: bool,
     /// The room that it announces: to be believed of a peer alone.
     pub(crate) room: Option<u32>,
@@ -41,7 +43,7 @@ impl ResponseHead {
     }
 }
 
-/// What the client is told beyond what the backend says.
+/// Parts of the client's response that do not come from the backend.
 pub(crate) struct Reply<'a> {
     pub(crate) request: &'a RequestHead,
     /// The client's connection closes after this response.
@@ -50,20 +52,20 @@ pub(crate) struct Reply<'a> {
     pub(crate) via: Option<&'a str>,
     /// The front door is in node mode: words between nodes end here.
     pub(crate) dispatches: bool,
-    /// The room that the peer which delegated the request is told.
+    /// The room that is announced to the delegating peer.
     pub(crate) room: Option<u32>,
 }
 
 impl Reply<'_> {
-    /// Whether the client's connection closes after a response with this framing: a client of HTTP/1.0
-    /// knows no chunks, and so learns the end of a body without a length by the close.
+    /// Whether the client's connection closes after a response with this framing: a client of
+    /// HTTP/1.0 knows no chunks, and so learns the end of a body without a length by the close.
     fn closes(&self, framing: Framing) -> bool {
         self.close || (self.request.http10 && !matches!(framing, Framing::Length(_)))
     }
 }
 
-/// Reads the head at the start of `input` if it is whole, and appends to `out` the head that the client
-/// gets. `Ok(None)`: more bytes are needed.
+/// Reads the head at the start of `input` if it is whole, and appends to `out` the head that the
+/// client gets. `Ok(None)`: more bytes are needed.
 pub(crate) fn read_response(
     input: &[u8],
     scanner: &mut HeadScanner,
@@ -88,7 +90,7 @@ pub(crate) fn read_response(
     let (Some(version), Some(status)) = (response.version, response.code) else {
         return Err(BadResponse);
     };
-    // Nobody switches to a protocol that was not asked for.
+    // A backend must not switch to a protocol without a request for it.
     if status < 100 || (status == 101 && !reply.request.upgrade) {
         return Err(BadResponse);
     }
@@ -114,7 +116,8 @@ pub(crate) fn read_response(
     let stated = lengths.framing(version == 0).map_err(|_| BadResponse)?;
     let bodiless = reply.request.is_head || matches!(status, 100..=199 | 204 | 304);
     let framing = if bodiless { Framing::EMPTY } else { stated.unwrap_or(Framing::UntilClose) };
-    // RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid it. 304 and responses to HEAD may state another's length.
+    // RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid it. 304 and responses to HEAD may
+    // state another's length.
     let announces = stated.is_some_and(|stated| stated != Framing::EMPTY);
     let is_doubtful = announces && has_never_a_body(status) && status != 101;
     let persistent = if version == 0 { connection.keep_alive } else { true };

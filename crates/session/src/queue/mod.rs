@@ -1,15 +1,16 @@
 //! A pool's queue: requests that wait for a permit of one of its backends.
 //!
-//! A queue belongs to the process, not to a thread. Only a request that found no free permit locks it, and a release
-//! that sees that a request waits. A waiter announces itself ([`Queue::has_waiting`]) and then looks for a free
-//! permit once more; a release frees its permit and then looks for waiters. Both are `SeqCst`, so that at least one
-//! of the two sees the other, and no request waits while a permit is free.
+//! A queue belongs to the process, not to a thread. Only a request that found no free permit locks
+//! it, and a release that sees that a request waits. A waiter announces itself
+//! ([`Queue::has_waiting`]) and then looks for a free permit once more; a release frees its permit
+//! and then looks for waiters. Both are `SeqCst`, so that at least one of the two sees the other,
+//! and no request waits while a permit is free.
 //!
-//! A permit goes straight to the next waiter ([`Order`]): it is taken in the waiter's name before the waiter wakes, and
-//! new arrivals join the queue.
+//! A permit goes straight to the next waiter ([`Order`]): it is taken in the waiter's name before
+//! the waiter wakes, and new arrivals join the queue.
 //!
-//! In node mode the queue also hands out what peers are known to have room for. Each request waits at the node that its
-//! client came to, and leaves for whichever application has room first.
+//! In node mode the queue also hands out what peers are known to have room for. Each request waits
+//! at the node that its client came to, and leaves for whichever application has room first.
 
 mod order;
 mod wait;
@@ -47,7 +48,7 @@ pub struct Queue {
     hub: OnceLock<Arc<Hub>>,
 }
 
-/// What waits in a queue at a moment.
+/// Content of a queue at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing {
     pub(crate) waiting: usize,
@@ -77,22 +78,24 @@ pub struct QueueStats {
 
 #[derive(Default)]
 struct State {
-    /// The newest snapshot with the pool, and the pool's index there. Weak: the snapshot owns the queue.
+    /// The newest snapshot with the pool, and the pool's index there. Weak: the snapshot owns the
+    /// queue.
     snapshot: Weak<Snapshot>,
     pool: usize,
-    /// The same snapshot, while requests wait: a reload that removes the pool leaves them its backends.
+    /// The same snapshot, while requests wait: a reload that removes the pool leaves them its
+    /// backends.
     in_use: Option<Arc<Snapshot>>,
     /// The pool of the peers that may do its requests, in node mode.
     peers: Option<usize>,
     /// Keys of `waiters`.
     order: Order<usize>,
     waiters: Slab<Entry>,
-    /// The backend whose permits are looked at first, modulo their number.
+    /// The backend at which the search for permits starts, modulo their number.
     turn: usize,
 }
 
 struct Entry {
-    /// A backend whose permits it does not take.
+    /// A backend that this request must not use.
     avoid: Option<u32>,
     work: Work,
     /// A peer may do it.
@@ -150,7 +153,7 @@ impl Queue {
         self.hub.get()
     }
 
-    /// What waits now.
+    /// The current content.
     pub(crate) fn standing(&self) -> Standing {
         if !self.has_waiting() {
             return Standing::default();
@@ -178,7 +181,8 @@ impl Queue {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Uses this snapshot's view of the pool from now on, and hands out the permits that are free in it.
+    /// Uses this snapshot's view of the pool from now on, and hands out the permits that are free
+    /// in it.
     pub(crate) fn install(&self, snapshot: &Arc<Snapshot>, pool: usize) {
         let mut state = self.lock();
         state.use_view(snapshot, pool);
@@ -195,16 +199,19 @@ impl Queue {
         }
     }
 
-    /// Hands out the permits of a backend that has come to have free ones; `slot` is its place in a recent snapshot.
+    /// Hands out the permits of a backend that has come to have free ones; `slot` is its place in a
+    /// recent snapshot.
     #[cold]
     pub(crate) fn freed(&self, slot: usize, backend: &Arc<BackendLive>) {
         let to_wake = self.hand_out(&mut self.lock(), Some((slot, backend)));
         to_wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Stands in the queue until the waiter is dropped. If the queue is too long then, the last in order is refused.
+    /// Stands in the queue until the waiter is dropped. If the queue is too long then, the last in
+    /// order is refused.
     ///
-    /// `snapshot` is the one in which the request found its pool, at index `pool`, without a free permit.
+    /// `snapshot` is the one in which the request found its pool, at index `pool`, without a free
+    /// permit.
     fn join(
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
@@ -217,7 +224,8 @@ impl Queue {
         let options = &snapshot.pools[pool].options.queue;
         let mut state = self.lock();
         if state.snapshot.strong_count() == 0 {
-            // A reload has removed the pool. Clients of its front doors still have the last snapshot with it.
+            // A reload has removed the pool. Clients of its front doors still have the last
+            // snapshot with it.
             state.use_view(snapshot, pool);
         }
         let entry = state.waiters.vacant_entry();
@@ -239,7 +247,8 @@ impl Queue {
         Waiter { queue: self.clone(), key, thread }
     }
 
-    /// Hands free permits to waiting requests, in their order: permits of one backend, or of all in turn.
+    /// Hands free permits to waiting requests, in their order: permits of one backend, or of all in
+    /// turn.
     fn hand_out(&self, state: &mut State, freed: Option<(usize, &Arc<BackendLive>)>) -> ToWake {
         let mut to_wake = ToWake::new();
         let Some(snapshot) = state.in_use.clone() else { return to_wake };
@@ -284,7 +293,7 @@ impl Queue {
             _ => {}
         }
         self.waiting.store(state.order.len(), SeqCst);
-        // What follows looks at permits with weaker loads.
+        // The code below reads permits with weaker loads.
         fence(SeqCst);
     }
 
@@ -351,7 +360,8 @@ impl State {
     }
 }
 
-/// The age of the oldest request from which on the newest is first: half of the time that a request may wait.
+/// The age of the oldest request from which on the newest is first: half of the time that a request
+/// may wait.
 fn late(options: &QueueOptions) -> Duration {
     options.wait / 2
 }
@@ -379,7 +389,8 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// A place in a queue. Dropped, it leaves the queue, and gives on a permit that came in the same moment.
+/// A place in a queue. Dropped, it leaves the queue, and gives on a permit that came in the same
+/// moment.
 struct Waiter {
     queue: Arc<Queue>,
     key: usize,
@@ -419,7 +430,8 @@ impl Drop for Waiter {
         }
         drop(state);
         if let Stage::Granted(grant) = entry.stage {
-            // The lease's end hands the permit on, but to this queue only if the backend is its own.
+            // The lease's end hands the permit on, but to this queue only if the backend is its
+            // own.
             drop(grant.lease(self.thread));
             self.queue.look();
         }

@@ -8,11 +8,11 @@ use equipoise_core::load::RequestClass;
 
 use crate::permits::Work;
 
-/// The priority of a request's front door, the cheapness of its class, and whether it has had a backend before. The
-/// lowest value is served first.
+/// The priority of a request's front door, the cheapness of its class, and whether it has had a
+/// backend before. The lowest value is served first.
 type Priority = Reverse<(u8, u8, bool)>;
 
-/// What decides where a request stands in the queue.
+/// The order of a request in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rank {
     priority: Priority,
@@ -38,7 +38,8 @@ impl Rank {
         work_of(&self.priority)
     }
 
-    /// The rank of a request that has had a backend before: ahead of first tries, as it has waited its turn.
+    /// The rank of a request that has had a backend before: ahead of first tries, as it has waited
+    /// its turn.
     pub(crate) fn again(self, is_again: bool) -> Rank {
         let Reverse((priority, cheapness, _)) = self.priority;
         Rank { priority: Reverse((priority, cheapness, is_again)), ..self }
@@ -63,18 +64,20 @@ pub(crate) struct Place {
 /// When a request arrived, and a number that tells those that arrived together apart.
 type Arrival = (Instant, u64);
 
-/// The requests of a queue: higher priority first; within a priority first come first served, and the newest first
-/// once the oldest has waited for half of its time.
+/// The requests of a queue: higher priority first; within a priority first come first served, and
+/// the newest first once the oldest has waited for half of its time.
 ///
-/// All requests of a pool may wait equally long, so that the first to arrive is also the first to run out of time
-/// (earliest deadline first). A burst is over before that half. In overload every request would be served at the end of
-/// its wait, when its client may have given up. Newest first, as many requests as the backends can do are served in
-/// time, and the wait of the others ends with a refusal. The wait also bounds the starvation of low priorities.
+/// All requests of a pool may wait equally long, so that the first to arrive is also the first to
+/// run out of time (earliest deadline first). A burst is over before that half. In overload every
+/// request would be served at the end of its wait, when its client may have given up. Newest first,
+/// as many requests as the backends can do are served in time, and the wait of the others ends with
+/// a refusal. The wait also bounds the starvation of low priorities.
 ///
 /// # Source
-/// Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by the age of the oldest
-/// instead of the time since the queue was empty, and no CoDel beside it. Simulated beside those in
-/// `crates/core/tests/concurrency/`: as much is served in overload, and nothing is refused below it.
+/// Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by
+/// the age of the oldest instead of the time since the queue was empty, and no CoDel beside it.
+/// Simulated beside those in `crates/core/tests/concurrency/`: as much is served in overload, and
+/// nothing is refused below it.
 #[derive(Debug)]
 pub(crate) struct Order<T> {
     /// No group is empty.
@@ -108,7 +111,8 @@ impl<T> Order<T> {
         Some(waiting)
     }
 
-    /// The next one that `takes` what there is. `late`: the age of the oldest from which on the newest is first.
+    /// The next request for which `takes` holds. `late`: the age of the oldest from which on the
+    /// newest is first.
     pub(crate) fn next_where(
         &self,
         now: Instant,

@@ -111,7 +111,7 @@ fn a_permit_goes_to_the_first_that_waits_and_to_no_newcomer() {
     assert!(poll(&first).is_pending() && poll(&second).is_pending());
     assert_eq!(pool.queue.len(), 2);
     drop(held);
-    // Taken in the first one's name, before it looks.
+    // Taken in the name of the first, before it looks.
     assert!(Lease::acquire(&Rc::new(pool.snapshot.clone()), 0, 0, 0).is_none());
     assert!(poll(&second).is_pending());
     let (_, lease) = slot_and_lease(&first);
@@ -306,7 +306,7 @@ const ROUNDS: usize = 40;
 /// A waiter that was forgotten waits for good.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the tasks of all threads know in common.
+/// State shared by the tasks of all threads.
 struct Load {
     pool: Pool,
     /// Leases held, by backend.

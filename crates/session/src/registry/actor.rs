@@ -16,10 +16,10 @@ use crate::BackendEvent;
 use crate::config::{ActiveHealth, SessionConfig};
 use equipoise_health::{CheckReport, Checker};
 
-/// Wishes that may wait; who has another one waits with it.
+/// Largest number of waiting commands; the sender of a further one waits.
 const COMMANDS_WAITING: usize = 64;
-/// Check results that may wait; a checker that has another one waits with it. Also the most that are
-/// taken in before the snapshot that follows from them is built.
+/// Check results that may wait; a checker that has another one waits with it. Also the most that
+/// are taken in before the snapshot that follows from them is built.
 const REPORTS_WAITING: usize = 256;
 
 /// The owner of the inventory: see the [module](super).
@@ -71,7 +71,8 @@ impl<P: Publish> Registry<P> {
     }
 
     /// Serves its handles until [`RegistryHandle::stop`] is called or the last one is dropped, then
-    /// gives back the publisher. Runs on a tokio runtime with time and I/O, where it spawns its checks.
+    /// gives back the publisher. Runs on a tokio runtime with time and I/O, where it spawns its
+    /// checks.
     pub async fn run(mut self) -> P {
         loop {
             let wake = self.wake;
@@ -142,7 +143,8 @@ impl<P: Publish> Registry<P> {
         self.wake = self.inventory.next_wake(now);
         self.tell_pools();
         self.follow_checks();
-        // What was made or learnt is applied again and again; an operator who reloads is told by whoever asked for it.
+        // Elastic backends and learnt values are applied repeatedly; the caller reports an
+        // operator's reload.
         if !changes.is_empty() {
             tracing::info!("configuration applied: {changes}");
         }
@@ -168,8 +170,8 @@ impl<P: Publish> Registry<P> {
         notice.inspect(Notice::log).is_some_and(|n| matches!(n.what, What::Ejected { .. }))
     }
 
-    /// Takes in this result and those that wait behind it, so that a whole pool that goes or comes at
-    /// once costs one snapshot.
+    /// Takes in this result and those that wait behind it, so that a whole pool that goes or comes
+    /// at once costs one snapshot.
     fn take_in(&mut self, report: CheckReport) {
         let mut next = Some(report);
         let mut turned = false;
@@ -196,8 +198,8 @@ impl<P: Publish> Registry<P> {
         let Some(built) = build(&self.inventory, &self.published, seed, now) else { return };
         match self.publisher.publish(Arc::clone(&built.snapshot)) {
             Ok(()) => self.published = built,
-            // It opens no front door, so there is nothing that could be denied. If it is all the same,
-            // the next change tries again.
+            // It opens no front door, so there is nothing that could be denied. If it is all the
+            // same, the next change tries again.
             Err(error) => tracing::error!("a change did not reach the data plane: {error}"),
         }
     }
@@ -243,7 +245,7 @@ impl<P: Publish> Registry<P> {
 }
 
 fn answer<R>(reply: oneshot::Sender<R>, result: R) {
-    // Who asked may have gone; what was wished is done all the same.
+    // The caller may have gone; the command is executed all the same.
     let _ = reply.send(result);
 }
 

@@ -156,7 +156,7 @@ fn front_door_view(
     }
 }
 
-/// Who does a door's requests, over the slots of the very pool view that goes with it.
+/// The dispatch table of a front door, over the slots of the pool view of the same snapshot.
 fn dispatch_view(
     entry: &FrontDoorEntry,
     inventory: &Inventory,

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What a configuration changed.
+/// Changes by a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Pools; changed: any option of theirs other than their backends.
@@ -14,11 +14,11 @@ pub struct Changes {
 /// Names of what came, changed and went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// What was not there before.
+    /// New objects.
     pub added: Vec<String>,
-    /// What is there as before, but otherwise.
+    /// Kept objects with other options.
     pub changed: Vec<String>,
-    /// What is no longer there.
+    /// Removed objects.
     pub removed: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Changed {
 }
 
 impl Changes {
-    /// Whether the configuration said what was already so.
+    /// Whether the configuration changed nothing.
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty() && self.backends.is_empty() && self.front_doors.is_empty()
     }

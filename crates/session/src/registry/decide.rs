@@ -1,4 +1,4 @@
-//! What follows from a check, a failure, an operator's wish, the passing of time. Pure but for the
+//! Consequences of checks, failures, operators' commands and the passing of time. Pure but for the
 //! cells shared with the data plane (`failures_in_row`, `cut`, `unhealthy`).
 
 use std::net::SocketAddr;
@@ -66,8 +66,8 @@ impl Inventory {
         Ok(changed.then(|| notice(settings, backend, what)))
     }
 
-    /// Takes planned weights over, by backends' names; whoever has none there keeps what it had. The answer is whether
-    /// any is new.
+    /// Takes planned weights over, by backends' names; whoever has none there keeps what it had.
+    /// The answer is whether any is new.
     pub(crate) fn set_planned(
         &mut self,
         pool: &str,
@@ -89,7 +89,8 @@ impl Inventory {
         Ok(changed)
     }
 
-    /// Has every front door in node mode go by these shares, or by what the configuration states; whether that is new.
+    /// Has every front door in node mode go by these shares, or by what the configuration states;
+    /// whether that is new.
     pub(crate) fn set_shares(&mut self, shares: Option<Arc<Shares>>) -> bool {
         let mut changed = false;
         for door in self.front_doors.iter_mut().filter(|door| door.peers.is_some()) {
@@ -126,8 +127,9 @@ impl Inventory {
         whats.map(|what| notice(&pool.settings, backend, what)).collect()
     }
 
-    /// Notes the addresses at which a backend with a host name passed its check; returns whether they are others than before.
-    /// A family in which the check failed keeps the address at which it passed last.
+    /// Notes the addresses at which a backend with a host name passed its check; returns whether
+    /// they are others than before. A family in which the check failed keeps the address at which
+    /// it passed last.
     pub(crate) fn note_addresses(&mut self, report: &CheckReport) -> bool {
         if report.addresses.is_empty() {
             return false;
@@ -160,7 +162,8 @@ impl Inventory {
         notices
     }
 
-    /// When [`Inventory::settle`] has something to do next: an ejection ends, a ramp rises, a pool should have started.
+    /// When [`Inventory::settle`] has something to do next: an ejection ends, a ramp rises, a pool
+    /// should have started.
     pub(crate) fn next_wake(&self, now: Instant) -> Option<Instant> {
         let of = |pool: &PoolEntry, backend: &BackendEntry| {
             let rise = match (pool.settings.slow_start, backend.ramp_from) {
@@ -178,7 +181,8 @@ impl Inventory {
 }
 
 impl PoolEntry {
-    /// Beside planned weights, which are in a unit of their own, a backend without one gets what its wish is worth in it.
+    /// Beside planned weights, which are in a unit of their own, a backend without one gets what
+    /// its wish is worth in it.
     pub(crate) fn plan_for_the_unplanned(&mut self) {
         let planned = self.backends.iter().filter_map(|b| {
             Some((f64::from(b.weight_planned?.get()), f64::from(b.weight_wanted().get())))
@@ -197,7 +201,8 @@ impl PoolEntry {
 
     /// Ejects a backend that keeps failing, if the panic threshold allows.
     fn failing(&mut self, id: u32, reason: Reason, now: Instant) -> Option<Notice> {
-        // Backups stand for the others only when none of these serves, so that they are counted apart.
+        // Backups stand for the others only when none of these serves, so that they are counted
+        // apart.
         let on_backups = self.on_backups;
         let is_of_kind = |b: &&BackendEntry| b.config.backup == on_backups;
         let eligible = self.eligible().filter(is_of_kind).count();

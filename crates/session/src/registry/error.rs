@@ -9,9 +9,9 @@ pub enum RegistryError {
     /// No pool has that name.
     #[error("there is no pool `{asked}`; {known}")]
     UnknownPool {
-        /// What was asked for.
+        /// The requested name.
         asked: String,
-        /// What there is.
+        /// The existing names.
         known: Known,
     },
     /// No backend of the pool has that name or address.
@@ -19,9 +19,9 @@ pub enum RegistryError {
     UnknownBackend {
         /// The pool, which exists.
         pool: Arc<str>,
-        /// What was asked for.
+        /// The requested name.
         asked: String,
-        /// What there is.
+        /// The existing names.
         known: Known,
     },
     /// The registry's task has ended: the process is stopping.
@@ -44,7 +44,7 @@ pub enum ApplyError {
         front_door: Arc<str>,
         /// The pool that it names.
         asked: Arc<str>,
-        /// What there is.
+        /// The existing names.
         known: Known,
     },
     /// The registry's task has ended: the process is stopping.

@@ -1,4 +1,4 @@
-//! What the tests of this folder share.
+//! Fixtures of this folder's tests.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -86,7 +86,8 @@ pub(super) fn eligible(inventory: &Inventory) -> Vec<&str> {
     inventory.pools[0].picked().map(|b| &*b.config.name).collect()
 }
 
-/// A backend of the first pool resets so many connections that the data plane reports it; returns the log lines.
+/// A backend of the first pool resets so many connections that the data plane reports it; returns
+/// the log lines.
 pub(super) fn fail(inventory: &mut Inventory, backend: &str, now: Instant) -> Vec<String> {
     fail_with(inventory, backend, Reason::UpstreamClosed, now)
 }

@@ -60,7 +60,7 @@ pub(crate) struct BackendEntry {
     pub(crate) config: BackendConfig,
     pub(crate) admin: AdminState,
     pub(crate) weight_override: Option<Weight>,
-    /// What was planned by load, where the pool asks for it.
+    /// The planned weight, if the pool has weights by load.
     pub(crate) weight_planned: Option<Weight>,
     pub(crate) health: BackendHealth,
     pub(crate) last_check: Option<CheckReport>,
@@ -70,7 +70,7 @@ pub(crate) struct BackendEntry {
     pub(crate) ramp_from: Option<Instant>,
     /// Whether it was eligible when last looked.
     pub(crate) was_eligible: bool,
-    /// When the log last said that it fails and cannot be ejected.
+    /// Time of the last log line that it fails and cannot be ejected.
     pub(crate) refusal_noted: Option<Instant>,
     pub(crate) live: Arc<BackendLive>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct FrontDoorEntry {
     pub(crate) pool: usize,
     /// Index of its peers' pool, in node mode.
     pub(crate) peers: Option<usize>,
-    /// What is planned of it, in node mode; `None` while nothing is.
+    /// Its planned shares, in node mode; `None` without a plan.
     pub(crate) shares: Option<Arc<Shares>>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
@@ -95,7 +95,8 @@ impl BackendEntry {
         self.weight_override.unwrap_or(self.config.weight)
     }
 
-    /// The weight that holds: the planned one, which began from what is wanted. Who wants none gets none, at once.
+    /// The effective weight: the planned one, which began from the wanted one. A wanted weight of
+    /// zero holds at once.
     pub(crate) fn weight(&self) -> Weight {
         let wanted = self.weight_wanted();
         self.weight_planned.filter(|_| wanted.get() > 0).unwrap_or(wanted)
@@ -138,13 +139,15 @@ impl PoolEntry {
         self.backends.iter().filter(|b| b.is_eligible())
     }
 
-    /// The backends that get new work: those that are eligible, and backups only while no other kind is.
+    /// The backends that get new work: those that are eligible, and backups only while no other
+    /// kind is.
     pub(crate) fn picked(&self) -> impl Iterator<Item = &BackendEntry> {
         let is_on_backups = !self.eligible().any(|b| !b.config.backup);
         self.eligible().filter(move |b| b.config.backup == is_on_backups)
     }
 
-    /// Whether the pool has no backend because one is being made: none takes work, and none fails its checks.
+    /// Whether the pool has no backend because one is being made: none takes work, and none fails
+    /// its checks.
     pub(crate) fn awaits_backend(&self) -> bool {
         let fails = |b: &BackendEntry| {
             b.admin == AdminState::Up && b.weight().get() > 0 && b.health() == Health::Unhealthy
@@ -199,7 +202,8 @@ impl Inventory {
         Ok((&entry.settings, &mut entry.backends[at]))
     }
 
-    /// Sets the concurrency limits that the configuration states, and serves requests that wait for room.
+    /// Sets the concurrency limits that the configuration states, and serves requests that wait for
+    /// room.
     pub(crate) fn set_limits(&self) {
         for pool in &self.pools {
             for backend in &pool.backends {
@@ -209,8 +213,8 @@ impl Inventory {
         }
     }
 
-    /// This inventory as `config` has it: what is the same keeps its number, its counters, its health
-    /// and what operators set.
+    /// This inventory as `config` has it: what is the same keeps its number, its counters, its
+    /// health and what operators set.
     pub(crate) fn reloaded(
         &self,
         config: &SessionConfig,
@@ -266,7 +270,7 @@ impl<K: Eq + Hash, T: Clone> Claimable<K, T> {
     }
 }
 
-/// What keeps a front door's sockets open: it may go over from TCP to HTTP, but not to UDP.
+/// The identity of a front door's sockets: it may change from TCP to HTTP, but not to UDP.
 fn sockets(door: &FrontDoor) -> (bool, SocketAddr) {
     (door.protocol == Protocol::Udp, door.listen)
 }
@@ -362,7 +366,8 @@ impl Reload {
         if described(&backend.config) != described(wanted) {
             self.changes.backends.changed.push(format!("{}/{}", after.name, wanted.name));
         }
-        // A host name may have other addresses, or another `problem`, than before: it is the same backend.
+        // A host name may have other addresses, or another `problem`, than before: it is the same
+        // backend.
         backend.config = wanted.clone();
         if !after.weights_by_load {
             backend.weight_planned = None;

@@ -1,12 +1,12 @@
-//! The control side's live inventory: what is wanted, what is seen, and the snapshot that follows.
+//! The control side's live inventory: desired state, observed state, and the snapshot that follows.
 //!
-//! One task owns it ([`Registry::run`]); everybody else holds a [`RegistryHandle`]. What comes in:
-//! configurations, operators' wishes, results of health checks, the data plane's
-//! [`BackendEvent`](crate::BackendEvent)s. What goes out: [`Snapshot`]s, through [`Publish`], and for other levels
-//! [`PoolState`]s, through a watch. How it fails: a wish or a
-//! configuration that cannot be followed changes nothing and comes back as an error.
+//! One task owns it ([`Registry::run`]); all others hold a [`RegistryHandle`]. In: configurations,
+//! operators' commands, results of health checks, the data plane's
+//! [`BackendEvent`](crate::BackendEvent)s. Out: [`Snapshot`]s, through [`Publish`], and for other
+//! levels [`PoolState`]s, through a watch. Failures: a command or a configuration that cannot be
+//! applied changes nothing and returns an error.
 //!
-//! What is decided is pure (`inventory`, `decide`, `build`, with `now` as an argument); `actor` has the
+//! Decisions are pure (`inventory`, `decide`, `build`, with `now` as an argument); `actor` has the
 //! channels, the clock and the checkers.
 
 mod actor;
@@ -39,9 +39,9 @@ use crate::config::SessionConfig;
 use crate::dispatch::Shares;
 use crate::{BindError, Engine, Snapshot};
 
-/// Who takes the snapshots: the [`Engine`], or a test's recorder.
+/// The receiver of snapshots: the [`Engine`], or a test's recorder.
 pub trait Publish {
-    /// Makes `snapshot` what is gone by.
+    /// Installs `snapshot`.
     ///
     /// # Errors
     /// [`BindError`] if a new front door cannot be opened; then nothing has changed.
@@ -102,11 +102,12 @@ pub struct RegistryHandle {
 impl RegistryHandle {
     /// Goes over to `config`, whole or not at all.
     ///
-    /// A backend is the same before and after if its pool's name and its address are: it then keeps its
-    /// counters, its health, its kept-open sessions, *and what an operator set*: admin state and weight
-    /// override survive the reload, even if the file's weight changed ([`RegistryHandle::reset_weight`]
-    /// returns to the file). A front door is the same if its protocol and address are.
-    /// Backends that the file no longer has take nothing new and keep what they have.
+    /// A backend is the same before and after if its pool's name and its address are: it then keeps
+    /// its counters, its health, its kept-open sessions, *and what an operator set*: admin state
+    /// and weight override survive the reload, even if the file's weight changed
+    /// ([`RegistryHandle::reset_weight`] returns to the file). A front door is the same if its
+    /// protocol and address are. Backends that the file no longer has take nothing new and keep
+    /// what they have.
     ///
     /// # Errors
     /// [`ApplyError`]; then nothing has changed.
@@ -117,8 +118,8 @@ impl RegistryHandle {
     }
 
     /// Sets what is wanted of a backend, named by its name or its address. When this returns, the
-    /// snapshot that follows is published and, for `Down`, [`BackendLive::cut`](crate::BackendLive::cut)
-    /// is set after it.
+    /// snapshot that follows is published and, for `Down`,
+    /// [`BackendLive::cut`](crate::BackendLive::cut) is set after it.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -134,7 +135,8 @@ impl RegistryHandle {
             .unwrap_or(Err(RegistryError::Stopped))
     }
 
-    /// Overrides a backend's configured weight, until [`RegistryHandle::reset_weight`]. Zero drains.
+    /// Overrides a backend's configured weight, until [`RegistryHandle::reset_weight`]. Zero
+    /// drains.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -167,8 +169,9 @@ impl RegistryHandle {
             .unwrap_or(Err(RegistryError::Stopped))
     }
 
-    /// Takes over weights that were planned by load for a pool that asks for them, by backends' names, all in one
-    /// snapshot. They hold until others come, through reloads too; an operator's weight of zero holds against them.
+    /// Takes over weights that were planned by load for a pool that asks for them, by backends'
+    /// names, all in one snapshot. They hold until others come, through reloads too; an operator's
+    /// weight of zero holds against them.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -182,7 +185,8 @@ impl RegistryHandle {
             .unwrap_or(Err(RegistryError::Stopped))
     }
 
-    /// Has every front door in node mode delegate by these shares, through reloads too; `None`: as configured.
+    /// Has every front door in node mode delegate by these shares, through reloads too; `None`: as
+    /// configured.
     ///
     /// # Errors
     /// [`RegistryError::Stopped`].
@@ -198,22 +202,22 @@ impl RegistryHandle {
         self.ask(Command::Status).await.ok_or(RegistryError::Stopped)
     }
 
-    /// The counters by what they count, for exposition. Asks nobody: it is as of the last
-    /// [`RegistryHandle::apply`], and the counters in it are live.
+    /// The counters by their object, for exposition. Sends no command: the objects are those of the
+    /// last [`RegistryHandle::apply`], and their counters are live.
     pub fn stats(&self) -> Arc<StatsView> {
         let stats = self.stats.read().expect("whoever writes it cannot panic");
         Arc::clone(&stats)
     }
 
-    /// The pools as they are wanted and seen, and when that changes. What a method of this handle changes is in it when
-    /// the method returns.
+    /// The desired and observed state of the pools, and notifications of changes. A change by a
+    /// method of this handle is in it when the method returns.
     pub fn pools(&self) -> watch::Receiver<Arc<Vec<PoolState>>> {
         self.pools.clone()
     }
 
     /// Ends [`Registry::run`] and with it the health checks. The data plane is not touched.
     pub async fn stop(&self) {
-        // It has stopped already if nobody listens.
+        // It has stopped already if the channel is closed.
         let _ = self.commands.send(Command::Stop).await;
     }
 

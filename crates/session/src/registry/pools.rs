@@ -24,13 +24,14 @@ pub struct BackendState {
     pub address: SocketAddr,
     /// Where it is reached.
     pub place: Place,
-    /// Of a host name's addresses, those that its checks stay with, at most one of each family; empty until a check passed.
+    /// Of a host name's addresses, those that its checks stay with, at most one of each family;
+    /// empty until a check passed.
     pub checked_at: Vec<SocketAddr>,
     /// The weight that holds: planned by load, the operator's, or else the configured one.
     pub weight: Weight,
-    /// What is wanted of it.
+    /// Its desired state.
     pub admin: AdminState,
-    /// What its checks show. Ejections are not in it: they come of the session level's own traffic.
+    /// Its health by checks, without ejections: these follow from the session level's own traffic.
     pub health: Health,
 }
 

@@ -1,8 +1,9 @@
 //! Receiving and sending many datagrams with one system call: `recvmmsg(2)`, `sendmmsg(2)`.
 //!
-//! A datagram may have 65,535 bytes. Each of the places for one has them, as address space: a place's
-//! later pages become resident only when a datagram of that size has come. So one batch, which serves
-//! all front doors of a thread, costs 4 MiB of address space and some 300 KiB of memory.
+//! A datagram may have 65,535 bytes. Each of the places for one has them, as address space: a
+//! place's later pages become resident only when a datagram of that size has come. So one batch,
+//! which serves all front doors of a thread, costs 4 MiB of address space and some 300 KiB of
+//! memory.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,8 +17,8 @@ pub(super) const BATCH: usize = 64;
 
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// Between the starts of two places; a little more than a power of two, so that the starts do not all
-/// fall into the same few sets of the processor's cache.
+/// Between the starts of two places; a little more than a power of two, so that the starts do not
+/// all fall into the same few sets of the processor's cache.
 const STRIDE: usize = 65_536 + 192;
 
 /// Room for either packet-information message with its header.
@@ -28,8 +29,8 @@ const CONTROL_BYTES: usize = 64;
 pub(super) struct Ends {
     /// The client.
     pub(super) peer: SocketAddr,
-    /// The address of ours that the client sent to, where the socket is bound to no single one: a reply
-    /// has to come from it.
+    /// The address of ours that the client sent to, where the socket is bound to no single one: a
+    /// reply has to come from it.
     pub(super) local: Option<IpAddr>,
 }
 
@@ -50,7 +51,8 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn new() -> Batch {
         let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        // SAFETY: these are plain C structures of integers and pointers, for which all-zero is a value.
+        // SAFETY: these are plain C structures of integers and pointers, for which all-zero is a
+        // value.
         let (vector, message) = unsafe { (zeroed(), zeroed()) };
         Batch {
             // Zeroed memory comes from the kernel untouched, page by page as it is used.
@@ -74,7 +76,7 @@ impl Batch {
         self.lengths[places].iter().sum::<usize>() as u64
     }
 
-    /// Says who the datagrams in these places are for.
+    /// Sets the destination of the datagrams in these places.
     pub(super) fn address(&mut self, places: Range<usize>, to: Ends) {
         self.ends[places].fill(to);
     }
@@ -101,7 +103,7 @@ impl Batch {
         Ok(received)
     }
 
-    /// As [`Batch::receive_with_ends`] from a connected socket, whose ends are known.
+    /// As [`Batch::receive_with_ends`] from a connected socket with known ends.
     pub(super) fn receive(&mut self, socket: RawFd, places: Range<usize>) -> io::Result<usize> {
         for place in places.clone() {
             self.prepare(place, DATAGRAM_BYTES_MAX);
@@ -117,7 +119,8 @@ impl Batch {
         self.send_prepared(socket, places)
     }
 
-    /// Sends these places to the peers they are addressed to; returns how many before the kernel took no more.
+    /// Sends these places to the peers they are addressed to; returns how many before the kernel
+    /// took no more.
     pub(super) fn send_to_ends(
         &mut self,
         socket: RawFd,
@@ -153,8 +156,8 @@ impl Batch {
 
     fn receive_prepared(&mut self, socket: RawFd, places: Range<usize>) -> io::Result<usize> {
         let messages = &mut self.messages[places.clone()];
-        // SAFETY: each message points to buffers of this batch, with their lengths; nothing else uses
-        // them during the call.
+        // SAFETY: each message points to buffers of this batch, with their lengths; nothing else
+        // uses them during the call.
         let received = unsafe {
             libc::recvmmsg(
                 socket,
@@ -195,7 +198,7 @@ impl Batch {
 
     fn local(&self, place: usize) -> Option<IpAddr> {
         let header = &raw const self.messages[place].msg_hdr;
-        // SAFETY: the kernel wrote whole control messages and their total length to the header, whose
+        // SAFETY: the kernel wrote whole control messages and their total length to the header; its
         // buffer is aligned for them; the payload's type follows from level and type.
         unsafe {
             let message = libc::CMSG_FIRSTHDR(header);

@@ -1,4 +1,4 @@
-//! The clients of a UDP front door: who they are, which backend each has, when it was last heard of.
+//! The clients of a UDP front door: their addresses, backends and last datagrams.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,12 +20,12 @@ use crate::reason::Reason;
 use crate::socket::open_below;
 use crate::worker::{ClientHashes, Pick, TaskGuard, Worker};
 
-/// A client address may be forged until it has sent a datagram this long after its first one. Until then it makes room for
-/// new ones. An answer proves nothing, since a forged address gets one, too.
+/// A client address may be forged until it has sent a datagram this long after its first one. Until
+/// then it makes room for new ones. An answer proves nothing, since a forged address gets one, too.
 const PROOF: Duration = Duration::from_secs(1);
 
-/// A client address that has sent a single datagram and had no answer is forgotten after this long. So is one that is
-/// silent for this long while new ones are turned away.
+/// A client address that has sent a single datagram and had no answer is forgotten after this long.
+/// So is one that is silent for this long while new ones are turned away.
 const PROBATION: Duration = Duration::from_secs(10);
 
 /// A client address that has sent something.
@@ -141,7 +141,8 @@ pub(super) struct Clients {
     all: Slab<Client>,
     sockets_opened: u32,
     added: u64,
-    /// Those that are not proven, the oldest first: number and place. Some are proven since the last sweep, or gone.
+    /// Unproven clients, the oldest first: number and place. Some are proven since the last sweep,
+    /// or gone.
     newcomers: VecDeque<(u64, usize)>,
     /// A new client was turned away since the last sweep.
     is_crowded: bool,
@@ -165,8 +166,8 @@ impl Clients {
         self.all.is_empty()
     }
 
-    /// The client with these ends, new if it has to be; it need not have a backend yet. Where there is no
-    /// more room the oldest client that is not proven goes.
+    /// The client with these ends, new if it has to be; it need not have a backend yet. Where there
+    /// is no more room the oldest client that is not proven goes.
     ///
     /// # Errors
     /// Why there can be no new one.
@@ -209,7 +210,7 @@ impl Clients {
         &mut self.all[at]
     }
 
-    /// The client whose present socket has this token.
+    /// The client with a current socket of this token.
     pub(super) fn by_token(&mut self, token: u64) -> Option<usize> {
         let at = (token & u64::from(u32::MAX)) as usize;
         let upstream = self.all.get(at)?.upstream.as_ref()?;
@@ -240,7 +241,7 @@ impl Clients {
                 Pick::NoBackend => return Err(Reason::NoBackend),
             }
         };
-        // Events of a socket that was closed meanwhile must not be taken for its successor's.
+        // Events of a closed socket must not be taken for those of its successor.
         self.sockets_opened = self.sockets_opened.wrapping_add(1);
         let token = u64::from(self.sockets_opened) << 32 | at as u64;
         let mut opened = Upstream::open(lease, ready, token, self.line());
@@ -272,7 +273,8 @@ impl Clients {
         self.worker.lines.get().datagrams(self.all.len())
     }
 
-    /// Forgets the oldest client that is not proven, other than the one in `keep`; false if there is none.
+    /// Forgets the oldest client that is not proven, other than the one in `keep`; false if there
+    /// is none.
     fn evict(&mut self, keep: Option<usize>) -> bool {
         let mut kept = None;
         let mut evicted = false;

@@ -1,9 +1,9 @@
 //! UDP front doors: a virtual client of a backend for every client address.
 //!
-//! One task per door and thread owns the listening socket and all client sockets. Per turn it receives
-//! up to a batch of datagrams from the listening socket and sends them on, client by client; then it
-//! takes from the client sockets that have replies and sends those, whoever they are for, with one
-//! system call. There is no task, timer or buffer per client.
+//! One task per door and thread owns the listening socket and all client sockets. Per turn it
+//! receives up to a batch of datagrams from the listening socket and sends them on, client by
+//! client; then it takes from the client sockets that have replies and sends those, whoever they
+//! are for, with one system call. There is no task, timer or buffer per client.
 
 mod batch;
 mod clients;
@@ -187,7 +187,7 @@ impl Server {
                     upstream.lease.stats().bytes_out.add(batch.bytes(sent));
                 }
                 Err(error) => match failure_of_backend(&error) {
-                    // Said of an earlier datagram; this one has not been sent.
+                    // An error of an earlier datagram; this one has not been sent.
                     Some(reason) if !std::mem::replace(&mut repicked, true) => {
                         self.clients.backend_failed(client, reason);
                     }
@@ -257,7 +257,7 @@ impl Replies<'_> {
         let mut received = self.batch.receive(upstream.fd(), places.clone());
         let failure = received.as_ref().err().and_then(failure_of_backend);
         if failure.is_some() {
-            // Errors are told first, whatever has been received before.
+            // The kernel returns errors first, whatever has been received before.
             received = self.batch.receive(upstream.fd(), places);
         }
         let received = match received {
@@ -313,7 +313,7 @@ impl Replies<'_> {
     }
 }
 
-/// What an error on a client socket says of the backend: ICMP told that it is not there.
+/// The failure of the backend by an error on a client socket: ICMP reported that it is not there.
 fn failure_of_backend(error: &io::Error) -> Option<Reason> {
     match error.raw_os_error()? {
         libc::ECONNREFUSED => Some(Reason::ConnectRefused),

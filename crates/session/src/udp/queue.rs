@@ -4,11 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Asked of the kernel for datagrams that wait for one thread. Without the capability `CAP_NET_ADMIN` it
-/// grants up to `net.core.rmem_max`.
+/// Asked of the kernel for datagrams that wait for one thread. Without the capability
+/// `CAP_NET_ADMIN` it grants up to `net.core.rmem_max`.
 const RECEIVE_QUEUE_BYTES: usize = 4 << 20;
 
-/// Sets a UDP door's socket up, before it is bound: what arrives from then on must find it like this.
+/// Sets a UDP door's socket up, before it is bound: what arrives from then on must find it like
+/// this.
 pub(crate) fn prepare(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
     enlarge(socket);
     if !address.ip().is_unspecified() {

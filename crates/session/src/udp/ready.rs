@@ -1,8 +1,8 @@
 //! The client sockets of a front door that have something to read.
 //!
-//! They are in an epoll set of their own, which is one source of the thread's event loop. Registering
-//! each of them there would cost a readiness record per client, and waking the door's task for each
-//! datagram's event; like this it is woken once for all that came.
+//! They are in an epoll set of their own, which is one source of the thread's event loop.
+//! Registering each of them there would cost a readiness record per client, and waking the door's
+//! task for each datagram's event; like this it is woken once for all that came.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -32,7 +32,8 @@ impl ReadySet {
         Ok(ReadySet { epoll: crate::socket::watch(epoll)?, events })
     }
 
-    /// Adds a socket; closing it takes it out. It is reported as `token` for as long as it is readable.
+    /// Adds a socket; closing it takes it out. It is reported as `token` for as long as it is
+    /// readable.
     pub(super) fn add(&self, socket: &OwnedFd, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
         // SAFETY: both descriptors are open, and the kernel copies the event.

@@ -44,10 +44,10 @@ macro_rules! both_upstreams {
 }
 pub(crate) use both_upstreams;
 
-/// What the engine calls itself in these tests.
+/// Name of the engine's instance in these tests.
 pub(crate) const INSTANCE: &str = "edge-1";
 
-/// What is to be started.
+/// Configuration of a test's proxy.
 pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) front: FrontDoor,
@@ -138,7 +138,7 @@ impl Plan {
     }
 }
 
-/// A running engine with what it was told.
+/// A running engine with its configuration.
 pub(crate) struct Proxy {
     engine: Option<Engine>,
     /// Where the front door listens.
@@ -259,8 +259,8 @@ impl Proxy {
         all.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Checks that the refusals and losses are these and no others, waiting for counts that follow an
-    /// answer rather than precede it.
+    /// Checks that the refusals and losses are these and no others, waiting for counts that follow
+    /// an answer rather than precede it.
     #[track_caller]
     pub(crate) fn assert_drops(&self, expected: &[(Reason, u64)]) {
         let expected: Vec<_> = expected.iter().map(|(r, count)| (r.name(), *count)).collect();

@@ -179,7 +179,8 @@ impl Node {
         assert!(eventually(|| self.counts() == expected), "{:?}", self.counts());
     }
 
-    /// Checks what was refused or lost, waiting for counts that follow an answer rather than precede it.
+    /// Checks what was refused or lost, waiting for counts that follow an answer rather than
+    /// precede it.
     #[track_caller]
     pub(crate) fn assert_drops(&self, expected: &[(equipoise_session::Reason, u64)]) {
         eventually(|| self.status().drops == expected);
@@ -224,7 +225,8 @@ pub(crate) fn post(target: &str, body: &str) -> String {
     format!("{}{body}", with_lines("POST", target, &length))
 }
 
-/// What nodes sign of a request and its marker, as who got it last has seen it: the lines that a replay needs.
+/// The signed lines of a request and its marker, as its last receiver has seen them: the lines that
+/// a replay needs.
 pub(crate) fn signed_lines(app: &HttpBackend) -> String {
     let names = [MARKER, "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded"];
     let line = |name: &&str| seen(app, name).first().map(|value| format!("{name}: {value}\r\n"));

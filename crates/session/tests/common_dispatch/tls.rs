@@ -77,12 +77,12 @@ impl Fleet {
         (vec![der], PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())))
     }
 
-    /// What a client shows who is this node.
+    /// TLS of a client with the certificate of this node.
     pub(crate) fn client(&self, node: &str) -> Arc<ClientConfig> {
         self.client_trusting(node, self)
     }
 
-    /// What a client shows who is this node, and takes servers of another fleet.
+    /// TLS of a client with the certificate of this node, which accepts servers of another fleet.
     pub(crate) fn client_trusting(&self, node: &str, other: &Fleet) -> Arc<ClientConfig> {
         let (chain, key) = self.issue(node);
         let config = ClientConfig::builder().with_root_certificates(other.roots());
@@ -95,7 +95,7 @@ impl Fleet {
         Arc::new(config.with_no_client_auth())
     }
 
-    /// What a server shows who is this node, and demands of clients.
+    /// TLS of a server with the certificate of this node, which requires clients' certificates.
     pub(crate) fn server(&self, node: &str) -> Arc<ServerConfig> {
         let (chain, key) = self.issue(node);
         let verifier = WebPkiClientVerifier::builder(self.roots()).build().expect("a verifier");
@@ -128,7 +128,7 @@ impl Fleet {
         self.known.lasts_ms.store(time.as_millis() as u64, SeqCst);
     }
 
-    /// Certificates of this node are nobody's from now on.
+    /// Evicts this node: its certificates are no peer's from now on.
     pub(crate) fn shut_out(&self, node: &str) {
         lock(&self.known.out).insert(node.to_string());
         self.known.epoch.fetch_add(1, SeqCst);
@@ -146,7 +146,7 @@ pub(crate) fn connect(
     StreamOwned::new(ClientConnection::new(Arc::clone(config), name).expect("a client"), stream)
 }
 
-/// What comes back for a request, up to the end of the connection or the first error.
+/// The response to a request, up to the end of the connection or the first error.
 pub(crate) fn ask(
     to: SocketAddr,
     config: &Arc<ClientConfig>,
@@ -162,7 +162,8 @@ pub(crate) fn ask(
     }
 }
 
-/// A peer that shakes hands, reads a request's head, sends these bytes, and closes with or without announcing it. For one connection.
+/// A peer that shakes hands, reads a request's head, sends these bytes, and closes with or without
+/// announcing it. For one connection.
 pub(crate) fn one_answer(
     config: Arc<ServerConfig>,
     bytes: Vec<u8>,

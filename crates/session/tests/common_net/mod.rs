@@ -38,7 +38,7 @@ pub(crate) struct Rig {
     generation: u64,
 }
 
-/// What a test wants other than the defaults.
+/// Options of a test that differ from the defaults.
 pub(crate) struct Wishes {
     pub(crate) door: FrontDoor,
     pub(crate) options: PoolOptions,
@@ -91,7 +91,7 @@ impl Rig {
         rig
     }
 
-    /// Goes by a snapshot in which these backends are eligible.
+    /// Publishes a snapshot with these eligible backends.
     pub(crate) fn publish(&mut self, eligible: &[usize]) {
         self.publish_with(eligible, true);
     }
@@ -212,8 +212,8 @@ impl Write for Log {
     }
 }
 
-/// An address on a loopback network of this test's own, so that no other socket takes the port between
-/// here and the engine's binding it.
+/// An address on a loopback network of this test's own, so that no other socket takes the port
+/// between here and the engine's binding it.
 fn free_address(protocol: Protocol) -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Relaxed).to_be_bytes();

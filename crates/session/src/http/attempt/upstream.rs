@@ -1,4 +1,5 @@
-//! The backend's side of an attempt: its session, how it ended, and what that means for the request.
+//! The backend's side of an attempt: its session, how it ended, and what that means for the
+//! request.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,9 +23,9 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) deaf: bool,
     /// How the backend's side ended, once it has.
     pub(super) ending: Ending,
-    /// A peer said that it does not take our certificate: it has read nothing.
+    /// The peer rejected our certificate: it has read nothing.
     pub(in crate::http) was_refused: bool,
-    /// What was read from it and not yet used.
+    /// Bytes that were read from it and not yet used.
     pub(in crate::http) input: Option<Buffer>,
     /// Bytes written on the session before this request; and those that went over the wire.
     pub(in crate::http) written_before: u64,
@@ -35,9 +36,10 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) was_continued: bool,
     /// When the attempt began.
     pub(in crate::http) begun: Instant,
-    /// When it had the whole request, or was last sent a part of the body, or the wait for its response began.
+    /// When it had the whole request, or was last sent a part of the body, or the wait for its
+    /// response began.
     pub(in crate::http) waiting_since: Instant,
-    /// Whether the client is watched meanwhile.
+    /// Whether the client is watched during the wait.
     pub(in crate::http) watch: Watch,
 }
 
@@ -64,7 +66,7 @@ impl<'a> Upstream<'a> {
 }
 
 impl Upstream<'_> {
-    /// What it means that no response head came.
+    /// The failure of a session without a response head.
     pub(super) fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
         if self.was_refused {
             let may_retry = !outgoing.streamed;
@@ -79,7 +81,8 @@ impl Upstream<'_> {
         Failure { reason, may_retry, stale }
     }
 
-    /// What it means that a peer has handed the request back. One without room has kept the session open.
+    /// The result of a request that a peer handed back. A peer without room has kept the session
+    /// open.
     pub(super) fn handed_back(&mut self, head: &ResponseHead, outgoing: &Outgoing) -> Attempt {
         let reason = if head.room == Some(0) { Reason::NoRoom } else { Reason::BackendError };
         let is_over = head.keep_alive && head.framing == Framing::EMPTY;
@@ -95,8 +98,8 @@ impl Upstream<'_> {
         }
     }
 
-    /// Whether to wait no more because checks say that the backend is not there: it may not be heard of for long, and the request can as
-    /// well be done elsewhere.
+    /// Whether to stop waiting because checks failed: the backend may stay silent for long, and the
+    /// request can be served elsewhere.
     pub(super) fn is_given_up(&self, outgoing: &Outgoing) -> bool {
         self.lease.pool().options.lost_after.is_some()
             && self.lease.backend().live.unhealthy.load(Relaxed)
@@ -106,14 +109,15 @@ impl Upstream<'_> {
     }
 }
 
-/// How a backend's side of a session ended, which says what its kernel's count of acknowledged bytes is worth.
+/// How a backend's side of a session ended, which says what its kernel's count of acknowledged
+/// bytes is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// In good order: what it has acknowledged is what has arrived.
     InOrder,
     /// With a reset: the kernel drops what that acknowledges.
     Reset,
-    /// It was not heard any more: what has arrived since nobody knows.
+    /// The session became silent: it is unknown what has arrived since.
     Silent,
 }
 
@@ -127,7 +131,7 @@ impl Ending {
     }
 }
 
-/// Whether a client whose response is awaited is looked after.
+/// Whether the client of an awaited response is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Watch {
     /// Not yet: most responses come before it would be worth it.

@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::worker::Phase;
 
-/// What became of a request that was put on a shared session.
+/// The result of a request on a shared session.
 pub(in crate::http) enum Shared {
     /// The response reached the client.
     Done(Reached),
@@ -29,8 +29,8 @@ pub(in crate::http) enum Shared {
 }
 
 impl ClientConnection {
-    /// Puts the request on a shared session and waits for its end. Its head was read at `begun`; it has had the lease
-    /// since `leased`.
+    /// Puts the request on a shared session and waits for its end. Its head was read at `begun`; it
+    /// has had the lease since `leased`.
     pub(in crate::http) async fn share(
         &mut self,
         lease: Lease,
@@ -49,7 +49,8 @@ impl ClientConnection {
         *ticket.state.borrow_mut() = State::Waiting;
         ticket.begun.set(false);
         ticket.moved.set(outgoing.first.len() as u64);
-        // With a further request read already, the socket may stay silent; a log line is due at the end.
+        // With a further request read already, the socket may stay silent; a log line is due at the
+        // end.
         ticket.wants_wake.set(self.input.is_some() || self.logged.is_some());
         match self.request_end {
             Some(end) => self.deadline.set(leased, end.saturating_duration_since(leased)),

@@ -1,18 +1,19 @@
-//! Multiplexed upstream sessions: requests of many clients pipelined over a few kept-open ones.
+//! Multiplexed upstream sessions: requests of many clients pipelined over a few pooled ones.
 //!
-//! A client's task puts its request on a session's queue ([`client`]); the session's own task writes all
-//! that has gathered in one call, reads responses in bulk and writes each to its client ([`session`]).
-//! A request thus costs two system calls and a share of two, in place of four, and the backend is woken
-//! once for many. This is L3B's virtual client: one conversation with the endpoint for many clients.
+//! A client's task puts its request on a session's queue ([`client`]); the session's own task
+//! writes all queued requests in one call, reads responses in bulk and writes each to its client
+//! ([`session`]). A request thus costs two system calls and a share of two, instead of four, and
+//! the backend is woken once for many. This is L3B's virtual client: one conversation with the
+//! endpoint for many clients.
 //!
-//! Responses come in the order of the requests, so that a slow or large one holds up those behind it.
-//! Then the session is handed over to the client whose response it is, as an exclusive session, the
-//! requests behind it are sent again elsewhere (only idempotent ones are here), and the backend is
-//! left to exclusive sessions for a while.
+//! Responses come in the order of the requests, so that a slow or large one delays those behind it.
+//! Then the session is handed over to the client of that response, as an exclusive session, the
+//! requests behind it are retried elsewhere (only idempotent ones are here), and the backend gets
+//! exclusive sessions for a while.
 //!
-//! A response belongs to a request by its place alone, so that a backend which sends too much would answer one client
-//! with another's response. One that shows this fault gets exclusive sessions from then on
-//! ([`BackendLive::lose_multiplexing`](crate::BackendLive)).
+//! A response belongs to a request by its place alone, so that a backend which sends too much would
+//! answer one client with another's response. A backend with this fault gets exclusive sessions
+//! from then on ([`BackendLive::lose_multiplexing`](crate::BackendLive)).
 
 mod client;
 mod session;
@@ -49,7 +50,8 @@ struct Backend {
     paused_until: Option<Instant>,
 }
 
-/// Whether a request may share a session: sent again it does no harm, and its body ends with its head.
+/// Whether a request may share a session: sent again it does no harm, and its body ends with its
+/// head.
 pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
     lease.pool().options.upstream == Upstream::Multiplexed
         && !lease.backend().live.is_multiplexing_lost()
@@ -60,17 +62,18 @@ pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
         && head.framing == Framing::EMPTY
         && !head.upgrade
         && !head.expects_continue
-        // Responses come in the order of requests: a light one is not to wait for what is known to take its time.
+        // Responses come in the order of requests: a light one is not to wait for what is known to
+        // take its time.
         && matches!(head.class, RequestClass::Light | RequestClass::SmallTransfer)
 }
 
 impl MuxSessions {
-    /// The session to put a request for the leased backend on: an idle one, a new one while there may
-    /// be more, or the one with the fewest requests. `None` if it is better off alone: the backend is
-    /// paused, all are full, or the wait would be a slow response's.
+    /// The session to put a request for the leased backend on: an idle one, a new one while there
+    /// may be more, or the one with the fewest requests. `None` if it is better off alone: the
+    /// backend is paused, all are full, or the wait would be a slow response's.
     ///
-    /// Gathering requests on few sessions as long as none waits noticeably was tried: larger batches,
-    /// but the backend and this thread then take turns, and a request cost a tenth more.
+    /// Gathering requests on few sessions as long as none waits noticeably was tried: larger
+    /// batches, but the backend and this thread then take turns, and a request cost a tenth more.
     fn choose(&self, worker: &Rc<Worker>, lease: &Lease, now: Instant) -> Option<Rc<MuxSession>> {
         let options = &lease.pool().options;
         let mut all = self.by_backend.borrow_mut();

@@ -105,8 +105,8 @@ impl MuxSession {
         self.queue.borrow_mut().push_back(slot);
     }
 
-    /// Takes no more requests; those on the queue are to be sent again elsewhere. `next` is what became
-    /// of the first of them.
+    /// Takes no more requests; those on the queue are to be sent again elsewhere. `next` is what
+    /// became of the first of them.
     fn close(&self, next: Lost) {
         self.open.set(false);
         let rest = if next == Lost::Unsent { Lost::Unsent } else { Lost::Behind };
@@ -198,7 +198,7 @@ struct Task {
     next_since: Instant,
     /// Responses passed on so far.
     completed: u64,
-    /// What the deadline was last set for: an idle session, or the response after so many.
+    /// The last setting of the deadline: an idle session, or the number of the awaited response.
     armed_for: Option<(bool, u64)>,
 }
 
@@ -223,8 +223,8 @@ impl Task {
         self.look_at_time(now)
     }
 
-    /// Whether the backend has closed, or says something, while no request was with it: what came could
-    /// otherwise be taken for the response to the next one.
+    /// Whether the backend has closed, or says something, while no request was with it: what came
+    /// could otherwise be taken for the response to the next one.
     fn is_unasked(&self) -> bool {
         let Some(session) = &self.session else { return true };
         let is_unasked = self.outstanding == 0 && !session.socket.is_silent();
@@ -234,13 +234,13 @@ impl Task {
         is_unasked
     }
 
-    /// Leaves the backend to exclusive sessions: its responses cannot be told apart for certain.
+    /// Leaves the backend to exclusive sessions: its responses cannot be separated reliably.
     fn lose_multiplexing(&self) {
         self.backend.live.lose_multiplexing(self.worker.index);
     }
 
-    /// Writes what has gathered. A backend that takes no more may still have answered: its end is seen
-    /// by reading.
+    /// Writes what has gathered. A backend that takes no more may still have answered: its end is
+    /// seen by reading.
     fn poll_write(&mut self, cx: &mut Context<'_>, now: Instant) {
         let Some(session) = &mut self.session else { return };
         loop {
@@ -276,8 +276,8 @@ impl Task {
         Poll::Ready(count > 0)
     }
 
-    /// The session is over: a response that was being passed on is cut, the requests that had none are
-    /// to be sent again.
+    /// The session is over: a response that was being passed on is cut, the requests that had none
+    /// are to be sent again.
     fn end(&mut self) {
         if self.current.take().is_some() {
             let removed = self.backend.live.cut.load(Relaxed);
@@ -406,8 +406,8 @@ impl Task {
         slot.ticket.finish(&slot, &current.head, now);
     }
 
-    /// The response at the front cannot be read. Behind another response, the bytes may be that one's surplus: the
-    /// request is sent again over an exclusive session, where a response is its own.
+    /// The first response cannot be parsed. After another response, the bytes may be that one's
+    /// surplus: the request is retried over an exclusive session, on which the response is its own.
     fn refuse(&mut self) {
         self.lose_multiplexing();
         if self.completed == 0 || self.current.is_some() {
@@ -455,7 +455,8 @@ impl Task {
         slot.ticket.tell(State::HandedOver(Box::new(hand_over)));
     }
 
-    /// Ends the session when it is idle for too long or cut, hands it over when its response is slow.
+    /// Ends the session when it is idle for too long or cut, hands it over when its response is
+    /// slow.
     fn look_at_time(&mut self, now: Instant) -> Poll<()> {
         let idle = self.shared.queue.borrow().is_empty();
         let phase = self.worker.phase.get();

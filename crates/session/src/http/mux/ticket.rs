@@ -1,4 +1,4 @@
-//! What a client's task and a session's task know of one request in common.
+//! State of one request that a client's task and a session's task share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub(in crate::http) struct Ticket {
     pub(super) begun: Cell<bool>,
     /// Bytes of the request and of what came of its response so far.
     pub(super) moved: Cell<u64>,
-    /// Told when the state changes and the client's task would not notice.
+    /// Woken when the state changes and the client's task would not notice.
     pub(super) waker: RefCell<Option<Waker>>,
     /// The client's task does not watch its socket, so that it has to be woken at the end.
     pub(super) wants_wake: Cell<bool>,
@@ -40,7 +40,7 @@ pub(super) enum State {
     Idle,
     /// On a session.
     Waiting,
-    /// Nobody waits for the response any more.
+    /// The client no longer waits for the response.
     Abandoned,
     /// The response is complete; what the client did not take is in `leftover`.
     Done { at: Instant, status: u16, close: bool },
@@ -101,7 +101,7 @@ impl Ticket {
         matches!(*self.state.borrow(), State::Abandoned)
     }
 
-    /// Remembers whom to wake.
+    /// Stores the task to wake.
     pub(super) fn watch(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         match &*waker {
@@ -139,8 +139,8 @@ impl Ticket {
         }
     }
 
-    /// Ends a response that was delivered whole. The client's task is only woken if it has something
-    /// left to do before the next request: it waits for that one anyway.
+    /// Ends a response that was delivered whole. The client's task is only woken if it has
+    /// something left to do before the next request: it waits for that one anyway.
     pub(super) fn finish(&self, slot: &Slot, head: &ResponseHead, now: Instant) {
         if self.is_abandoned() {
             return;

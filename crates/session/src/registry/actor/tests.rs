@@ -121,7 +121,7 @@ async fn other_levels_see_what_an_operator_set_when_the_call_returns_and_no_ejec
     assert_eq!(seen(&mut pools), [up, up]);
     run.handle.set_admin("web", "b1", AdminState::Drain).await.unwrap();
     assert_eq!(seen(&mut pools), [(AdminState::Drain, 1, Health::Unknown), up]);
-    // The session level's snapshot does not differ, and others are told all the same.
+    // The session level's snapshot does not differ, and the other levels are notified all the same.
     run.handle.set_admin("web", "b1", AdminState::Down).await.unwrap();
     assert_eq!(seen(&mut pools), [(AdminState::Down, 1, Health::Unknown), up]);
     run.handle.set_admin("web", "b1", AdminState::Up).await.unwrap();
