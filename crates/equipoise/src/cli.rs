@@ -38,7 +38,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Show front doors, pools and backends of a running equipoise
     Status(status::Args),
-    /// Give a backend nothing new, and let it finish what it has; or take a node of the cluster out of the answers
+    /// Give a backend nothing new, and let it finish what it has; or take a node of the cluster out
+    /// of the answers
     Drain(change::TargetArgs),
     /// Give a drained backend or node new work again
     Undrain(change::TargetArgs),
@@ -88,13 +89,14 @@ pub(crate) struct RunArgs {
     /// The configuration, TOML
     #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
-    /// On stop, leave the packet level's program attached with the tables it has; the next `run` takes it over
+    /// On stop, leave the packet level's program attached with the tables it has; the next `run`
+    /// takes it over
     #[arg(long)]
     keep: bool,
 }
 
 impl RunArgs {
-    /// What becomes of the packet level's program on stop.
+    /// The fate of the packet level's program on stop.
     pub(crate) fn leave(&self) -> Leave {
         if self.keep { Leave::Running } else { Leave::Nothing }
     }
@@ -141,7 +143,7 @@ impl FromStr for BackendName {
     }
 }
 
-/// What the terminal is told of an error.
+/// The text of an error for the terminal.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     // Its lines begin with the file's name, as editors have it.
     if error.is::<ConfigErrors>() {
@@ -150,7 +152,7 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
     format!("equipoise: {}", with_causes(error))
 }
 
-/// An error and what caused it, each said once.
+/// An error and its causes, each once.
 pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

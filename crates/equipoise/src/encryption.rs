@@ -1,4 +1,4 @@
-//! What the cluster knows of peers' certificates, as the session level asks for it.
+//! The cluster's knowledge of peers' certificates, in the form that the session level needs.
 
 use equipoise_cluster::PeerCredentials;
 use equipoise_session::dispatch::{PeerCertificate, PeerCertificates, PeerTls};

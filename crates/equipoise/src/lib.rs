@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
     code
 }
 
-/// What blocks on a file or a resolver may hold up the end for this long.
+/// Largest delay of the process's end by calls that block on a file or a resolver.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Everything but the data plane runs on this one thread.

@@ -1,4 +1,5 @@
-//! Standard output of commands. `println!` panics when the reader has closed the pipe, as `head` does, or the disk is full.
+//! Standard output of commands. `println!` panics when the reader has closed the pipe, as `head`
+//! does, or the disk is full.
 
 /// Prints to standard output, or returns the error.
 macro_rules! out {

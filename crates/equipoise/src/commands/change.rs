@@ -1,4 +1,5 @@
-//! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and the first two of a cluster's NODE.
+//! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and the first two of a cluster's
+//! NODE.
 
 use std::io;
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ pub(crate) struct TargetArgs {
     api: ApiArgs,
 }
 
-/// What has a slash is a backend; no member's name has one.
+/// A target with a slash is a backend; no member's name has one.
 pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<ExitCode> {
     let TargetArgs { target, api } = args;
     if target.contains('/') {

@@ -20,9 +20,9 @@ const NAMES_WITHIN: Duration = Duration::from_secs(3);
 
 /// Validates a configuration file and says everything that is wrong with it.
 ///
-/// Each problem is a line: FILE:LINE:COLUMN: OPTION: what is wrong; what is accepted. Exits 0 when the file
-/// can be used (warnings do not count), 1 when it cannot. A host name of a backend that does not resolve
-/// within 3 s is a warning.
+/// Each problem is a line: FILE:LINE:COLUMN: OPTION: what is wrong; what is accepted. Exits 0 when
+/// the file can be used (warnings do not count), 1 when it cannot. A host name of a backend that
+/// does not resolve within 3 s is a warning.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// The configuration file; `-`: standard input.
@@ -145,7 +145,7 @@ fn json_report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
     serde_json::to_string_pretty(&checked(file, outcome)).unwrap_or_default()
 }
 
-/// What the API was sent, or else the file.
+/// Checks the text that the API received, or else the file.
 pub(crate) async fn asked(loader: &Loader, file: &Path, toml: Option<String>) -> Checked {
     match toml {
         Some(text) => {
@@ -156,7 +156,7 @@ pub(crate) async fn asked(loader: &Loader, file: &Path, toml: Option<String>) ->
     }
 }
 
-/// What the API answers, and `--json` prints.
+/// The answer of the API, which `--json` prints.
 pub(crate) fn checked(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> Checked {
     let problems = match outcome {
         Ok(loaded) => &loaded.warnings,

@@ -146,7 +146,7 @@ pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
     )
 }
 
-/// Whether there was nobody to say anything.
+/// Whether no process was reached.
 fn is_unreached(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Connect { .. }))
 }

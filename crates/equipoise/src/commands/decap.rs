@@ -1,5 +1,5 @@
-//! `equipoise decap`: unpacks what the balancer's `forward = "tunnel"` and `"gue"` pack, on a backend whose kernel does
-//! not.
+//! `equipoise decap`: unpacks the packets of the balancer's `forward = "tunnel"` and `"gue"`, on a
+//! backend with a kernel that does not.
 
 mod addresses;
 
@@ -17,7 +17,7 @@ use equipoise_packet::decap::Decapsulation;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a backend needs besides.
+/// Further requirements of a backend.
 const ALSO: &str = "Runs until Ctrl-C or SIGTERM, then prints what it has unpacked.
 
 The backend also needs the VIP on its loopback, without answering ARP for it:
@@ -33,14 +33,16 @@ pub(crate) struct Args {
     /// Where tunnelled packets arrive
     #[arg(long)]
     interface: String,
-    /// Unpack only what is sent to this address; several times for several [default: all of this host's]
+    /// Unpack only what is sent to this address; several times for several [default: all of this
+    /// host's]
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
-    /// Unpack also what frames to this MAC address carry, such as a virtual one; several times for several [default: frames
-    /// to this host's interfaces]
+    /// Unpack also what frames to this MAC address carry, such as a virtual one; several times for
+    /// several [default: frames to this host's interfaces]
     #[arg(long, value_name = "MAC")]
     accept_mac: Vec<MacAddress>,
-    /// Unpack only what comes from there over IPv4, as [flows] tunnel-source of the balancers has it [default: anywhere]
+    /// Unpack only what comes from there over IPv4, as [flows] tunnel-source of the balancers has
+    /// it [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     source: Option<Prefix<Ipv4Addr>>,
     /// The same over IPv6, as tunnel-source6 has it [default: anywhere]
@@ -95,7 +97,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the program is told when it is loaded.
+/// Constants of the program, set when it is loaded.
 fn constants(args: &Args) -> DecapsulationConstants {
     let mut constants = DecapsulationConstants {
         gue_port: args.gue_port.to_be_bytes(),

@@ -12,10 +12,10 @@ pub(crate) struct Args {
     /// The client's address and port, such as 198.51.100.7:40000
     #[arg(value_name = "IP:PORT")]
     source: String,
-    /// What it talks to, such as 192.0.2.10:443/tcp
+    /// Its destination, such as 192.0.2.10:443/tcp
     #[arg(value_name = "IP:PORT/PROTOCOL")]
     vip: String,
-    /// The sender's MAC address, for VIPs whose key is `source-mac`
+    /// The sender's MAC address, for VIPs with the key `source-mac`
     #[arg(long)]
     mac: Option<String>,
     /// Print what the API answers, as JSON

@@ -1,4 +1,4 @@
-//! What each word of the command line does, `run` and `demo` apart: its arguments, and a `run`.
+//! The commands except `run` and `demo`: the arguments of each, and a `run`.
 
 pub(crate) mod api_token;
 pub(crate) mod change;

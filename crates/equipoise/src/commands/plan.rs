@@ -41,7 +41,8 @@ enum Action {
     },
     /// Leave an elastic pool as it is; the plan goes on saying what it would do, and a pin is kept
     Pause(Pool),
-    /// End a pause: a pin holds again, if there was one; otherwise, and of a pinned pool, let the planner decide
+    /// End a pause: a pin holds again, if there was one; otherwise, and of a pinned pool, let the
+    /// planner decide
     Resume(Pool),
 }
 
@@ -97,13 +98,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What ends a pause: a pin that was kept holds again.
+/// The request that ends a pause: a kept pin holds again.
 fn resumed(plan: &PlanStatus, pool: &str) -> PoolWish {
     let planned = plan.pools.iter().find(|planned| planned.name == pool);
     let scaling = planned.and_then(|planned| planned.scaling.as_ref());
     let paused = scaling.filter(|scaling| scaling.mode == PlanMode::Paused);
     match paused.and_then(|scaling| scaling.pinned) {
-        // It was taken when it was said, whatever the pool's `min` is by now.
+        // It was accepted when it was set, whatever the pool's `min` is today.
         Some(count) => PoolWish { mode: PlanMode::Pinned, count: Some(count), force: true },
         None => PoolWish { mode: PlanMode::Auto, count: None, force: false },
     }

@@ -1,8 +1,8 @@
 //! The running process that a command asks: one rule for all commands.
 //!
-//! `--api` names its API and `--config` its configuration file; without them the variables `EQUIPOISE_API` and
-//! `EQUIPOISE_CONFIG` do, in this order, and then the default file and the default socket. A process that was not named is
-//! never asked in the place of one that was.
+//! `--api` names its API and `--config` its configuration file; without them the variables
+//! `EQUIPOISE_API` and `EQUIPOISE_CONFIG` do, in this order, and then the default file and the
+//! default socket. A process that was not named is never asked in the place of one that was.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -24,10 +24,12 @@ const TOKEN_VARIABLE: &str = "EQUIPOISE_API_TOKEN";
 /// The running equipoise that a command asks.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct ApiArgs {
-    /// Ask the equipoise with this API: the path of its unix socket, or http://HOST:PORT [env: EQUIPOISE_API]
+    /// Ask the equipoise with this API: the path of its unix socket, or http://HOST:PORT [env:
+    /// EQUIPOISE_API]
     #[arg(long, value_name = "SOCKET|URL", conflicts_with = "config")]
     api: Option<Endpoint>,
-    /// Ask the equipoise that runs by this file; about the cluster, its controllers [env: EQUIPOISE_CONFIG, if no EQUIPOISE_API]
+    /// Ask the equipoise that runs by this file; about the cluster, its controllers [env:
+    /// EQUIPOISE_CONFIG, if no EQUIPOISE_API]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A file with the token to show over HTTP; without it, EQUIPOISE_API_TOKEN is the token
@@ -35,7 +37,7 @@ pub(crate) struct ApiArgs {
     token_file: Option<PathBuf>,
 }
 
-/// What names the process.
+/// The way in which the process is selected.
 enum Named {
     Api(Endpoint, Origin),
     File(PathBuf, Origin),
@@ -145,7 +147,8 @@ fn stated(endpoint: Endpoint, origin: Origin) -> Place {
     place
 }
 
-/// The place where nothing is named: that of the default file, if there is one and it states its socket.
+/// The place where nothing is named: that of the default file, if there is one and it states its
+/// socket.
 fn usual() -> anyhow::Result<Place> {
     let file = Path::new(DEFAULT_CONFIG);
     match config::api_endpoints(file) {
@@ -173,8 +176,8 @@ fn stated_in(file: &Path, endpoint: Endpoint, option: &str, origin: Origin) -> P
     }
 }
 
-/// A client of the process that runs by a file. Where that states no socket, processes of other files may have the default
-/// ones: only a process that says it runs by this file is asked.
+/// A client of the process that runs by a file. Where that states no socket, processes of other
+/// files may have the default ones: only a process that says it runs by this file is asked.
 pub(crate) async fn of_file(
     file: &Path,
     origin: Origin,

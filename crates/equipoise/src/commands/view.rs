@@ -1,4 +1,4 @@
-//! What the terminal shows that a command writes to.
+//! The terminal that a command writes to.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
@@ -50,8 +50,8 @@ impl View {
     }
 }
 
-/// The byte before which a line of more than `room` characters is broken: at the last space that leaves
-/// no more, or at the first one behind a word that is longer.
+/// The byte before which a line of more than `room` characters is broken: at the last space that
+/// leaves no more, or at the first one behind a word that is longer.
 fn place_to_break(line: &str, room: usize) -> Option<usize> {
     let (mut seen, mut last) = (0, None);
     let mut in_escape = false;
@@ -64,7 +64,7 @@ fn place_to_break(line: &str, room: usize) -> Option<usize> {
             in_escape = true;
             continue;
         }
-        // What is indented is not broken before its first word.
+        // An indented line is not broken before its first word.
         let can_break = character == ' ' && !line[..at].trim_start().is_empty();
         if can_break && (seen <= room || last.is_none()) {
             last = Some(at);

@@ -1,4 +1,4 @@
-//! What a running equipoise answers, once or anew every second.
+//! The answer of a running equipoise, once or again every second.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Clears the terminal and goes to its top left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows what `ask` answers; `render` writes it for people. Once it has answered, `--watch` waits for a
-/// process that is gone to come back.
+/// Shows what `ask` answers; `render` writes it for people. Once it has answered, `--watch` waits
+/// for a process that is gone to come back.
 pub(crate) async fn show<T: Serialize>(
     args: WatchArgs,
     mut ask: impl AsyncFnMut() -> Result<T, ClientError>,
@@ -99,7 +99,7 @@ struct Answered {
     page: String,
     at: SystemTime,
     since: Instant,
-    /// The lack of a newer one is said already, where lines stay.
+    /// The missing answer is already reported, on outputs that keep lines.
     noted: bool,
 }
 
@@ -108,7 +108,8 @@ impl Answered {
         Answered { page, at: SystemTime::now(), since: Instant::now(), noted: false }
     }
 
-    /// Says since when there is no answer: above the newest page on a terminal, else once on standard error.
+    /// Says since when there is no answer: above the newest page on a terminal, else once on
+    /// standard error.
     fn note(&mut self, args: WatchArgs, view: View, why: &dyn Display) -> io::Result<()> {
         let age = self.since.elapsed().as_secs();
         let line = format!("no answer since {} ({age} s): {why}\n", self.time());

@@ -1,4 +1,4 @@
-//! `[api]`: who may ask, and where changes are noted.
+//! `[api]`: access to the API, and the log of changes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::text::ApiListen;
 use super::values::Values;
 use super::{FileKind, Surroundings, tables};
 
-/// Who may ask over TCP.
+/// Access over TCP.
 pub(super) fn policy(
     api: &Values,
     around: &Surroundings<'_>,
@@ -67,7 +67,7 @@ fn digest(
     let wrong = match (values.text("file"), values.parsed::<TokenDigest>("hash")) {
         (Some(_), Some(_)) => "`file` is given too; accepted: one of the two".to_string(),
         (None, Some(digest)) => return Some(digest),
-        // What is wrong with what was given has been said.
+        // The error in the given options is reported already.
         (None, None) if findings.has_error_below(&values.path) => return None,
         (None, None) => {
             "missing; accepted: `file`, a path to a file with the token in it, or `hash`, its \

@@ -18,11 +18,11 @@ pub struct Cluster {
     pub advertise: Vec<String>,
     /// Folder of its certificates and keys.
     pub state: PathBuf,
-    /// What it is.
+    /// Its part.
     pub role: ClusterRole,
 }
 
-/// What a machine is to its cluster.
+/// The part of a machine in its cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterRole {
     /// Plans, and serves nodes.
@@ -31,7 +31,7 @@ pub enum ClusterRole {
         name: Name,
         /// Where nodes reach it.
         listen: SocketAddr,
-        /// What all controllers share; `None`: a file of this machine.
+        /// The store that all controllers share; `None`: a file of this machine.
         etcd: Option<EtcdPlace>,
     },
     /// Reports, and follows.
@@ -52,7 +52,7 @@ pub enum TokenPlace {
     File(PathBuf),
 }
 
-/// Where etcd is, and who we are to it. Files are named, not held: they have secrets.
+/// Addresses of etcd, and credentials for it. Files are named, not held: they have secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdPlace {
     /// URLs of members.
@@ -251,14 +251,14 @@ impl Cluster {
         equipoise_cluster::StateFolder::new(&self.state)
     }
 
-    /// Where an agent answers, unless its file says otherwise: beside its certificate, so that `equipoise run` on the same machine
-    /// has the usual socket for itself.
+    /// Where an agent answers, unless its file says otherwise: beside its certificate, so that
+    /// `equipoise run` on the same machine has the usual socket for itself.
     pub fn agent_socket(&self) -> PathBuf {
         agent_socket(&self.state)
     }
 
-    /// By which names and addresses a controller's certificate is known: those stated, that of `listen`, this machine's
-    /// name, and loopback where commands on this machine need it.
+    /// By which names and addresses a controller's certificate is known: those stated, that of
+    /// `listen`, this machine's name, and loopback where commands on this machine need it.
     pub fn hosts(&self, listen: SocketAddr, instance: &Arc<str>) -> Vec<String> {
         let mut hosts = self.advertise.clone();
         hosts.push(instance.to_string());
@@ -272,7 +272,7 @@ impl Cluster {
         hosts
     }
 
-    /// The one by which other controllers are told to reach it.
+    /// The address under which other controllers reach it.
     pub fn first_host(&self, listen: SocketAddr, instance: &Arc<str>) -> String {
         match self.advertise.first() {
             Some(stated) => stated.clone(),

@@ -19,20 +19,22 @@ use super::{FileKind, Surroundings, build, peer_tls, tables};
 
 /// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Checks a second that a node makes of all its peers at the most, so that looking after each other takes the same of a small node in a
-/// cluster of any size. Requests find out sooner which one of many is gone, and are done here then.
+/// Checks a second that a node makes of all its peers at the most, so that looking after each other
+/// takes the same of a small node in a cluster of any size. Requests find out sooner which one of
+/// many is gone, and are done here then.
 const CHECKS_A_SECOND_MAX: u32 = 4;
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
-/// Then its process, not its kernel alone, has so long to close the connection. A process may have much to do, and twice so long it has not
-/// come to anything: what waits for it is better done here.
+/// Then its process, not its kernel alone, has so long to close the connection. A process may have
+/// much to do, and twice so long it has not come to anything: what waits for it is better done
+/// here.
 const CHECK_ATTENDED: Duration = Duration::from_secs(2);
-/// A peer that is not heard for so long is given up in the middle of a request: two probes a second apart may be lost.
+/// Silence of a peer after which a request is given up: two probes a second apart may be lost.
 const LOST_AFTER: Duration = Duration::from_secs(3);
 /// Failures in a row after which a peer rests; requests that it failed were done here.
 const FAILURES: u32 = 3;
 
-/// The front door, and the peers' pool. In a cluster, peers and secret that the file does not name are learnt: then the pool is
-/// empty, and there is no key.
+/// The front door, and the peers' pool. In a cluster, peers and secret that the file does not name
+/// are learnt: then the pool is empty, and there is no key.
 pub(super) fn config(
     file: &Values,
     instance: &Arc<str>,
@@ -73,12 +75,12 @@ pub(crate) fn peer_check_interval(peers: usize) -> Duration {
     CHECK_INTERVAL.max((Duration::from_secs(1) / CHECKS_A_SECOND_MAX).saturating_mul(peers))
 }
 
-/// What the pool of the peers is called, beside the pool of the local application.
+/// Name of the pool of peers, beside the pool of the local application.
 pub(crate) fn peers_of(pool: &str) -> String {
     format!("{pool}.peers")
 }
 
-/// What a dispatch table means to the others.
+/// Checks a dispatch table against the other tables.
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let tables = file.tables("dispatch");
     if let Some(second) = tables.get(1) {
@@ -116,7 +118,7 @@ fn peers_pool(
     let interval = peer_check_interval(backends.len());
     PoolConfig {
         name: Arc::clone(name),
-        // Only where nobody here can do a request; otherwise instructions say who takes it.
+        // Used only if this node cannot serve a request; otherwise instructions choose the peer.
         scheduler: SchedulerKind::WeightedRandom,
         backends,
         concurrency: Concurrency::None,

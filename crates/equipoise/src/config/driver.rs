@@ -14,7 +14,7 @@ use super::text::PortRange;
 use super::values::Values;
 use super::{FileKind, Surroundings};
 
-/// What makes the backends of an elastic pool.
+/// The driver of an elastic pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Maker {
     /// How.
@@ -109,7 +109,7 @@ fn process(values: &Values, elastic: &Values) -> ProcessOptions {
     }
 }
 
-/// What a size may use; `None` if as much as it likes.
+/// Limits of a size; `None` without limits.
 fn limit(size: &Values) -> Option<(String, SizeLimit)> {
     let cpus = Some(size.share("cpus")).filter(|cpus| *cpus > 0.0);
     let memory_bytes = size.number("memory");

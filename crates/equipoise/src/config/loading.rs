@@ -1,7 +1,8 @@
 //! Loads a configuration on a thread of its own, with a deadline.
 //!
-//! Files may hang, and no flag of `open(2)` bounds that where a file system is on the network. A thread that hangs holds no lock, and the process ends without it: it is no task of the
-//! runtime, which would wait for it. There are at most [`LOADS_MAX`] such threads.
+//! Files may hang, and no flag of `open(2)` bounds that where a file system is on the network. A
+//! thread that hangs holds no lock, and the process ends without it: it is no task of the runtime,
+//! which would wait for it. There are at most [`LOADS_MAX`] such threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -29,7 +30,7 @@ pub(crate) struct Loader(Arc<Mutex<Vec<Underway>>>);
 struct Underway {
     number: Arc<()>,
     since: Instant,
-    /// What it waits for.
+    /// The file that it waits for.
     step: String,
 }
 
@@ -71,7 +72,7 @@ impl Loader {
         self.within(name, LOAD_WITHIN, work).await
     }
 
-    /// What the oldest load waits for that takes unusually long; `None` if none does.
+    /// The file that the oldest unusually slow load waits for; `None` if none is slow.
     pub(crate) fn hangs(&self) -> Option<String> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = all.first().filter(|load| load.since.elapsed() > SLOW_AFTER)?;
@@ -162,7 +163,7 @@ fn read_and_parse(
     }
 }
 
-/// Validates a text on this machine, whose files may hang.
+/// Validates a text on this machine. Its files may hang.
 fn parse_here(text: &str, name: &Path, steps: &Steps) -> Result<Loaded, ConfigErrors> {
     let Surroundings { host_name, api_socket, read: open, mode } = Surroundings::here();
     let read = |file: &Path, kind: FileKind| {

@@ -1,4 +1,5 @@
-//! `[[dns]] shares`: zones whose answers follow the plan, and which member of the cluster each backend stands for.
+//! `[[dns]] shares`: zones with answers by the plan, and the member of the cluster behind each
+//! backend.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! What an option is: the vocabulary in which `tables` describes the configuration file.
+//! The vocabulary in which `tables` describes the options of the configuration file.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use super::text::{show_duration, show_size};
 pub(super) struct Table {
     /// As it is written: `[api]`, `[[pool]]`.
     pub(super) title: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub(super) help: &'static str,
     /// All that may stand in it.
     pub(super) options: &'static [Opt],
@@ -22,28 +22,28 @@ pub(super) struct Table {
 pub(super) struct Opt {
     /// The key.
     pub(super) name: &'static str,
-    /// What its value may be.
+    /// Its accepted values.
     pub(super) kind: Kind,
-    /// What holds when it is not given.
+    /// Its value when it is absent.
     pub(super) absent: Absent,
-    /// What it does.
+    /// Its effect.
     pub(super) help: &'static str,
     /// Of no effect on front doors that do not speak HTTP, nor on pools behind them.
     pub(super) http_only: bool,
 }
 
-/// What holds when an option is not given.
+/// The meaning of an absent option.
 #[derive(Debug)]
 pub(super) enum Absent {
     /// It must be given.
     Required,
     /// The same as this value, in TOML.
     Default(&'static str),
-    /// What these words say.
+    /// The meaning in these words.
     Means(&'static str),
 }
 
-/// What a value may be.
+/// The accepted values of an option.
 #[derive(Debug)]
 pub(super) enum Kind {
     /// `true` or `false`.
@@ -98,7 +98,7 @@ impl<T: Copy + PartialEq> Choices<T> {
 }
 
 impl<T: Copy> Choices<T> {
-    /// What a word stands for.
+    /// The value of a word.
     pub(super) fn get(&self, word: &str) -> Option<T> {
         self.0.iter().find(|(name, ..)| *name == word).map(|(_, value, _)| *value)
     }
@@ -147,7 +147,7 @@ impl Opt {
         Opt { name, kind, absent: Absent::Default(toml), help, http_only: false }
     }
 
-    /// An option whose absence means what `absent` says.
+    /// An option with `absent` as the meaning of its absence.
     pub(super) const fn optional(
         name: &'static str,
         kind: Kind,
@@ -171,7 +171,7 @@ impl Table {
 }
 
 impl Kind {
-    /// What is accepted, as error messages and the reference page say it.
+    /// The accepted values, as error messages and the reference page name them.
     pub(super) fn accepted(&self) -> String {
         match self {
             Kind::Flag => "true or false".into(),

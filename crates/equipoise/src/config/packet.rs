@@ -1,4 +1,5 @@
-//! Makes the packet level's configuration, and checks what needs resolved backends: families, ports, sizes.
+//! Makes the packet level's configuration, and checks what needs resolved backends: families,
+//! ports, sizes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -129,7 +130,8 @@ fn seed(
     None
 }
 
-/// What nat gives a reply's source back to, by backend and protocol: ports, first and last, and the VIP's place.
+/// Sources of replies that nat translates, by backend and protocol: ports, first and last, and the
+/// VIP's place.
 type Translated = BTreeMap<(IpAddr, Protocol), Vec<(u16, u16, usize)>>;
 
 struct Checks<'c, 's> {

@@ -1,4 +1,4 @@
-//! Whether what goes between nodes is encrypted, and by which files.
+//! Encryption between nodes, and its files.
 
 use std::path::Path;
 
@@ -19,7 +19,8 @@ pub(super) enum PeerTlsMode {
     Off,
 }
 
-/// How delegated requests of a dispatch table travel. In a cluster the certificate is learnt, unless files are named.
+/// How delegated requests of a dispatch table travel. In a cluster the certificate is learnt,
+/// unless files are named.
 pub(super) fn transport(
     values: &Values,
     instance: &str,

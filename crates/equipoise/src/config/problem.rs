@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, and where.
+//! Problems of a configuration file, and their places.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Problem {
     pub position: Option<(usize, usize)>,
     /// The option, such as `pool.web.health.interval`; empty where there is none.
     pub option: String,
-    /// What is wrong, what is accepted, what to do.
+    /// The problem, the accepted values, and what to do.
     pub text: String,
 }
 

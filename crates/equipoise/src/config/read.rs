@@ -1,6 +1,6 @@
 //! Reads a TOML document by the option tables: known options, of the right type, within bounds.
 //!
-//! What options mean to each other is for `build` and `relations`.
+//! `build` and `relations` check options against each other.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +171,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// What tells an element of a list from the others: its name, its address, or its place.
+/// The label of an element of a list: its name, its address, or its place.
 fn label(element: &DeValue<'_>, place: usize) -> String {
     let text = |key: &str| element.as_table()?.get(key)?.get_ref().as_str();
     match text("name") {
@@ -314,7 +314,7 @@ fn known_elsewhere(word: &str, known: impl Iterator<Item = &'static str>) -> Opt
     ours.iter().copied().find(|ours| known.contains(ours))
 }
 
-/// What is wrong with a text that looks like an address: a port above the last one.
+/// A hint for a text that looks like an address: a port above the last one.
 fn port_hint(text: &str) -> &'static str {
     let port = text.rsplit_once(':').map_or("", |(_, port)| port);
     let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Files with secrets that the configuration names: who else can get at them.
+//! Files with secrets that the configuration names: warns if others can read them.
 
 use std::path::Path;
 
@@ -6,16 +6,17 @@ use super::Surroundings;
 use super::problem::Findings;
 use super::values::Values;
 
-/// Who may read a file with a secret.
+/// The permitted readers of a file with a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readers {
-    /// Nobody else.
+    /// Only its owner.
     Owner,
-    /// Its group, too, since services and their operators often share one; nobody else has business there.
+    /// Its owner and its group, since services and their operators often share one.
     OwnerAndGroup,
 }
 
-/// Permissions that a file of these readers should not have, what it should have, and how it gets that.
+/// Permissions that a file of these readers should not have, what it should have, and how it gets
+/// that.
 const fn rule(readers: Readers) -> (u32, &'static str, &'static str) {
     match readers {
         Readers::Owner => (0o077, "0600", "chmod 600"),
@@ -23,7 +24,8 @@ const fn rule(readers: Readers) -> (u32, &'static str, &'static str) {
     }
 }
 
-/// Why a file's mode lets in more than these readers, and what to do; `secret` is what others could get at.
+/// Why a file's mode lets in more than these readers, and what to do; `secret` is what others could
+/// get at.
 pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -> Option<String> {
     let (others, accepted, chmod) = rule(readers);
     let path = path.display();
@@ -39,7 +41,8 @@ pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -
     })
 }
 
-/// Warns of the file that an option names, if others can get at it. One that is not there is nobody's secret.
+/// Warns about the file that an option names, if others can read it. A missing file causes no
+/// warning.
 pub(super) fn warn(
     values: &Values,
     option: &'static str,

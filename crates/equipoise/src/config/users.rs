@@ -7,11 +7,11 @@ use equipoise_session::config::Protocol;
 use super::tables;
 use super::values::Values;
 
-/// What uses each pool, by the pool's name.
+/// The users of each pool, by the pool's name.
 #[derive(Default)]
 pub(super) struct Users<'v>(HashMap<&'v str, PoolUsers<'v>>);
 
-/// What uses a pool.
+/// The users of a pool.
 #[derive(Clone, Default)]
 pub(super) struct PoolUsers<'v> {
     pub(super) doors: Vec<&'v Values>,
@@ -38,7 +38,7 @@ impl<'v> Users<'v> {
         users
     }
 
-    /// What uses the pool of that name.
+    /// The users of the pool of that name.
     pub(super) fn of_pool(&self, name: &str) -> PoolUsers<'v> {
         self.0.get(name).cloned().unwrap_or_default()
     }
@@ -58,7 +58,7 @@ impl PoolUsers<'_> {
     }
 }
 
-/// What a front door speaks; `None` if that could not be read.
+/// The protocol of a front door; `None` if it has an error.
 pub(super) fn protocol_of(door: &Values) -> Option<Protocol> {
     match door.spec.option("protocol") {
         Some(_) => door.choice("protocol", &tables::PROTOCOL),

@@ -1,4 +1,4 @@
-//! What has been read of a table, by the names of its options.
+//! The values of a table, by the names of its options.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::option::{Choices, Table};
 
-/// A table whose options have been read; what was wrong or absent has its default, if it has one.
+/// A table after reading; wrong or absent options have their default, if there is one.
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) spec: &'static Table,
@@ -45,8 +45,8 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
 }
 
-/// Getters panic when the option table says something else than the caller: the test that moves every
-/// option would show it.
+/// Getters panic when the option table says something else than the caller: the test that moves
+/// every option would show it.
 impl Values {
     fn entry(&self, name: &str) -> Option<&Entry> {
         assert!(self.spec.option(name).is_some(), "no option {name} in {}", self.spec.title);
@@ -89,7 +89,7 @@ impl Values {
         )
     }
 
-    /// What a whole number, or the word of a choice, stands for.
+    /// The number, or the value of the word.
     pub(super) fn number_or_choice<T: Copy>(
         &self,
         name: &str,
@@ -148,14 +148,14 @@ impl Values {
         )
     }
 
-    /// A string whose form says that it reads as a `T`.
+    /// A string with a verified form, as a `T`.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
         let parsed = self.text(name)?.parse().ok();
         assert!(parsed.is_some(), "option {name} of {} is of another form", self.spec.title);
         parsed
     }
 
-    /// What the word of a choice stands for.
+    /// The value of the word of a choice.
     pub(super) fn choice<T: Copy>(&self, name: &str, choices: &Choices<T>) -> Option<T> {
         let chosen = choices.get(self.text(name)?);
         assert!(chosen.is_some(), "option {name} of {} is another choice", self.spec.title);

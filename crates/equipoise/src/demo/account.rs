@@ -1,4 +1,4 @@
-//! What the demo prints, and whether all of it went well.
+//! The output of the demo, and whether all of it succeeded.
 
 use std::io::Write as _;
 use std::process::ExitCode;

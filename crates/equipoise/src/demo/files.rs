@@ -112,7 +112,7 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
         if protocol == "http" {
             text.push_str("scheduler = \"least-connection\"\n");
         }
-        // Who kills a backend wants to see it come back, not wait for the usual ten seconds.
+        // A user who kills a backend wants to see it return, not wait for the usual ten seconds.
         text.push_str("passive = { ejection = \"1s\" }\n");
         if let Some(health) = health {
             let _ = writeln!(text, "health = {health}");
@@ -121,8 +121,8 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
             text,
             "\n[[session]]\nname = \"{name}\"\nlisten = \"{listen}\"\nprotocol = \"{protocol}\"\npool = \"{name}\"\n"
         );
-        // A UDP client says no goodbye: it counts as in flight until it has been silent for this long,
-        // and Ctrl-C waits for what is in flight.
+        // A UDP client says no goodbye: it counts as in flight until it has been silent for this
+        // long, and Ctrl-C waits for what is in flight.
         if protocol == "udp" {
             text.push_str("idle-timeout = \"1s\"\n");
         }

@@ -1,7 +1,7 @@
 //! `equipoise demo`: sample backends of different speed, and a real configuration in front of them.
 //!
-//! Everything is what `equipoise run` does with the file that is written here; only the backends are
-//! children of this process.
+//! Everything is what `equipoise run` does with the file that is written here; only the backends
+//! are children of this process.
 
 mod account;
 mod cluster;
@@ -36,12 +36,13 @@ pub(crate) struct Args {
     any_ports: bool,
 }
 
-/// What else can be shown.
+/// Further demos.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Level {
     /// Balance at the packet level, between network namespaces; needs root, iproute2 and curl
     Packet,
-    /// Five nodes with DNS and dispatchers, between network namespaces; needs root, iproute2 and unbound
+    /// Five nodes with DNS and dispatchers, between network namespaces; needs root, iproute2 and
+    /// unbound
     Cluster,
     /// Images over DDS, and workers that turn them to greyscale, joining one by one
     #[cfg(feature = "slice")]
@@ -77,7 +78,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     running.until_stopped().await
 }
 
-/// What listens where, and what to try.
+/// The listeners, and commands to try.
 fn banner(samples: &[Sample], listening: &Listening, folder: &Folder) -> String {
     let mut text = String::from("\nequipoise balances three sample backends:\n\n");
     for sample in samples {

@@ -3,20 +3,20 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
-/// What a port is for.
+/// The transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
     Udp,
 }
 
-/// `wanted` on loopback if nobody has it, else a port that happens to be free.
+/// `wanted` on loopback if it is free, else any free port.
 ///
-/// Another process may take the port before it is used; the front door then says so, and the demo is
-/// started again.
+/// Another process may take the port before it is used; the front door then reports that, and the
+/// demo has to be started again.
 ///
 /// # Errors
-/// What the operating system says when no port is free.
+/// The error of the operating system when no port is free.
 pub(crate) fn free(transport: Transport, wanted: u16) -> io::Result<SocketAddr> {
     bound(transport, wanted).or_else(|_| bound(transport, 0))
 }

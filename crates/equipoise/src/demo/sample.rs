@@ -1,10 +1,10 @@
 //! `equipoise sample-backend`: one small, real server, for the demo to balance.
 //!
-//! It listens on three ports, says on standard output which (`ready http=A tcp=B udp=C`), and serves
-//! until it is killed:
+//! It listens on three ports, says on standard output which (`ready http=A tcp=B udp=C`), and
+//! serves until it is killed:
 //!
-//! - HTTP: `GET /healthz` answers at once; `POST /echo` sends the body back; anything else is answered,
-//!   after the delay, with JSON that names the backend and the client's address.
+//! - HTTP: `GET /healthz` answers at once; `POST /echo` sends the body back; anything else is
+//!   answered, after the delay, with JSON that names the backend and the client's address.
 //! - TCP: each line comes back with the backend's name in front.
 //! - UDP: each datagram comes back with the backend's name in front.
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// CPU time that each HTTP request takes, beside the delay
     #[arg(long, value_parser = milliseconds, default_value = "0ms")]
     work: Duration,
-    /// Several: for datagrams, whose answers leave with the address that their socket is bound to
+    /// Several: for datagrams, since answers leave with the address that their socket is bound to
     #[arg(long, default_value = "127.0.0.1")]
     listen: Vec<IpAddr>,
     #[arg(long, default_value_t = 0)]
@@ -196,7 +196,7 @@ async fn serve_udp(socket: UdpSocket, sample: Arc<Sample>) {
         tokio::spawn(async move {
             tokio::time::sleep(sample.delay).await;
             sample.served.fetch_add(1, Relaxed);
-            // A client that is gone, or whose queue is full, loses its datagram, as UDP has it.
+            // A client that is gone, or has a full queue, loses its datagram, as usual with UDP.
             let _ = socket.send_to(&answer, client).await;
         });
     }

@@ -98,7 +98,7 @@ async fn keep_alive(mut sample: Sample) {
 }
 
 async fn spawn(spec: Spec, ports: Ports) -> anyhow::Result<(Child, u32, Ports)> {
-    // Not `current_exe`: that names a file, which may have been replaced by another build meanwhile.
+    // Not `current_exe`: that is a file name, and another build may have replaced the file.
     let mut command = Command::new(Path::new("/proc/self/exe"));
     command
         .arg("sample-backend")

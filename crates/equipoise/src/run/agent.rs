@@ -22,7 +22,7 @@ use crate::config::{self, Cluster, ClusterRole, Config, Loaded};
 use crate::run::entrance::Entrance;
 use crate::run::logs::Logs;
 
-/// Reports as `file` says until it is told to stop.
+/// Reports as configured in `file` until the stop.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     let Loaded { config, warnings } = config::load(file)?;
     let Some(place) = &config.cluster else {

@@ -35,7 +35,7 @@ pub(super) struct OpenStore {
 }
 
 impl OpenStore {
-    /// The file of this machine, whose folder is there.
+    /// The store's file of this machine, in an existing folder.
     pub(super) async fn embedded(file: PathBuf) -> anyhow::Result<OpenStore> {
         let embedded = Embedded::open(EmbeddedOptions::new(file.clone())).await?;
         if let Some(restored) = embedded.restored() {
@@ -45,7 +45,7 @@ impl OpenStore {
         Ok(OpenStore { store: Arc::clone(&embedded) as Arc<dyn Store>, embedded: Some(embedded) })
     }
 
-    /// What all controllers share. Tries for a few seconds.
+    /// The store that all controllers share. Tries for a few seconds.
     pub(super) async fn etcd(place: &EtcdPlace) -> anyhow::Result<OpenStore> {
         let etcd = Etcd::connect(etcd_options(place)?).await?;
         Ok(OpenStore { store: Arc::new(etcd), embedded: None })
@@ -60,7 +60,7 @@ impl OpenStore {
     }
 }
 
-/// What an operator has to do about a store that is older than what was written.
+/// Reports an operator's tasks after a store was restored to an older state.
 fn say_restored(file: &Path, restored: Restored) {
     let Restored { found, lost, .. } = restored;
     let file = file.display();
@@ -97,7 +97,7 @@ fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
     Ok(options)
 }
 
-/// What this machine is to its cluster.
+/// The part of this machine in its cluster.
 pub(super) enum Seat {
     /// There is none.
     Alone,
@@ -233,7 +233,7 @@ impl Seat {
     }
 }
 
-/// What a node needs to join the cluster.
+/// Options with which a node joins the cluster.
 pub(super) fn node(
     cluster: &Cluster,
     controllers: &[ControllerAddress],
@@ -248,7 +248,8 @@ pub(super) fn node(
     Ok(NodeOptions::new(name, controllers.to_vec(), token, cluster.folder()))
 }
 
-/// This machine's addresses, as others know it: those stated, or else the one from which it reaches a controller.
+/// This machine's addresses, as others know it: those stated, or else the one from which it reaches
+/// a controller.
 pub(super) async fn addresses(cluster: &Cluster) -> Vec<IpAddr> {
     let stated: Vec<IpAddr> =
         cluster.advertise.iter().filter_map(|host| host.parse().ok()).collect();
@@ -291,7 +292,7 @@ pub(super) fn look_out(
     tokio::spawn(async move {
         let mut turns = tokio::time::interval(period);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Nobody listens any more: the end.
+        // All receivers are gone: the end.
         while !tell.is_closed() {
             turns.tick().await;
             let now = Arc::clone(&instructions.borrow());
@@ -355,7 +356,8 @@ pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients) -> OwnLoad {
     }
 }
 
-/// Where to give a command that a node cannot obey: to the controller that it follows, or else to the first.
+/// Where to give a command that a node cannot obey: to the controller that it follows, or else to
+/// the first.
 pub(super) fn ask_there(status: &NodeStatus, command: &str) -> String {
     let first = status.following.as_deref();
     let first = first.or(status.reports.keys().next().map(String::as_str));
@@ -378,7 +380,8 @@ pub(super) fn names(status: &NodeStatus) -> String {
     status.reports.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A node's part of the metrics: of what it follows. `up`: since when it could have had instructions.
+/// A node's part of the metrics: of what it follows. `up`: since when it could have had
+/// instructions.
 pub(super) fn reading(status: &NodeStatus, up: Duration) -> PlanningReading {
     let edition = status.edition.unwrap_or_default();
     PlanningReading {

@@ -1,4 +1,5 @@
-//! The control side of a running process: what it steers, and the tasks that keep the levels in step.
+//! The control side of a running process: what it steers, and the tasks that keep the levels in
+//! step.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -35,15 +36,16 @@ pub(crate) struct Control {
     pub(super) reloads: Mutex<Reloads>,
     /// Reads the file, off every lock.
     pub(super) loader: Loader,
-    /// Reloads whose reading has begun.
+    /// Number of reloads that have begun to read.
     pub(super) reloads_begun: AtomicU64,
-    /// The configuration that runs. Held for a switch, and not while a file is read: one switch at a time.
+    /// The configuration that runs. Held for a switch, and not while a file is read: one switch at
+    /// a time.
     pub(super) config: tokio::sync::Mutex<Config>,
-    /// What was said at the start and takes effect only there.
+    /// The configuration at the start, for options that take effect only there.
     pub(super) fixed: Config,
 }
 
-/// What is steered.
+/// The controlled levels.
 pub(crate) struct Levels {
     /// Of the session level.
     pub(crate) registry: RegistryHandle,
@@ -92,7 +94,7 @@ impl Control {
         &self.levels.packet
     }
 
-    /// What plans.
+    /// The planner.
     pub(crate) fn planner(&self) -> &Planner {
         &self.levels.planner
     }
@@ -120,13 +122,14 @@ impl Control {
         }
     }
 
-    /// Follows backends that are made for elastic pools or leave them, peers, and addresses of host names, until the end.
+    /// Follows backends that are made for elastic pools or leave them, peers, and addresses of host
+    /// names, until the end.
     pub(crate) async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
         let mut peers = self.levels.planner.peers();
         let mut tls = self.levels.planner.tls();
         let mut addresses = self.levels.hosts.changes();
-        // What an earlier process left may be there already, and peers may be known.
+        // Backends of an earlier process may exist already, and peers may be known.
         made.mark_changed();
         loop {
             let changed = tokio::select! {
@@ -151,7 +154,7 @@ impl Control {
     /// Tells the DNS level what is planned of its names, until the end.
     pub(crate) async fn follow_plan(self: Arc<Self>) {
         let mut newest = self.levels.planner.newest();
-        // What an earlier process kept is there already.
+        // Instructions of an earlier process exist already.
         newest.mark_changed();
         while newest.changed().await.is_ok() {
             newest.mark_unchanged();
@@ -182,7 +185,8 @@ impl Control {
         let session = self.session(&config.session);
         let wish = PacketWish::new(config.packet.clone(), session.pools.clone());
         let pools = self.levels.registry.pools().borrow().clone();
-        // A fault of the packet level, such as an interface that has gone, does not hold up the session level.
+        // A fault of the packet level, such as an interface that has gone, does not hold up the
+        // session level.
         let packet = self.levels.packet.follow(wish, &pools).await;
         self.levels.registry.apply(session).await?;
         self.levels.planner.drain_leaving().await;
@@ -217,8 +221,9 @@ impl Control {
         }
     }
 
-    /// Tells the DNS level, and the cluster, what clients bring, until the data plane ends. In a cluster the DNS level goes by what
-    /// all nodes see: which node a resolver's clients came to follows from the answers themselves.
+    /// Sends the clients' load by source to the DNS level and the cluster, until the data plane
+    /// ends. In a cluster the DNS level uses the observations of all nodes: the answers themselves
+    /// decide which node sees a resolver's clients.
     pub(crate) async fn learn_sources(self: Arc<Self>, data: DataPlane) {
         let mut ticks = tokio::time::interval(LEARN_PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The DNS level of a running process: an engine while there are zones, and what it is told.
+//! The DNS level of a running process: an engine while there are zones, and its input.
 
 mod grown;
 
@@ -27,9 +27,10 @@ use crate::run::sources;
 /// Resolvers that status and metrics tell.
 const RESOLVERS_TOLD: usize = 20;
 
-/// What is not seen any more counts half after this long.
+/// Half-life of a load that is no longer observed.
 const LOAD_HALF_LIFE: Duration = Duration::from_secs(60);
-/// Resolvers that are asked for among the busiest, to be given the load of the prefix that they are in.
+/// Resolvers that are asked for among the busiest, to be given the load of the prefix that they are
+/// in.
 const RESOLVERS_LEARNT: usize = 256;
 
 /// The DNS level, if it runs.
@@ -45,7 +46,7 @@ pub(crate) struct DnsPlane {
 
 struct State {
     engine: Option<Arc<Engine>>,
-    /// What the file says.
+    /// The file's part.
     config: DnsConfig,
     grown: Grown,
     /// The zones of the snapshot in force.
@@ -53,7 +54,7 @@ struct State {
     generation: Generation,
     /// How nodes stood in the snapshot in force.
     told: Vec<Vec<NodeState>>,
-    /// What resolvers bring, by the clients that the session level sees.
+    /// The load of resolvers, by the clients that the session level sees.
     loads: ResolverLoads,
 }
 
@@ -81,8 +82,9 @@ impl DnsPlane {
         DnsPlane { threads, secrets, query_log, lines, state: Mutex::default() }
     }
 
-    /// Goes over to another configuration, whole or not at all: starts the engine with the first zone, stops it with
-    /// the last one. `seen` is asked how pools and planned shares are when nobody else changes anything any more.
+    /// Applies another configuration, whole or not at all: starts the engine with the first zone,
+    /// stops it with the last one. `seen` returns pools and planned shares, and is called when no
+    /// other task can change them.
     pub(crate) async fn follow(
         &self,
         config: DnsConfig,
@@ -127,8 +129,8 @@ impl DnsPlane {
         Ok(())
     }
 
-    /// Tells the engine how pools and planned shares are now, if that is another way than before. `seen` is asked in turn with
-    /// all others who tell it, so that an older view never takes the place of a newer one.
+    /// Sends current pools and planned shares to the engine, if they changed. Callers are
+    /// serialized around `seen`, so that an older view never replaces a newer one.
     pub(crate) async fn sync(&self, seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares)) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
@@ -157,7 +159,8 @@ impl DnsPlane {
         self.state.lock().await.engine.is_some()
     }
 
-    /// Learns how many pieces of work a second clients of each prefix bring ([`sources::learn`]), and assigns by it from now on.
+    /// Learns how many pieces of work a second clients of each prefix bring ([`sources::learn`]),
+    /// and assigns by it from now on.
     pub(crate) async fn learn(&self, rates: &SourceRates) {
         let mut state = self.state.lock().await;
         let State { engine: Some(engine), loads, config, .. } = &mut *state else { return };
@@ -228,7 +231,7 @@ fn standings(
     config.zones.iter().map(zone).collect()
 }
 
-/// What is seen and wanted here holds beside the plan.
+/// Local health and admin state count beside the plan.
 fn by_plan(local: NodeState, planned: &PlannedShare) -> NodeState {
     let standing = match planned.standing {
         _ if local.standing != Standing::Serving || planned.share > 0.0 => local.standing,
@@ -243,7 +246,7 @@ fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {
     let pool = pools.iter().find(|pool| pool.name == node.pool);
     let backend = pool.and_then(|pool| pool.backends.iter().find(|b| b.name == node.name));
     let Some(backend) = backend else {
-        // The registry is told of the pool after us: until then it is as a new one is.
+        // The registry receives the pool after us: until then its backends count as new ones.
         return NodeState { standing: Standing::Serving, share: 1.0 };
     };
     let standing = match eligibility(backend.admin, backend.health, backend.weight) {

@@ -1,4 +1,4 @@
-//! The API's entrance: who may come in, and the log of what they change.
+//! The API's entrance: access, and the log of changes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use equipoise_cluster::{Deed, Journal};
 use crate::config::Operations;
 use crate::run::logs;
 
-/// What the API's listeners and reloads share.
+/// State shared by the API's listeners and reloads.
 #[derive(Clone, Debug)]
 pub(crate) struct Entrance {
     pub(crate) gate: Arc<Gate>,
@@ -44,14 +44,14 @@ impl Entrance {
         }
     }
 
-    /// As configured by now. An audit log that cannot be opened leaves the one that was.
+    /// Applies the configuration. An audit log that cannot be opened leaves the previous one.
     pub(crate) fn follow(&self, operations: &Operations) {
         self.gate.set(operations.api_policy.clone());
         self.audit.reopen(&operations.audit);
     }
 }
 
-/// What is asked of the cluster API is noted where that of the API is.
+/// Requests to the cluster API are logged with those to the API.
 #[derive(Debug)]
 struct AuditJournal(Arc<Audit>);
 

@@ -1,7 +1,8 @@
-//! Host names of backends: resolved off every lock, again when their records expire, and for as long as the configuration
-//! has them.
+//! Host names of backends: resolved off every lock, again when their records expire, and for as
+//! long as the configuration has them.
 //!
-//! Each name has a task. A task keeps the last answer when a name cannot be resolved, and tries again.
+//! Each name has a task. A task keeps the last answer when a name cannot be resolved, and tries
+//! again.
 
 mod lookup;
 
@@ -21,16 +22,19 @@ use crate::run::lock;
 
 /// Lookups that are young: at most this many, each for at most [`YOUNG_FOR`].
 const YOUNG_MAX: usize = 32;
-/// Time after which a lookup makes room for another young one. Servers that are alive have answered by then.
+/// Time after which a lookup makes room for another young one. Servers that are alive have answered
+/// by then.
 const YOUNG_FOR: Duration = Duration::from_millis(500);
-/// Lookups that may go on for longer. Beyond it a lookup ends when it is no longer young, and is tried again.
+/// Lookups that may go on for longer. Beyond it a lookup ends when it is no longer young, and is
+/// tried again.
 const OLD_MAX: usize = 64;
 /// Longest time that resolving a name may take, whatever `resolv.conf` says.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
-/// A record's time to live is taken for at least this, so that no server makes us ask without a pause, and at most this, so
-/// that changes of `/etc/hosts` and of a server's mind arrive.
+/// A record's time to live is taken for at least this, so that no server makes us ask without a
+/// pause, and at most this, so that changes of `/etc/hosts` and of a server's mind arrive.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
-/// Changes of one name that the log has in a minute. A name whose answer changes at every lookup would fill it.
+/// Changes of one name that the log has in a minute. A name with a new answer at every lookup would
+/// fill it.
 const LINES_MAX: u32 = 5;
 /// Pause after the first failure to resolve a name; doubled with each further one.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -74,8 +78,8 @@ impl HostNames {
         }))
     }
 
-    /// Resolves all names now, those of `config` included, and waits for the first attempt at each of those: at most
-    /// `patience`.
+    /// Resolves all names now, those of `config` included, and waits for the first attempt at each
+    /// of those: at most `patience`.
     pub(crate) async fn learn(&self, config: &SessionConfig, patience: Duration) {
         let wanted = names(config);
         self.add(&wanted);
@@ -90,7 +94,7 @@ impl HostNames {
                 }
             }
         };
-        // What is not known in time joins its pool later.
+        // A name that does not resolve in time joins its pool later.
         let _ = timeout(patience, all_tried).await;
     }
 
@@ -177,7 +181,8 @@ async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) 
     }
 }
 
-/// Bounds the lookups that are under way, so that names without an answer do not hold up the others.
+/// Bounds the lookups that are under way, so that names without an answer do not hold up the
+/// others.
 struct Lookups {
     young: Semaphore,
     old: Semaphore,
@@ -277,7 +282,8 @@ fn listed(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The names of `config` that do not resolve, each with the reason. Tries each once, all of them for at most `patience`.
+/// The names of `config` that do not resolve, each with the reason. Tries each once, all of them
+/// for at most `patience`.
 pub(crate) async fn unresolved(
     config: &SessionConfig,
     patience: Duration,

@@ -97,8 +97,8 @@ impl LogQueue {
         loop {
             let (lines, lost) = self.take(is_writable);
             if lost > 0 {
-                // The queue has just been emptied: the report follows the lines taken from it, where
-                // the lost lines are missing.
+                // The queue has just been emptied: the report follows the lines taken from it,
+                // where the lost lines are missing.
                 report(lost);
             }
             let mut failed = 0;

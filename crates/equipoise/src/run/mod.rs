@@ -57,7 +57,7 @@ use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::slice::SlicePlane;
 
-/// Runs as `file` says until it is told to stop.
+/// Runs as configured in `file` until the stop.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
     Running::start(file, leave).await?.until_stopped().await
 }
@@ -71,11 +71,11 @@ pub(crate) struct Running {
     audit: Arc<Audit>,
 }
 
-/// Time that the start waits for host names of backends. Those that do not resolve in time join their pools later.
+/// Time that the start waits for host names of backends. Those that do not resolve in time join
+/// their pools later.
 const NAMES_WITHIN: Duration = Duration::from_secs(2);
 
-/// Failing backends that the registry has not heard of yet; what does not fit is repeated by the next
-/// failure.
+/// Queued events of failing backends for the registry; a lost one is repeated by the next failure.
 const EVENTS_WAITING: usize = 1024;
 
 impl Running {
@@ -91,7 +91,8 @@ impl Running {
             Ok(limit) => tracing::debug!(limit, "open files"),
             Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
         }
-        // The API first: its socket's lock keeps a second process from sharing the first one's ports.
+        // The API first: its socket's lock keeps a second process from sharing the ports of the
+        // first.
         let listening = ApiListening::open(&config.operations).await?;
         let entrance = Entrance::open(&config.operations)?;
         let hosts = HostNames::new();
@@ -115,7 +116,8 @@ impl Running {
             Levels { registry, packet, dns, planner, slices, hosts, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         control.join_known().await;
-        // Not before: names over elastic pools would answer that there is nothing, and resolvers keep that.
+        // Not before: names over elastic pools would answer that there is nothing, and resolvers
+        // keep that.
         control.open_names().await?;
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
@@ -134,7 +136,7 @@ impl Running {
         while self.signals.next().await == Asked::Reload {
             let service = self.api.service.clone();
             tokio::spawn(async move {
-                // What came of it is in the log.
+                // The log has the result.
                 let _ = service.reload_by_signal("SIGHUP").await;
             });
         }
@@ -204,7 +206,7 @@ impl Plane {
     }
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Reload,
@@ -289,7 +291,7 @@ struct Api {
 /// Limit of the time that the end waits for the last lines of the audit log.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the API is still answering at the end may take this long.
+/// Time for answers that the API is still sending at the end.
 const API_GRACE: Duration = Duration::from_secs(1);
 
 impl Api {
@@ -302,7 +304,7 @@ impl Api {
     }
 }
 
-/// What a lock guards stays sound when its holder panics: it is changed by assignments alone.
+/// The guarded value stays sound when a holder panics: it is changed by assignments alone.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -16,7 +16,7 @@ pub(crate) enum Notice {
     Ready,
     /// The configuration is being read again; [`Notice::Ready`] follows, whatever came of it.
     Reloading,
-    /// What is in flight is being finished.
+    /// Work in flight is being finished.
     Stopping,
 }
 

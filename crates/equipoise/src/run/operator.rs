@@ -1,4 +1,4 @@
-//! What the API asks, answered by the registry and the configuration file.
+//! Requests of the API, answered by the registry and the configuration file.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl Control {
     }
 }
 
-/// A backend goes by its name and by its address.
+/// A backend has its name and its address as names.
 fn is_named(backend: &equipoise_session::registry::BackendStatus, asked: &str) -> bool {
     &*backend.name == asked || backend.place.text(backend.address) == asked
 }

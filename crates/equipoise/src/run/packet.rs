@@ -1,4 +1,4 @@
-//! The packet level of a running process: an engine while there are VIPs, and what it is told.
+//! The packet level of a running process: an engine while there are VIPs, and its input.
 
 mod empty_places;
 
@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::empty_places::EmptyPlaces;
 use self::empty_places::EmptyPlacesLog;
 
-/// What is wanted of the packet level: its tables of the file, and the pools that they name.
+/// The desired state of the packet level: its tables of the file, and the pools that they name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PacketWish {
     pub(crate) config: PacketConfig,
@@ -32,7 +32,7 @@ pub(crate) struct PacketWish {
 }
 
 impl PacketWish {
-    /// The VIPs of `config` over `pools`, whose names are resolved.
+    /// The VIPs of `config` over `pools` with resolved names.
     pub(crate) fn new(config: PacketConfig, pools: Vec<PoolConfig>) -> PacketWish {
         PacketWish { config, pools, empty: EmptyPlaces::new() }.with_empty_places()
     }
@@ -48,7 +48,8 @@ impl PacketWish {
         !is_empty && destination(vip, backend).is_some()
     }
 
-    /// The addresses of each host name begin with those that its checks stay with: packets go to the first of a family.
+    /// The addresses of each host name begin with those that its checks stay with: packets go to
+    /// the first of a family.
     fn beginning_where_checked(mut self, pools: &[PoolState]) -> PacketWish {
         let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
         for pool in &mut self.pools {
@@ -90,8 +91,8 @@ impl PacketPlane {
         PacketPlane { instance, run_folder, leave, state: Mutex::default() }
     }
 
-    /// Goes over to another configuration, whole or not at all: starts the engine with the first VIP, stops it with
-    /// the last one.
+    /// Goes over to another configuration, whole or not at all: starts the engine with the first
+    /// VIP, stops it with the last one.
     pub(crate) async fn follow(&self, wish: PacketWish, pools: &[PoolState]) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         if wish.config.vips.is_empty() {
@@ -140,7 +141,7 @@ impl PacketPlane {
         }
     }
 
-    /// The engine, if one runs, and what it was told to do.
+    /// The engine, if one runs, and its last input.
     pub(crate) async fn running(&self) -> Option<(Arc<Engine>, PacketWish)> {
         let state = self.state.lock().await;
         state.engine.clone().map(|engine| (engine, state.wish.clone()))
@@ -197,9 +198,9 @@ impl State {
         }
     }
 
-    /// `wanted`, with the addresses of host names that checks left since the last time because they failed there. They are
-    /// unhealthy, so that flows leave them, too (`when-down = "move"`). An address that the name lost is not among them: its
-    /// flows drain.
+    /// `wanted`, with the addresses of host names that checks left since the last time because they
+    /// failed there. They are unhealthy, so that flows leave them, too (`when-down = "move"`). An
+    /// address that the name lost is not among them: its flows drain.
     fn with_departed(&self, wish: &PacketWish, wanted: &Wanted, pools: &[PoolState]) -> Wanted {
         let mut wanted = wanted.clone();
         let Some(told) = &self.told else { return wanted };
@@ -226,7 +227,7 @@ impl State {
         wanted
     }
 
-    /// Notes what the engine goes by now.
+    /// Stores the input that the engine has installed.
     fn go_over_to(&mut self, wish: PacketWish, wanted: Wanted) {
         self.log.note(&self.wish.empty, &wish.empty);
         self.wish = wish;
@@ -234,7 +235,8 @@ impl State {
     }
 }
 
-/// Generations rise from one process to the next: the later one takes over the tables of the earlier.
+/// Generations rise from one process to the next: the later one takes over the tables of the
+/// earlier.
 fn unix_microseconds() -> Generation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Generation(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
@@ -248,7 +250,7 @@ fn interfaces(vips: &[VipConfig]) -> BTreeMap<Arc<str>, Role> {
     replies.chain(clients).map(|(name, role)| (Arc::clone(name), role)).collect()
 }
 
-/// What VIPs accept on an interface that they share is taken for all of them.
+/// MAC addresses accepted by VIPs on a shared interface are accepted for all of them.
 fn macs(vips: &[VipConfig]) -> BTreeMap<Arc<str>, BTreeSet<[u8; 6]>> {
     let mut macs = BTreeMap::<_, BTreeSet<_>>::new();
     for vip in vips {
@@ -284,7 +286,8 @@ fn spec(
     }
 }
 
-/// A check through the tunnel for each backend of a VIP of TCP whose pool has health checks, as often as those.
+/// A check through the tunnel for each backend of a TCP VIP with health checks in its pool, as
+/// often as those.
 fn tunnel_checks(wish: &PacketWish, pools: &HashMap<&str, &PoolConfig>) -> Vec<TunnelCheck> {
     let is_tunnel = |vip: &&VipConfig| matches!(vip.forward, Forward::Tunnel | Forward::Gue);
     let is_checked = |vip: &&VipConfig| vip.check_tunnel && vip.vip.protocol == Protocol::Tcp;
@@ -322,7 +325,8 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
     BackendSpec { address, port, weight, admin, health, on_down: vip.when_down }
 }
 
-/// What the packet level calls a backend of a VIP's pool: only nat changes ports, and only of VIPs with one port.
+/// The packet level's id of a backend of a VIP's pool: only nat changes ports, and only of VIPs
+/// with one port.
 pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
     id_at(vip, destination(vip, backend).unwrap_or(backend.address))
 }
@@ -332,8 +336,9 @@ fn id_at(vip: &VipConfig, address: SocketAddr) -> BackendId {
     BackendId { address: address.ip(), port: translated.then(|| address.port()) }
 }
 
-/// The addresses of host names that have failed their checks: within a family, checks go from one address to the next only
-/// when it fails. One of the other family that passes has not failed, although packets no longer go there.
+/// The addresses of host names that have failed their checks: within a family, checks go from one
+/// address to the next only when it fails. One of the other family that passes has not failed,
+/// although packets no longer go there.
 fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> HashSet<BackendId> {
     let checked: HashMap<_, _> =
         state.backends.iter().map(|it| (it.address, &it.checked_at)).collect();
@@ -352,9 +357,10 @@ fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> 
     config.backends.iter().flat_map(failed_of).collect()
 }
 
-/// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's family, which is the one that
-/// checks stay with ([`PacketWish::beginning_where_checked`]). Tunnels may use the other
-/// family, if the name has no address of this one. `None` while no address fits.
+/// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's
+/// family, which is the one that checks stay with ([`PacketWish::beginning_where_checked`]).
+/// Tunnels may use the other family, if the name has no address of this one. `None` while no
+/// address fits.
 fn destination(vip: &VipConfig, backend: &BackendConfig) -> Option<SocketAddr> {
     let Place::Host { resolved, .. } = &backend.place else { return Some(backend.address) };
     let any_family = !matches!(vip.forward, Forward::Nat | Forward::DirectRouting);

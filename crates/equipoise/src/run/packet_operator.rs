@@ -1,4 +1,4 @@
-//! What the API asks of the packet level.
+//! Requests of the API to the packet level.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use equipoise_core::SourcePrefix;
 use equipoise_session::registry::Publish;
 use equipoise_session::{BindError, Engine, LogLines, Snapshot};
 
-/// The data plane, which the registry publishes to until it is taken away to be stopped. The registry
-/// goes on after that, so that status and metrics show how the rest is finished.
+/// The data plane, which the registry publishes to until it is taken away to be stopped. The
+/// registry goes on after that, so that status and metrics show how the rest is finished.
 #[derive(Clone)]
 pub(crate) struct DataPlane(Arc<Mutex<Option<Engine>>>);
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use equipoise_api::wire::Rates;
 
-/// What has a rate.
+/// An object with a rate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     FrontDoor(Arc<str>),
     Backend { pool: Arc<str>, backend: Arc<str> },
 }
 
-/// What is counted of it, in the order of [`Rates`].
+/// Its counters, in the order of [`Rates`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) requests: u64,
@@ -46,12 +46,12 @@ impl RateWindow {
         self.samples.push_back((now, totals));
     }
 
-    /// What rates asked for at `now` are averages over; zero without a sample.
+    /// The time over which rates at `now` are averages; zero without a sample.
     pub(crate) fn span(&self, now: Instant) -> Duration {
         self.samples.front().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
 
-    /// The rates of `subject`, whose totals are `totals` at `now`; zero until it has been sampled, and
+    /// The rates of `subject` with these `totals` at `now`; zero until it has been sampled, and
     /// again when it began anew under its old name.
     pub(crate) fn rates(&self, now: Instant, subject: &Subject, totals: Totals) -> Rates {
         let seconds = self.span(now).as_secs_f64();

@@ -13,7 +13,8 @@ use crate::run::control::Control;
 use crate::run::lock;
 use crate::run::packet::PacketWish;
 
-/// Time that a reload waits for host names that are new. Those that do not resolve in time join their pools later.
+/// Time that a reload waits for new host names. Those that do not resolve in time join their pools
+/// later.
 const NAMES_WITHIN: Duration = Duration::from_millis(500);
 
 /// How reading the file went.
@@ -46,7 +47,8 @@ pub(crate) struct Prepared {
 }
 
 impl Control {
-    /// Reads and checks the file, and resolves new names; takes no lock, since files and resolvers may hang.
+    /// Reads and checks the file, and resolves new names; takes no lock, since files and resolvers
+    /// may hang.
     pub(super) async fn prepare(&self) -> Prepared {
         let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
         let outcome = self.loader.load(&self.file).await.map_err(|errors| {
@@ -110,7 +112,8 @@ impl Control {
         applied
     }
 
-    /// The packet level goes first: it can go back without losing a flow, and a front door that was closed cannot.
+    /// The packet level goes first: it can go back without losing a flow, and a front door that was
+    /// closed cannot.
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
         let wish = |config: &Config| {
             PacketWish::new(config.packet.clone(), self.session(&config.session).pools)
@@ -175,7 +178,7 @@ impl Control {
     }
 }
 
-/// What differs and is only read at the start.
+/// Changed options that are only read at the start.
 fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
     let (before, after) = (&fixed.operations, &now.operations);
     [

@@ -1,4 +1,5 @@
-//! What clients bring by where they are: from the levels that see them to the DNS level, over the cluster if there is one.
+//! The load of clients by their networks: from the levels that see them to the DNS level, over the
+//! cluster if there is one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use equipoise_dns::{ResolverLoads, Source};
 /// How often the work of clients is looked at.
 pub(crate) const LEARN_PERIOD: Duration = Duration::from_secs(2);
 
-/// What is not seen any more counts half after this long.
+/// Half-life of a load that is no longer observed.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// Prefixes that bring less are forgotten, pieces of work a second.
@@ -20,16 +21,19 @@ const LEAST: f64 = 0.05;
 /// Prefixes that are remembered: those that bring most.
 const PREFIXES_MAX: usize = 4096;
 
-/// Pieces of work a second in the time `over`: of every prefix, and not averaged, which is done where it is learnt or told.
+/// Work a second in the time `over`: of every prefix, and not averaged, which happens at its
+/// receiver.
 pub(crate) fn rates(work: &HashMap<SourcePrefix, u64>, over: Duration) -> SourceRates {
     let seconds = over.as_secs_f64().max(1e-3);
     work.iter().map(|(prefix, pieces)| (*prefix, *pieces as f64 / seconds)).collect()
 }
 
-/// Has `loads` learn what clients of each prefix bring, `resolvers` being those that ask most, with how much they ask.
+/// Has `loads` learn what clients of each prefix bring, `resolvers` being those that ask most, with
+/// how much they ask.
 ///
-/// It is the load of the client subnet that a resolver tells (RFC 7871), and of resolvers in that prefix, as they ask: those
-/// that serve a site from within it. A resolver elsewhere that tells no subnet stays unknown.
+/// It is the load of the client subnet that a resolver tells (RFC 7871), and of resolvers in that
+/// prefix, as they ask: those that serve a site from within it. A resolver elsewhere that tells no
+/// subnet stays unknown.
 pub(crate) fn learn(
     loads: &mut ResolverLoads,
     rates: &SourceRates,
@@ -50,8 +54,8 @@ pub(crate) fn learn(
     loads.observe_all(inside, now);
 }
 
-/// What this node's clients bring, for reports: averaged over some seconds, since it is a sample and controllers do not
-/// average.
+/// The load of this node's clients, for reports: averaged over some seconds, since it is a sample
+/// and controllers do not average.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(HashMap<SourcePrefix, f64>);
 
@@ -60,7 +64,7 @@ impl Seen {
     pub(crate) fn take(&mut self, rates: &SourceRates, over: Duration) {
         let kept = 0.5f64.powf(over.as_secs_f64() / HALF_LIFE.as_secs_f64());
         for (prefix, rate) in rates {
-            // Who is new is believed at once.
+            // A new value counts at once.
             let known = self.0.entry(*prefix).or_insert(*rate);
             *known = *known * kept + rate * (1.0 - kept);
         }
@@ -75,7 +79,7 @@ impl Seen {
         }
     }
 
-    /// Those that bring most, for the controllers.
+    /// The busiest prefixes, for the controllers.
     pub(crate) fn told(&self) -> SourceRates {
         largest(self.0.iter().map(|(prefix, rate)| (*prefix, *rate)), SOURCES_REPORTED_MAX)
     }

@@ -1,4 +1,5 @@
-//! Names over elastic pools: what their backends must be for clients that are sent to them directly.
+//! Names over elastic pools: what their backends must be for clients that are sent to them
+//! directly.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,8 @@ use crate::config::text::{PortRange, show_duration};
 use crate::config::values::Values;
 
 impl Reading<'_, '_> {
-    /// What a name over a whole pool has beside the backends that are listed; `None` if the pool is not elastic.
+    /// The elastic backends of a name over a whole pool, beside the listed ones; `None` if the pool
+    /// is not elastic.
     pub(super) fn elastic(
         &mut self,
         values: &Values,

@@ -27,7 +27,7 @@ impl Reading<'_, '_> {
         self.findings.error(values.at(option), &values.path_of(option), text);
     }
 
-    /// What its table says; `None` if it has no name.
+    /// The zone of the table; `None` if it has no name.
     pub(super) fn zone(&mut self) -> Option<ZoneConfig> {
         let values = self.values;
         let origin = lower(Name::vec_from_str(values.text("zone")?).ok()?);
@@ -67,7 +67,7 @@ impl Reading<'_, '_> {
             self.balanced(values, name, &mut zone);
         }
         self.unused_nodes(&zone);
-        // What could not be read is missing, and would only be reported twice.
+        // Values with errors are missing, and would only be reported twice.
         if !self.findings.has_error_below(&values.path) && !self.findings.has_error_on("pool") {
             for wrong in check(&zone) {
                 self.place(&wrong);

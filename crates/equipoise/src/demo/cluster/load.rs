@@ -1,4 +1,4 @@
-//! Clients: they resolve, connect, ask, and note who did it and how long it took.
+//! Clients: they resolve, connect, send requests, and store the serving node and the time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,7 +32,7 @@ pub(crate) struct Asked {
     pub(crate) took: Duration,
     /// The node that was asked.
     pub(crate) door: IpAddr,
-    /// The node whose application did it; `None`: it failed.
+    /// The node with the application that served it; `None`: it failed.
     pub(crate) by: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// So many, each with one request at a time, and a pause after each answer.
+    /// Starts `count` clients, each with one request at a time, and a pause after each answer.
     pub(crate) fn start(host: &Host, count: usize, way: Way, pause: Duration) -> Clients {
         let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Asked>>>::default());
         let client = || {
@@ -59,7 +59,7 @@ impl Clients {
         Clients { stop, asked, threads }
     }
 
-    /// What was asked between then and now.
+    /// Requests between then and now.
     pub(crate) fn since(&self, then: Instant) -> Vec<Asked> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.iter().filter(|one| one.began >= then).cloned().collect()
@@ -75,7 +75,8 @@ impl Clients {
     }
 }
 
-/// One connection's requests. A client that is refused at one address tries the next, as browsers do.
+/// One connection's requests. A client that is refused at one address tries the next, as browsers
+/// do.
 fn converse(way: Way, pause: Duration, stop: &AtomicBool, asked: &Mutex<Vec<Asked>>) {
     let began = Instant::now();
     let note = |one: Asked| asked.lock().unwrap_or_else(PoisonError::into_inner).push(one);
@@ -128,7 +129,7 @@ impl Connection {
         Ok(Connection { answers: BufReader::new(stream.try_clone()?), stream })
     }
 
-    /// Who did it.
+    /// Sends a request; returns the serving node.
     fn ask(&mut self) -> anyhow::Result<String> {
         write!(self.stream, "GET /work HTTP/1.1\r\nHost: {NAME}\r\n\r\n")?;
         let (mut length, mut line) = (0, String::new());
@@ -181,7 +182,7 @@ pub(crate) fn resolve(name: &str, resolver: SocketAddr) -> anyhow::Result<Vec<Ip
     Ok(addresses)
 }
 
-/// What came of some requests, in a line.
+/// Results of some requests, in a line.
 pub(crate) struct Summary {
     pub(crate) failed: usize,
     pub(crate) per_second: f64,

@@ -1,4 +1,4 @@
-//! What the machine under the demo does beside it: a demo on a machine without room says so.
+//! The other load of the machine: a demo on a machine without room reports it.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! `equipoise demo cluster`: five nodes that are one, in the paper's three scenarios.
 //!
-//! Everything is real: `equipoise run` on each machine with the file that is written here, an application on each, unbound
-//! as the client's resolver. It tells what it does and what came of it, ends by itself, and fails if anything did.
+//! Everything is real: `equipoise run` on each machine with the file that is written here, an
+//! application on each, unbound as the client's resolver. It tells what it does and what came of
+//! it, ends by itself, and fails if anything did.
 
 mod load;
 mod machine;

@@ -17,7 +17,7 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// What clients got in the time from now on.
+/// The clients' results in the time from now on.
 fn watch(clients: &Clients, over: Duration) -> Summary {
     let began = Instant::now();
     thread::sleep(over);

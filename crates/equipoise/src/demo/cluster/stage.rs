@@ -12,11 +12,11 @@ use crate::demo::files::Folder;
 
 /// Machines of the cluster.
 pub(crate) const NODES: usize = 5;
-/// What each may take of a core.
+/// The share of a core that each node may use.
 pub(crate) const CORES: f64 = 0.2;
 /// CPU time that a request takes of its application.
 pub(crate) const WORK: Duration = Duration::from_millis(8);
-/// What is balanced.
+/// The balanced name.
 pub(crate) const NAME: &str = "www.demo.example";
 /// How long anything may take before it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,7 +81,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A machine with its application and its equipoise, ready. The first one is the controller, too.
+    /// A machine with its application and its equipoise, ready. The first one is the controller,
+    /// too.
     fn node(&self, number: usize) -> anyhow::Result<Node> {
         let name = format!("node-{number}");
         let host = Host::new(&name)?;
@@ -110,7 +111,8 @@ impl Stage {
         self.folder.path(name)
     }
 
-    /// The file of a node: all have the same but for their own name, addresses, and who is the controller.
+    /// The file of a node: all have the same but for their own name, addresses, and the
+    /// controller's part.
     fn config(&self, number: usize) -> String {
         let (name, own) = (format!("node-{number}"), address(number));
         let state = self.path(&name).display().to_string();
@@ -142,7 +144,8 @@ impl Stage {
         )
     }
 
-    /// unbound on the client, which asks the nodes and keeps nothing, so that every question shows what they say.
+    /// unbound on the client, which asks the nodes and keeps nothing, so that every question shows
+    /// what they say.
     fn start_resolver(&self) -> anyhow::Result<Guest> {
         let stubs = (1..=NODES).map(|n| format!(" stub-addr: {}\n", address(n)));
         let text = format!(
@@ -168,7 +171,7 @@ impl Stage {
         Ok(guest)
     }
 
-    /// Who is where.
+    /// The hosts and their addresses.
     pub(crate) fn map(&self) -> String {
         let mut text = format!(
             "equipoise as a cluster: {NODES} machines made of network namespaces, each held to {CORES} of a core; a request \
@@ -195,7 +198,7 @@ impl Stage {
         Ok(self.nodes[0].host.run(&program(), &[words, &["--config", &file]].concat())?)
     }
 
-    /// Waits until the controller has heard of every node.
+    /// Waits until the controller has a report of every node.
     pub(crate) fn wait_for_members(&self) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -244,7 +247,8 @@ impl Stage {
     }
 }
 
-/// This program, also under another program's feet. Not by its name: that may be another build meanwhile.
+/// This program, also when another program starts it. Not by its name: the file may have been
+/// replaced by another build.
 fn program() -> String {
     format!("/proc/{}/exe", std::process::id())
 }

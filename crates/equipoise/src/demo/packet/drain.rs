@@ -62,7 +62,7 @@ fn shares(counts: &BTreeMap<String, usize>) -> String {
     shares.collect::<Vec<_>>().join(", ")
 }
 
-/// Connections on which somebody asks without pause.
+/// Connections with requests without pause.
 struct Connections {
     stop: Arc<AtomicBool>,
     each: Vec<Connection>,
@@ -146,7 +146,7 @@ impl Line {
         Ok(Line { answers: BufReader::new(stream.try_clone()?), stream })
     }
 
-    /// Who answers.
+    /// Sends a request; returns the answering backend.
     fn ask(&mut self) -> anyhow::Result<String> {
         self.stream.write_all(b"ask\n")?;
         let mut line = String::new();

@@ -1,7 +1,8 @@
 //! `equipoise demo packet`: the packet level at work between hosts made of network namespaces.
 //!
-//! Everything is real: `equipoise run` with the file that is written here, `equipoise decap` on the backends, requests by
-//! `curl`. It tells what it does and what came back, ends by itself, and fails if anything did.
+//! Everything is real: `equipoise run` with the file that is written here, `equipoise decap` on the
+//! backends, requests by `curl`. It tells what it does and what came back, ends by itself, and
+//! fails if anything did.
 
 mod drain;
 mod method;

@@ -28,7 +28,7 @@ pub(crate) struct Stage {
     folder: Folder,
 }
 
-/// This program again. Not by its name: that may be another build meanwhile.
+/// This program. Not by its name: the file may have been replaced by another build.
 const SELF: &str = "/proc/self/exe";
 
 impl Stage {
@@ -60,7 +60,7 @@ impl Stage {
         &self.site
     }
 
-    /// Who is where.
+    /// The hosts and their addresses.
     pub(crate) fn map(&self) -> String {
         let site = &self.site;
         let way = format!("  client {} --- router ---", site.client_address(false));
@@ -90,7 +90,7 @@ impl Stage {
         Ok(self.site.balancer.run(SELF, &[words, &["--api", &socket]].concat())?)
     }
 
-    /// What `equipoise status` says of the packet level: from its first table on.
+    /// The packet level's part of `equipoise status`: from its first table on.
     pub(crate) fn status(&self) -> anyhow::Result<String> {
         let all = self.command(&["status"])?;
         let lines = all.lines().skip_while(|line| !line.starts_with("VIP "));

@@ -1,4 +1,4 @@
-//! What an agent answers: how it stands to its cluster, and what it measured. There is nothing to change.
+//! The API of an agent: its state in the cluster, and its measurements. Nothing can be changed.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Names over elastic pools: the zones of the file with the backends that such pools have now. Pure.
+//! Names over elastic pools: the zones of the file with the backends that such pools have now.
+//! Pure.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ use equipoise_session::registry::{BackendState, PoolState};
 pub(super) struct Grown(Vec<(Arc<ZoneConfig>, Arc<ZoneConfig>)>);
 
 impl Grown {
-    /// `stated`, its names over elastic pools spread over what those have in the registry. A zone in which nothing has
-    /// changed is the same `Arc` as before, so that its records are not made anew.
+    /// `stated`, its names over elastic pools spread over what those have in the registry. A zone
+    /// in which nothing has changed is the same `Arc` as before, so that its records are not made
+    /// anew.
     ///
-    /// While a reload goes on, a backend that is no longer listed counts as made until the registry has left it out.
+    /// While a reload goes on, a backend that is no longer listed counts as made until the registry
+    /// has left it out.
     pub(super) fn take(&mut self, stated: &DnsConfig, pools: &[PoolState]) -> DnsConfig {
         let one = |zone: &Arc<ZoneConfig>| (Arc::clone(zone), self.zone(zone, pools));
         let zones: Vec<_> = stated.zones.iter().map(one).collect();

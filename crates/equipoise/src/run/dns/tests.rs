@@ -28,7 +28,7 @@ async fn what_is_seen_is_asked_for_in_turn_with_all_who_tell_it() {
     let nothing = || (Arc::default(), PlannedShares::new());
     plane.follow(config(), nothing).await.unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
-    // Somebody is about to publish something.
+    // Another task is about to publish.
     let busy = plane.state.lock().await;
     let telling = [true, false].map(|sync| {
         let (plane, asked) = (Arc::clone(&plane), Arc::clone(&asked));

@@ -38,8 +38,8 @@ pub(super) enum LookupError {
     Resolver(Box<NetError>),
 }
 
-/// Resolves `HOST:PORT`, both families. The resolver's files are read each time, so that their changes count; answers are not
-/// cached.
+/// Resolves `HOST:PORT`, both families. The resolver's files are read each time, so that their
+/// changes count; answers are not cached.
 pub(super) async fn look_up(name: &str, within: Duration) -> Result<Found, LookupError> {
     let (host, port) = name.rsplit_once(':').ok_or(LookupError::Name)?;
     let port: u16 = port.parse().map_err(|_| LookupError::Name)?;
@@ -106,7 +106,8 @@ fn listed(host: &Name) -> Vec<IpAddr> {
     lookups.flat_map(addresses).collect()
 }
 
-/// By `/etc/resolv.conf`. Without one, or without a server in it, the server of this machine is asked (resolv.conf(5)).
+/// By `/etc/resolv.conf`. Without one, or without a server in it, the server of this machine is
+/// asked (resolv.conf(5)).
 fn resolver() -> Result<TokioResolver, NetError> {
     let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|_| {
         let server = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());

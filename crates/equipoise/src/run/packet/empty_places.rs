@@ -1,7 +1,8 @@
-//! Host names of backends whose addresses a VIP cannot use.
+//! Host names of backends with addresses that a VIP cannot use.
 //!
-//! The answer of a resolver is no error of the configuration. Such a backend has an empty place at its VIP: it gets no
-//! packets, `status` and the log give the reason, and everything else goes on.
+//! The answer of a resolver is no error of the configuration. Such a backend has an empty place at
+//! its VIP: it gets no packets, `status` and the log give the reason, and everything else
+//! continues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +31,8 @@ pub(crate) struct EmptyPlace {
     pub(crate) detail: String,
 }
 
-/// The empty places of all VIPs. Addresses that the file states come first, then names in the order of the file.
+/// The empty places of all VIPs. Addresses that the file states come first, then names in the order
+/// of the file.
 pub(super) fn find(vips: &[VipConfig], pools: &[PoolConfig]) -> EmptyPlaces {
     let is_named = |backend: &&BackendConfig| matches!(backend.place, Place::Host { .. });
     if !pools.iter().flat_map(|pool| &pool.backends).any(|backend| is_named(&backend)) {

@@ -319,7 +319,7 @@ fn a_name_that_resolves_to_a_backend_of_another_nat_vip_has_an_empty_place() {
     let said = "no packets go to it: its name resolves to 10.0.0.2:80, and VIP 192.0.2.21:80/tcp sends packets there by \
                 nat, too: replies could not be told apart";
     assert_eq!(details, [said]);
-    // Replies are told apart by protocol and port, and only nat needs to.
+    // Replies are distinguished by protocol and port, and only nat needs to.
     for (is, other) in [("21:80/tcp", "21:80/udp"), ("0.2:80", "0.2:81")] {
         let text = NAMED.replace(is, other);
         assert_ne!(text, NAMED);
