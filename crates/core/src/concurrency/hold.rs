@@ -35,6 +35,8 @@ pub(super) const UPPER: usize = 2;
 pub(super) struct Hold {
     /// Number in flight from which the rate stops growing.
     pub(super) knee: f64,
+    /// The knee was found, and is no default.
+    pub(super) is_found: bool,
     /// Standard deviation of the knee's logarithm.
     spread: f64,
     /// Highest held limit over the knee.
@@ -59,6 +61,7 @@ impl Default for Hold {
     fn default() -> Hold {
         Hold {
             knee: FIRST,
+            is_found: false,
             spread: 1.0,
             headroom: HEADROOM,
             arms: [Window::default(); 3],
@@ -76,6 +79,7 @@ impl Default for Hold {
 impl Hold {
     pub(super) fn found(&mut self, knee: f64, spread: f64) {
         self.knee = knee.max(1.0);
+        self.is_found = true;
         self.spread = spread.max(0.1);
         self.headroom = HEADROOM;
         self.up_hurts = false;

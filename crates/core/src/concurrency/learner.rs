@@ -131,7 +131,8 @@ impl Learner {
 
     /// The learned state, for people and for schedulers.
     pub fn report(&self) -> Report {
-        let known = !matches!(self.mode, Mode::Start { .. } | Mode::Ascend { .. });
+        let rises = matches!(self.mode, Mode::Start { .. } | Mode::Ascend { .. });
+        let known = self.hold.is_found && !rises;
         let knee = known.then_some(self.hold.knee);
         Report {
             limit: self.limit(),
@@ -251,8 +252,10 @@ impl Learner {
             self.gap += 0.1 * ((self.silent + seconds) / passed.finished - self.gap);
         }
         // While requests from a higher limit are in flight, this one neither holds up others nor is
-        // it what slows the backend.
-        let is_old = load.in_flight > self.limit();
+        // it what slows the backend. One that knows nothing yet has lowered no limit: what is in
+        // flight took no permit of it, and may never end.
+        let is_first = matches!(self.mode, Mode::Start { below: None });
+        let is_old = load.in_flight > self.limit() && !is_first;
         let is_silent = bound && !is_old && passed.finished == 0.0;
         self.silent = if is_silent { self.silent + seconds } else { 0.0 };
         self.unbound = if bound { 0.0 } else { self.unbound + seconds };

@@ -149,3 +149,16 @@ fn the_limit_gives_way_to_long_requests_behind_short_ones() {
     }
     panic!("{:?}", learner.report());
 }
+
+#[test]
+fn the_first_limit_gives_way_beside_requests_that_began_without_one() {
+    let mut learner = Learner::new(Duration::from_secs(1));
+    for step in 0..200u64 {
+        let now = Duration::from_millis(5 * step);
+        if learner.limit() >= 80 {
+            return;
+        }
+        learner.step(Load { now, in_flight: 40, waiting: 40, ..Load::default() });
+    }
+    panic!("{:?}", learner.report());
+}

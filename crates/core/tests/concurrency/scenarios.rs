@@ -160,6 +160,8 @@ pub(crate) fn others() -> Vec<Backend> {
         job(0.005 / tail.powf(1.0 / 1.5))
     };
     vec![
+        // The application of a node of lab/delegation.
+        backend("0.08 of a core, 5.3 ms", Sharing(|n| 0.08 * n.min(1.0)), |_, _| job(0.0053), 15.1),
         backend("universal scalability", Sharing(scales), EXPONENTIAL_20_MS, 665.0),
         Backend {
             scale: pauses,

@@ -1,8 +1,8 @@
 //! Prints the goodput of each algorithm over several seeds:
 //! `cargo test --release -p equipoise-core --test concurrency -- --ignored --nocapture`.
 //!
-//! `BACKEND`, `ALGORITHM` and `QUEUE` in the environment choose rows, `SEEDS` how many seeds,
-//! `WAIT` the queue's wait in seconds, `BALANCERS` how many stand before the backend, `CLUSTER` that
+//! `BACKEND`, `ALGORITHM` and `QUEUE` in the environment choose rows, `LOADS` multiples of the
+//! capacity (such as `0.5,2`), `SEEDS` how many seeds, `WAIT` the queue's wait in seconds, `BALANCERS` how many stand before the backend, `CLUSTER` that
 //! they exchange reports, `FROM` and `TO` the seconds that count, `TRACE` prints the learner every
 //! 100 ms.
 
@@ -43,6 +43,12 @@ fn text(name: &str) -> Option<String> {
 
 fn number(name: &str) -> Option<f64> {
     text(name)?.parse().ok()
+}
+
+/// Multiples of the capacity.
+fn loads() -> Vec<f64> {
+    let all = text("LOADS").unwrap_or("0.8,2,4".into());
+    all.split(',').map(|load| load.parse().expect("a number")).collect()
 }
 
 fn setting(backend: &Backend, times: f64, seed: u64) -> Setting {
@@ -87,11 +93,11 @@ fn cell(backend: &Backend, make: Maker, discipline: Discipline, times: f64) -> S
         late += 1e3 * out.latency(0.99, from, to) * of;
         limit += out.limit() * of;
     }
-    format!("{mean:.2} ({worst:.2}) {refused:.3} {late:5.0} ms L {limit:4.0}")
+    format!("{mean:.3} ({worst:.2}) {refused:.4} {late:5.0} ms L {limit:6.1}")
 }
 
 fn print(backend: &Backend, label: &str, make: Maker, discipline: Discipline) {
-    let loads = number("LOAD").map_or(vec![0.8, 2.0, 4.0], |load| vec![load]);
+    let loads = loads();
     let row: Vec<String> =
         loads.into_iter().map(|times| cell(backend, make, discipline, times)).collect();
     println!("{:34} {label:20} {}", backend.name, row.join(" | "));
@@ -126,6 +132,21 @@ fn disciplines() {
     }
 }
 
+/// Prints how many are in flight in each of the first seconds after a start with the default queue.
+#[test]
+#[ignore = "prints a table"]
+fn in_flight() {
+    for backend in backends() {
+        for times in loads() {
+            let mut setting = setting(&backend, times, 1);
+            (setting.wait, setting.queue_length, setting.seconds) = (1.0, 1000, 40.0);
+            let out = simulate(&setting, &mut [learner(&setting)]);
+            let rows = out.in_flight.iter().map(|n| format!("{n:.0}")).collect::<Vec<_>>();
+            println!("{:34} {times:.1} {}", backend.name, rows.join(" "));
+        }
+    }
+}
+
 /// Prints the first seconds after a start with the default queue: share of the possible goodput in
 /// spans of time, refused share of the first ten seconds, and the limit at the end.
 #[test]
@@ -134,7 +155,7 @@ fn cold_starts() {
     let spans = [(0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, 5.0), (5.0, 10.0)];
     let seeds = number("SEEDS").unwrap_or(5.0) as u64;
     for backend in backends() {
-        for times in number("LOAD").map_or(vec![0.8, 2.0, 4.0], |load| vec![load]) {
+        for times in loads() {
             let (mut shares, mut refused, mut worst, mut limit) = ([0.0; 5], 0.0, 0f64, 0.0);
             for seed in 1..=seeds {
                 let mut setting = setting(&backend, times, seed);
