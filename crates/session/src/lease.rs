@@ -166,7 +166,8 @@ impl Lease {
     #[inline]
     fn begin_sample(&self) {
         let (pool, backend) = (self.pool(), self.backend());
-        if backend.live.learning.is_on()
+        if self.work == Work::Usual
+            && backend.live.learning.is_on()
             && let Some(hub) = pool.queue.hub()
         {
             self.since.set(Some(Instant::now()));

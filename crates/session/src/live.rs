@@ -85,7 +85,7 @@ impl BackendLive {
             Concurrency::None => self.set_limit(None),
             Concurrency::Fixed(limit) => self.set_limit(Some(limit)),
             Concurrency::Learnt => self.learning.turn_on(wait, |limit| {
-                self.permits.set_limit(Some(at_least_one(limit)));
+                self.permits.set_learned(at_least_one(limit));
             }),
         }
     }
@@ -100,7 +100,7 @@ impl BackendLive {
     pub(crate) fn publish_learned(&self, limit: u32) -> bool {
         let before = self.permits.limit();
         if before != Some(limit) {
-            self.permits.set_limit(Some(at_least_one(limit)));
+            self.permits.set_learned(at_least_one(limit));
         }
         before.is_some_and(|before| limit > before)
     }
@@ -108,6 +108,16 @@ impl BackendLive {
     /// Whether the concurrency limit is the one that learning begins with, which says nothing about the backend.
     pub fn is_limit_guess(&self) -> bool {
         self.learning.is_guess()
+    }
+
+    /// The number in flight at which it serves most, as was learned or stated; before that, the limit that learning
+    /// begins with. `None` without a limit.
+    ///
+    /// A learned limit is somewhat above that number, and far above it at a fast backend, so that it does not say how full
+    /// the backend is.
+    pub fn best_in_flight(&self) -> Option<f64> {
+        let knee = || self.learned().and_then(|learned| learned.knee);
+        knee().or_else(|| self.limit().map(f64::from))
     }
 
     /// What was learned of its concurrency; `None` if its limit is not learned, or it has had no work yet.

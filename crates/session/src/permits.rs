@@ -15,8 +15,9 @@ use equipoise_core::load::RequestClass;
 /// flight in the upper half, permits in the lower half. Work gives its permit back early when the backend is no longer
 /// what it waits for (a tunnel, a client that reads slowly); it stays in flight for schedulers and status.
 ///
-/// Light work has permits of its own, as many as usual work. A light request costs next to nothing: it takes no permit
-/// from usual work, and does not wait when usual work has more than a limit that has just fallen.
+/// Light work has permits of its own, as many as usual work, and at least [`LIGHT_MIN`] if the limit is learned. A light
+/// request costs next to nothing: it takes no permit from usual work, and does not wait when usual work has more than a
+/// limit that has just fallen. A limit is learned from usual work alone: short times among long ones would be noise.
 ///
 /// `SeqCst`, because the order of a release and a look at the queue matters ([`crate::queue`]). On x86 a locked
 /// instruction costs the same with it.
@@ -27,6 +28,8 @@ pub(crate) struct Permits {
     light: AtomicU32,
     /// [`UNLIMITED`] or the most permits of each kind of work.
     limit: AtomicU32,
+    /// Permits of light work at least.
+    light_min: AtomicU32,
 }
 
 /// Which permits a piece of work may take.
@@ -46,14 +49,20 @@ impl From<RequestClass> for Work {
 }
 
 const UNLIMITED: u32 = u32::MAX;
+/// Permits of light work at least, if the limit is learned. No light work teaches that limit.
+const LIGHT_MIN: u32 = 64;
 const PERMIT: u64 = 1;
 const IN_FLIGHT: u64 = 1 << 32;
 
 impl Permits {
     /// Nothing in flight, and no limit.
     pub(crate) fn new() -> Permits {
-        let (counts, light) = (CachePadded::new(AtomicU64::new(0)), AtomicU32::new(0));
-        Permits { counts, light, limit: AtomicU32::new(UNLIMITED) }
+        Permits {
+            counts: CachePadded::new(AtomicU64::new(0)),
+            light: AtomicU32::new(0),
+            limit: AtomicU32::new(UNLIMITED),
+            light_min: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
@@ -67,7 +76,7 @@ impl Permits {
 
     /// Permits that this kind of work holds. More than the limit if that was lowered, or if work took its permit back.
     #[inline]
-    fn held_for(&self, work: Work) -> u32 {
+    pub(crate) fn held_for(&self, work: Work) -> u32 {
         match work {
             Work::Usual => self.counts.load(Relaxed) as u32,
             Work::Light => self.light.load(Relaxed),
@@ -80,7 +89,24 @@ impl Permits {
 
     /// Sets the limit. Raised, it takes effect for requests that wait when the queue looks again.
     pub(crate) fn set_limit(&self, limit: Option<NonZeroU32>) {
+        self.light_min.store(0, SeqCst);
         self.limit.store(limit.map_or(UNLIMITED, NonZeroU32::get), SeqCst);
+    }
+
+    /// As [`Self::set_limit`], with a limit that was learned.
+    pub(crate) fn set_learned(&self, limit: NonZeroU32) {
+        self.light_min.store(LIGHT_MIN, SeqCst);
+        self.limit.store(limit.get(), SeqCst);
+    }
+
+    /// The most permits of this work; `None` without a limit.
+    #[inline]
+    fn most(&self, work: Work) -> Option<u32> {
+        let limit = self.limit()?;
+        Some(match work {
+            Work::Usual => limit,
+            Work::Light => limit.max(self.light_min.load(Relaxed)),
+        })
     }
 
     /// Permits that are free for usual work; `None` without a limit.
@@ -104,8 +130,7 @@ impl Permits {
     /// Whether no permit is free for this work.
     #[inline]
     pub(crate) fn is_full_for(&self, work: Work) -> bool {
-        let limit = self.limit.load(Relaxed);
-        limit != UNLIMITED && self.held_for(work) >= limit
+        self.most(work).is_some_and(|most| self.held_for(work) >= most)
     }
 
     /// Counts one more in flight, with a permit; false if none is free.
@@ -117,19 +142,18 @@ impl Permits {
     /// As [`Self::try_acquire`], with the permits that this work may take.
     #[inline]
     pub(crate) fn try_acquire_for(&self, work: Work) -> bool {
-        let limit = self.limit.load(Relaxed);
-        if limit == UNLIMITED {
+        let Some(most) = self.most(work) else {
             self.acquire_beyond(work);
             return true;
-        }
+        };
         match work {
             Work::Usual => {
                 let more =
-                    |counts: u64| ((counts as u32) < limit).then_some(counts + IN_FLIGHT + PERMIT);
+                    |counts: u64| ((counts as u32) < most).then_some(counts + IN_FLIGHT + PERMIT);
                 self.counts.fetch_update(SeqCst, SeqCst, more).is_ok()
             }
             Work::Light => {
-                let more = |held: u32| (held < limit).then_some(held + 1);
+                let more = |held: u32| (held < most).then_some(held + 1);
                 let is_acquired = self.light.fetch_update(SeqCst, SeqCst, more).is_ok();
                 if is_acquired {
                     self.begin_without();
@@ -247,6 +271,20 @@ mod tests {
         permits.give_back(Work::Light);
         permits.release(None);
         assert_eq!((permits.in_flight(), permits.held()), (2, 2));
+    }
+
+    #[test]
+    fn a_learned_limit_leaves_room_for_light_work_that_teaches_it_nothing() {
+        let permits = Permits::new();
+        permits.set_learned(NonZeroU32::MIN);
+        assert!(permits.try_acquire() && permits.is_full());
+        assert!((0..LIGHT_MIN).all(|_| permits.try_acquire_for(Work::Light)));
+        assert!(!permits.try_acquire_for(Work::Light), "though not without end");
+        permits.set_limit(NonZeroU32::new(65));
+        assert!(permits.try_acquire_for(Work::Light) && permits.is_full_for(Work::Light));
+        permits.set_limit(NonZeroU32::new(2));
+        permits.release(Some(Work::Light));
+        assert!(permits.is_full_for(Work::Light), "a stated limit is as many of each");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use equipoise_core::concurrency::{Load, Outcome, Sample};
 
 use super::ring::{Finished, Ring};
 use crate::live::BackendLive;
+use crate::permits::Work;
 use crate::queue::{Queue, Standing};
 
 /// Time between two steps while requests wait.
@@ -240,10 +241,10 @@ impl Entry {
     /// Adjusts the limit; false if the backend need not be looked at any more.
     fn step(&mut self, now: Duration, standing: Standing) -> bool {
         let live = &self.target.live;
-        let in_flight = live.permits_held();
-        if in_flight > 0 {
+        if live.permits_held() > 0 {
             self.busy = now;
         }
+        let in_flight = live.permits.held_for(Work::Usual);
         // Requests wait only while all backends are full; some may avoid those that are not.
         let waiting = if live.permits.is_full() { standing.share() } else { 0 };
         let load = Load { now, in_flight, waiting, oldest_wait: standing.oldest };
