@@ -164,6 +164,22 @@ fn backends_of_two_slots_at_47_requests_a_second_are_two_for_ten_minutes() {
     assert!(steps.is_empty(), "{steps:#?}");
 }
 
+/// The backends take more than two requests at a time, and nothing states how many they work on.
+#[test]
+fn backends_whose_two_slots_are_learned_are_two_for_ten_minutes() {
+    let mut world = two_slots(20);
+    world.slots.are_learned = true;
+    world.run(300, 47.0);
+    assert_eq!(world.count(), 2);
+    let steps: Vec<_> = (0..600).map(|_| world.step(47.0)).collect();
+    let steps: Vec<_> = steps.iter().filter(|step| step.action != Scaling::Hold).collect();
+    assert!(steps.is_empty(), "{steps:#?}");
+    assert_eq!(world.slots.refused, 0);
+    let sizes = world.run(60, 150.0);
+    assert!(sizes[1] >= 4, "three are at their limit: {sizes:?}");
+    assert!(*sizes.iter().max().unwrap() <= 6, "no more than needed: {sizes:?}");
+}
+
 #[test]
 fn a_step_to_three_times_the_load_has_enough_backends_within_two_periods() {
     for phase in 0..5 {

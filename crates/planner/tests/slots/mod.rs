@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
+use equipoise_core::concurrency::{Learner, Load, Outcome, Sample};
 use equipoise_planner::elastic::{BackendSample, PoolSample};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -17,6 +18,8 @@ const SECOND: f64 = 1e9;
 const WAIT: At = 1_000_000_000;
 /// Glances at the queue in a period.
 const GLANCES: u64 = 10;
+/// Steps of the learners between two glances.
+const STEPS: u64 = 20;
 
 pub(crate) struct Slots {
     rng: StdRng,
@@ -30,6 +33,8 @@ pub(crate) struct Slots {
     ends: BinaryHeap<Reverse<(At, String)>>,
     /// Clients that ask again once they are answered.
     clients: usize,
+    /// Limits are learned, and a backend has more in flight than its slots work on.
+    pub(crate) are_learned: bool,
     pub(crate) served: u64,
     pub(crate) refused: u64,
 }
@@ -37,8 +42,11 @@ pub(crate) struct Slots {
 #[derive(Default)]
 struct Backend {
     size: Option<String>,
+    slots: usize,
     limit: usize,
-    busy: usize,
+    /// Beginnings of what it has in flight, first come first served.
+    in_flight: VecDeque<At>,
+    learner: Option<Learner>,
     /// In this period.
     answered: u32,
     busy_time: At,
@@ -55,17 +63,24 @@ impl Slots {
             queue: VecDeque::new(),
             ends: BinaryHeap::new(),
             clients: 0,
+            are_learned: false,
             served: 0,
             refused: 0,
         }
     }
 
-    /// Has these backends from now on, by name, size and limit. One that went finishes what it has.
+    /// Has these backends from now on, by name, size and slots. One that went finishes what it has.
     pub(crate) fn follow(&mut self, wanted: &[(String, Option<String>, usize)]) {
         self.backends.retain(|name, _| wanted.iter().any(|(wanted, ..)| wanted == name));
-        for (name, size, limit) in wanted {
+        for (name, size, slots) in wanted {
             let one = self.backends.entry(name.clone()).or_default();
-            (one.size, one.limit) = (size.clone(), *limit);
+            (one.size, one.slots) = (size.clone(), *slots);
+            if self.are_learned {
+                let wait = Duration::from_nanos(WAIT);
+                one.limit = one.learner.get_or_insert_with(|| Learner::new(wait)).limit() as usize;
+            } else {
+                one.limit = *slots;
+            }
         }
     }
 
@@ -98,7 +113,11 @@ impl Slots {
         self.backends.values_mut().for_each(|it| (it.answered, it.busy_time) = (0, 0));
         let (mut waiting, mut is_standing) = (0, true);
         for glance in 1..=GLANCES {
-            self.run_until(begin + (end - begin) * glance / GLANCES);
+            for step in 1..=STEPS {
+                let steps = (glance - 1) * STEPS + step;
+                self.run_until(begin + (end - begin) * steps / (GLANCES * STEPS));
+                self.learn();
+            }
             waiting += self.queue.len();
             is_standing &= glance <= GLANCES / 2 || !self.queue.is_empty();
         }
@@ -108,7 +127,8 @@ impl Slots {
             let one = BackendSample {
                 in_flight: it.busy_time as f64 / SECOND / seconds,
                 response: (it.answered > 0).then_some(mean),
-                limit: Some(it.limit as f64),
+                limit: Some(it.knee().unwrap_or(it.limit as f64)),
+                is_guess: it.learner.is_some() && it.knee().is_none(),
                 size: it.size.clone(),
                 ..BackendSample::default()
             };
@@ -120,6 +140,24 @@ impl Slots {
             queued: waiting as f64 / GLANCES as f64,
             is_standing,
             excess: left / seconds,
+        }
+    }
+
+    /// Adjusts the learned limits, as the session level does every few milliseconds.
+    fn learn(&mut self) {
+        let (now, count) = (self.now, self.backends.len());
+        let oldest = self.queue.front().map_or(0, |since| now - since);
+        for one in self.backends.values_mut() {
+            let Some(learner) = &mut one.learner else { continue };
+            let in_flight = one.in_flight.len();
+            let waiting = if in_flight >= one.limit { self.queue.len().div_ceil(count) } else { 0 };
+            learner.step(Load {
+                now: Duration::from_nanos(now),
+                in_flight: in_flight as u32,
+                waiting: waiting as u32,
+                oldest_wait: Duration::from_nanos(oldest),
+            });
+            one.limit = learner.limit() as usize;
         }
     }
 
@@ -151,11 +189,15 @@ impl Slots {
     /// Serves requests that wait while a slot is free, at the backend with the least in use.
     fn begin(&mut self) {
         while !self.queue.is_empty() {
-            let free = self.backends.iter_mut().filter(|(_, it)| it.busy < it.limit);
-            let least = |a: &Backend, b: &Backend| (a.busy * b.limit).cmp(&(b.busy * a.limit));
+            let free = self.backends.iter_mut().filter(|(_, it)| it.in_flight.len() < it.limit);
+            let least = |a: &Backend, b: &Backend| {
+                (a.in_flight.len() * b.limit).cmp(&(b.in_flight.len() * a.limit))
+            };
             let Some((name, one)) = free.min_by(|a, b| least(a.1, b.1)) else { return };
-            one.busy += 1;
-            self.ends.push(Reverse((self.now + self.service, name.clone())));
+            one.in_flight.push_back(self.now);
+            if one.in_flight.len() <= one.slots {
+                self.ends.push(Reverse((self.now + self.service, name.clone())));
+            }
             self.queue.pop_front();
         }
     }
@@ -163,10 +205,21 @@ impl Slots {
     fn done(&mut self) {
         let Some(Reverse((_, name))) = self.ends.pop() else { return };
         self.served += 1;
-        if let Some(one) = self.backends.get_mut(&name) {
-            one.busy = one.busy.saturating_sub(1);
+        if let Some(one) = self.backends.get_mut(&name)
+            && let Some(since) = one.in_flight.pop_front()
+        {
             one.answered += 1;
-            one.busy_time += self.service;
+            one.busy_time += self.now - since;
+            if one.in_flight.len() >= one.slots {
+                self.ends.push(Reverse((self.now + self.service, name)));
+            }
+            if let Some(learner) = &mut one.learner {
+                learner.observe(&[Sample {
+                    finished: Duration::from_nanos(self.now),
+                    service_time: Duration::from_nanos(self.now - since),
+                    outcome: Outcome::Answered,
+                }]);
+            }
         }
         self.again();
     }
@@ -176,5 +229,11 @@ impl Slots {
         if there < self.clients {
             self.arrivals.push_back(self.now);
         }
+    }
+}
+
+impl Backend {
+    fn knee(&self) -> Option<f64> {
+        self.learner.as_ref()?.report().knee
     }
 }

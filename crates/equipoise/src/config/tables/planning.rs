@@ -111,7 +111,7 @@ pub(super) static ELASTIC: Table = Table {
             "target",
             Kind::Share,
             "0.8",
-            "The pool grows when requests in flight and queued are more than this share of the sum of its backends' concurrency limits; above 0.",
+            "The pool grows when requests in flight and queued are more than this share of the sum of its backends' concurrency limits; above 0. A learnt limit counts as the number in flight at which its backend serves most.",
         ),
         Opt::optional(
             "target-concurrency",

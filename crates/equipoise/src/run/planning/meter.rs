@@ -18,8 +18,8 @@ pub(super) struct Counted {
     pub(super) in_flight: u32,
     /// Requests in flight that hold none.
     pub(super) open: u32,
-    /// The concurrency limit.
-    pub(super) limit: Option<u32>,
+    /// The number in flight at which it serves most: a stated limit, or the one that was learned.
+    pub(super) limit: Option<f64>,
     /// The limit is not learned yet.
     pub(super) is_guess: bool,
     /// Requests, connections or client addresses given to it so far.
@@ -218,7 +218,7 @@ fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) ->
         None => (glanced, None),
     };
     let response = response.map(|response| response.min(NodeReport::RESPONSE_MAX));
-    let (limit, is_guess, open) = (one.limit.map(f64::from), one.is_guess, one.open);
+    let (limit, is_guess, open) = (one.limit, one.is_guess, one.open);
     BackendSample { in_flight, response, limit, is_guess, open, ..BackendSample::default() }
 }
 
@@ -239,7 +239,7 @@ mod tests {
     fn counted(in_flight: u32, answers: u64, answer_ms: u64) -> Vec<Counted> {
         let permit_time = Duration::from_millis(answer_ms);
         let (pool, backend) = ("web".into(), "a".into());
-        let (limit, given) = (Some(8), answers);
+        let (limit, given) = (Some(8.0), answers);
         let (is_guess, open) = (false, 3);
         vec![Counted {
             pool,

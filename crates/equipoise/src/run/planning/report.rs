@@ -180,7 +180,7 @@ impl Planner {
                     backend: backend.name.clone(),
                     in_flight: held,
                     open: backend.live.in_flight().saturating_sub(held),
-                    limit: backend.live.limit(),
+                    limit: backend.live.best_in_flight(),
                     is_guess: backend.live.is_limit_guess(),
                     given: stats.sum(|shard| shard.requests.get()),
                     answers: answers.iter().sum(),
