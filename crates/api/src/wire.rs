@@ -213,6 +213,9 @@ pub struct BackendStatus {
     /// in flight and do not count against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Limit of all balancers of the cluster together; absent unless they share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_limit: Option<u32>,
     /// Where the backend works; absent unless its limit is learnt and it has had work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,

@@ -50,7 +50,9 @@ pub use identity::{Certified, Identity, NotCertified, Role};
 pub use journal::{Deed, Journal, NoJournal};
 pub use lookout::{Lookout, Sightings};
 pub use name::{Name, NotAName};
-pub use node::{NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus, TokenSource};
+pub use node::{
+    HeardTallies, NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus, TokenSource,
+};
 pub use peer::{PeerCredentials, PeerFilesError, PeerNames};
 pub use server::{ClusterServer, Office, OfficeError, ServeError, ServerLimits, ServerOptions};
 pub use tls::TlsError;

@@ -2,6 +2,7 @@
 
 pub(crate) mod credentials;
 mod follow;
+mod heard;
 mod kept;
 pub(crate) mod report;
 
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use equipoise_controller::{Edition, Instructions, NodeReport};
+use equipoise_controller::{Edition, Instructions, NodeReport, Tallies};
 use hyper::body::Bytes;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -24,6 +25,7 @@ use crate::token::{JoinToken, NotAToken};
 use crate::{ControllerAddress, Name, PeerCredentials, StateFolder};
 use credentials::Credentials;
 pub(crate) use credentials::load as load_credentials;
+pub use heard::HeardTallies;
 
 /// What a node needs to be part of a cluster.
 #[derive(Clone, Debug)]
@@ -166,6 +168,8 @@ pub(crate) struct Inner {
     pub(crate) wants_names: watch::Sender<bool>,
     /// The newest report that is not there yet for a controller is all that waits for it.
     pub(crate) newest_report: watch::Sender<Option<Bytes>>,
+    /// What controllers answered to reports.
+    heard: watch::Sender<HeardTallies>,
     /// Older ones are stale, whatever there is.
     floor: Edition,
     noted: Mutex<Noted>,
@@ -219,6 +223,7 @@ impl Inner {
             is_evicted: watch::Sender::new(false),
             wants_names: watch::Sender::new(false),
             newest_report: watch::Sender::new(None),
+            heard: watch::Sender::default(),
             floor: kept.floor,
             noted: Mutex::new(noted),
         }
@@ -236,6 +241,11 @@ impl Inner {
     pub(crate) fn note_tried(&self, address: &ControllerAddress) {
         let mut noted = self.noted();
         noted.contacts.entry(address.to_string()).or_default().tried = Some(Instant::now());
+    }
+
+    /// Notes what a controller answered to a report.
+    pub(crate) fn hear_tallies(&self, address: &ControllerAddress, tallies: Tallies) {
+        self.heard.send_modify(|heard| heard.hear(address, Instant::now(), tallies));
     }
 
     /// Notes that something came of a controller now.
@@ -382,6 +392,11 @@ impl NodeClient {
     /// The newest instructions, blank before there are any, with what concerns this node. Never goes back to older ones.
     pub fn instructions(&self) -> watch::Receiver<Arc<Instructions>> {
         self.instructions.clone()
+    }
+
+    /// What controllers answered to reports of shared backends.
+    pub fn tallies(&self) -> watch::Receiver<HeardTallies> {
+        self.inner.heard.subscribe()
     }
 
     /// What this node shows to its peers, renewed as it is to controllers, and whom it takes for one: the cluster's other nodes, but for

@@ -21,7 +21,7 @@ use crate::options::{ControllerOptions, Premises, Source};
 use crate::recorder::Recorder;
 use crate::roll::Roll;
 use crate::wishes::{Wishes, see_admins, see_sizes};
-use crate::{ClusterView, Instructions, Intake, IntakeError, NodeReport};
+use crate::{ClusterView, Instructions, Intake, IntakeError, NodeReport, Tallies};
 
 /// A controller that runs.
 #[derive(Debug)]
@@ -239,6 +239,10 @@ impl ControllerHandle {
 
 #[async_trait]
 impl Intake for ControllerHandle {
+    fn tallies(&self, node: &str) -> Tallies {
+        self.shared.roll().tallies(self.shared.now(), node)
+    }
+
     fn shut_out(&self, nodes: BTreeSet<String>) {
         if self.shared.roll().set_evicted(nodes) {
             self.shared.wake.notify_one();

@@ -3,21 +3,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_core::concurrency::Tally;
 use equipoise_core::load::Reported;
 use equipoise_planner::{PlannedLoad, Standing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::{Edition, Instructions, NodeKind, NodeReport, ReportRefused, Roster};
+use crate::{Edition, Instructions, NodeKind, NodeReport, ReportRefused, Roster, SharedBackend};
 
 /// A controller, as whoever serves nodes sees it: the transport between machines, or the same process.
 #[async_trait]
 pub trait Intake: Send + Sync {
-    /// Takes what `node` says. That it is `node` who says it is for the caller to check.
+    /// Takes a report of `node`. The caller checks that it is of that node.
     ///
     /// # Errors
     /// [`IntakeError`]; it is counted.
     async fn report(&self, node: &str, report: NodeReport) -> Result<(), IntakeError>;
+
+    /// Tallies of other nodes for the backends that `node` reported tallies for.
+    fn tallies(&self, _node: &str) -> Tallies {
+        Tallies::new()
+    }
 
     /// Takes the names of all nodes that operators have evicted: they are gone, whatever else is known of them.
     fn shut_out(&self, _nodes: BTreeSet<String>) {}
@@ -28,6 +34,9 @@ pub trait Intake: Send + Sync {
     /// How the cluster stands, as this controller sees it. Reads memory, asks nobody.
     fn cluster(&self) -> ClusterView;
 }
+
+/// Tallies of other balancers by backend; each balancer once for a backend.
+pub type Tallies = BTreeMap<SharedBackend, Vec<Tally>>;
 
 /// Why a report was not taken.
 #[derive(Debug, thiserror::Error)]

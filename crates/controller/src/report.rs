@@ -3,6 +3,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use equipoise_core::concurrency::Tally;
 use equipoise_core::load::{ClassRates, Measurement, MeasurementRefused, Reported};
 use equipoise_monitor::Utilisation;
 use equipoise_planner::Permits;
@@ -81,7 +82,14 @@ pub struct NodeReport {
     /// What its clients bring, by where they are: the prefixes that bring most.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: SourceRates,
+    /// Tallies of its balancer for backends with a learned limit, by [`SharedBackend`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tallies: BTreeMap<SharedBackend, Tally>,
 }
+
+/// A backend that several balancers of a cluster may have: its pool's name, and an address that means the same on all of
+/// their machines.
+pub type SharedBackend = String;
 
 /// What a member of the cluster is.
 #[derive(
@@ -165,6 +173,8 @@ impl NodeReport {
     pub const PEERS_MAX: usize = 64;
     /// The most addresses of its own.
     pub const ADDRESSES_MAX: usize = 64;
+    /// Most tallies in a report.
+    pub const TALLIES_MAX: usize = 1000;
     /// The longest name of a node, pool or backend, in bytes.
     pub const NAME_BYTES_MAX: usize = 255;
     /// The longest text of what went wrong, and the longest id of a driver's, in bytes.
@@ -222,6 +232,8 @@ impl NodeReport {
         at_most("sources", self.sources.len(), SOURCES_REPORTED_MAX)?;
         self.sources.values().try_for_each(|rate| not_negative("the rate of a source", *rate))?;
         self.check_classes()?;
+        at_most("shared backends", self.tallies.len(), NodeReport::TALLIES_MAX)?;
+        self.tallies.iter().try_for_each(|(backend, tally)| check_tally(backend, tally))?;
         self.making.iter().try_for_each(|(name, making)| check_making(name, making))?;
         self.pools.iter().try_for_each(|(name, sample)| check_pool(name, sample))
     }
@@ -265,6 +277,15 @@ fn check_pool(name: &str, sample: &PoolSample) -> Result<(), ReportRefused> {
         one.size.iter().try_for_each(|size| check_text("size", size))?;
     }
     Ok(())
+}
+
+fn check_tally(backend: &str, tally: &Tally) -> Result<(), ReportRefused> {
+    at_most("bytes of a shared backend", backend.len(), NodeReport::PROBLEM_BYTES_MAX)?;
+    if tally.is_sound() {
+        return Ok(());
+    }
+    let what = format!("the tally of {backend:?} has a negative number, or one that is not finite");
+    Err(wrong(Fault::Number, what))
 }
 
 fn check_making(name: &str, making: &Making) -> Result<(), ReportRefused> {
@@ -377,6 +398,18 @@ mod tests {
         pool["surprise"] = 1.into();
         pool["backends"]["10.0.0.1:80"]["surprise"] = serde_json::json!({"of": ["any", "kind"]});
         assert_eq!(serde_json::from_value::<NodeReport>(value).unwrap(), report);
+    }
+
+    #[test]
+    fn a_tally_with_a_number_that_cannot_be_is_refused() {
+        for demand in [-1.0, f64::NAN, f64::INFINITY] {
+            let mut report = fine();
+            let tally = Tally { demand, ..Tally::default() };
+            report.tallies.insert("web 10.0.0.1:80".to_string(), tally);
+            let refused = report.check().unwrap_err();
+            assert_eq!(refused.fault, Fault::Number);
+            assert!(refused.to_string().contains("the tally of \"web 10.0.0.1:80\""), "{refused}");
+        }
     }
 
     #[test]

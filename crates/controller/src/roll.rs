@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use equipoise_core::concurrency::Tally;
 use equipoise_core::load::{NodeLoad, Reported, Smoothing};
 use equipoise_core::{AdminState, Health};
 use equipoise_planner::elastic::PoolSample;
@@ -19,7 +20,9 @@ use crate::options::Premises;
 use crate::report::is_name;
 use crate::sources::{SourceRates, together};
 use crate::wishes::Wishes;
-use crate::{Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused};
+use crate::{
+    Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused, SharedBackend, Tallies,
+};
 
 /// What members said, and what follows for planning.
 #[derive(Debug)]
@@ -51,7 +54,11 @@ pub(crate) struct Member {
     drained: BTreeMap<String, BTreeSet<String>>,
     names: BTreeMap<String, BTreeSet<String>>,
     sources: SourceRates,
+    tallies: BTreeMap<SharedBackend, Tally>,
 }
+
+/// Tallies that are older than this count as none.
+const TALLY_AGE_MAX: Duration = Duration::from_secs(3);
 
 /// Reports that are older than this many periods say nothing of pools.
 const FRESH_PERIODS: f64 = 3.0;
@@ -130,6 +137,7 @@ impl Roll {
             drained: report.drained,
             names: report.names,
             sources: report.sources,
+            tallies: report.tallies,
         };
         self.members.insert(node.to_string(), member);
         Ok(())
@@ -279,6 +287,25 @@ impl Roll {
     pub(crate) fn sources(&self, now: Duration, before: &SourceRates) -> SourceRates {
         let fresh = self.members.iter().filter(|(name, member)| self.is_fresh(now, name, member));
         together(fresh.map(|(_, member)| &member.sources), before)
+    }
+
+    /// Tallies of other members for the backends that `node` reported tallies for.
+    pub(crate) fn tallies(&self, now: Duration, node: &str) -> Tallies {
+        let Some(own) = self.members.get(node).filter(|own| !own.tallies.is_empty()) else {
+            return Tallies::new();
+        };
+        let is_new = |it: &Member| now.saturating_sub(it.believed_at) <= TALLY_AGE_MAX;
+        let others = self
+            .members
+            .iter()
+            .filter(|(name, member)| *name != node && is_new(member) && !self.signs.has_left(name));
+        let mut found = Tallies::new();
+        for (backend, tally) in others.flat_map(|(_, other)| &other.tallies) {
+            if own.tallies.contains_key(backend) {
+                found.entry(backend.clone()).or_default().push(*tally);
+            }
+        }
+        found
     }
 
     /// What members whose reports are fresh say of making a pool's backends.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_core::ServiceTime;
-use equipoise_core::concurrency::Report;
+use equipoise_core::concurrency::{Report, Tally};
 
 use crate::config::Concurrency;
 use crate::dispatch::PeerRoom;
@@ -123,6 +123,18 @@ impl BackendLive {
     /// What was learned of its concurrency; `None` if its limit is not learned, or it has had no work yet.
     pub fn learned(&self) -> Option<Report> {
         self.learning.report()
+    }
+
+    /// What other balancers of a cluster need to know to share its learned limit; `None` if that is not learned, or it
+    /// has had no work lately. [`Tally::balancer`] is for the caller to set.
+    pub fn tally(&self) -> Option<Tally> {
+        self.learning.tally()
+    }
+
+    /// Takes the newest tallies of the other balancers before this backend, none if there are none: then its limit is
+    /// learned alone. Call it about once a second. `own` is the number by which the others know this balancer.
+    pub fn hear_balancers(&self, own: u64, others: Vec<Tally>) {
+        self.learning.hear(own, others);
     }
 
     /// Uses the room that a peer has by its last report, unless a response from it is newer.

@@ -146,6 +146,7 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
         health_detail: None,
         in_flight: 0,
         limit: None,
+        group_limit: None,
         region: None,
         knee: None,
         service_seconds: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use equipoise_controller::with_causes;
+use equipoise_controller::{Tallies, with_causes};
 use hyper::Method;
 use hyper::body::Bytes;
 use tokio::time::sleep;
@@ -44,7 +44,8 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
             reporter.inner.note_heard(&reporter.address);
         }
         match sent {
-            Ok(()) => {
+            Ok(tallies) => {
+                reporter.inner.hear_tallies(&reporter.address, tallies.unwrap_or_default());
                 reporter.inner.note_let_in(&reporter.address);
                 reporter.note(None);
                 backoff.reset();
@@ -78,7 +79,11 @@ pub(crate) async fn report_once(
 }
 
 impl Reporter {
-    async fn send(&mut self, shown: Arc<Credentials>, body: Bytes) -> Result<(), ClientError> {
+    async fn send(
+        &mut self,
+        shown: Arc<Credentials>,
+        body: Bytes,
+    ) -> Result<Option<Tallies>, ClientError> {
         // A new certificate needs a new connection: the old one ends with the old certificate.
         let kept = self.open.take();
         let kept = kept.filter(|(one, with)| one.is_open() && Arc::ptr_eq(with, &shown));

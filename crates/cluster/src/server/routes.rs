@@ -149,11 +149,16 @@ pub(crate) async fn read<T: DeserializeOwned>(
 async fn report(State(shared): Server, Extension(peer): Caller, request: Request) -> Answer {
     let node = peer.role(&shared, &[Role::Node])?.identity.name.clone();
     let report: NodeReport = read(&shared, request.into_body(), NodeReport::BYTES_MAX).await?;
+    // A node of before does not understand an answer, and reports no tallies.
+    let shares = !report.tallies.is_empty();
     // Whatever a report says, it is its sender's.
     match shared.intake.report(node.as_str(), report).await {
         Ok(()) => {
             shared.count("reports");
-            Ok(StatusCode::NO_CONTENT.into_response())
+            Ok(match shares {
+                true => Json(shared.intake.tallies(node.as_str())).into_response(),
+                false => StatusCode::NO_CONTENT.into_response(),
+            })
         }
         Err(IntakeError::Refused(refused)) => {
             shared.count("refused_reports");

@@ -52,6 +52,24 @@ fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
 }
 
 #[test]
+fn balancers_hear_of_each_other_for_backends_that_both_have_and_not_for_long() {
+    let mut roll = roll();
+    let with = |backends: &[&str], finished: f64| {
+        let tally = |backend: &&str| (backend.to_string(), Tally { finished, ..Tally::default() });
+        NodeReport { tallies: backends.iter().map(tally).collect(), ..report(10.0) }
+    };
+    roll.take(second(1), "a", with(&["x", "y"], 1.0)).unwrap();
+    roll.take(second(2), "b", with(&["y", "z"], 2.0)).unwrap();
+    let of_b = Tally { finished: 2.0, ..Tally::default() };
+    assert_eq!(roll.tallies(second(2), "a"), [("y".to_string(), vec![of_b])].into());
+    assert_eq!(roll.tallies(second(4), "b")["y"][0].finished, 1.0);
+    assert!(roll.tallies(second(5), "b").is_empty(), "what is old counts as none");
+    assert!(roll.tallies(second(2), "c").is_empty());
+    roll.take(second(3), "b", NodeReport { leaves: true, ..report(10.0) }).unwrap();
+    assert!(roll.tallies(second(3), "a").is_empty(), "one that has left");
+}
+
+#[test]
 fn a_liar_is_refused_counted_and_not_late() {
     let mut roll = roll();
     roll.take(second(1), "a", report(10.0)).unwrap();

@@ -1,10 +1,14 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::window::Passed;
 use super::{Learner, Load, Region, Report, Sample};
 
 /// A balancer which has not reported for this long is no longer counted.
 const SILENT: Duration = Duration::from_secs(5);
+/// A balancer at which nothing finishes goes on alone for this long.
+const ALONE: Duration = Duration::from_secs(10);
 /// Seconds from a new limit until the reports show its effect alone: one report out, two back.
 const DELAY: f64 = 3.0;
 
@@ -12,7 +16,8 @@ const DELAY: f64 = 3.0;
 /// second.
 ///
 /// Sums count since the balancer began. A balancer which restarts begins at zero again.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tally {
     /// Identifies the balancer. The lowest number leads.
     pub balancer: u64,
@@ -36,14 +41,25 @@ pub struct Tally {
     pub spent: f64,
     /// Requests that failed or timed out.
     pub failed: f64,
-    /// Limit of all balancers together if `shared`, or else the one that this balancer found alone.
-    /// Zero if it found none, because nothing finishes.
+    /// Limit of all balancers together if `shared`, or else the one that this balancer has alone.
+    /// Zero if a shared one would do harm: nothing finishes, or the backend is so fast that the
+    /// limit is far above its knee.
     pub limit: u32,
+    /// The balancer has found a knee.
+    pub known: bool,
     /// The balancer takes a share of a common limit.
     pub shared: bool,
 }
 
 impl Tally {
+    /// Whether every number can be that of a balancer: finite, and not negative.
+    pub fn is_sound(&self) -> bool {
+        let Tally { demand, finished, answers, service, .. } = *self;
+        let Tally { measured, squares, spent, failed, .. } = *self;
+        let all = [demand, finished, answers, service, measured, squares, spent, failed];
+        all.iter().all(|number| number.is_finite() && *number >= 0.0)
+    }
+
     fn since(&self, before: &Tally) -> Passed {
         // After a restart all sums are lower; that second is lost.
         let restarted = self.finished < before.finished;
@@ -68,7 +84,10 @@ impl Tally {
 /// answer counts for the measurement, however many balancers there are, and no two balancers
 /// measure against each other.
 ///
-/// Without reports it is a plain [`Learner`]: losing the cluster stops nothing.
+/// Learning together is slow, because reports are a second old. So each balancer begins alone, and
+/// they share once one of them has found a knee. One at which nothing finishes goes on alone for a
+/// while, and where a limit is no help, none is shared. Without reports it is a plain [`Learner`]:
+/// losing the cluster stops nothing.
 #[derive(Clone, Debug)]
 pub struct SharedLearner {
     id: u64,
@@ -83,6 +102,8 @@ pub struct SharedLearner {
     before: Vec<Tally>,
     /// Time of the last exchange with others.
     exchanged: Duration,
+    /// Until then no limit is shared.
+    alone_until: Duration,
 }
 
 impl SharedLearner {
@@ -98,7 +119,19 @@ impl SharedLearner {
             last: Load::default(),
             before: Vec::new(),
             exchanged: Duration::ZERO,
+            alone_until: Duration::ZERO,
         }
+    }
+
+    /// Changes the number by which the cluster knows this balancer.
+    pub fn identify(&mut self, id: u64) {
+        self.id = id;
+    }
+
+    /// See [`Learner::set_wait`].
+    pub fn set_wait(&mut self, wait: Duration) {
+        self.own.set_wait(wait);
+        self.all.set_wait(wait);
     }
 
     /// Requests that this balancer may have in flight now. At least 1.
@@ -121,12 +154,16 @@ impl SharedLearner {
         let demand = f64::from(counted) + f64::from(load.waiting);
         self.demand += seconds * (demand - self.demand);
         self.last = load;
-        if self.share.is_some() && load.now.saturating_sub(self.exchanged) > SILENT {
-            self.leave();
-        }
-        match self.share {
-            Some(_) => self.own.watch(load),
-            None => self.own.step(load),
+        if self.share.is_some() {
+            self.own.watch(load);
+            if load.now.saturating_sub(self.exchanged) > SILENT {
+                self.leave();
+            } else if self.own.is_stuck() {
+                self.leave();
+                self.alone_until = load.now + ALONE;
+            }
+        } else {
+            self.own.step(load);
         }
     }
 
@@ -137,7 +174,8 @@ impl SharedLearner {
         let part = f64::from(share) / f64::from(self.all.limit());
         let knee = self.all.report().knee.map(|knee| knee * part);
         let region = Region::of(self.own.in_flight, knee, f64::from(share));
-        Report { limit: self.limit(), knee, region, ..own }
+        let group_limit = Some(self.all.limit());
+        Report { limit: self.limit(), group_limit, knee, region, ..own }
     }
 
     /// What the other balancers need to know.
@@ -157,9 +195,10 @@ impl SharedLearner {
             failed: sums.failed,
             limit: match self.share {
                 Some(_) => self.all.limit(),
-                None if self.own.gave_way => 0,
+                None if self.is_harmful() => 0,
                 None => self.own.limit().saturating_sub(self.own.parked()),
             },
+            known: self.own.is_known(),
             shared: self.share.is_some(),
         }
     }
@@ -167,7 +206,7 @@ impl SharedLearner {
     /// Takes the newest tally of each other balancer that was heard in the last seconds. Call it
     /// about once a second, also without any.
     pub fn exchange(&mut self, now: Duration, others: &[Tally]) {
-        if others.is_empty() {
+        if others.is_empty() || now < self.alone_until || self.is_harmful() {
             self.leave();
             return;
         }
@@ -182,22 +221,47 @@ impl SharedLearner {
                 self.leave();
                 return;
             }
-            self.all.adopt(leader.limit);
+            if leader.limit != self.all.limit() {
+                self.all.adopt(leader.limit);
+            }
         } else if self.share.is_none() {
-            self.found(&tallies);
+            if !self.found(&tallies) {
+                return;
+            }
         } else {
             self.lead(now, &tallies);
         }
-        self.share = Some(share(&tallies, self.id, self.all.limit()));
+        let share = share(&tallies, self.id, self.all.limit());
+        self.own.note_limit(share);
+        self.share = Some(share);
         self.before = tallies;
     }
 
-    /// Begins with the limit that the others share, or with the sum of those found alone.
-    fn found(&mut self, tallies: &[Tally]) {
-        match tallies.iter().find(|one| one.shared) {
-            Some(other) => self.all.adopt(other.limit),
-            None => self.all.ascend_from(tallies.iter().map(|one| one.limit).sum()),
+    /// Begins with the limit that the others share, or searches below the sum of those found alone.
+    /// False if there is none yet.
+    ///
+    /// Each sees what all of them together gain, so that the sum is usually too high. The knee is
+    /// rarely above it, and a search from below would pass a limit at which the backend collapses.
+    fn found(&mut self, tallies: &[Tally]) -> bool {
+        if let Some(other) = tallies.iter().find(|one| one.shared) {
+            self.all.adopt(other.limit);
+            return true;
         }
+        let is_found =
+            tallies.iter().any(|one| one.known) && tallies.iter().all(|one| one.limit > 0);
+        let sum = tallies.iter().map(|one| one.limit).sum();
+        match is_found {
+            // After an outage the shares have not gone far.
+            true if self.all.is_known() => self.all.adopt(sum),
+            true => self.all.search_below(sum),
+            false => {}
+        }
+        is_found
+    }
+
+    /// A shared limit would do harm here.
+    fn is_harmful(&self) -> bool {
+        self.share.is_none() && (self.own.gave_way || self.own.is_wide())
     }
 
     /// Learns from what passed at all balancers since the last exchange.

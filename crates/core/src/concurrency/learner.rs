@@ -28,6 +28,8 @@ pub(super) enum Mode {
     /// Halves the limit while the rate does not follow. `above` was measured at twice the limit, to
     /// which the limit was raised blindly if `is_first`.
     Descend { above: Window, is_first: bool },
+    /// Measures at the limit from which the search descends.
+    Top,
     /// Keeps the limit near the knee.
     Hold,
     /// Measures under the knee.
@@ -131,11 +133,11 @@ impl Learner {
 
     /// The learned state, for people and for schedulers.
     pub fn report(&self) -> Report {
-        let rises = matches!(self.mode, Mode::Start { .. } | Mode::Ascend { .. });
-        let known = self.hold.is_found && !rises;
+        let known = self.is_known();
         let knee = known.then_some(self.hold.knee);
         Report {
             limit: self.limit(),
+            group_limit: None,
             parked: self.parked.count(),
             knee,
             answers_per_second: known.then(|| self.hold.rate()).flatten(),
@@ -172,9 +174,26 @@ impl Learner {
         self.set(f64::from(limit).max(MANY));
     }
 
+    /// Learns anew, from this limit down.
+    pub(super) fn search_below(&mut self, limit: u32) {
+        self.mode = Mode::Top;
+        self.set(f64::from(limit));
+    }
+
     /// The effect of the present limit is not seen yet.
     pub(super) fn settles(&self) -> bool {
         self.window.settles()
+    }
+
+    /// A knee was found.
+    pub(super) fn is_known(&self) -> bool {
+        let rises = matches!(self.mode, Mode::Start { .. } | Mode::Ascend { .. } | Mode::Top);
+        self.hold.is_found && !rises
+    }
+
+    /// The limit is far above the knee, because the backend is fast.
+    pub(super) fn is_wide(&self) -> bool {
+        self.hold.wide > 0.0
     }
 
     /// Requests in flight that do not count.
@@ -184,10 +203,14 @@ impl Learner {
 
     /// Goes on from a limit that was learned elsewhere.
     pub(super) fn adopt(&mut self, limit: u32) {
-        if limit != self.limit {
-            self.hold.found(f64::from(limit) / HEADROOM, 1.0);
-            self.hold_from_here();
-        }
+        self.sound = None;
+        self.hold.found(f64::from(limit) / HEADROOM, 1.0);
+        self.hold_from_here();
+    }
+
+    /// Notes a limit that holds while this learner only watches.
+    pub(super) fn note_limit(&mut self, limit: u32) {
+        self.limit = limit;
     }
 
     /// Adjusts the limit. Call it every few milliseconds, after [`Self::observe`].
@@ -205,6 +228,8 @@ impl Learner {
             Mode::Start { below } => self.start(below),
             Mode::Ascend { below } => self.ascend(below),
             Mode::Descend { above, is_first } => self.descend(above, is_first),
+            Mode::Top if self.full() => self.descend_from(f64::from(self.limit), self.window),
+            Mode::Top => {}
             Mode::Hold => self.hold(now),
             Mode::Probe => self.probe(),
             Mode::After { probe, at } => self.after(probe, at),
@@ -361,7 +386,7 @@ impl Learner {
     fn rest(&mut self) {
         match self.mode {
             Mode::Start { .. } => self.window = Window::after(f64::from(self.limit), 0.0),
-            Mode::Ascend { .. } => self.window = Window::default(),
+            Mode::Ascend { .. } | Mode::Top => self.window = Window::default(),
             // Too little was seen at this limit. The one above it gave as much as any.
             Mode::Descend { .. } => self.arrive(2.0 * f64::from(self.limit) / HEADROOM, 1.0),
             // It rarely binds.

@@ -61,11 +61,12 @@
 //!   `tests/concurrency`: 0.9 of what is possible).
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
-//! - Two balancers without a cluster keep 0.88 to 0.99 of a shared backend's goodput. Eight lose most
-//!   of it, because each sees too few answers to measure in unison. In a cluster [`SharedLearner`]
-//!   learns from all of them together. Reports a second old make it slow: it takes half a minute
-//!   where a balancer alone takes two seconds. Below a backend's capacity it can refuse requests
-//!   until then, and it cannot mend a backend that collapsed in the first second.
+//! - Two balancers without a cluster keep 0.5 to 1 of a shared backend's goodput, most of them 0.85
+//!   and more. Eight lose most of it, because each sees too few answers to measure in unison. In a
+//!   cluster [`SharedLearner`] learns from all of them together, and keeps 0.85 to 1 in most shapes
+//!   (`clusters` in `tests/concurrency` prints the table). Reports a second old make it slow: it takes
+//!   half a minute where a balancer alone takes two seconds. It cannot mend a backend that eight
+//!   balancers have collapsed in the first second.
 //!
 //! # Sources
 //!

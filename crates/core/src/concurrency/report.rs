@@ -32,6 +32,9 @@ impl Region {
 pub struct Report {
     /// Requests that may be in flight.
     pub limit: u32,
+    /// Requests that all balancers of the cluster together may have in flight. `None` if the limit
+    /// is not shared.
+    pub group_limit: Option<u32>,
     /// Requests in flight that do not count, because they take much longer than most.
     pub parked: u32,
     /// Number in flight from which throughput stops growing.

@@ -39,12 +39,21 @@ impl Learner {
         self.set(factor * limit);
     }
 
+    /// Seconds for which nothing may finish while requests wait.
+    fn silence_max(&self) -> f64 {
+        let usual = (6.0 * self.gap).max(4.0 * self.usual_time());
+        (0.7 * self.wait).max(usual)
+    }
+
+    /// Nothing finishes while requests wait.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.silent > self.silence_max()
+    }
+
     /// Raises the limit if nothing finishes while requests wait: a queue cannot help what takes
     /// longer than its wait.
     pub(super) fn gives_way(&mut self) -> bool {
-        let usual = (6.0 * self.gap).max(4.0 * self.usual_time());
-        let silence_max = (0.7 * self.wait).max(usual);
-        let gives_way = self.silent > silence_max;
+        let (silence_max, gives_way) = (self.silence_max(), self.is_stuck());
         let limit = f64::from(self.limit);
         let from = match self.mode {
             Mode::Ascend { below } => below.map(|(_, from)| from),

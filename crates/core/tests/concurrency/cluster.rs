@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use equipoise_core::concurrency::{Load, Sample, SharedLearner, Tally};
 
+use super::backend::{Backend, Job};
 use super::goals::named;
+use super::measure::learned;
 use super::simulator::{Limiter, Outcomes, Setting, simulate};
 
 /// Seconds between two reports, and how old a report is when another balancer reads it.
@@ -107,6 +109,61 @@ fn two_and_eight_balancers_of_a_cluster_share_a_backend() {
 fn below_capacity_a_cluster_refuses_nothing() {
     let out = simulated("4 slots, exponential", 0.8, 8, NEVER);
     assert!(out.refused(10.0, 120.0) <= 0.005, "{}", out.refused(10.0, 120.0));
+}
+
+/// Nothing finishes while the first of them wait, so that there is no limit to share.
+#[test]
+fn long_polls_at_balancers_of_a_cluster_are_all_let_through() {
+    let polls = Backend {
+        draw: |_, _| Job { work: 0.0, latency: 30.0 },
+        deadline: 100.0,
+        ..named("4 slots, exponential")
+    };
+    let mut setting = Setting::new(&polls, 1.0, 11);
+    setting.offered = |t| if t < 1.0 { 1000.0 } else { 33.0 };
+    setting.factor = 1.0;
+    (setting.wait, setting.seconds) = (1.0, 90.0);
+    setting.skews = vec![0.0; 2];
+    let mut members = members(&setting, NEVER);
+    let out = simulate(&setting, &mut members);
+    assert_eq!(out.refused(0.0, 90.0), 0.0);
+}
+
+/// Goodput of what is possible: of balancers that learn alone, and of a cluster's.
+#[test]
+#[ignore = "a table"]
+fn clusters() {
+    for balancers in [2, 8] {
+        for name in [
+            "4 slots of 20 ms",
+            "4 slots, exponential",
+            "collapses past 8",
+            "thrashes past 16",
+            "100 slots of 50 ms",
+            "lock collapses past 12",
+            "4 workers that slow down",
+            "database pool of 10",
+            "8 cores of 100 us",
+        ] {
+            for times in [0.8, 2.0, 4.0] {
+                let backend = named(name);
+                let mut setting = Setting::new(&backend, times, 1);
+                setting.skews = vec![0.0; balancers];
+                setting.seconds = if backend.capacity > 10_000.0 { 6.0 } else { 120.0 };
+                let mut members = members(&setting, NEVER);
+                let outs = [learned(&setting), simulate(&setting, &mut members)];
+                let part = |out: &Outcomes, from: f64, to: f64| {
+                    let (from, to) = (from * setting.seconds, to * setting.seconds);
+                    out.goodput(from, to) / (times.min(1.0) * backend.capacity)
+                };
+                let [alone, shared] = outs.map(|out| {
+                    [(0.01, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 1.0)]
+                        .map(|(from, to)| (100.0 * part(&out, from, to)).round())
+                });
+                println!("{balancers} {times} {name:24} alone {alone:?} shared {shared:?}");
+            }
+        }
+    }
 }
 
 #[test]

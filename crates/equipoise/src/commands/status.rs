@@ -230,6 +230,7 @@ fn details(status: &Status, out: &mut String) {
                 lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
             }
             lines.extend(learnt_detail(&pool.name, backend));
+            lines.extend(group_detail(&pool.name, backend));
             lines.extend(multiplexing_detail(&pool.name, backend));
             if !backend.failures.is_empty() {
                 lines.push(format!(
@@ -263,6 +264,12 @@ fn learnt_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     let (knee, seconds) = (backend.knee?, backend.service_seconds?);
     let (name, ms) = (&backend.name, seconds * 1e3);
     Some(format!("{pool}/{name}: serves most with {knee:.0} in flight; {ms:.1} ms in service"))
+}
+
+/// The limit that the balancers of a cluster share.
+fn group_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
+    let (name, limit, all) = (&backend.name, backend.limit?, backend.group_limit?);
+    Some(format!("{pool}/{name}: {limit} of the {all} that all balancers of the cluster share"))
 }
 
 /// Why a backend of a multiplexed pool gets exclusive sessions, if a fault of it is the cause.

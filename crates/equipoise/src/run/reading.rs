@@ -155,6 +155,7 @@ pub(crate) fn backend(
         health_detail: health_detail(backend),
         in_flight: backend.in_flight.into(),
         limit: backend.limit,
+        group_limit: backend.learned.and_then(|learned| learned.group_limit),
         region: backend.learned.map(|learned| region(learned.region)),
         knee: backend.learned.and_then(|learned| learned.knee),
         service_seconds: backend.learned.map(|learned| learned.service_time.as_secs_f64()),

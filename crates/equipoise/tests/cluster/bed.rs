@@ -246,8 +246,13 @@ pub(crate) fn reporting(status: &serde_json::Value) -> Vec<&str> {
 }
 
 /// Waits until something holds.
-pub(crate) fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+pub(crate) fn soon(what: &str, holds: impl FnMut() -> bool) {
+    soon_within(PATIENCE, what, holds);
+}
+
+/// Waits until something holds that takes longer than most.
+pub(crate) fn soon_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + patience;
     while !holds() {
         assert!(Instant::now() < end, "never came: {what}");
         std::thread::sleep(Duration::from_millis(20));

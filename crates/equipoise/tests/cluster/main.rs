@@ -15,6 +15,7 @@ mod degraded;
 mod dropped;
 mod faults;
 mod grows;
+mod limits;
 mod members;
 mod names;
 mod pools;

@@ -179,9 +179,7 @@ impl Active {
             std::mem::take(&mut *hub.arrived.lock().unwrap_or_else(PoisonError::into_inner));
         for target in arrived {
             // Nothing was in flight since the last step, however long ago that was.
-            target.live.learning.with_learner(|learner| {
-                learner.step(Load { now, ..Load::default() });
-            });
+            target.live.learning.step(Load { now, ..Load::default() });
             self.entries.insert(target.id, Entry { target, busy: now });
         }
     }
@@ -248,8 +246,8 @@ impl Entry {
         // Requests wait only while all backends are full; some may avoid those that are not.
         let waiting = if live.permits.is_full() { standing.share() } else { 0 };
         let load = Load { now, in_flight, waiting, oldest_wait: standing.oldest };
+        live.learning.step(load);
         let grown = live.learning.with_learner(|learner| {
-            learner.step(load);
             live.learning.is_known.store(learner.report().knee.is_some(), Relaxed);
             live.publish_learned(learner.limit())
         });

@@ -9,6 +9,9 @@
 //! A request costs two readings of the clock and a store into its thread's ring. One thread adjusts
 //! all limits: every 5 ms while requests wait, ten times a second while backends have work, and it
 //! sleeps otherwise. A backend without work is not looked at.
+//!
+//! In a cluster the balancers before one backend share its limit. [`Learning::tally`] is what the
+//! others need to know, and [`Learning::hear`] takes theirs, for the thread's next step.
 
 mod hub;
 mod ring;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use equipoise_core::concurrency::{Learner, Report};
+use equipoise_core::concurrency::{Load, Report, SharedLearner, Tally};
 
 pub(crate) use self::hub::{Hub, HubThread, Target};
 
@@ -38,7 +41,15 @@ struct State {
     /// Longest wait in the pool's queue.
     wait: Duration,
     /// Made when the backend first has work.
-    learner: Option<Box<Learner>>,
+    learner: Option<Box<SharedLearner>>,
+    /// Tallies of the cluster's other balancers, for the hub's thread.
+    heard: Option<Heard>,
+}
+
+struct Heard {
+    /// The number by which the cluster knows this balancer.
+    own: u64,
+    others: Vec<Tally>,
 }
 
 impl Learning {
@@ -75,7 +86,7 @@ impl Learning {
         if let Some(learner) = &mut state.learner {
             learner.set_wait(wait);
         }
-        publish(state.learner.as_ref().map_or_else(|| Learner::new(wait).limit(), |it| it.limit()));
+        publish(state.learner.as_ref().map_or_else(|| first(wait).limit(), |it| it.limit()));
         self.is_on.store(true, SeqCst);
     }
 
@@ -84,17 +95,50 @@ impl Learning {
         let mut state = self.lock();
         self.is_on.store(false, SeqCst);
         self.is_known.store(false, Relaxed);
-        state.learner = None;
+        (state.learner, state.heard) = (None, None);
         publish();
     }
 
+    /// What the cluster's other balancers need to know; `None` if the limit is not learned, or the
+    /// backend has had no work lately.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        let is_looked_at = self.is_on() && self.is_active.load(SeqCst);
+        let state = self.lock();
+        state.learner.as_ref().filter(|_| is_looked_at).map(|learner| learner.tally())
+    }
+
+    /// Takes the tallies of the cluster's other balancers for the next step. `own` is the number by
+    /// which the cluster knows this balancer.
+    pub(crate) fn hear(&self, own: u64, others: Vec<Tally>) {
+        // A backend without work is not looked at: they would be old when it is.
+        if self.is_on() && self.is_active.load(SeqCst) {
+            self.lock().heard = Some(Heard { own, others });
+        }
+    }
+
+    /// Adjusts the limit, and takes what was heard of other balancers.
+    fn step(&self, load: Load) {
+        let heard = self.lock().heard.take();
+        self.with_learner(|learner| {
+            learner.step(load);
+            if let Some(Heard { own, others }) = heard {
+                learner.identify(own);
+                learner.exchange(load.now, &others);
+            }
+        });
+    }
+
     /// Passes the learner to `with`, unless the limit is no longer learned.
-    fn with_learner<T>(&self, with: impl FnOnce(&mut Learner) -> T) -> Option<T> {
+    fn with_learner<T>(&self, with: impl FnOnce(&mut SharedLearner) -> T) -> Option<T> {
         let mut state = self.lock();
         let wait = state.wait;
-        self.is_on()
-            .then(|| with(state.learner.get_or_insert_with(|| Box::new(Learner::new(wait)))))
+        self.is_on().then(|| with(state.learner.get_or_insert_with(|| Box::new(first(wait)))))
     }
+}
+
+/// A learner of a balancer without a cluster, until it hears of one.
+fn first(wait: Duration) -> SharedLearner {
+    SharedLearner::new(wait, 0)
 }
 
 impl fmt::Debug for Learning {

@@ -221,8 +221,10 @@ pub struct PoolSeries {
 pub struct BackendSeries {
     /// The backend.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// Where it listens, or what identifies it if `place` says otherwise.
     pub address: SocketAddr,
+    /// Where it is reached.
+    pub place: Place,
     /// The counters, and what is in flight.
     pub live: Arc<BackendLive>,
 }
@@ -246,6 +248,7 @@ impl Inventory {
         let backend = |backend: &BackendEntry| BackendSeries {
             name: backend.config.name.clone(),
             address: backend.config.address,
+            place: backend.config.place.clone(),
             live: Arc::clone(&backend.live),
         };
         let pool = |pool: &PoolEntry| PoolSeries {

@@ -14,6 +14,7 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         health_detail: None,
         in_flight: 3,
         limit: Some(40),
+        group_limit: None,
         region: Some(Region::UnderUsed),
         knee: Some(31.2),
         service_seconds: Some(0.012),

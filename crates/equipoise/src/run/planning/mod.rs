@@ -15,6 +15,7 @@ mod condition;
 mod declared;
 mod follow;
 mod held;
+mod limits;
 mod meter;
 pub(crate) mod monitor;
 mod office;
@@ -55,6 +56,7 @@ pub(crate) use self::office::{wire_members, wire_token};
 
 use self::complaint::Complaint;
 use self::declared::Declared;
+use self::limits::Balancer;
 use self::peers::Learnt;
 use self::premises::Here;
 pub(in crate::run) use self::report::{LEAVE_PATIENCE, capacity};
@@ -93,6 +95,8 @@ pub(crate) struct Planner {
     leaving: Mutex<BTreeSet<(String, String)>>,
     /// What clients bring to this node, for the controllers.
     sources: Mutex<SourceRates>,
+    /// This process among the balancers that share limits.
+    balancer: Balancer,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
@@ -163,6 +167,7 @@ impl Planner {
             newest: watch::channel(Arc::default()).0,
             leaving: Mutex::default(),
             sources: Mutex::default(),
+            balancer: Balancer::new(),
             changing: tokio::sync::Mutex::default(),
             active: Mutex::new(Active::Unasked),
             asked_since: Mutex::default(),
@@ -177,6 +182,7 @@ impl Planner {
             tokio::spawn(follow::rosters(scalers, client.instructions(), Some(newest), None));
             tokio::spawn(Arc::clone(&planner).watch_unscaled());
             tokio::spawn(Arc::clone(&planner).watch_declared());
+            tokio::spawn(Arc::clone(&planner).follow_balancers());
         }
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;

@@ -78,6 +78,7 @@ impl Planner {
                 sources: lock(&self.sources).clone(),
                 reachable: sightings.reachable,
                 refused: sightings.refused,
+                tallies: self.tallies(),
                 ..place
             };
             if let Some(client) = self.seat.client() {
@@ -88,6 +89,7 @@ impl Planner {
             if let Err(error) = controller.report(&self.instance, report).await {
                 tracing::debug!(%error, "the controller did not take this node's report");
             }
+            self.hear_balancers(controller.tallies(&self.instance));
         }
     }
 
