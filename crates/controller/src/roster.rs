@@ -429,12 +429,17 @@ impl Roster {
         done
     }
 
-    /// Wants the draining one of this size again that began last: it has most left to do. One that an earlier driver made is
-    /// not wanted back, nor one of a member that makes no more.
+    /// Wants the draining one of this size again that began last: it has most left to do. It has to serve by the report of
+    /// its executor. One that an earlier driver made is not wanted back, nor one of a member that makes no more.
     fn revive(&mut self, size: Option<&String>, seen: &Seen<'_>) -> Option<String> {
+        let serves = |name: &str, executor: &str| {
+            let made = seen.making.get(executor).and_then(|making| making.backends.get(name));
+            made.is_some_and(|it| matches!(it.state, MadeState::Ready | MadeState::Draining))
+        };
         let is_fit = |(name, it): &(&String, &Entry)| {
             it.wanted == Wanted::Drain
                 && it.size.as_ref() == size
+                && serves(name, &it.executor)
                 && !self.is_outdated(name, seen)
                 && !seen.ends(&it.executor)
         };

@@ -66,6 +66,34 @@ impl Roster {
         is_open && !self.backends.contains_key(name)
     }
 
+    /// Whether this roster gave the name to a backend that is gone.
+    pub fn has_outlived(&self, pool: &str, name: &str) -> bool {
+        let Some(number) = number_of(pool, name) else { return false };
+        let is_open = self.forgotten.has(number) || number >= self.next_number;
+        !is_open && !self.backends.contains_key(name)
+    }
+
+    /// A roster that gives this number next. Backends with lower numbers may exist.
+    pub fn unknown_before(next_number: u64) -> Roster {
+        let mut roster = Roster { next_number: 1, ..Roster::default() };
+        roster.go_on_from(next_number);
+        roster
+    }
+
+    /// Adds the backends of `before`, an earlier roster, that outlive their process and that this one has forgotten. Their
+    /// numbers are not given again.
+    pub fn keep_forgotten(&mut self, pool: &str, before: &Roster, is_there: impl Fn(&str) -> bool) {
+        let forgotten = before.backends.iter().filter(|(name, entry)| {
+            entry.outlives && self.has_forgotten(pool, name) && is_there(name)
+        });
+        let forgotten: Vec<_> =
+            forgotten.map(|(name, entry)| (name.clone(), entry.clone())).collect();
+        if !forgotten.is_empty() {
+            self.next_number = self.next_number.max(before.next_number);
+            self.backends.extend(forgotten);
+        }
+    }
+
     /// Takes in backends that this roster has forgotten. A member that may have lost some of its entries is waited for, so
     /// that none counts twice.
     pub(super) fn take_in(&mut self, pool: &str, seen: &Seen<'_>) {

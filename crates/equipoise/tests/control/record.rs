@@ -141,3 +141,22 @@ fn what_was_elastic_no_more_for_a_moment_keeps_one_scaler() {
     let log = fleet.log();
     assert_eq!(log.iter().filter(|line| line.starts_with("doubled")).count(), 0, "{log:?}");
 }
+
+#[test]
+fn a_disk_that_hangs_does_not_keep_a_pool_from_growing() {
+    let mut instance = Instance::new("saved-hangs");
+    let fleet = Fleet::new(&instance.folder);
+    let pool = format!("{ELASTIC}{}", fleet.table_without_list());
+    instance.start(&pool);
+    assert!(eventually(|| knows(&instance, 1)), "{:#}", roster(&instance));
+    // To open a FIFO for writing waits for a reader.
+    let fifo = saved(&instance).with_extension("json.new");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
+    let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| fleet.there().len() == 1), "{:?} {}", fleet.log(), instance.printed());
+    assert!(instance.printed().contains("the disk does not answer"), "{}", instance.printed());
+}

@@ -80,6 +80,51 @@ fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_stays() {
     shrinks_to_one(&instance, &fleet);
 }
 
+#[test]
+fn what_scripts_have_removed_since_the_copy_of_a_store_that_is_put_back_stays_away() {
+    let mut instance = Instance::new("put-back-ghost");
+    let fleet = Fleet::new(&instance.folder);
+    let pool = format!("{ELASTIC}{}", fleet.table_without_list());
+    instance.start(&pool);
+    let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);
+    assert!(worked, "{said}");
+    assert!(eventually(|| there_are(&instance, 3)), "{:#}", instance.plan());
+    let before = fleet.there();
+    instance.kill();
+    let copy = instance.folder.path("copy");
+    std::fs::copy(instance.store(), &copy).unwrap();
+    instance.start(&pool);
+    shrinks_to_one(&instance, &fleet);
+    let saved = instance.store().with_file_name("elastic.json");
+    let is_saved = || {
+        let saved: Value =
+            serde_json::from_slice(&std::fs::read(&saved).unwrap_or_default()).unwrap_or_default();
+        saved["rosters"]["web"]["backends"].as_object().is_some_and(|it| it.len() == 1)
+    };
+    assert!(eventually(is_saved), "{}", instance.printed());
+    let left = fleet.there();
+    instance.kill();
+    std::fs::copy(&copy, instance.store()).unwrap();
+
+    // It is pinned at three again, as it was then, and two new ones are made.
+    instance.start(&pool);
+    let gone: Vec<&String> = before.keys().filter(|name| !left.contains_key(*name)).collect();
+    assert_eq!(gone.len(), 2);
+    let is_back = || {
+        let status = instance.json("/v1/status").to_string();
+        gone.iter().any(|name| status.contains(&format!("\"{name}\"")))
+    };
+    let grows = eventually(|| {
+        assert!(!is_back(), "{gone:?} {}", instance.printed());
+        there_are(&instance, 3)
+    });
+    assert!(grows, "{:#} {}", instance.plan(), instance.printed());
+    let now = fleet.there();
+    assert!(left.keys().all(|name| now.contains_key(name)), "{left:?} {now:?}");
+    assert!(gone.iter().all(|name| !now.contains_key(*name)), "{gone:?} {now:?}");
+    assert_eq!((count(&fleet, "made"), count(&fleet, "doubled")), (5, 0), "{:?}", fleet.log());
+}
+
 /// With the store as it was, whose roster has processes that died since, and with none.
 #[test]
 fn what_was_made_without_a_controller_stays_when_the_store_is_mended() {

@@ -27,6 +27,50 @@ pub(super) fn places(
     })
 }
 
+/// The store's rosters on a machine of its own, without backends that it has removed since: the store may have been put back
+/// to an older copy. `saved` is what the machine used last.
+pub(super) fn without_outlived(stored: &Rosters, saved: &Rosters) -> Option<Rosters> {
+    let is_gone = |pool: &str, name: &str, entry: &Entry| {
+        entry.outlives && saved.get(pool).is_some_and(|saved| saved.has_outlived(pool, name))
+    };
+    let has_gone = |(pool, roster): (&String, &Roster)| {
+        roster.backends.iter().any(|(name, entry)| is_gone(pool, name, entry))
+    };
+    stored.iter().any(has_gone).then(|| {
+        let mut rosters = stored.clone();
+        for (pool, roster) in &mut rosters {
+            roster.backends.retain(|name, entry| !is_gone(pool, name, entry));
+        }
+        rosters
+    })
+}
+
+/// What is to be saved of rosters: the backends of `own`, this member, and those of `saved` which the store has forgotten and
+/// which this machine still has.
+pub(super) fn to_save(
+    rosters: &Rosters,
+    saved: &Rosters,
+    own: &str,
+    is_there: impl Fn(&str, &str) -> bool,
+) -> Rosters {
+    let mut all: Rosters =
+        rosters.iter().map(|(pool, roster)| (pool.clone(), roster.settled())).collect();
+    for (pool, before) in saved {
+        let is_known = all.contains_key(pool);
+        let roster = all
+            .entry(pool.clone())
+            .or_insert_with(|| Roster { next_number: 1, ..Roster::default() });
+        roster.keep_forgotten(pool, before, |name| is_there(pool, name));
+        if !is_known && roster.backends.is_empty() {
+            all.remove(pool);
+        }
+    }
+    for roster in all.values_mut() {
+        roster.backends.retain(|_, entry| entry.executor == own);
+    }
+    all
+}
+
 /// A backend of a roster as its pool is to have it; `None` before it serves, and when it is to leave.
 pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
     let address = entry.address.filter(|_| entry.wanted != Wanted::Leave)?;
@@ -140,4 +184,77 @@ pub(super) fn drained(
         all.insert(pool.clone(), draining.filter(|name| has_nothing(name)).cloned().collect());
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn entry(outlives: bool) -> Entry {
+        Entry {
+            key: "k".to_string(),
+            size: None,
+            executor: "a".to_string(),
+            since: Edition::default(),
+            outlives,
+            driver: None,
+            wanted: Wanted::Serve,
+            state: MadeState::Ready,
+            address: Some(([192, 0, 2, 1], 80).into()),
+            id: Some("i".to_string()),
+            problem: None,
+            age: Duration::ZERO,
+            draining_for: Duration::ZERO,
+            replaces: None,
+        }
+    }
+
+    fn rosters(next_number: u64, numbers: &[u64]) -> Rosters {
+        let one = |number: &u64| (format!("web-e{number}"), entry(true));
+        let backends = numbers.iter().map(one).collect();
+        [("web".to_string(), Roster { next_number, backends, ..Roster::default() })].into()
+    }
+
+    fn names(rosters: &Rosters) -> Vec<&str> {
+        rosters.values().flat_map(|it| it.backends.keys()).map(String::as_str).collect()
+    }
+
+    #[test]
+    fn what_this_machine_has_removed_does_not_come_back_with_an_older_store() {
+        let (older, saved) = (rosters(4, &[1, 3]), rosters(6, &[3, 5]));
+        let corrected = without_outlived(&older, &saved).expect("one is gone");
+        assert_eq!(names(&corrected), ["web-e3"]);
+        assert_eq!(
+            without_outlived(&rosters(7, &[3, 6]), &saved),
+            None,
+            "newer than what is saved"
+        );
+        assert_eq!(without_outlived(&older, &Rosters::new()), None, "nothing is saved");
+        // Processes end with theirs: the scaler shows which there are.
+        let mut processes = older.clone();
+        for entry in processes.get_mut("web").expect("it is there").backends.values_mut() {
+            entry.outlives = false;
+        }
+        assert_eq!(without_outlived(&processes, &saved), None);
+        // Without a store and a saved roster, numbers begin where none was given.
+        let mut held = rosters(1000, &[]);
+        held.insert("web".to_string(), Roster::unknown_before(1000));
+        assert_eq!(without_outlived(&older, &held), None);
+    }
+
+    #[test]
+    fn what_an_older_store_has_forgotten_stays_saved_until_it_is_taken_in_or_gone() {
+        let (older, saved) = (rosters(4, &[3]), rosters(6, &[3, 4, 5]));
+        let kept = to_save(&older, &saved, "a", |_, name| name != "web-e4");
+        assert_eq!((names(&kept), kept["web"].next_number), (vec!["web-e3", "web-e5"], 6));
+        // A store from before the pool.
+        let kept = to_save(&Rosters::new(), &saved, "a", |_, _| true);
+        assert_eq!(names(&kept), ["web-e3", "web-e4", "web-e5"]);
+        assert!(to_save(&Rosters::new(), &saved, "a", |_, _| false).is_empty());
+        // The store has taken five in and removed four.
+        let newer = rosters(6, &[3, 5]);
+        assert_eq!(to_save(&newer, &saved, "a", |_, _| true), newer);
+    }
 }

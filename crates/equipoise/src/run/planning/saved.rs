@@ -4,6 +4,7 @@
 //! the store was put back from an older copy, made anew, or cannot be read.
 
 mod records;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -15,6 +16,7 @@ use anyhow::Context;
 use equipoise_driver::DriverOptions;
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::writer::Writer;
 use super::rosters::Rosters;
 
 /// Drivers of pools, by pool and by the names that rosters have for them.

@@ -23,15 +23,15 @@ use tokio::task::JoinHandle;
 use super::Wish;
 use super::held;
 use super::rosters::{self, Rosters};
-use super::saved::{self, Drivers, Saved};
+use super::saved::{self, Drivers, Saved, Writer};
 use crate::config::Maker;
 use crate::run::lock;
 
 /// The scalers of this process.
 pub(super) struct Scalers {
-    /// What is saved, and where.
-    folder: PathBuf,
+    /// What is saved.
     saved: Mutex<Saved>,
+    writer: Writer,
     /// That it cannot be saved was logged.
     is_unsaved: AtomicBool,
     /// The drivers of this machine's file, and those before them whose backends may be there.
@@ -81,7 +81,7 @@ impl Scalers {
         let saved = saved::load(&folder, &own);
         let newest = Instructions { rosters: saved.rosters.clone(), ..Instructions::default() };
         Scalers {
-            folder,
+            writer: Writer::new(folder),
             is_unsaved: AtomicBool::new(false),
             drivers: Mutex::new(saved.drivers.clone()),
             saved: Mutex::new(saved),
@@ -237,22 +237,19 @@ impl Scalers {
             });
         }
         drivers.retain(|_, known| !known.is_empty());
-        let own = rosters.iter().map(|(pool, roster)| {
-            let mut roster = roster.settled();
-            roster.backends.retain(|_, entry| entry.executor == *self.own);
-            (pool.clone(), roster)
-        });
-        let now = Saved { rosters: own.collect(), drivers };
+        let before = lock(&self.saved).rosters.clone();
+        let is_there = |pool: &str, name: &str| {
+            let views = lock(&self.views);
+            views
+                .get(pool)
+                .is_none_or(|view| view.now.borrow().backends.iter().any(|made| made.name == name))
+        };
+        let own = rosters::to_save(rosters, &before, &self.own, is_there);
+        let now = Saved { rosters: own, drivers };
         if *lock(&self.saved) == now {
             return true;
         }
-        let (folder, written) = (self.folder.clone(), now.clone());
-        let done = tokio::task::spawn_blocking(move || saved::save(&folder, &written)).await;
-        let problem = match done {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("{error:#}")),
-            Err(error) => Some(error.to_string()),
-        };
+        let problem = self.writer.write(now.clone()).await.err();
         let was_unsaved = self.is_unsaved.swap(problem.is_some(), Relaxed);
         match problem {
             None => *lock(&self.saved) = now,
@@ -277,7 +274,7 @@ impl Scalers {
             let view = one.scaler.view();
             // Where nothing is known, no number comes twice: there are fewer backends than minutes since 1970.
             let next_number = if view.outlives { since.as_secs() / 60 } else { 1 };
-            let unknown = Roster { next_number, ..Roster::default() };
+            let unknown = Roster::unknown_before(next_number);
             let before = rosters.get(pool).unwrap_or(&unknown);
             let nonce = format!("{:x}", since.as_millis());
             let held = held::hold(before, &self.own, &view, elastic, listed, &nonce);
@@ -328,7 +325,7 @@ impl Scalers {
     /// Has what the instructions' rosters give this member, and knows of all the rest. Whether a scaler was told for the first
     /// time: only then it is known what an earlier process had and this one has not.
     pub(super) async fn obey(&self, newest: Arc<Instructions>) -> bool {
-        let before = self.install(newest);
+        let before = self.install(self.corrected(newest));
         let mut running = self.running.lock().await;
         // Newer ones may have come while a driver was being started.
         let newest = self.newest();
@@ -381,6 +378,17 @@ impl Scalers {
             }
             tracing::info!(pool, "its backends are gone");
             self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Instructions without backends that this machine has removed since, on a machine of its own.
+    fn corrected(&self, newest: Arc<Instructions>) -> Arc<Instructions> {
+        if self.is_in_cluster {
+            return newest;
+        }
+        match rosters::without_outlived(&newest.rosters, &lock(&self.saved).rosters) {
+            Some(rosters) => Arc::new(Instructions { rosters, ..Instructions::clone(&newest) }),
+            None => newest,
         }
     }
 
