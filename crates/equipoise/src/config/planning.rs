@@ -15,7 +15,7 @@ use super::driver::{Maker, maker};
 use super::names::NamesByLoad;
 use super::problem::Findings;
 use super::tables;
-use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday};
+use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday, Zone};
 use super::values::Values;
 
 /// What is planned, and how.
@@ -156,13 +156,16 @@ fn elasticity(values: &Values) -> Elasticity {
 fn scheduled(values: &Values) -> Option<ScheduledMin> {
     let TimeOfDay(from) = values.parsed("from")?;
     let TimeOfDay(to) = values.parsed("to")?;
-    let UtcOffset(utc_offset) = values.parsed("utc-offset")?;
+    let zone = match values.given("zone") {
+        true => values.parsed::<Zone>("zone")?.0,
+        false => values.parsed::<UtcOffset>("utc-offset")?.zone(),
+    };
     let mut days = [values.texts("days").is_none(); 7];
     for day in values.texts("days").into_iter().flatten() {
         let Weekday(day) = day.parse().ok()?;
         days[day] = true;
     }
-    Some(ScheduledMin { days, from, to, utc_offset, min: values.number("min")?.try_into().ok()? })
+    Some(ScheduledMin { days, from, to, zone, min: values.number("min")?.try_into().ok()? })
 }
 
 fn target(values: &Values) -> Target {

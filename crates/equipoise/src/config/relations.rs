@@ -65,6 +65,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         let users = &users.of_pool(name);
         if let Some(elastic) = pool.table("elastic").filter(|it| !is_awaited(file, it)) {
             targets(pool, elastic, users, findings);
+            clocks(elastic, findings);
         }
         unix_sockets(pool, users, findings);
         learnt_limits(pool, users, findings);
@@ -129,6 +130,16 @@ fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
         let text = "a loopback address, where other nodes of the cluster do not reach the backends that are made here; \
                     accepted: this machine's address";
         findings.warning(process.at("address"), &process.path_of("address"), text.to_string());
+    }
+}
+
+/// The clock of scheduled hours is stated once.
+fn clocks(elastic: &Values, findings: &mut Findings<'_>) {
+    for hours in elastic.tables("schedule") {
+        if hours.given("zone") && hours.given("utc-offset") {
+            let text = "stated beside `zone`, which says how far its clock is ahead; accepted: one of them";
+            findings.error(hours.at("utc-offset"), &hours.path_of("utc-offset"), text.to_string());
+        }
     }
 }
 

@@ -232,6 +232,8 @@ fn sample(table: &Table, option: &Opt) -> String {
     match (option.name, &option.kind) {
         ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
+        // Known without tzdata, and unlike UTC.
+        ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),
         ("peer-tls", _) => quoted("accepted"),
         ("ejection", _) => quoted("11s"),
         ("ejection-max", _) => quoted("6m"),

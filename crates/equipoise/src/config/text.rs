@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use equipoise_session::config::Hedge;
+use jiff::tz::{Offset, TimeZone};
 
 /// Units of time in milliseconds, largest first.
 const TIME_UNITS: &[(&str, u64)] =
@@ -228,6 +229,27 @@ impl FromStr for UtcOffset {
     }
 }
 
+impl UtcOffset {
+    /// A clock without daylight-saving time.
+    pub(super) fn zone(self) -> TimeZone {
+        let offset = Offset::from_seconds(i32::from(self.0) * 60);
+        // Offsets of up to 25 hours can be had.
+        TimeZone::fixed(offset.unwrap_or(Offset::UTC))
+    }
+}
+
+/// A time zone of the system's tzdata, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Zone(pub TimeZone);
+
+impl FromStr for Zone {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        TimeZone::get(text).map(Zone).map_err(drop)
+    }
+}
+
 fn two_digits(text: &str) -> Result<u16, ()> {
     let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().map_err(|_| ()) } else { Err(()) }
@@ -386,6 +408,15 @@ mod tests {
         }
         for text in ["", "+", "02:00", "+2:00", "-12:01", "+14:01", "Z", "\u{2212}02:00"] {
             assert_eq!(text.parse::<UtcOffset>(), Err(()), "{text}");
+        }
+        let ahead = |offset: &str| -> Option<i32> {
+            let zone = offset.parse::<UtcOffset>().ok()?.zone();
+            Some(zone.to_offset(jiff::Timestamp::UNIX_EPOCH).seconds())
+        };
+        assert_eq!((ahead("+05:45"), ahead("-12:00")), (Some(20_700), Some(-43_200)));
+        assert_eq!("UTC".parse(), Ok(Zone(TimeZone::UTC)));
+        for text in ["", "Europe/Atlantis", "+02:00", "/etc/localtime", "../zoneinfo/UTC"] {
+            assert_eq!(text.parse::<Zone>(), Err(()), "{text}");
         }
         assert_eq!(("mon".parse(), "sun".parse()), (Ok(Weekday(0)), Ok(Weekday(6))));
         assert_eq!("Monday".parse::<Weekday>(), Err(()));

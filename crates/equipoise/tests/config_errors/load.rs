@@ -48,6 +48,8 @@ fn a_schedule_has_times_days_and_a_number_up_to_max() {
         "days = ['mon', 'fri']\nfrom = '22:00'\nto = '06:30'\nutc-offset = '-05:00'\nmin = 4\n",
     ));
     assert!(!fine.contains("pool.web.elastic"), "{fine}");
+    let fine = said(&file("from = '08:00'\nto = '18:00'\nmin = 2\nzone = 'UTC'\n"));
+    assert!(!fine.contains("pool.web.elastic"), "{fine}");
     for (hours, expected) in [
         (
             "from = '8:00'\nto = '18:00'\nmin = 2\n",
@@ -60,6 +62,14 @@ fn a_schedule_has_times_days_and_a_number_up_to_max() {
             "min = 5; accepted: at most elastic.max, which is 4",
         ),
         ("from = '08:00'\nto = '18:00'\n", "min"),
+        (
+            "from = '08:00'\nto = '18:00'\nmin = 2\nzone = 'Europe/Atlantis'\n",
+            "accepted: a name of the IANA time zone database, such as \"Europe/Berlin\"",
+        ),
+        (
+            "from = '08:00'\nto = '18:00'\nmin = 2\nzone = 'UTC'\nutc-offset = '+00:00'\n",
+            "stated beside `zone`",
+        ),
     ] {
         let said = said(&file(hours));
         assert!(said.contains(expected), "{hours}: {said}");

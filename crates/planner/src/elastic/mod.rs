@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     fn always(min: u32) -> ScheduledMin {
-        ScheduledMin { days: [true; 7], from: 0, to: 0, utc_offset: 0, min }
+        ScheduledMin { days: [true; 7], from: 0, to: 0, zone: jiff::tz::TimeZone::UTC, min }
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 /// Hours of the week, and the least number of backends in them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledMin {
     /// Days on which the hours begin, Monday first.
@@ -19,8 +21,9 @@ pub struct ScheduledMin {
     pub from: u16,
     /// The minute after their last one. If it is not later than `from`, they end on the next day.
     pub to: u16,
-    /// Minutes by which clocks are ahead of UTC.
-    pub utc_offset: i16,
+    /// The clock that they go by, with its daylight-saving time.
+    #[serde(with = "jiff::fmt::serde::tz::required")]
+    pub zone: TimeZone,
     /// Backends at least.
     pub min: u32,
 }
@@ -30,8 +33,10 @@ const MINUTES_OF_DAY: i64 = 24 * 60;
 impl ScheduledMin {
     /// Whether the hours include this moment, as the time since the UNIX epoch.
     pub fn includes(&self, moment: Duration) -> bool {
-        let since_epoch = i64::try_from(moment.as_secs() / 60).unwrap_or(i64::MAX / 2);
-        let local = since_epoch + i64::from(self.utc_offset);
+        let seconds = i64::try_from(moment.as_secs()).unwrap_or(i64::MAX);
+        let moment = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
+        let offset = i64::from(self.zone.to_offset(moment).seconds());
+        let local = (moment.as_second() + offset).div_euclid(60);
         let (day, minute) = (local.div_euclid(MINUTES_OF_DAY), local.rem_euclid(MINUTES_OF_DAY));
         // The epoch began on a Thursday.
         let begins_on = |day: i64| self.days[(day + 3).rem_euclid(7) as usize];
@@ -52,9 +57,10 @@ mod tests {
     /// Monday 5 January 1970, 00:00 UTC.
     const MONDAY: u64 = 4 * DAY;
 
-    fn hours(days: &[usize], from: u16, to: u16, utc_offset: i16) -> ScheduledMin {
+    fn hours(days: &[usize], from: u16, to: u16, utc_offset: i8) -> ScheduledMin {
         let days = std::array::from_fn(|day| days.contains(&day));
-        ScheduledMin { days, from: from * 60, to: to * 60, utc_offset: utc_offset * 60, min: 4 }
+        let zone = TimeZone::fixed(jiff::tz::offset(utc_offset));
+        ScheduledMin { days, from: from * 60, to: to * 60, zone, min: 4 }
     }
 
     #[test]
@@ -115,5 +121,35 @@ mod tests {
         // Before the epoch, by its clock.
         assert!(hours(&[2], 0, 24, -5).includes(Duration::ZERO));
         let _ends = hours(&[0], 0, 24, 0).includes(Duration::MAX);
+    }
+
+    /// The rules of Europe/Berlin since 1996: clocks are an hour ahead in summer, from 29 March to 25 October in 2026.
+    #[test]
+    fn hours_follow_daylight_saving_time() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let work = ScheduledMin { zone: berlin.clone(), ..hours(&[0, 1, 2, 3, 4], 8, 18, 0) };
+        // Midnight UTC of Fridays and Mondays before and after each change.
+        let (march_27, march_30) = (1_774_569_600, 1_774_828_800);
+        let (october_23, october_26) = (1_792_713_600, 1_792_972_800);
+        for (day, ahead) in [(march_27, 1), (march_30, 2), (october_23, 2), (october_26, 1)] {
+            let begins = day + (8 - ahead) * HOUR;
+            assert!(!work.includes(Duration::from_secs(begins - 1)), "{day}");
+            assert!(work.includes(Duration::from_secs(begins)), "{day}");
+            assert!(!work.includes(Duration::from_secs(begins + 10 * HOUR)), "{day}");
+        }
+        // The night in which an hour is left out, and the one in which an hour comes twice.
+        let night = ScheduledMin { zone: berlin, ..hours(&[5], 22, 6, 0) };
+        for (saturday, hours) in [(march_27 + DAY, 7), (october_23 + DAY, 9)] {
+            let minutes = (saturday + 12 * HOUR..saturday + 36 * HOUR).step_by(60);
+            let included = minutes.filter(|at| night.includes(Duration::from_secs(*at)));
+            assert_eq!(included.count(), hours * 60);
+        }
+    }
+
+    #[test]
+    fn a_schedule_survives_being_written() {
+        let hours = hours(&[0], 8, 18, 2);
+        let text = serde_json::to_string(&hours).unwrap();
+        assert_eq!(serde_json::from_str::<ScheduledMin>(&text).unwrap(), hours);
     }
 }

@@ -1,7 +1,7 @@
 //! Options of the load model, the controller and elastic pools.
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday};
+use super::super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday, Zone};
 use super::driver::{EXEC, PROCESS, WEBHOOK};
 use super::packet::INTERFACE;
 use super::{DAY, NAME, ms, secs};
@@ -207,11 +207,17 @@ static SCHEDULE: Table = Table {
             Kind::Text(&TIME_OF_DAY),
             "When they end; on the next day, if that is not later than `from`.",
         ),
+        Opt::optional(
+            "zone",
+            Kind::Text(&ZONE),
+            "`utc-offset`",
+            "Time zone of `from` and `to`, with its daylight-saving time by the machine's tzdata. A reload reads that anew.",
+        ),
         Opt::default(
             "utc-offset",
             Kind::Text(&UTC_OFFSET),
             "\"+00:00\"",
-            "How far the clock of `from` and `to` is ahead of UTC. It does not follow daylight-saving time.",
+            "How far the clock of `from` and `to` is ahead of UTC, all year. Not beside `zone`.",
         ),
         Opt::required(
             "min",
@@ -231,6 +237,12 @@ static TIME_OF_DAY: Form = Form {
     noun: "a time of the day",
     accepted: "hours and minutes of two digits each, \"00:00\" to \"24:00\", such as \"08:30\"",
     fits: reads_as::<TimeOfDay>,
+};
+
+static ZONE: Form = Form {
+    noun: "a time zone that this machine knows",
+    accepted: "a name of the IANA time zone database, such as \"Europe/Berlin\" or \"UTC\"; `timedatectl list-timezones` lists them. They are in /usr/share/zoneinfo, of the package tzdata",
+    fits: reads_as::<Zone>,
 };
 
 static UTC_OFFSET: Form = Form {
