@@ -27,6 +27,7 @@
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
+#   make slice-kills    kill -9 of slice workers in strict order, SLICE_KILLS times (default 1000): items stay in their order
 #   make fuzz           the HTTP parsers and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
 #   make soak           requests, packet flows (root) and a stream while processes are paused and junk comes from outside, and the
 #                       whole-process tests again and again, for SOAK_MINUTES (default 30): no request may fail, no flow may
@@ -337,6 +338,11 @@ SLICE_SIM_SEED ?= 1000000
 slice-soak: setup
 	SLICE_SOAK_SECONDS=$(SLICE_SOAK_SECONDS) SLICE_SIM_SEED=$(SLICE_SIM_SEED) \
 	  $(CARGO) test --release --locked --package equipoise-slice --lib -- --ignored --nocapture sim::tests::soak
+
+SLICE_KILLS ?= 1000
+.PHONY: slice-kills
+slice-kills: setup
+	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-runtime --test processes -- --nocapture in_strict_order
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

@@ -34,8 +34,8 @@
 //! - Losses of workers: once by workers that are not lost. What a lost worker had executed is executed *twice* when its
 //!   client has no reply yet as it publishes it again, or when the giver still had it in hand for the lost taker.
 //!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
-//!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. Items
-//!   that come again come out of order.
+//!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. In free
+//!   order items that come again come out of order.
 //! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
 //!   told who that is. Given up, its place is taken.
 //! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
@@ -51,6 +51,8 @@
 //! clients publish again above that, for [`Config::recovery`]; meanwhile it does not give them away. The same goes for
 //! slices that are new: nobody may have been there to read their first items.
 //!
+//! - In strict order the successor holds what comes of these slices until the recovery is over, and then starts the items
+//!   of each writer by their positions.
 //! - An item that comes again says nothing of how far its writer is ([`Item::again`]).
 //! - A slice counts as assigned, or as recovered, when the worker's own claims say so; until then what its
 //!   predecessor left is done by whoever comes next.

@@ -15,13 +15,15 @@ use std::time::Duration;
 use crate::config::{Config, Order};
 use crate::worker::Sabotage;
 
-pub(crate) use judge::Verdict;
+pub(crate) use judge::{OrderKept, Verdict};
 pub(crate) use world::World;
 
 /// Longest delays: of an item, of a reply, and until a reader matches a writer.
 const ITEM_DELAY_US_MAX: u64 = 3_000;
 const REPLY_DELAY_US_MAX: u64 = 2_000;
 const MATCH_DELAY_US_MAX: u64 = 8_000;
+/// Longer than any run.
+const NO_MOVES_US: u64 = 10_000_000;
 
 /// What a run is like.
 #[derive(Debug, Clone)]
@@ -65,6 +67,8 @@ pub(crate) enum Faults {
     Controller,
     /// Everybody crashes, is cut off, or stands still for a while.
     Everybody,
+    /// Workers crash, again and again.
+    Kills,
     /// A client and a worker lose each other, for longer than DDS waits, and find each other again.
     Paths,
     /// The controller stands still, for longer than workers may be silent.
@@ -116,6 +120,15 @@ impl Scenario {
         Self { faults, length_us: 150_000, ..Self::planned(seed) }
     }
 
+    /// Workers are killed in strict order, and nothing else goes wrong.
+    pub(crate) fn killing(seed: u64) -> Self {
+        let order = [Order::Strict, Order::Stateful][seed as usize % 2];
+        // Some without moves.
+        let move_gap_us = [1_000, NO_MOVES_US][seed as usize / 2 % 2];
+        let crashing = Self { faults: Faults::Kills, order, move_gap_us, ..Self::crashing(seed) };
+        Self { length_us: 300_000, ..crashing }
+    }
+
     /// Everybody crashes while slices have queues.
     pub(crate) fn queueing(seed: u64) -> Self {
         Self { work_us_max: 12_000, faults: Faults::Everybody, ..Self::crashing(seed) }
@@ -136,7 +149,7 @@ impl Scenario {
     pub(crate) fn succeeded(seed: u64) -> Self {
         let faults = Faults::Worker { after_us: 60_000 };
         let planned = Self::planned(seed);
-        let quiet = Self { move_gap_us: 10_000_000, joining: 0, ..planned };
+        let quiet = Self { move_gap_us: NO_MOVES_US, joining: 0, ..planned };
         Self { faults, standby: true, again: false, order: Order::Free, ..quiet }
     }
 
@@ -150,8 +163,22 @@ impl Scenario {
         match self.faults {
             Faults::None | Faults::Controller | Faults::Pauses => false,
             // Not by these. But what was lost on its way is done late.
-            Faults::Paths | Faults::Everybody | Faults::Worker { .. } => true,
+            Faults::Paths | Faults::Everybody | Faults::Kills | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
+        }
+    }
+
+    /// Which order of items has to hold.
+    pub(crate) fn keeps_order(&self) -> OrderKept {
+        if !self.order.is_strict() || self.faults == Faults::Paths {
+            // Some are lost on their way.
+            OrderKept::None
+        } else if !self.loses_workers() {
+            OrderKept::Once
+        } else if self.faults == Faults::Kills && self.move_gap_us == NO_MOVES_US {
+            OrderKept::Each
+        } else {
+            OrderKept::First
         }
     }
 

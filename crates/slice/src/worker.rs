@@ -12,6 +12,7 @@ mod memory;
 mod ownership;
 mod past;
 mod reason;
+mod recovery;
 mod refused;
 mod standby;
 mod take;
@@ -155,6 +156,8 @@ pub(crate) enum Sabotage {
     NoTail,
     /// Starts before the giver has drained.
     NoHold,
+    /// Starts what it recovers as it comes.
+    NoRecoveryHold,
     /// Goes on when the lease has lapsed.
     NoFence,
     /// Takes items that come again for new ones.
@@ -357,7 +360,7 @@ impl<T: Clone> Worker<T> {
         if self.may_be_elsewhere(&item) || !self.memory.is_orphan(now, writer, position, orphan) {
             return self.drops.count(Reason::Duplicate);
         }
-        self.execute(item);
+        self.execute_orphan(item);
     }
 
     /// What comes again is done after this: its last owner may stand still for a lease, and have it.
@@ -513,8 +516,8 @@ impl<T: Clone> Worker<T> {
     /// An item of an owned slice that nothing stands before. `fresh`: it comes for the first time.
     fn admit(&mut self, mut item: Item<T>, fresh: bool) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
-        // Items after it may be done already: it is not handed over.
-        item.again |= owned.is_recovering(item.writer, item.position);
+        // Items after it may be done already: it is not handed over. Those that are held are done in order.
+        item.again |= owned.held.is_none() && owned.is_recovering(item.writer, item.position);
         match owned.admit(item.writer, item.position, fresh) {
             Ok(()) => {}
             #[cfg(test)]

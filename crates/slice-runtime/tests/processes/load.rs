@@ -33,9 +33,18 @@ impl Load {
         stream: Stream,
         spawn: impl FnOnce(Box<dyn FnOnce() -> Outcome + Send>) -> JoinHandle<Outcome>,
     ) -> Self {
+        Self::windowed(stream, Options::new(0).window, spawn)
+    }
+
+    /// With so many items without a reply at most.
+    pub(crate) fn windowed(
+        stream: Stream,
+        window: usize,
+        spawn: impl FnOnce(Box<dyn FnOnce() -> Outcome + Send>) -> JoinHandle<Outcome>,
+    ) -> Self {
         let (stop, published) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
         let (stopped, counted) = (stop.clone(), published.clone());
-        let thread = spawn(Box::new(move || publish(&stream, &stopped, &counted)));
+        let thread = spawn(Box::new(move || publish(&stream, window, &stopped, &counted)));
         let load = Self { stop, published, thread };
         load.published_more(1);
         load
@@ -60,10 +69,10 @@ impl Load {
     }
 }
 
-fn publish(stream: &Stream, stop: &AtomicBool, published: &AtomicI64) -> Outcome {
+fn publish(stream: &Stream, window: usize, stop: &AtomicBool, published: &AtomicI64) -> Outcome {
     // What was late because a process had no time says little of what comes then.
     let (resend, resend_max) = (Duration::from_millis(150), Duration::from_secs(2));
-    let options = Options { resend, resend_max, ..Options::new(3) };
+    let options = Options { resend, resend_max, window, ..Options::new(3) };
     let mut client = Client::join(stream, options).unwrap();
     for slice in 0..SLICES {
         client.open(SliceId(slice), PATIENCE).unwrap();

@@ -7,6 +7,7 @@ mod idle;
 mod load;
 mod memory;
 mod names;
+mod order;
 mod places;
 mod role;
 mod stage;

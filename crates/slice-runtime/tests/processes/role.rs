@@ -140,11 +140,16 @@ fn answer_lines(mut answer: impl FnMut(&str, &str) -> String) {
 
 fn run_worker() {
     let (name, folder) = (variable("NAME").unwrap(), PathBuf::from(variable("FOLDER").unwrap()));
-    let log = folder.join(format!("{name}.done"));
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-    let log = Mutex::new(log);
+    let append = |file: PathBuf| {
+        Mutex::new(std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap())
+    };
+    let log = append(folder.join(format!("{name}.done")));
+    // All workers write to it, and so it says in which order.
+    let begun = append(folder.join("begun"));
     let work = variable("WORK_MS").map_or(0, |ms| ms.parse().unwrap());
     let process = move |item: &DataItem<'_>| {
+        let of = [&item.slice_id.to_le_bytes()[..], &item.id.to_le_bytes()].concat();
+        begun.lock().unwrap().write_all(&of).unwrap();
         std::thread::sleep(Duration::from_millis(work));
         // One write of few bytes: whole or not at all.
         log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();

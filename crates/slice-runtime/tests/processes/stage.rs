@@ -208,6 +208,11 @@ impl<P: Place> Stage<P> {
         self.processes.insert(process.to_string(), started);
     }
 
+    /// Ends it, as by `kill -9`.
+    pub(crate) fn kill(&mut self, process: &str) {
+        assert!(self.processes.remove(process).is_some(), "there is no {process}");
+    }
+
     pub(crate) fn of(&mut self, name: &str) -> &mut Process {
         self.processes.get_mut(name).unwrap()
     }
@@ -280,6 +285,17 @@ impl<P: Place> Stage<P> {
             self.of(by).ask(&format!("move {slice} {to}"));
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The slice and id of each item that a worker began, in the order of all workers.
+    pub(crate) fn begun(&self) -> Vec<(i32, i64)> {
+        let begun = std::fs::read(self.folder.root().join("begun")).unwrap();
+        let entry = |entry: &[u8]| {
+            let (slice, id) = entry.split_at(4);
+            let slice = i32::from_le_bytes(slice.try_into().unwrap());
+            (slice, i64::from_le_bytes(id.try_into().unwrap()))
+        };
+        begun.chunks_exact(12).map(entry).collect()
     }
 
     /// How often each item was done, by id.

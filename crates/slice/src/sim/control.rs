@@ -187,8 +187,11 @@ impl World {
             self.controller_paused_until = self.controller_paused_until.max(self.now + lasts);
             return;
         }
-        let everybody = self.scenario.faults == Faults::Everybody;
-        let kind = if everybody { self.rng.random_range(0..4) } else { 0 };
+        let kind = match self.scenario.faults {
+            Faults::Everybody => self.rng.random_range(0..4),
+            Faults::Kills => 1,
+            _ => 0,
+        };
         let node = self.rng.random_range(0..self.nodes.len());
         match kind {
             0 => self.crash(Address::Controller),

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::Order;
 use crate::ids::{Life, SliceId};
 use crate::sim::client::ItemId;
 
@@ -26,11 +25,29 @@ pub(crate) struct Verdict {
     pub answered_again: u64,
 }
 
+/// The order of one client's items in one slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrderKept {
+    /// Any.
+    None,
+    /// Items that are begun for the first time. A taker that was told that its giver has done all
+    /// may have to repeat an item of a giver that was lost before the reply was on its way.
+    First,
+    /// And each worker keeps it, whatever it repeats of a lost one.
+    Each,
+    /// And nothing is repeated.
+    Once,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     pub executed: BTreeMap<ItemId, Vec<Life>>,
+    /// Items that were begun.
+    begun: BTreeSet<ItemId>,
     /// The last item of each client that was begun, by slice.
-    begun: BTreeMap<(SliceId, u64), u64>,
+    last: BTreeMap<(SliceId, u64), u64>,
+    /// The same, for each life.
+    last_of: BTreeMap<(Life, SliceId, u64), u64>,
     running: BTreeMap<SliceId, (Life, ItemId)>,
     state: BTreeMap<(SliceId, Life), u64>,
     /// Lives that crashed, or were given up.
@@ -54,31 +71,32 @@ impl Judge {
         self.given_up.insert(life);
     }
 
-    /// `ordered`: nobody was lost, so order has to hold.
-    pub(super) fn begins(
-        &mut self,
-        life: Life,
-        slice: SliceId,
-        item: ItemId,
-        order: Order,
-        ordered: bool,
-    ) {
+    /// `kept`: which order has to hold.
+    pub(super) fn begins(&mut self, life: Life, slice: SliceId, item: ItemId, kept: OrderKept) {
         if self.given_up.contains(&life) {
             self.fault(format!("{slice:?}: {life:?} begins {item:?} after it was given up"));
         }
-        if !order.is_strict() || !ordered {
+        if kept == OrderKept::None {
             return;
         }
         if let Some((other, at)) = self.running.get(&slice)
             && *other != life
+            && !self.lost.contains(other)
         {
             self.fault(format!("{slice:?}: {life:?} begins {item:?} while {other:?} is at {at:?}"));
         }
         self.running.insert(slice, (life, item));
-        let last = self.begun.entry((slice, item.0)).or_insert(0);
-        let was = std::mem::replace(last, item.1);
-        if was >= item.1 {
+        let is_new = self.begun.insert(item);
+        let last = self.last.entry((slice, item.0)).or_insert(0);
+        let was = std::mem::replace(last, item.1.max(*last));
+        // What a lost worker had begun is done again, after what that one did.
+        if was >= item.1 && (is_new || kept == OrderKept::Once) {
             self.fault(format!("{slice:?}: {life:?} begins {item:?} after {was}"));
+        }
+        let last = self.last_of.entry((life, slice, item.0)).or_insert(0);
+        let was = std::mem::replace(last, item.1.max(*last));
+        if was >= item.1 && kept != OrderKept::First {
+            self.fault(format!("{slice:?}: {life:?} itself begins {item:?} after {was}"));
         }
     }
 

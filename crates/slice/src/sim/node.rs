@@ -183,6 +183,7 @@ impl World {
         }
         let (life, process) = (at.worker.life(), at.process);
         let ordered = !self.scenario.loses_workers();
+        let kept = self.scenario.keeps_order();
         let mut begun = Vec::new();
         for (slice, (queue, busy)) in &mut at.queues {
             while !*busy && let Some(work) = queue.pop_front() {
@@ -196,7 +197,7 @@ impl World {
             }
         }
         for item in begun {
-            self.judge.begins(life, item.slice, item.payload, self.scenario.order, ordered);
+            self.judge.begins(life, item.slice, item.payload, kept);
             let wait = self.rng.random_range(20..self.scenario.work_us_max);
             self.after(wait, Event::Done { node, process, item });
         }

@@ -145,6 +145,20 @@ fn a_protocol_that_does_not_wait_for_the_drain_is_caught() {
 }
 
 #[test]
+fn in_strict_order_kills_leave_the_order_of_items_as_it_is() {
+    let sum = all(seeds(300).map(Scenario::killing));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.lost_workers > 1_000 && sum.executions > sum.items, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_successor_that_starts_what_it_recovers_as_it_comes_is_caught() {
+    assert!(is_caught(Sabotage::NoRecoveryHold, Scenario::killing));
+}
+
+#[test]
 fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
     // Seen where it is the first that a reader gets: readers that close, and replies that come late as there is much to do.
     let fresh = |seed| Scenario {

@@ -19,11 +19,14 @@ pub enum Reason {
     StandbyFull,
     /// The controller gave this worker up, and it had not finished the item: another worker has the slice.
     GivenUp,
+    /// Not dropped: an item that came again when its slice was recovered already. In strict order it is done after newer
+    /// items of its writer.
+    OutOfOrder,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NotOwned,
         Self::Late,
         Self::Duplicate,
@@ -32,6 +35,7 @@ impl Reason {
         Self::TailFull,
         Self::StandbyFull,
         Self::GivenUp,
+        Self::OutOfOrder,
     ];
 
     /// Its name in metrics.
@@ -45,6 +49,7 @@ impl Reason {
             Self::TailFull => "tail_full",
             Self::StandbyFull => "standby_full",
             Self::GivenUp => "given_up",
+            Self::OutOfOrder => "out_of_order",
         }
     }
 }

@@ -250,6 +250,7 @@ impl<T: Clone> Worker<T> {
         taking.covered = true;
         let (slices, after) = (taking.slices.clone(), taking.cut.clone());
         let owner_lost = taking.owner_lost;
+        let holds = owner_lost && self.recovers_in_order();
         // Of slices that are new there may be items that nobody was there to read.
         let lost = Arc::new(Lost::all_after(&after));
         let mut back = Vec::new();
@@ -276,7 +277,8 @@ impl<T: Clone> Worker<T> {
             let handed = returned.handed.remove(slice).unwrap_or_default();
             low.extend(&handed.after);
             let recovering = Some(Recovering::new(lost.clone(), now).with_handed(handed));
-            let (floor, held, unstarted) = (after.clone(), None, Vec::new());
+            let (floor, unstarted) = (after.clone(), Vec::new());
+            let held = holds.then(Vec::new);
             let new = Owned { epoch: handover, cut, floor, low, held, unstarted, recovering };
             match self.owned.get_mut(slice) {
                 Some(owned) => owned.epoch = handover,
@@ -342,6 +344,11 @@ impl<T: Clone> Worker<T> {
         if self.config.order == crate::config::Order::Stateful {
             self.out.push_back(Output::Import { slice, state });
         }
+        self.release_held(slice);
+    }
+
+    /// Starts what waits of `slice`.
+    fn release_held(&mut self, slice: SliceId) {
         let Some(owned) = self.owned.get_mut(&slice) else { return };
         if let Some(held) = owned.held.take() {
             let unstarted = std::mem::take(&mut owned.unstarted);
@@ -393,9 +400,9 @@ impl<T: Clone> Worker<T> {
         // Said below.
         taking.recovered = Some(self.claims.next());
         let was_covered = taking.covered;
+        let undrained = std::mem::take(&mut taking.held);
         let cut = taking.cut.clone();
         let slices = taking.slices.clone();
-        taking.held.clear();
         let received = std::mem::take(&mut taking.received);
         let groups = taking.groups;
         let here = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
@@ -414,6 +421,7 @@ impl<T: Clone> Worker<T> {
             }
             Arc::new(lost)
         };
+        let in_order = self.recovers_in_order();
         let by_part: Vec<_> = after.parts().map(|(_, after)| lost_after(after)).collect();
         for slice in slices.iter() {
             // It may have been given on meanwhile, and have come back by another handover.
@@ -431,7 +439,18 @@ impl<T: Clone> Worker<T> {
                     *low = committed.of(writer).min(*low);
                 }
             }
-            self.start_held(*slice, None);
+            // Of a drained slice nothing is missing but items of writers whose tails are lost.
+            let holds = in_order && (undrained.contains(slice) || !was_covered);
+            let holds = holds && owned.recovering.is_some();
+            if holds {
+                owned.held.get_or_insert_default();
+            }
+            if undrained.contains(slice) {
+                self.import_lost(*slice);
+            }
+            if !holds {
+                self.release_held(*slice);
+            }
         }
         for item in waited {
             self.admit(item, true);
@@ -504,24 +523,6 @@ impl<T: Clone> Worker<T> {
             .filter(|(_, taking)| taking.has_open() && now.saturating_sub(taking.said) >= resend);
         for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.say_active(now, handover);
-        }
-    }
-
-    pub(super) fn tick_recovery(&mut self, now: Duration) {
-        if self.is_fenced() {
-            return;
-        }
-        let recovery = self.config.recovery;
-        let mut ended = false;
-        for owned in self.owned.values_mut() {
-            if owned.recovering.as_ref().is_some_and(|r| now.saturating_sub(r.since()) >= recovery)
-            {
-                owned.recovering = None;
-                ended = true;
-            }
-        }
-        if ended {
-            self.move_on(now);
         }
     }
 

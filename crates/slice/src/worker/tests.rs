@@ -271,10 +271,7 @@ mod items {
 
     /// Takes slices 0 and 1 over from worker 2; both are at position 5.
     fn taker(order: Order) -> Worker<u64> {
-        let config = Config { lease: Duration::from_secs(100), order, ..Config::default() };
-        let mut worker = Worker::new(life(1), config);
-        worker.tick(ms(1));
-        tell(&mut worker, ms(1), Message::Grant { number: 1 });
+        let mut worker = fresh(order);
         let (handover, slices): (_, Arc<[SliceId]>) = (HandoverId(1), [SLICE, OTHER].into());
         let prepare = Message::Prepare { handover, slices: slices.clone(), giver: life(2) };
         tell(&mut worker, ms(1), prepare);
@@ -325,12 +322,50 @@ mod items {
                 worker.item(ms(5), Item { slice, ..item(position, true) });
             }
         }
-        let done = does(&mut worker).into_iter().filter_map(|output| match output {
+        assert_eq!(executed(&mut worker), [], "more may come again");
+        let recovery = worker.config().recovery;
+        worker.tick(ms(5) + recovery);
+        let done = [(SLICE, 3), (SLICE, 4), (SLICE, 5), (OTHER, 5)];
+        assert_eq!(executed(&mut worker), done);
+    }
+
+    fn executed(worker: &mut Worker<u64>) -> Vec<(SliceId, u64)> {
+        let done = does(worker).into_iter().filter_map(|output| match output {
             Output::Execute(item) => Some((item.slice, item.position)),
             _ => None,
         });
-        let done: Vec<_> = done.collect();
-        assert_eq!(done, [(SLICE, 3), (SLICE, 4), (SLICE, 5), (OTHER, 5)]);
+        done.collect()
+    }
+
+    #[test]
+    fn in_strict_order_what_a_lost_worker_had_comes_before_what_is_new() {
+        for (order, done) in [(Order::Free, [8, 9, 6, 7]), (Order::Strict, [6, 7, 8, 9])] {
+            let mut worker = fresh(order);
+            let (handover, slices) = (HandoverId(1), [SLICE].into());
+            let after = Some([(WRITER, 5)].into_iter().collect());
+            tell(&mut worker, ms(1), Message::Assign { handover, slices, after });
+            for (position, again) in [(8, false), (9, false), (6, true), (5, true), (7, true)] {
+                worker.item(ms(2), item(position, again));
+            }
+            worker.tick(ms(2) + worker.config().recovery);
+            assert_eq!(executed(&mut worker), done.map(|position| (SLICE, position)));
+            // Nobody has it any more, and so it is done at last.
+            for seconds in [100, 250] {
+                worker.item(Duration::from_secs(seconds), item(3, true));
+            }
+            assert_eq!(executed(&mut worker), [(SLICE, 3)]);
+            let late = u64::from(order == Order::Strict);
+            assert_eq!(worker.drops().of(Reason::OutOfOrder), late);
+        }
+    }
+
+    /// It was heard, and owns nothing.
+    fn fresh(order: Order) -> Worker<u64> {
+        let config = Config { lease: Duration::from_secs(100), order, ..Config::default() };
+        let mut worker = Worker::new(life(1), config);
+        worker.tick(ms(1));
+        tell(&mut worker, ms(1), Message::Grant { number: 1 });
+        worker
     }
 
     #[test]

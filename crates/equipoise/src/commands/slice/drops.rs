@@ -32,6 +32,10 @@ fn meaning(reason: &str) -> (Tone, &'static str) {
         "late" => (Plain, "no loss: the owner before did it"),
         "duplicate" => (Plain, "no loss: it came again"),
         "mail_refused" => (Plain, "no loss: a message of the protocol, which is said again"),
+        "out_of_order" => (
+            Warning,
+            "not dropped: a lost worker's item came later than slice.workers.recovery, and was done after newer ones",
+        ),
         "shadow_full" => {
             (Warning, "no loss: too much came during a handover, which was called off")
         }

@@ -1,0 +1,71 @@
+//! `kill -9` of workers in strict order, again and again: items of a slice are begun in their order, whoever does them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use equipoise_slice::Order;
+
+use crate::load::Load;
+use crate::role::{Times, stream};
+use crate::stage::{HERE, Here, Stage};
+
+const DOMAIN: u32 = 56;
+const WORKERS: [&str; 5] = ["one", "two", "three", "four", "five"];
+/// Workers that are killed together.
+const TOGETHER: usize = 2;
+/// Kills, unless `SLICE_KILLS` says how many.
+const KILLS: usize = 4;
+/// Items without a reply: what a lost worker has of them comes again.
+const WINDOW: usize = 400;
+
+/// What was begun, judged by the order in which it was.
+#[derive(Debug, Default)]
+struct Judged {
+    begun: usize,
+    /// Begun for the first time after a later item of its slice.
+    out_of_order: Vec<(i32, i64, i64)>,
+    /// Begun once more, as its worker was killed before its reply had come.
+    repeated: usize,
+}
+
+fn judge(begun: &[(i32, i64)]) -> Judged {
+    let mut known = BTreeSet::new();
+    let mut last: BTreeMap<i32, i64> = BTreeMap::new();
+    let mut judged = Judged { begun: begun.len(), ..Judged::default() };
+    for (slice, id) in begun {
+        let last = last.entry(*slice).or_insert(-1);
+        if !known.insert(*id) {
+            judged.repeated += 1;
+        } else if *last > *id {
+            judged.out_of_order.push((*slice, *id, *last));
+        }
+        *last = (*id).max(*last);
+    }
+    judged
+}
+
+#[test]
+fn in_strict_order_workers_that_are_killed_leave_items_in_their_order() {
+    let kills = std::env::var("SLICE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let here = Here { order: Order::Strict, work_ms: 1, ..HERE };
+    // Who is only slow on a busy machine is not to be taken for lost.
+    let times = Times { lease: Duration::from_secs(3), ..Times::LONG };
+    let mut stage = Stage::new(DOMAIN, times, here, &WORKERS);
+    let load = Load::windowed(stream(DOMAIN, "lo", 0), WINDOW, std::thread::spawn);
+    let mut next = WORKERS.iter().cycle();
+    let mut killed = 0;
+    while killed < kills {
+        load.published_more(100);
+        let victims: Vec<_> = next.by_ref().take(TOGETHER).collect();
+        victims.iter().for_each(|victim| stage.kill(victim));
+        victims.iter().for_each(|victim| stage.start("worker", victim));
+        victims.iter().for_each(|victim| stage.until_heard(victim));
+        killed += victims.len();
+    }
+    let outcome = load.finish();
+    let judged = judge(&stage.begun());
+    println!("{killed} kills, {} items, {judged:?}", outcome.published);
+    assert!(judged.begun as i64 >= outcome.published, "every item was begun: {judged:?}");
+    assert!(judged.repeated > 0, "no worker had anything when it was killed: {judged:?}");
+    assert_eq!(judged.out_of_order, [], "of {} items", outcome.published);
+}
