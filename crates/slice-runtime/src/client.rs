@@ -3,17 +3,17 @@
 //! Any DDS publisher will do where workers never die: it writes to the topic of items, in no partition or in that of the
 //! item's group ([`crate::partition`]). This one's items survive the loss of a worker, too: its successor asks for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::items::{DataItem, Reply};
 use equipoise_dds::{Error, Reader, Sample, Waitset, Writer as DdsWriter};
 pub use equipoise_slice::client::Assignment;
 use equipoise_slice::client::Retention;
-use equipoise_slice::{Group, SliceId};
+use equipoise_slice::{Group, Keeps, SliceId, Writer};
 
 use crate::mail::{CLIENTS, Mail};
-use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos};
+use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos, mail_qos};
 
 /// The waitset's tokens.
 const REPLIES: u32 = 0;
@@ -84,8 +84,9 @@ pub struct Client {
     /// The largest source timestamp of any item: the next is larger.
     position: i64,
     replies: Reader,
-    /// Of successors that ask for items.
+    /// Of successors that ask for items, and to them.
     asks: Reader,
+    answers: DdsWriter,
     waitset: Waitset,
     topics: Topics,
     samples: Vec<Sample>,
@@ -95,6 +96,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct GroupWriter {
+    id: u64,
     first: DdsWriter,
     again: DdsWriter,
 }
@@ -117,6 +119,7 @@ impl Client {
         let topics = stream.join()?;
         let replies = topics.replies.reader(&item_qos(Group::BASE, Vec::new()))?;
         let asks = topics.again.reader(&item_qos(Group::BASE, Vec::new()))?;
+        let answers = topics.down.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
         waitset.attach(&replies, REPLIES)?;
         waitset.attach(&asks, ASKS)?;
@@ -131,6 +134,7 @@ impl Client {
             position: 0,
             replies,
             asks,
+            answers,
             waitset,
             topics,
             samples: Vec::new(),
@@ -170,6 +174,7 @@ impl Client {
             self.topics.items.writer(&item_qos(group, numbering.user_data()))
         };
         let of = GroupWriter {
+            id,
             first: writer(Numbering::First(id))?,
             again: writer(Numbering::Again(id))?,
         };
@@ -264,13 +269,48 @@ impl Client {
 
     fn hear_asks(&mut self) -> Result<(), Error> {
         self.asks.take(&mut self.samples)?;
+        let mut asked = BTreeSet::new();
         for sample in self.samples.drain(..) {
             match Mail::decode(sample.cdr(), CLIENTS) {
                 Ok(Some(Mail::Again(slices))) => {
                     self.pending.asked(self.begun.elapsed(), &slices);
+                    asked.extend(slices);
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "a slice worker's question"),
+            }
+        }
+        self.answer(&asked)
+    }
+
+    /// Says which items of these slices have no reply.
+    fn answer(&self, slices: &BTreeSet<SliceId>) -> Result<(), Error> {
+        let mut answers: BTreeMap<Group, Keeps> = BTreeMap::new();
+        for slice in slices {
+            let group = Group::of(*slice);
+            let Some(of) = self.groups.get(&group) else { continue };
+            let writer = Writer { group, id: of.id };
+            // The next item's position is larger, of whatever group.
+            let through = u64::try_from(self.position).unwrap_or(0);
+            let keeps = answers.entry(group).or_insert_with(|| Keeps::new(writer, through));
+            keeps.slices.insert(*slice, Vec::new());
+        }
+        for (slice, item) in self.pending.of(slices) {
+            let position = u64::try_from(item.position).unwrap_or(0);
+            if let Some(keeps) = answers.get_mut(&item.group) {
+                keeps.slices.entry(slice).or_default().push(position);
+            }
+        }
+        let mut cdr = Vec::new();
+        for keeps in answers.into_values() {
+            cdr.clear();
+            // None fails to be encoded. A worker that has no answer waits for longer.
+            if Mail::Keeps(keeps).encode(&mut cdr).is_err() {
+                continue;
+            }
+            match self.answers.write(&cdr) {
+                Err(error) if is_late(&error) => {}
+                written => written?,
             }
         }
         Ok(())

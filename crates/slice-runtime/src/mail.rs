@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
-use equipoise_slice::{Address, Envelope, Life, Order, Process, SliceId, WorkerId};
+use equipoise_slice::{Address, Envelope, Keeps, Life, Order, Process, SliceId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
@@ -17,6 +17,8 @@ const VERSION: u8 = 6;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
+/// And to all workers.
+pub(crate) const WORKERS: u64 = 0;
 /// And to clients, on a topic of its own.
 pub(crate) const CLIENTS: u64 = 0;
 
@@ -29,6 +31,8 @@ pub(crate) enum Mail {
     Report(Report),
     /// Of a worker, to clients: publish again what you have of these slices.
     Again(Vec<SliceId>),
+    /// Of a client, to all workers: the answer to `Again`. Clients that do not know it say nothing.
+    Keeps(Keeps),
 }
 
 /// What a worker says of itself, several times a second.
@@ -170,6 +174,7 @@ impl Mail {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
             Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
             Self::Again(_) => CLIENTS,
+            Self::Keeps(_) => WORKERS,
         }
     }
 

@@ -12,7 +12,7 @@ use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::form::Form;
-use crate::mail::{Mail, Passing, Report};
+use crate::mail::{Mail, Passing, Report, WORKERS};
 use crate::payload::{Held, Payload};
 use crate::sources::Sources;
 use crate::stream::{Topics, is_late, item_qos, mail_qos};
@@ -225,7 +225,12 @@ impl DdsTransport {
         for sample in self.samples.drain(..) {
             match Mail::decode(sample.cdr(), self.me.0) {
                 Ok(Some(Mail::Envelope(envelope))) => arrivals.push(Arrival::Control(envelope)),
-                Ok(_) => {}
+                Ok(None) => {
+                    if let Ok(Some(Mail::Keeps(keeps))) = Mail::decode(sample.cdr(), WORKERS) {
+                        arrivals.push(Arrival::Keeps(keeps));
+                    }
+                }
+                Ok(Some(_)) => {}
                 Err(_) => self.drops.count(DropReason::MailUnreadable),
             }
         }

@@ -11,7 +11,7 @@ mod timeout;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -20,7 +20,7 @@ pub use assignment::{Assignment, Bounds, BoundsInvalid};
 pub use retention::Retention;
 
 use crate::ids::{Group, SliceId, Writer};
-use crate::message::Item;
+use crate::message::{Item, Keeps};
 
 /// How long and how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +135,24 @@ impl<T: Clone> Client<T> {
     /// The successor of a lost worker asks for what there is of these slices ([`crate::worker::Worker::recovering`]).
     pub fn asked(&mut self, now: Duration, slices: &[SliceId]) {
         self.pending.asked(now, slices);
+    }
+
+    /// The answer to who asks for these slices: what of them has no reply. One for each writer.
+    pub fn keeps(&self, slices: &[SliceId]) -> Vec<Keeps> {
+        let wanted: BTreeSet<_> = slices.iter().copied().collect();
+        let mut answers: BTreeMap<Writer, Keeps> = BTreeMap::new();
+        for slice in &wanted {
+            let writer = self.writer(*slice);
+            let through = self.positions.get(&writer).copied().unwrap_or(0);
+            let keeps = answers.entry(writer).or_insert_with(|| Keeps::new(writer, through));
+            keeps.slices.insert(*slice, Vec::new());
+        }
+        for (slice, item) in self.pending.of(&wanted) {
+            if let Some(keeps) = answers.get_mut(&item.writer) {
+                keeps.slices.entry(slice).or_default().push(item.position);
+            }
+        }
+        answers.into_values().collect()
     }
 
     /// When [`Client::again`] has to be called next.

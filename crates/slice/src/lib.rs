@@ -95,6 +95,7 @@ pub use by_slice::BySlice;
 pub use config::{Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Backlog, Claims, Envelope, Given, Item, Message, Past, Progress, TailEntry, Taken,
+    Address, Backlog, Claims, Envelope, Given, Item, Keeps, Message, Past, Progress, TailEntry,
+    Taken,
 };
 pub use positions::Positions;

@@ -1,6 +1,7 @@
 //! What workers and the controller say to each other. Every message may come late, twice or not at all: each names
 //! its handover, and whoever needs an answer asks again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,24 @@ pub struct Item<T> {
     pub again: bool,
     /// The item itself.
     pub payload: T,
+}
+
+/// What a client keeps of one writer's items, as it says to a worker that recovers their slices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keeps {
+    /// The writer.
+    pub writer: Writer,
+    /// Of items up to this position it says all that there is to say.
+    pub through: u64,
+    /// By slice, the positions of items that have no reply. All others have one.
+    pub slices: BTreeMap<SliceId, Vec<u64>>,
+}
+
+impl Keeps {
+    /// Of `writer`, up to `through`: nothing.
+    pub fn new(writer: Writer, through: u64) -> Self {
+        Self { writer, through, slices: BTreeMap::new() }
+    }
 }
 
 /// Where a message comes from or goes to.

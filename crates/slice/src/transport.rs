@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{Group, HandoverId, SliceId, Writer};
-use crate::message::{Envelope, Item};
+use crate::message::{Envelope, Item, Keeps};
 use crate::worker::{Output, Worker};
 
 /// The worker is told of time so many times in [`crate::Config::resend`].
@@ -25,6 +25,8 @@ pub enum Arrival<T> {
     Item(Item<T>),
     /// A message for this worker.
     Control(Envelope<T>),
+    /// See [`Worker::keeps`].
+    Keeps(Keeps),
     /// See [`Worker::subscribed`].
     Subscribed(Group),
     /// See [`Worker::settled`].
@@ -219,6 +221,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                     // Somebody waits for the answer, and what follows may be many items.
                     self.carry_out()?;
                 }
+                Arrival::Keeps(keeps) => self.worker.keeps(&keeps),
                 Arrival::Subscribed(group) => self.worker.subscribed(now, group),
                 Arrival::Settled(group) => self.worker.settled(now, group),
                 Arrival::WriterGone(writer) => self.worker.writer_gone(now, writer),

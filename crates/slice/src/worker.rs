@@ -503,6 +503,7 @@ impl<T: Clone> Worker<T> {
                     Hole::Asks => return self.say_active(now, epoch),
                 }
             }
+            self.hears(&item);
             self.admit(item, true);
         } else if let Some(handover) = self.shadow_of(item.slice) {
             self.shadow(now, handover, item);
@@ -531,8 +532,8 @@ impl<T: Clone> Worker<T> {
     fn execute(&mut self, item: Item<T>) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
         self.unfinished.add(item.slice, item.writer, item.position);
-        match &mut owned.held {
-            Some(held) => held.push(item),
+        match owned.held {
+            Some(_) => self.hold(item),
             None => self.out.push_back(Output::Execute(item)),
         }
     }

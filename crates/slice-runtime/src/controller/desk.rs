@@ -102,7 +102,7 @@ impl Desk {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
             Mail::Report(report) => self.report(report),
             // For clients.
-            Mail::Again(_) => {}
+            Mail::Again(_) | Mail::Keeps(_) => {}
         }
         self.watch_handovers(now);
     }

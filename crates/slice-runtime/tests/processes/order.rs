@@ -18,6 +18,12 @@ const KILLS: usize = 4;
 /// Items without a reply: what a lost worker has of them comes again.
 const WINDOW: usize = 400;
 
+/// Of DDS: a participant that is only slow on a busy machine keeps its peers, and hears all that they
+/// write. Items that are lost on their way are done late, which is another matter.
+const DDS_LEASE: Duration = Duration::from_secs(20);
+/// Publishers that answer are not waited for; this is for a client that has no time for seconds.
+const MORE: &[(&str, &str)] = &[("LEASE_S", "20"), ("RECOVERY_MS", "8000")];
+
 /// What was begun, judged by the order in which it was.
 #[derive(Debug, Default)]
 struct Judged {
@@ -47,11 +53,13 @@ fn judge(begun: &[(i32, i64)]) -> Judged {
 #[test]
 fn in_strict_order_workers_that_are_killed_leave_items_in_their_order() {
     let kills = std::env::var("SLICE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let here = Here { order: Order::Strict, work_ms: 1, ..HERE };
+    let here = Here { order: Order::Strict, work_ms: 1, more: MORE, ..HERE };
     // Who is only slow on a busy machine is not to be taken for lost.
     let times = Times { lease: Duration::from_secs(3), ..Times::LONG };
     let mut stage = Stage::new(DOMAIN, times, here, &WORKERS);
-    let load = Load::windowed(stream(DOMAIN, "lo", 0), WINDOW, std::thread::spawn);
+    let mut stream = stream(DOMAIN, "lo", 0);
+    stream.dds.lease = DDS_LEASE;
+    let load = Load::windowed(stream, WINDOW, std::thread::spawn);
     let mut next = WORKERS.iter().cycle();
     let mut killed = 0;
     while killed < kills {
@@ -64,8 +72,11 @@ fn in_strict_order_workers_that_are_killed_leave_items_in_their_order() {
     }
     let outcome = load.finish();
     let judged = judge(&stage.begun());
-    println!("{killed} kills, {} items, {judged:?}", outcome.published);
-    assert!(judged.begun as i64 >= outcome.published, "every item was begun: {judged:?}");
-    assert!(judged.repeated > 0, "no worker had anything when it was killed: {judged:?}");
-    assert_eq!(judged.out_of_order, [], "of {} items", outcome.published);
+    let Judged { begun, out_of_order, repeated } = judged;
+    let late = out_of_order.len();
+    println!("{killed} kills, {begun} items begun, {repeated} again, {late} out of order");
+    assert!(begun as i64 >= outcome.published, "every item was begun: {begun}");
+    assert!(repeated > 0, "no worker had anything when it was killed");
+    let first = &out_of_order[..late.min(5)];
+    assert_eq!(late, 0, "of {} items: {first:?}", outcome.published);
 }

@@ -47,7 +47,9 @@ pub(crate) fn protocol(lease: Duration) -> Config {
     Config {
         lease,
         margin: Duration::from_millis(300),
-        recovery: Duration::from_millis(600),
+        recovery: Duration::from_millis(
+            variable("RECOVERY_MS").map_or(600, |ms| ms.parse().unwrap()),
+        ),
         order: match variable("ORDER").as_deref() {
             Some("Strict") => Order::Strict,
             Some("Stateful") => Order::Stateful,

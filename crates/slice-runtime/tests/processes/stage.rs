@@ -130,10 +130,13 @@ pub(crate) struct Here {
     pub(crate) order: Order,
     /// What an item takes, milliseconds.
     pub(crate) work_ms: u64,
+    /// More settings, by name.
+    pub(crate) more: &'static [(&'static str, &'static str)],
 }
 
 /// As is usual.
-pub(crate) const HERE: Here = Here { loss_permille: 0, etcd: None, order: Order::Free, work_ms: 0 };
+pub(crate) const HERE: Here =
+    Here { loss_permille: 0, etcd: None, order: Order::Free, work_ms: 0, more: &[] };
 
 impl Place for Here {
     fn command(&self, _: &str) -> Command {
@@ -147,6 +150,7 @@ impl Place for Here {
         [loss, order, work]
             .into_iter()
             .chain(self.etcd.clone().map(|endpoint| ("ETCD", endpoint)))
+            .chain(self.more.iter().map(|(name, value)| (*name, value.to_string())))
             .collect()
     }
 }

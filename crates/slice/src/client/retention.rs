@@ -135,6 +135,15 @@ impl<T> Retention<T> {
         }
     }
 
+    /// Everything that is kept of these slices.
+    pub fn of<'a>(
+        &'a self,
+        slices: &'a BTreeSet<SliceId>,
+    ) -> impl Iterator<Item = (SliceId, &'a T)> {
+        let kept = self.kept.values().filter(|kept| slices.contains(&kept.slice));
+        kept.map(|kept| (kept.slice, &kept.what))
+    }
+
     /// What is kept under `id`.
     pub fn get(&self, id: u64) -> Option<&T> {
         self.kept.get(&id).map(|kept| &kept.what)

@@ -91,6 +91,21 @@ fn a_hash_spreads_ids_with_a_pattern_evenly() {
     assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
 }
 
+#[test]
+fn it_says_which_items_have_no_reply_of_each_slice_that_is_asked_for() {
+    let mut client = client(10);
+    for (id, slice) in [(1, 3), (2, 3), (3, 4), (4, 67), (5, 3)] {
+        client.publish(at(0), id, SliceId(slice), "x").unwrap();
+    }
+    client.reply(at(1), 2);
+    let said = client.keeps(&[3, 5, 67].map(SliceId));
+    let of = |slice, positions: &[u64]| (SliceId(slice), positions.to_vec());
+    let said: Vec<_> = said.into_iter().map(|it| (it.through, it.slices)).collect();
+    // Slices 3 and 67 have one writer, and nothing was written of slice 5.
+    let of_both = BTreeMap::from([of(3, &[1, 4]), of(67, &[3])]);
+    assert_eq!(said, [(4, of_both), (0, BTreeMap::from([of(5, &[])]))]);
+}
+
 /// A worker with one queue: what is published again while it waits is told from new items, and costs nothing else here.
 /// Returns how often anything was published again.
 fn behind_a_queue(config: Config, items: u64, each: Duration) -> usize {

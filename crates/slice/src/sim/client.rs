@@ -113,7 +113,23 @@ impl World {
         for client in 0..self.clients.len() {
             if self.rng.random_range(0..1000) >= self.scenario.dropped_permille {
                 let delay = self.rng.random_range(10..500);
-                self.after(delay, Event::Asked { client, slices: slices.clone() });
+                self.after(delay, Event::Asked { client, node, slices: slices.clone() });
+            }
+        }
+    }
+
+    pub(super) fn asked(&mut self, client: usize, node: usize, slices: &[SliceId]) {
+        let now = self.clock();
+        let protocol = &mut self.clients[client].protocol;
+        protocol.asked(now, slices);
+        // Some do not know that they may answer.
+        if (client as u64 + self.scenario.seed / 3).is_multiple_of(3) {
+            return;
+        }
+        for keeps in protocol.keeps(slices) {
+            if self.rng.random_range(0..1000) >= self.scenario.dropped_permille {
+                let delay = self.rng.random_range(10..3_000);
+                self.after(delay, Event::Keeps { node, keeps });
             }
         }
     }

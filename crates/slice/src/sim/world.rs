@@ -9,11 +9,11 @@ use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Record, Stored};
 use crate::ids::{Group, HandoverId, SliceId, Writer};
-use crate::message::{Address, Envelope, Item, Message};
+use crate::message::{Address, Envelope, Item, Keeps, Message};
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
 use crate::sim::node::Node;
-use crate::sim::{Faults, ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, Scenario};
+use crate::sim::{Faults, ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, OrderKept, Scenario};
 use crate::worker;
 
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub(super) enum Event {
     ControllerTick { term: u64 },
     Publish { client: usize },
     Again { client: usize },
-    Asked { client: usize, slices: Vec<SliceId> },
+    Asked { client: usize, node: usize, slices: Vec<SliceId> },
+    Keeps { node: usize, keeps: Keeps },
     Join,
     Move,
     Fault,
@@ -178,7 +179,10 @@ impl World {
             let wait = self.rng.random_range(0..self.scenario.length_us);
             self.after(wait, Event::Join);
         }
-        self.after(1, Event::Move);
+        // There is always a first move, but where each worker's order is judged.
+        if self.scenario.keeps_order() != OrderKept::Each {
+            self.after(1, Event::Move);
+        }
         if !matches!(self.scenario.faults, Faults::None | Faults::Worker { .. } | Faults::At { .. })
         {
             let wait = self.rng.random_range(0..30_000);
@@ -262,7 +266,13 @@ impl World {
             }
             Event::Publish { client } => self.publish_next(client),
             Event::Again { client } => self.publish_again(client),
-            Event::Asked { client, slices } => self.clients[client].protocol.asked(now, &slices),
+            Event::Asked { client, node, slices } => self.asked(client, node, &slices),
+            Event::Keeps { node, keeps } => {
+                if self.nodes[node].alive {
+                    self.nodes[node].worker.keeps(&keeps);
+                    self.work(node);
+                }
+            }
             Event::Join => {
                 let id = self.clients.len() as u64;
                 self.clients.push(Client::new(id, self.now, self.scenario.seed));
@@ -326,6 +336,7 @@ impl World {
             Event::Item { node, .. }
             | Event::Done { node, .. }
             | Event::Matched { node, .. }
+            | Event::Keeps { node, .. }
             | Event::Tick { node, .. } => *node,
             Event::Control(Envelope { to: Address::Worker(life), .. }) => life.worker.0 as usize,
             _ => return None,

@@ -1,6 +1,6 @@
 //! Which items of an owned slice are this worker's to do.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +68,24 @@ pub(super) struct Recovering {
     /// Taken already.
     done: HashSet<(Writer, u64)>,
     since: Duration,
+    /// What clients answered.
+    answers: HashMap<Writer, Answer>,
+    /// The first new item of each writer that came since it began: all after it come, too.
+    heard: HashMap<Writer, u64>,
+}
+
+/// Writers of which answers are remembered, of each slice.
+const ANSWERS_MAX: usize = 4096;
+
+/// What the client of one writer keeps of a slice.
+#[derive(Debug, Default)]
+struct Answer {
+    /// Everything up to this has come.
+    whole: u64,
+    /// Of the last answer.
+    through: u64,
+    /// Items up to `through` that have not come.
+    missing: BTreeSet<u64>,
 }
 
 impl Lost {
@@ -107,6 +125,16 @@ impl Lost {
     }
 }
 
+impl Answer {
+    fn is_whole(&mut self) -> bool {
+        let is_whole = self.missing.is_empty();
+        if is_whole {
+            self.whole = self.through.max(self.whole);
+        }
+        is_whole
+    }
+}
+
 impl Handed {
     fn covers(&self, writer: Writer, position: u64) -> bool {
         self.items.contains(&(writer, position))
@@ -124,7 +152,52 @@ impl Handed {
 impl Recovering {
     /// What `lost` says, from now on.
     pub(super) fn new(lost: Arc<Lost>, now: Duration) -> Self {
-        Self { lost, handed: Handed::default(), done: HashSet::new(), since: now }
+        let (handed, done, answers, heard) = Default::default();
+        Self { lost, handed, done, since: now, answers, heard }
+    }
+
+    /// The writer's client says what it keeps of this slice, up to `through`. `here`: which items
+    /// have come.
+    pub(super) fn answered(
+        &mut self,
+        writer: Writer,
+        through: u64,
+        keeps: &[u64],
+        here: impl Fn(u64) -> bool,
+    ) {
+        if self.answers.len() >= ANSWERS_MAX && !self.answers.contains_key(&writer) {
+            return;
+        }
+        let comes = |at: &u64| {
+            *at <= through
+                && self.covers(writer, *at)
+                && !self.done.contains(&(writer, *at))
+                && !here(*at)
+        };
+        let missing = keeps.iter().copied().filter(comes).collect();
+        let answer = self.answers.entry(writer).or_default();
+        (answer.through, answer.missing) = (through, missing);
+        answer.is_whole();
+    }
+
+    /// The item has come. Whether all has that its client keeps.
+    pub(super) fn came(&mut self, writer: Writer, position: u64) -> bool {
+        let answer = self.answers.get_mut(&writer);
+        answer.is_some_and(|answer| answer.missing.remove(&position) && answer.is_whole())
+    }
+
+    /// A new item of the writer has come.
+    pub(super) fn hears(&mut self, writer: Writer, position: u64) {
+        if self.heard.len() < ANSWERS_MAX {
+            self.heard.entry(writer).or_insert(position);
+        }
+    }
+
+    /// Whether nothing of the writer before this item is missing.
+    pub(super) fn is_in_order(&self, writer: Writer, position: u64) -> bool {
+        let follows = |whole| self.heard.get(&writer).is_some_and(|first| *first <= whole);
+        let answer = self.answers.get(&writer);
+        answer.is_some_and(|answer| position <= answer.whole || follows(answer.whole))
     }
 
     /// As well as what a lost taker had received from this worker.

@@ -1,15 +1,18 @@
 //! Recovery in order: what a lost worker left undone is done before newer items.
 //!
 //! Clients publish again the items of a lost worker, while newer items of the same writers come, too. Where order is
-//! strict the successor therefore holds everything of a recovered slice. When nothing has come again for
-//! [`Config::recovery`](crate::Config::recovery), it starts the items, those of each writer by their positions.
+//! strict the successor therefore holds everything of a recovered slice. It asks clients for these items, and a client
+//! answers which it keeps ([`Keeps`]): when all of those have come, nothing of that writer is missing, and its items are
+//! started by their positions. Newer ones follow at once if the worker hears the writer from before the answer on;
+//! otherwise the next answer says so. Publishers that do not answer are waited for: when nothing has come again for
+//! [`Config::recovery`](crate::Config::recovery), the worker starts what it has.
 //! An item that comes after that is done when it is an orphan, and counted: [`Reason::OutOfOrder`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{SliceId, Writer};
-use crate::message::Item;
+use crate::message::{Item, Keeps};
 #[cfg(test)]
 use crate::worker::Sabotage;
 use crate::worker::{Output, Reason, Worker};
@@ -21,6 +24,56 @@ impl<T: Clone> Worker<T> {
         #[cfg(test)]
         let strict = strict && self.sabotage != Sabotage::NoRecoveryHold;
         strict
+    }
+
+    /// A client's answer to who recovers slices of its items ([`Worker::recovering`]).
+    pub fn keeps(&mut self, keeps: &Keeps) {
+        let Keeps { writer, through, slices } = keeps;
+        for (slice, positions) in slices {
+            let Some(owned) = self.owned.get_mut(slice) else { continue };
+            let (unfinished, memory) = (&self.unfinished, &self.memory);
+            let here = |at| unfinished.has(*slice, *writer, at) || memory.has_finished(*writer, at);
+            if owned.held.is_some()
+                && let Some(recovering) = &mut owned.recovering
+            {
+                recovering.answered(*writer, *through, positions, here);
+                self.start_known(*slice);
+            }
+        }
+    }
+
+    /// A new item of an owned slice has come, in its writer's order.
+    pub(super) fn hears(&mut self, item: &Item<T>) {
+        let owned = self.owned.get_mut(&item.slice);
+        if let Some(recovering) = owned.and_then(|owned| owned.recovering.as_mut()) {
+            recovering.hears(item.writer, item.position);
+        }
+    }
+
+    /// An item of a slice that is held has come.
+    pub(super) fn hold(&mut self, item: Item<T>) {
+        let Some(owned) = self.owned.get_mut(&item.slice) else { return };
+        let Some(held) = &mut owned.held else { return };
+        let (slice, writer, position) = (item.slice, item.writer, item.position);
+        let Some(recovering) = &mut owned.recovering else { return held.push(item) };
+        if recovering.is_in_order(writer, position) {
+            return self.start_in_order(vec![item]);
+        }
+        held.push(item);
+        if recovering.came(writer, position) {
+            self.start_known(slice);
+        }
+    }
+
+    /// Starts held items of `slice` before which none is missing.
+    fn start_known(&mut self, slice: SliceId) {
+        let Some(owned) = self.owned.get_mut(&slice) else { return };
+        let (Some(recovering), Some(held)) = (&owned.recovering, &mut owned.held) else { return };
+        let is_known = |item: &Item<T>| recovering.is_in_order(item.writer, item.position);
+        let all = std::mem::take(&mut owned.unstarted).into_iter().chain(std::mem::take(held));
+        let (known, others): (Vec<_>, Vec<_>) = all.partition(is_known);
+        *held = others;
+        self.start_in_order(known);
     }
 
     /// Ends recoveries whose time is over, and starts what they held.
@@ -50,7 +103,12 @@ impl<T: Clone> Worker<T> {
         let Some(owned) = self.owned.get_mut(&slice) else { return };
         let Some(held) = owned.held.take() else { return };
         let unstarted = std::mem::take(&mut owned.unstarted);
-        let items = by_position(unstarted.into_iter().chain(held).collect());
+        self.start_in_order(unstarted.into_iter().chain(held).collect());
+    }
+
+    /// Starts items of which none is missing, or waited for any longer.
+    fn start_in_order(&mut self, items: Vec<Item<T>>) {
+        let items = by_position(items);
         // No item after one of these is done by a worker that lives: they may be handed over.
         let in_order = items.into_iter().map(|item| Item { again: false, ..item });
         self.out.extend(in_order.map(Output::Execute));

@@ -108,7 +108,7 @@ mod items {
     use crate::by_slice::BySlice;
     use crate::config::{Config, Order};
     use crate::ids::{Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
-    use crate::message::{Address, Envelope, Item, Message, Progress};
+    use crate::message::{Address, Envelope, Item, Keeps, Message, Progress};
     use crate::positions::Positions;
     use crate::worker::{Output, Reason, Worker};
 
@@ -357,6 +357,31 @@ mod items {
             let late = u64::from(order == Order::Strict);
             assert_eq!(worker.drops().of(Reason::OutOfOrder), late);
         }
+    }
+
+    #[test]
+    fn who_answers_what_its_client_keeps_is_not_waited_for() {
+        let mut worker = fresh(Order::Strict);
+        let (handover, slices) = (HandoverId(1), [SLICE].into());
+        let after = Some([(WRITER, 5)].into_iter().collect());
+        tell(&mut worker, ms(1), Message::Assign { handover, slices, after });
+        let keeps = |through, positions: &[u64]| Keeps {
+            writer: WRITER,
+            through,
+            slices: [(SLICE, positions.to_vec())].into(),
+        };
+        worker.item(ms(2), item(9, false));
+        // 8 has a reply, and 4 was never this worker's.
+        worker.keeps(&keeps(7, &[4, 6, 7]));
+        worker.item(ms(2), item(7, true));
+        assert_eq!(executed(&mut worker), [], "6 is missing");
+        worker.item(ms(2), item(6, true));
+        assert_eq!(executed(&mut worker), [(SLICE, 6), (SLICE, 7)]);
+        // What was between 7 and 9 is not known before the next answer, and then all is.
+        worker.keeps(&keeps(9, &[6, 9]));
+        worker.item(ms(2), item(12, false));
+        assert_eq!(executed(&mut worker), [(SLICE, 9), (SLICE, 12)]);
+        assert_eq!(worker.recovering().count(), 1, "others may publish again");
     }
 
     /// It was heard, and owns nothing.
