@@ -302,3 +302,22 @@ fn one_in_ten_packets_lost_loses_no_sample() {
     }
     assert_eq!(ids(&take(&waitset, &reader, 500)), (0..500).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_participant_whose_death_is_announced_is_forgotten_at_once_and_holds_up_no_writer() {
+    let (alive, dead) = (strangers(30, 32), strangers(31, 32));
+    let items = |of: &Participant| of.topic("items", &DATA_ITEM).unwrap();
+    let reader = items(&dead).reader(&Qos::default()).unwrap();
+    let writer = items(&alive).writer(&Qos::default()).unwrap();
+    meet(&writer, &reader);
+    // Its lease is 30 s, and it would announce itself again after 6 s.
+    let announced = Instant::now();
+    announce_death(32, &loopback(), dead.guid().unwrap()).unwrap();
+    let end = announced + Duration::from_secs(5);
+    while writer.matched().unwrap() > 0 {
+        assert!(Instant::now() < end, "it is still waited for");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    writer.write(&item(1, 1)).unwrap();
+    writer.wait_for_acknowledgements(Duration::from_secs(1)).unwrap();
+}
