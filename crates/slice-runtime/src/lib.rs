@@ -57,6 +57,7 @@ pub mod worker;
 pub use drops::DropReason;
 pub use equipoise_dds::items::DataItem;
 pub use equipoise_dds::{Multicast, Settings};
+pub use equipoise_slice::transport::Token;
 pub use equipoise_slice::{Config, Order, SliceId};
 pub use form::OwnType;
 pub use mail::{InHand, Report, SliceReport, Terms};

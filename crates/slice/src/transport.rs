@@ -135,11 +135,35 @@ pub struct Waiting {
     pub age: Duration,
 }
 
+/// The fencing token of an item: a sink compares it to refuse the writes of a worker that was given
+/// up and does not know yet.
+///
+/// Of one slice, epochs grow from owner to owner, whoever was lost and whichever controller leads.
+/// In the orders that are strict an owner begins when the one before it has ended or is given up,
+/// so that a sink may refuse every epoch below the largest that it saw of the slice. In
+/// [`crate::Order::Free`] the owner before may still be at items that it had started: there a sink
+/// refuses a position of a writer that it has seen.
+///
+/// # Source
+/// Kleppmann, "How to do distributed locking", 2016; Gray, Cheriton, SOSP 1989 (leases).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token {
+    /// The slice.
+    pub slice: SliceId,
+    /// The handover that gave the slice to the worker.
+    pub epoch: HandoverId,
+    /// The writer of the item, in the domain.
+    pub writer: u64,
+    /// Position of the item at its writer: with it, what tells it from all others.
+    pub position: u64,
+}
+
 /// A task that was given out. What it belonged to may be over when it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started<T> {
     round: u64,
     slice: SliceId,
+    epoch: HandoverId,
     /// What is to be done.
     pub task: Task<T>,
 }
@@ -153,6 +177,13 @@ impl<T> Started<T> {
     /// See [`Driver::round`].
     pub fn round(&self) -> u64 {
         self.round
+    }
+
+    /// Of an item.
+    pub fn token(&self) -> Option<Token> {
+        let Task::Execute(item) = &self.task else { return None };
+        let (writer, position) = (item.writer.id, item.position);
+        Some(Token { slice: self.slice, epoch: self.epoch, writer, position })
     }
 }
 
@@ -249,7 +280,9 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         queue.busy = true;
         self.queued -= 1;
         self.turn = SliceId(slice.0.wrapping_add(1));
-        Some(Started { round: self.round, slice, task })
+        // A slice that has tasks is owned: its tasks go when it goes.
+        let epoch = self.worker.epoch(slice).unwrap_or_default();
+        Some(Started { round: self.round, slice, epoch, task })
     }
 
     /// Whether what was started still counts: it does not when the worker was given up since.

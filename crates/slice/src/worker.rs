@@ -273,6 +273,11 @@ impl<T: Clone> Worker<T> {
         self.owned.keys().copied()
     }
 
+    /// The handover that gave it `slice`, if it owns that.
+    pub fn epoch(&self, slice: SliceId) -> Option<HandoverId> {
+        self.owned.get(&slice).map(|owned| owned.epoch)
+    }
+
     /// The slices of which it takes what clients publish again. They should be asked for it, again and again.
     pub fn recovering(&self) -> impl Iterator<Item = SliceId> {
         let recovering = self.owned.iter().filter(|(_, owned)| owned.recovering.is_some());

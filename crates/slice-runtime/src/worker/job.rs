@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use equipoise_dds::Waker;
 use equipoise_dds::items::DataItem;
 use equipoise_slice::SliceId;
-use equipoise_slice::transport::{Started, Task};
+use equipoise_slice::transport::{Started, Task, Token};
 
 use crate::drops::DropReason;
 use crate::form::Form;
@@ -85,6 +85,11 @@ impl Job {
     /// The slice.
     pub fn slice(&self) -> SliceId {
         self.started.slice()
+    }
+
+    /// The fencing token of an item.
+    pub fn token(&self) -> Option<Token> {
+        self.started.token()
     }
 
     /// It was not worked on before `at`: its slice was not busy with it until then. Without this, since it was given out.

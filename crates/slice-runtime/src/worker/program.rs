@@ -23,6 +23,10 @@
 //! | 2 | the state of the slice is lost with its worker: begin anew | none | none |
 //! | 3 | export the state of the slice, which goes to another worker | none | the state |
 //!
+//! With [`Dealings::tokens`] an entry has epoch (8), writer (8) and position (8) of the item
+//! between its timestamp and the length of the message: its [`equipoise_slice::transport::Token`].
+//! They are 0 where it is no item.
+//!
 //! A program that is started again has to have kept its state itself.
 //!
 //! With [`Format::Lines`] all of it is lines of text (`program/lines.rs`).
@@ -72,6 +76,8 @@ pub struct Dealings {
     pub format: Format,
     /// Items that end it.
     pub set_aside: SetAside,
+    /// It gets the fencing token of each item.
+    pub tokens: bool,
 }
 
 impl From<Format> for Dealings {
@@ -95,6 +101,7 @@ struct Shared {
     restarts: AtomicU64,
     format: Format,
     set_aside: SetAside,
+    tokens: bool,
 }
 
 impl Program {
@@ -151,8 +158,8 @@ impl Drop for Program {
 
 impl Shared {
     fn of(dealings: Dealings) -> Arc<Self> {
-        let Dealings { format, set_aside } = dealings;
-        Arc::new(Self { format, set_aside, ..Self::default() })
+        let Dealings { format, set_aside, tokens } = dealings;
+        Arc::new(Self { format, set_aside, tokens, ..Self::default() })
     }
 
     /// The program has ended, and had read so many bytes: what it had is for the next one. `false`: there is to be none.

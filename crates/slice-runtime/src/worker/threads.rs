@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use equipoise_dds::items::DataItem;
 use equipoise_slice::SliceId;
-use equipoise_slice::transport::Started;
+use equipoise_slice::transport::{Started, Token};
 
 use crate::payload::Payload;
 use crate::worker::Work;
@@ -17,6 +17,12 @@ use crate::worker::replies::Replies;
 pub trait Process: Send + Sync + 'static {
     /// Does an item; the reply.
     fn process(&self, item: &DataItem<'_>) -> Vec<u8>;
+
+    /// The same, where what the item changes elsewhere is to be refused once another worker has the
+    /// slice: see [`Token`].
+    fn process_fenced(&self, item: &DataItem<'_>, _token: Token) -> Vec<u8> {
+        self.process(item)
+    }
 
     /// Takes a slice's state over. `None`: it was lost.
     fn import(&self, _slice: SliceId, _state: Option<&[u8]>) {}
@@ -58,7 +64,10 @@ pub(super) fn work(started: Started<Payload>, process: &dyn Process, replies: &R
     let begun = Instant::now();
     let answer = match Work::of(&started, replies.form()) {
         None => None,
-        Some(Work::Item(item)) => Some(process.process(&item)),
+        Some(Work::Item(item)) => Some(match started.token() {
+            Some(token) => process.process_fenced(&item, token),
+            None => process.process(&item),
+        }),
         Some(Work::Import(state)) => {
             process.import(started.slice(), state);
             None

@@ -48,7 +48,7 @@ fn shell(cluster: &Cluster, name: &str, script: &str, traces: &Traces, aside: Se
         command.args(["-c", &script]).current_dir(&folder).process_group(0);
         command
     };
-    let dealings = Dealings { format: Format::Lines, set_aside: aside };
+    let dealings = Dealings { format: Format::Lines, set_aside: aside, ..Dealings::default() };
     let program = Program::start_with(dealings, command).unwrap();
     let settle = Duration::from_millis(300);
     let usual = Options::new(name, SLICES);

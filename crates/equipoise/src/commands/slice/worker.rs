@@ -46,6 +46,10 @@ pub(super) struct Args {
     /// How items are given to the program, and acknowledged by it; docs/slice-programs.md has both formats
     #[arg(long, value_enum, default_value_t = Form::Batches)]
     format: Form,
+    /// Give the program the fencing token of each item (epoch, writer, position), by which what it
+    /// writes to can refuse a worker that was given up; docs/slice-programs.md has the formats
+    #[arg(long)]
+    tokens: bool,
     /// When the program has ended so often in a row with one item in hand, that item is set aside and its client told so; 0: never,
     /// it comes back to the program each time
     #[arg(long, default_value_t = SET_ASIDE_AFTER, value_name = "N", value_parser = set_aside_after)]
@@ -162,7 +166,7 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
             .with_context(|| format!("cannot make --set-aside-folder {}", folder.display()))?;
     }
     let set_aside = SetAside { after: args.set_aside_after, folder: args.set_aside_folder.clone() };
-    let dealings = Dealings { format, set_aside };
+    let dealings = Dealings { format, set_aside, tokens: args.tokens };
     let program = match &args.socket {
         Some(path) => Program::listen_with(dealings, path)?,
         None => spawned(dealings, &args.command)?,

@@ -22,7 +22,7 @@ pub(super) fn close(batch: &mut [u8]) {
 }
 
 /// Adds what is to be done to `batch`.
-pub(super) fn entry(number: u64, job: &Job, batch: &mut Vec<u8>) {
+pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
     let state = |message| DataItem {
         slice_id: job.slice().0 as i32,
         id: 0,
@@ -42,6 +42,10 @@ pub(super) fn entry(number: u64, job: &Job, batch: &mut Vec<u8>) {
     batch.extend_from_slice(&item.id.to_le_bytes());
     batch.extend_from_slice(&item.sender_id.to_le_bytes());
     batch.extend_from_slice(&item.timestamp.to_le_bytes());
+    if tokens {
+        let token = job.token().map(|it| [it.epoch.0, it.writer, it.position]).unwrap_or_default();
+        token.iter().for_each(|word| batch.extend_from_slice(&word.to_le_bytes()));
+    }
     batch.extend_from_slice(&(item.message.len() as u32).to_le_bytes());
     batch.extend_from_slice(item.message);
 }

@@ -1,7 +1,9 @@
 //! Jobs as lines of text, for programs in shell and others that would rather not read bytes.
 //!
-//! To the program, words with a space between them: `KIND JOB SLICE ID SENDER TIMESTAMP MESSAGE`; from it: `JOB REPLY`.
-//! Messages and replies are in base64, and one that is empty is left out. Kinds: `item`, `import`, `lost`, `export`.
+//! To the program, words with a space between them: `KIND JOB SLICE ID SENDER TIMESTAMP MESSAGE`;
+//! from it: `JOB REPLY`. With tokens, `EPOCH WRITER POSITION` come before the message. Messages and
+//! replies are in base64, and one that is empty is left out. Kinds: `item`, `import`, `lost`,
+//! `export`.
 
 use std::io::{self, BufRead, Read};
 
@@ -14,7 +16,7 @@ use crate::worker::{Job, Work};
 const LINE_MAX: u64 = 350 << 20;
 
 /// Adds what is to be done to `batch`.
-pub(super) fn entry(number: u64, job: &Job, batch: &mut Vec<u8>) {
+pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
     let Some(work) = job.work() else { return };
     let slice = job.slice().0;
     let (head, message) = match work {
@@ -27,6 +29,11 @@ pub(super) fn entry(number: u64, job: &Job, batch: &mut Vec<u8>) {
         Work::Export => (format!("export {number} {slice} 0 0 0"), &[][..]),
     };
     batch.extend_from_slice(head.as_bytes());
+    if tokens {
+        let [epoch, writer, position] =
+            job.token().map(|it| [it.epoch.0, it.writer, it.position]).unwrap_or_default();
+        batch.extend_from_slice(format!(" {epoch} {writer} {position}").as_bytes());
+    }
     if !message.is_empty() {
         batch.push(b' ');
         batch.extend_from_slice(BASE64.encode(message).as_bytes());

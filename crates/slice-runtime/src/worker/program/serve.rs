@@ -110,8 +110,8 @@ fn give(shared: &Shared, given: &mut Given<impl Write>, serving: u64) -> io::Res
             && let Some((number, job)) = desk.next(given.bytes + batch.len() as u64)
         {
             match shared.format {
-                Format::Batches => batches::entry(number, job, &mut batch),
-                Format::Lines => lines::entry(number, job, &mut batch),
+                Format::Batches => batches::entry(number, job, shared.tokens, &mut batch),
+                Format::Lines => lines::entry(number, job, shared.tokens, &mut batch),
             }
         }
         if batch.len() == empty {
