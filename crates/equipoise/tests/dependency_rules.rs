@@ -58,10 +58,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-dds", &[]),
     (
         "equipoise-slice-runtime",
-        &["equipoise-core", "equipoise-dds", "equipoise-slice", "equipoise-store"],
+        &[
+            "equipoise-admission",
+            "equipoise-core",
+            "equipoise-dds",
+            "equipoise-slice",
+            "equipoise-store",
+        ],
     ),
     ("equipoise-core", &[]),
-    // How the ports of the API and of the cluster admit connections.
+    // How the ports of the API, of the cluster and for workers' connections admit connections.
     ("equipoise-admission", &[]),
     // How files that a configuration names are opened.
     ("equipoise-files", &[]),

@@ -8,6 +8,8 @@ mod absent;
 #[path = "slice/bed.rs"]
 mod bed;
 mod common;
+#[path = "slice/deaths.rs"]
+mod deaths;
 #[path = "slice/fastdds.rs"]
 mod fastdds;
 #[path = "slice/guide.rs"]

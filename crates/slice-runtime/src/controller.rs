@@ -5,6 +5,7 @@
 //! reassign the same slices; workers obey none of an earlier term. Planned moves wait for no store: what is under way the next
 //! leader learns from the workers, and who owns what is written beside.
 
+mod connections;
 mod desk;
 mod kept;
 mod office;
@@ -28,6 +29,7 @@ pub use status::{
 };
 pub use unread::{Unread, UnreadReason};
 
+use crate::controller::connections::Connections;
 use crate::stream::Stream;
 
 /// What the controller of a stream is like.
@@ -47,6 +49,9 @@ pub struct Options {
     pub round: Duration,
     /// A leader that dies is replaced after this.
     pub leadership: Duration,
+    /// The TCP port of workers' connections; 0: any that is free. Without one a worker's death is
+    /// noticed by its lease alone.
+    pub connections: Option<u16>,
 }
 
 impl Options {
@@ -60,6 +65,7 @@ impl Options {
             policy: Policy::default(),
             round: Duration::from_millis(500),
             leadership: Duration::from_secs(3),
+            connections: Some(0),
         }
     }
 }
@@ -143,8 +149,20 @@ impl Controller {
         let (asks, asked) = mpsc::channel(64);
         let (told, status) = watch::channel(Status::default());
         let wires = office::Wires::connect(stream)?;
+        let strangers = Arc::default();
+        let connections = Connections::listen(stream, options.connections, &strangers);
         let stream = stream.clone();
-        let office = office::Office { options, stream, store, key, wires, asked, told };
+        let office = office::Office {
+            options,
+            stream,
+            store,
+            key,
+            wires,
+            connections,
+            strangers,
+            asked,
+            told,
+        };
         let task = tokio::spawn(office.run(election));
         Ok(Self { handle: Handle { asks, status }, task })
     }

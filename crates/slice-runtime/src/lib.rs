@@ -47,6 +47,7 @@ mod drops;
 mod form;
 #[doc(hidden)]
 pub mod greyscale;
+mod hello;
 mod mail;
 mod payload;
 mod sources;

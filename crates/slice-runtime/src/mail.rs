@@ -10,10 +10,11 @@ use equipoise_dds::cdr::{Decoder, Encoder};
 use equipoise_slice::{Address, Envelope, Keeps, Life, Order, Process, SliceId, WorkerId};
 use serde::{Deserialize, Serialize};
 
+use crate::hello::Listens;
 use crate::payload::Payload;
 
 /// Of the encoding. Both sides have to have the same.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
@@ -29,6 +30,8 @@ pub(crate) enum Mail {
     Envelope(Envelope<Payload>),
     /// Of a worker, to controllers.
     Report(Report),
+    /// Of a controller candidate, to all workers: where it accepts their connections.
+    Listens(Listens),
     /// Of a worker, to clients: publish again what you have of these slices.
     Again(Vec<SliceId>),
     /// Of a client, to all workers: the answer to `Again`. Clients that do not know it say nothing.
@@ -173,6 +176,7 @@ impl Mail {
         match self {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
             Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
+            Self::Listens(_) => WORKERS,
             Self::Again(_) => CLIENTS,
             Self::Keeps(_) => WORKERS,
         }

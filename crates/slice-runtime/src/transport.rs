@@ -8,7 +8,7 @@ use std::time::Duration;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
-use equipoise_slice::{Envelope, Group, Item, SliceId, WorkerId};
+use equipoise_slice::{Envelope, Group, Item, Life, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::form::Form;
@@ -16,6 +16,7 @@ use crate::mail::{Mail, Passing, Report, WORKERS};
 use crate::payload::{Held, Payload};
 use crate::sources::Sources;
 use crate::stream::{Topics, is_late, item_qos, mail_qos};
+use crate::worker::connections::Connections;
 
 /// The waitset's token of mail; groups have their numbers.
 const MAIL: u32 = 1000;
@@ -49,6 +50,10 @@ pub(crate) struct DdsTransport {
     /// Bytes of items that are here, wherever.
     pub(crate) held: Arc<AtomicUsize>,
     samples: Vec<Sample>,
+    /// To controllers that announce themselves.
+    connections: Arc<Connections>,
+    /// The last life that sent anything.
+    life: Life,
 }
 
 /// Where one waits for what comes.
@@ -102,11 +107,12 @@ impl DdsTransport {
     /// mail is another than who waits for items.
     pub(crate) fn new(
         topics: Topics,
-        me: WorkerId,
+        life: Life,
         slices: u32,
         settle: Duration,
         apart: bool,
         drops: Arc<DropCounts>,
+        connections: Arc<Connections>,
     ) -> Result<Self, Error> {
         let mail_in = topics.down.reader(&item_qos(Group::BASE, Vec::new()))?;
         let mail_up = topics.up.writer(&mail_qos())?;
@@ -120,7 +126,7 @@ impl DdsTransport {
         };
         mail_bell.waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
-            me,
+            me: life.worker,
             slices,
             settle,
             groups: BTreeMap::new(),
@@ -137,6 +143,8 @@ impl DdsTransport {
             full: Arc::default(),
             held: Arc::default(),
             samples: Vec::new(),
+            connections,
+            life,
         })
     }
 
@@ -225,11 +233,11 @@ impl DdsTransport {
         for sample in self.samples.drain(..) {
             match Mail::decode(sample.cdr(), self.me.0) {
                 Ok(Some(Mail::Envelope(envelope))) => arrivals.push(Arrival::Control(envelope)),
-                Ok(None) => {
-                    if let Ok(Some(Mail::Keeps(keeps))) = Mail::decode(sample.cdr(), WORKERS) {
-                        arrivals.push(Arrival::Keeps(keeps));
-                    }
-                }
+                Ok(None) => match Mail::decode(sample.cdr(), WORKERS) {
+                    Ok(Some(Mail::Keeps(keeps))) => arrivals.push(Arrival::Keeps(keeps)),
+                    Ok(Some(Mail::Listens(listens))) => self.connections.heard(listens),
+                    _ => {}
+                },
                 Ok(Some(_)) => {}
                 Err(_) => self.drops.count(DropReason::MailUnreadable),
             }
@@ -353,6 +361,12 @@ impl Transport<Payload> for DdsTransport {
     }
 
     fn send(&mut self, envelope: &Envelope<Payload>) -> Result<(), Error> {
+        if let equipoise_slice::Address::Worker(life) = envelope.from
+            && self.life != life
+        {
+            self.life = life;
+            self.connections.reborn(life);
+        }
         let mail = Mail::Envelope(envelope.clone());
         match envelope.to {
             equipoise_slice::Address::Controller => self.post(&self.mail_up, &mail),

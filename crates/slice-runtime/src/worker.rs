@@ -1,5 +1,6 @@
 //! A worker: threads that speak the protocol and do items, or hand them out to an application.
 
+pub(crate) mod connections;
 mod crew;
 mod engine;
 mod error;
@@ -113,6 +114,8 @@ pub struct Worker {
     // Dropped first: a thread of the crew may wait for room.
     _writing: replies::Writing,
     threads: crew::Threaded,
+    // Dropped last: controllers take its end for the worker's.
+    _connections: Arc<connections::Connections>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -147,17 +150,20 @@ impl Worker {
         let outlet = outlet::Outlet::new(&topics.replies, topics.keyed_replies)?;
         let form = topics.form.clone();
         let id = worker_id(&options.name);
-        let process = this_process(fnv1a(&topics.participant.guid()?.0));
+        let participant = topics.participant.guid()?;
+        let process = this_process(fnv1a(&participant.0));
+        // Larger than that of the life before.
+        let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
+        let connections = Arc::new(connections::Connections::new(life, participant));
         let (slices, settle) = (options.slices, options.settle);
         let doer = doer.into();
         let apart = matches!(doer, Doer::Threads(_));
         let drops = shared.drops.clone();
-        let transport = DdsTransport::new(topics, id, slices, settle, apart, drops)?;
+        let transport =
+            DdsTransport::new(topics, life, slices, settle, apart, drops, connections.clone())?;
         let waker = transport.waker();
         let replies = replies::Replies::new(outlet, form, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
-        // Larger than that of the life before.
-        let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
         let protocol = protocol.with_size(|payload: &Payload| payload.cdr().len());
         let begun = Instant::now();
@@ -189,7 +195,7 @@ impl Worker {
             begun,
         };
         let threads = crew::Crew::start(engine, hands, replies)?;
-        Ok(Self { shared, _writing: writing, threads })
+        Ok(Self { shared, _writing: writing, threads, _connections: connections })
     }
 
     /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].

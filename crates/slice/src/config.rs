@@ -13,11 +13,15 @@ pub struct Config {
     pub resend: Duration,
     /// Interval between the claims of a worker that has something under way. At most a third of `lease`.
     pub claims: Duration,
-    /// A worker stops by itself this long after it sent the last claims that were heard. A worker that is paused for
-    /// less loses nothing; a worker that dies has a successor after this and `margin`.
+    /// A worker stops by itself this long after it sent the last claims that were heard. A worker
+    /// that is paused for less loses nothing; one that is cut off has a successor after this and
+    /// `margin`.
     pub lease: Duration,
     /// The controller gives a worker up this much later, at the earliest. Covers clocks of different speed.
     pub margin: Duration,
+    /// A worker whose connection closed without notice answers the controller within this, or is
+    /// lost: see [`crate::controller::Connection`].
+    pub probe: Duration,
     /// A handover is called off that has no cut after this.
     pub patience: Duration,
     /// Published again, items of a lost worker are taken for this long.
@@ -53,6 +57,12 @@ pub struct Config {
 const IDLE_CLAIMS: u32 = 5;
 
 impl Config {
+    /// A worker that was silent for longer than this is suspected: it is paused, cut off, or dead.
+    pub fn suspicion(&self) -> Duration {
+        let idle = self.idle_claims();
+        idle + (idle / 5).max(2 * self.claims)
+    }
+
     /// Interval between the claims of a worker that has nothing under way: they only renew its lease.
     pub fn idle_claims(&self) -> Duration {
         self.claims.max(self.lease / IDLE_CLAIMS)
@@ -67,6 +77,7 @@ impl Default for Config {
             claims: Duration::from_millis(50),
             lease: Duration::from_secs(5),
             margin: Duration::from_millis(100),
+            probe: Duration::from_millis(50),
             patience: Duration::from_secs(5),
             recovery: Duration::from_secs(2),
             orphan: Duration::from_secs(1),

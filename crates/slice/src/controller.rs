@@ -7,6 +7,7 @@
 
 mod assign;
 mod done;
+mod evidence;
 mod forget;
 mod handover;
 mod hear;
@@ -24,8 +25,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use evidence::Connection;
 pub use handover::{HandoverAction, HandoverEvent, HandoverState};
-pub use members::Member;
+pub use members::{Loss, Member};
 pub use record::{Intent, Record, Stored};
 
 use crate::by_slice::BySlice;
@@ -129,6 +131,7 @@ pub struct Controller<T> {
     members: Members,
     table: BTreeMap<SliceId, Row>,
     handovers: BTreeMap<HandoverId, Handover>,
+    lines: evidence::Lines,
     standby_said: Duration,
     forgot: Duration,
     /// When it was last told of time.
@@ -151,6 +154,7 @@ impl<T: Clone> Controller<T> {
             members: Members::default(),
             table: (0..slices).map(|slice| (SliceId(slice), Row::default())).collect(),
             handovers: BTreeMap::new(),
+            lines: evidence::Lines::default(),
             standby_said: now,
             forgot: now,
             ticked: now,
@@ -269,11 +273,13 @@ impl<T: Clone> Controller<T> {
 
     /// Time has passed. Call it at least every `config.resend`.
     pub fn tick(&mut self, now: Duration) {
-        let stood_still = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
-        if stood_still >= STILL * self.config.claims {
-            // Whoever was to be heard meanwhile may have spoken.
-            self.members.allow(now, stood_still, self.config.claims);
+        let passed = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
+        if passed >= STILL * self.config.claims {
+            // Workers may have sent claims in this time.
+            self.members.allow(now, passed, self.config.claims);
         }
+        self.tick_evidence(now, passed);
+        self.members.suspect(now, self.config.suspicion());
         let silence = self.config.lease + self.config.margin;
         for life in self.members.give_up(now, silence) {
             self.lost(now, life);

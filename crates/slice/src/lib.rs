@@ -38,8 +38,10 @@
 //!   order items that come again come out of order.
 //! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
 //!   told who that is. Given up, its place is taken.
-//! - A worker that is given up starts nothing any more, before its successor starts anything: it fences itself when
-//!   its lease lapses, also when it stood still. What it was at may still end.
+//! - A worker that is given up starts nothing any more, before its successor starts anything: its process has ended, or it
+//!   fences itself when its lease lapses, also when it stood still. What it was at may still end. The end of a process is
+//!   known by a connection that its kernel closes ([`controller::Connection`]). One exception is assumed away: a connection
+//!   that something on the way resets while messages of a worker that lives do not pass for [`Config::probe`].
 //!
 //! The simulation (`sim`) judges these after every run, in a network that drops, doubles, delays and reorders messages,
 //! and with switches for each of the mechanisms below, without which it finds runs that are wrong.

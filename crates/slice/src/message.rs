@@ -198,6 +198,16 @@ pub enum Message<T> {
         /// How long ago it was heard.
         heard: Duration,
     },
+    /// Controller to worker: your connection closed without notice; answer if you live.
+    Probe {
+        /// Of the question.
+        number: u64,
+    },
+    /// Worker to controller: I live.
+    Alive {
+        /// Of the question that it answers.
+        number: u64,
+    },
     /// Controller to worker, again and again: keep what comes for these slices, and for no others.
     Standby {
         /// All of them, with what their owners have committed and need not be kept.
@@ -226,6 +236,8 @@ impl<T> Message<T> {
             Self::Grant { .. } => "grant",
             Self::Expel { .. } => "expel",
             Self::Refuse { .. } => "refuse",
+            Self::Probe { .. } => "probe",
+            Self::Alive { .. } => "alive",
             Self::Standby { .. } => "standby",
         }
     }

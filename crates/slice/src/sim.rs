@@ -25,6 +25,10 @@ const MATCH_DELAY_US_MAX: u64 = 8_000;
 /// Longer than any run.
 const NO_MOVES_US: u64 = 10_000_000;
 
+/// A worker that lives answers within this: messages of this kind are not lost, but may take 6 ms
+/// each way, and the controller ticks every 1.5 ms.
+pub(super) const PROBE_US: u64 = 15_000;
+
 /// What a run is like.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
@@ -45,6 +49,9 @@ pub(crate) struct Scenario {
     pub dropped_permille: u32,
     pub doubled_permille: u32,
     pub faults: Faults,
+    /// Workers have connections to the controller, which close when they crash, and are reset while
+    /// they live.
+    pub connections: bool,
     /// Workers stand by for each other.
     pub standby: bool,
     /// Readers stay open so long when nothing needs them.
@@ -73,6 +80,8 @@ pub(crate) enum Faults {
     Paths,
     /// The controller stands still, for longer than workers may be silent.
     Pauses,
+    /// Workers and the controller stand still, for less than a lease.
+    ShortPauses,
     /// One worker crashes, once, so long after the beginning.
     Worker { after_us: u64 },
     /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
@@ -105,6 +114,7 @@ impl Scenario {
             dropped_permille: 50,
             doubled_permille: 50,
             faults: Faults::None,
+            connections: false,
             standby: seed / 27 % 2 == 1,
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
             // Some are forgotten while they stand still or are cut off.
@@ -127,6 +137,16 @@ impl Scenario {
         let move_gap_us = [1_000, NO_MOVES_US][seed as usize / 2 % 2];
         let crashing = Self { faults: Faults::Kills, order, move_gap_us, ..Self::crashing(seed) };
         Self { length_us: 300_000, ..crashing }
+    }
+
+    /// The same, with connections: crashes are known at once, and connections are reset.
+    pub(crate) fn connected(seed: u64) -> Self {
+        Self { connections: true, faults: Faults::Everybody, ..Self::crashing(seed) }
+    }
+
+    /// Workers stand still for less than a lease, and their connections are reset.
+    pub(crate) fn short_pauses(seed: u64) -> Self {
+        Self { faults: Faults::ShortPauses, connections: true, ..Self::pausing(seed) }
     }
 
     /// Everybody crashes while slices have queues.
@@ -161,7 +181,7 @@ impl Scenario {
     /// Whether workers may be lost.
     pub(crate) fn loses_workers(&self) -> bool {
         match self.faults {
-            Faults::None | Faults::Controller | Faults::Pauses => false,
+            Faults::None | Faults::Controller | Faults::Pauses | Faults::ShortPauses => false,
             // Not by these. But what was lost on its way is done late.
             Faults::Paths | Faults::Everybody | Faults::Kills | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
@@ -185,7 +205,8 @@ impl Scenario {
     pub(crate) fn config(&self) -> Config {
         let us = Duration::from_micros;
         // Where nobody is lost, nobody may seem so because messages are.
-        let is_short = self.loses_workers() || self.faults == Faults::Pauses;
+        let pauses = matches!(self.faults, Faults::Pauses | Faults::ShortPauses);
+        let is_short = self.loses_workers() || pauses;
         let lease = if is_short { us(30_000) } else { us(1_000_000_000) };
         // Else it would heal what is to be found.
         let orphan = if self.faults == Faults::Paths { us(20_000) } else { us(1_000_000_000) };
@@ -196,6 +217,7 @@ impl Scenario {
             claims: us(6_000),
             lease,
             margin: us(5_000),
+            probe: us(PROBE_US),
             patience: us(40_000),
             recovery: us(60_000),
             orphan,

@@ -188,6 +188,9 @@ pub(crate) enum Sabotage {
     NoPromise,
     /// Forgets what it gave away.
     NoPast,
+    /// Not the worker's: the controller gives a worker up whose connection closed, without asking
+    /// it.
+    TrustClose,
 }
 
 impl<T: Clone> Worker<T> {
@@ -463,11 +466,13 @@ impl<T: Clone> Worker<T> {
             Message::Refuse { last, holder, heard } => {
                 self.on_refuse(now, last, holder, heard);
             }
+            Message::Probe { number } => self.send_controller(Message::Alive { number }),
             Message::Standby { committed } => self.on_standby(&committed),
             // What workers say to the controller.
             Message::Ready { .. }
             | Message::Closed { .. }
             | Message::Aborted { .. }
+            | Message::Alive { .. }
             | Message::Claims(_) => {}
         }
     }

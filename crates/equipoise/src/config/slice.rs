@@ -45,6 +45,8 @@ pub struct SliceStream {
     pub round: Duration,
     /// A leading controller that is lost is replaced after this.
     pub controller_lease: Duration,
+    /// The port of workers' connections; 0 is any. `None`: there are none.
+    pub connection_port: Option<u16>,
 }
 
 /// A type of items that is the clients' own.
@@ -137,6 +139,7 @@ fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
         },
         round: balancing.duration("every"),
         controller_lease: workers.duration("controller-lease"),
+        connection_port: workers.flag("connections").then(|| workers.amount("connection-port")),
     })
 }
 

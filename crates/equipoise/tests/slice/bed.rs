@@ -106,6 +106,15 @@ impl Bed {
         bed
     }
 
+    /// The same, for tests in which workers are lost and no lease is over meanwhile.
+    pub(crate) fn without_leases(test: &str, domain: u32) -> Bed {
+        let dds_lease = Duration::from_secs(600);
+        let mut bed = Bed { lease: "10m", dds_lease, ..Bed::unstarted(test, domain) };
+        bed.write("[slice.balancing]\nshare-max = 0");
+        bed.start();
+        bed
+    }
+
     pub(crate) fn unstarted(test: &str, domain: u32) -> Bed {
         let folder = Folder::new(test);
         let (socket, file) = (folder.path("api.sock"), folder.path("equipoise.toml"));

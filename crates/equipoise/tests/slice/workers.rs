@@ -73,7 +73,7 @@ fn what_a_killed_worker_had_is_done_by_another() {
     load.wait_for(100);
     let status = bed.until("it is lost", |status| worker(status, "one")["state"] == "lost");
     assert!(worker(&status, "one")["state_seconds"].as_f64().unwrap() > 0.0, "{status:#}");
-    assert!(bed.said(&["status"]).contains("one is lost: nothing is heard of it"));
+    assert!(bed.said(&["status"]).contains("one is lost: its connection closed"));
     // What it had done and nobody had heard of may be done twice: each item has one reply all the same.
     let outcome = load.finish();
     let done = bed.done();

@@ -14,6 +14,7 @@ use equipoise_slice::controller::{Controller, HandoverState, Member, Output};
 use equipoise_slice::{HandoverId, SliceId, Term, WorkerId};
 use tokio::sync::oneshot;
 
+use crate::controller::connections::Change;
 use crate::controller::desk::seen::Seen;
 use crate::controller::desk::standing::Standing;
 use crate::controller::kept::{Kept, Wishes};
@@ -101,10 +102,19 @@ impl Desk {
         match mail {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
             Mail::Report(report) => self.report(report),
-            // For clients.
-            Mail::Again(_) | Mail::Keeps(_) => {}
+            // For clients, and for workers.
+            Mail::Again(_) | Mail::Keeps(_) | Mail::Listens(_) => {}
         }
         self.watch_handovers(now);
+    }
+
+    /// A worker's connection changed.
+    pub(super) fn connection(&mut self, now: Duration, change: Change) {
+        match change {
+            Change::Connected(life) => self.protocol.connected(life),
+            Change::Disconnected(life) => self.protocol.disconnected(now, life),
+            Change::Without(life) => self.protocol.without_connection(life),
+        }
     }
 
     fn report(&mut self, report: Report) {

@@ -4,16 +4,18 @@
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use equipoise_dds::{Error as DdsError, Waker, Writer as DdsWriter};
-use equipoise_slice::controller::Output;
-use equipoise_slice::{Group, Term};
+use equipoise_slice::controller::{Output, Record};
+use equipoise_slice::{Group, Life, Term};
 use equipoise_store::{Election, Key, Leadership, Store, Transaction};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::controller::connections::Connections;
 use crate::controller::desk::Desk;
 use crate::controller::kept::{Kept, KeptError};
 use crate::controller::pen::Pen;
@@ -28,7 +30,11 @@ use crate::stream::{Stream, Topics, is_late, item_qos, mail_qos};
 const MAIL_MAX: usize = 4096;
 /// Between two campaigns that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// Status is told so often.
+/// Interval between announcements of where workers connect.
+const ANNOUNCE: Duration = Duration::from_secs(1);
+/// The death of a participant is announced a second time after this: the first may be lost.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Interval between status updates.
 const STATUS: Duration = Duration::from_millis(100);
 
 pub(super) struct Office {
@@ -37,6 +43,10 @@ pub(super) struct Office {
     pub(super) store: Arc<dyn Store>,
     pub(super) key: Key,
     pub(super) wires: Wires,
+    /// Of workers, which tell of their ends.
+    pub(super) connections: Connections,
+    /// Connections of others on their port.
+    pub(super) strangers: Arc<AtomicU64>,
     pub(super) asked: mpsc::Receiver<Ask>,
     pub(super) told: watch::Sender<Status>,
 }
@@ -150,11 +160,15 @@ impl Office {
             let candidate = self.options.candidate.clone();
             let campaign = election.campaign(&candidate);
             tokio::pin!(campaign);
+            let mut announcements = interval(ANNOUNCE);
             let won = loop {
                 tokio::select! {
                     won = &mut campaign => break won,
                     // Mail is for the leader; workers say everything again.
                     Some(_) = self.wires.mail.recv() => {}
+                    // It is asked for all of them if it is elected.
+                    _ = self.connections.change() => {}
+                    _ = announcements.tick() => self.announce(),
                     ask = self.asked.recv() => match ask {
                         Some(Ask::Stop) | None => return,
                         Some(ask) => refuse(ask),
@@ -203,7 +217,10 @@ impl Office {
         tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
         let mut ticks = interval(self.options.protocol.resend / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told: Option<Instant> = None;
+        for change in self.connections.now() {
+            desk.connection(begun.elapsed(), change);
+        }
+        let (mut told, mut announced): (Option<Instant>, Option<Instant>) = (None, None);
         let mut pen = Pen::default();
         loop {
             let mut is_due = false;
@@ -214,6 +231,7 @@ impl Office {
                     Some(letter) => desk.mail(begun.elapsed(), letter),
                     None => return Err(Deposed::Deaf),
                 },
+                change = self.connections.change() => desk.connection(begun.elapsed(), change),
                 ask = self.asked.recv() => match ask {
                     Some(Ask::Stop) | None => {
                         if pen.noted {
@@ -233,38 +251,42 @@ impl Office {
                 desk.tick(begun.elapsed());
             }
             let carried_out = self.carry_out(&mut desk, leadership, &mut kept, &mut pen).await;
-            if let Err(why) = carried_out {
-                desk.refuse();
-                return Err(why);
+            let is_new = carried_out.inspect_err(|_| desk.refuse())?;
+            // A new worker connects without waiting for the next announcement.
+            if is_new || announced.is_none_or(|at| at.elapsed() >= ANNOUNCE) {
+                announced = Some(Instant::now());
+                self.announce();
             }
             if told.is_none_or(|told| told.elapsed() >= STATUS) {
                 told = Some(Instant::now());
-                let mail_unreadable = self.wires.drops.of(DropReason::MailUnreadable);
-                let status = desk.status(begun.elapsed());
-                let unread = self.wires.unread.now();
-                self.told.send_replace(Status { mail_unreadable, unread, ..status });
+                self.tell(desk.status(begun.elapsed()));
             }
         }
     }
 
-    /// Does outputs in their order: a message goes out when the records before it are in the store. What is only noted is
-    /// written beside all that.
+    /// Does outputs in their order: a message goes out when the records before it are in the store.
+    /// What is only noted is written beside all that. Returns whether a worker is new.
     async fn carry_out(
-        &self,
+        &mut self,
         desk: &mut Desk,
         leadership: &Leadership,
         kept: &mut Kept,
         pen: &mut Pen,
-    ) -> Result<(), Deposed> {
+    ) -> Result<bool, Deposed> {
         // It may have stood still, with mail that is long out of date.
         if !leadership.is_held() {
             return Err(Deposed::Lease);
         }
         let mut unwritten = desk.wishes_changed(&mut kept.wishes);
-        let (mut letters, mut cdr) = (Vec::new(), Vec::new());
+        let (mut letters, mut cdr, mut is_new) = (Vec::new(), Vec::new(), false);
         while let Some(output) = desk.poll() {
             match output {
                 Output::Record(record) => {
+                    match record {
+                        Record::Lost(life) => self.announce_death(life),
+                        Record::Heard(_) => is_new = true,
+                        _ => {}
+                    }
                     kept.stored.apply(&record);
                     unwritten = true;
                 }
@@ -289,7 +311,40 @@ impl Office {
             post(&self.wires.down, &letter, &mut cdr)?;
         }
         desk.answer();
-        Ok(())
+        Ok(is_new)
+    }
+
+    /// Publishes the desk's status, with what others count.
+    fn tell(&self, status: Status) {
+        let mail_unreadable = self.wires.drops.of(DropReason::MailUnreadable);
+        let connections_strange = self.strangers.load(Relaxed);
+        let unread = self.wires.unread.now();
+        self.told.send_replace(Status { mail_unreadable, connections_strange, unread, ..status });
+    }
+
+    /// Tells workers where to connect.
+    fn announce(&self) {
+        let Some(listens) = self.connections.listens() else { return };
+        let told = post(&self.wires.down, &Mail::Listens(listens.clone()), &mut Vec::new());
+        if let Err(error) = told {
+            tracing::debug!(%error, "an announcement to workers was not sent");
+        }
+    }
+
+    /// Has the members of the domain forget a worker whose process has ended: until its DDS lease
+    /// is over, its readers would hold up the writers of clients.
+    fn announce_death(&mut self, life: Life) {
+        let Some(participant) = self.connections.lost(life) else { return };
+        let (domain, settings) = (self.stream.domain, self.stream.dds.clone());
+        let announce = move || {
+            for _ in 0..2 {
+                if let Err(error) = equipoise_dds::announce_death(domain, &settings, participant) {
+                    tracing::warn!(%error, "clients may wait for a worker that has ended, until its DDS lease is over");
+                }
+                std::thread::sleep(AGAIN);
+            }
+        };
+        drop(tokio::task::spawn_blocking(announce));
     }
 
     /// Begins to write all that there is, after what is under way.

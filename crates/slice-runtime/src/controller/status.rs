@@ -27,6 +27,8 @@ pub struct Status {
     pub unread: Vec<Unread>,
     /// Messages that could not be read: of another version, or nobody's of ours.
     pub mail_unreadable: u64,
+    /// Connections of strangers to the port for workers, and those beyond its bounds.
+    pub connections_strange: u64,
     /// Handovers that this leader has seen the end of.
     pub handovers_done: u64,
     /// How those ended that somebody asked for or balancing began.

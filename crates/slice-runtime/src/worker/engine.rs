@@ -156,11 +156,13 @@ impl Engine {
         if self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK) {
             return Ok(());
         }
-        self.asked = Some(now);
         let slices: Vec<_> = self.driver.worker().recovering().collect();
         if slices.is_empty() {
+            // The next that are recovered are asked for at once.
+            self.asked = None;
             return Ok(());
         }
+        self.asked = Some(now);
         self.driver.transport().ask_again(slices)
     }
 

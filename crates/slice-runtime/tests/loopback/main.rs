@@ -3,6 +3,7 @@
 
 mod backlog;
 mod cluster;
+mod deaths;
 mod hostile;
 mod leases;
 mod moves;

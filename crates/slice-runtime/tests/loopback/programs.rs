@@ -197,3 +197,38 @@ fn what_a_hanging_program_had_is_done_once_and_in_its_order_when_it_is_killed_wh
     assert!(done.contains(&45) && by_one.contains(&45), "what it had in hand was its own");
     one.stop().unwrap();
 }
+
+/// Answers each item with its fencing token.
+const TOKENS: &str = r#"while read -r kind job slice id sender time epoch writer position message; do
+    token=$(printf '%s %s %s' "$epoch" "$writer" "$position" | base64 | tr -d '\n')
+    printf '%s %s\n' "$job" "$token"
+done"#;
+
+#[test]
+fn a_program_gets_the_fencing_token_of_each_item() {
+    let cluster = Cluster::new(65, Duration::ZERO);
+    let command = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", TOKENS]).process_group(0);
+        command
+    };
+    let dealings = Dealings { format: Format::Lines, tokens: true, ..Dealings::default() };
+    let worker = cluster.worker_of("one", Program::start_with(dealings, command).unwrap());
+    cluster.eventually("all slices have owners", || cluster.all_owned());
+    let mut load = Load::new(&cluster);
+    load.open_all();
+    load.publish(40);
+    load.read_all();
+    let epochs: BTreeMap<_, _> =
+        cluster.controller.status().slices.iter().map(|it| (it.slice.0, it.epoch.0)).collect();
+    let mut positions = BTreeSet::new();
+    for answer in &load.answers {
+        let text = String::from_utf8(answer.message.clone()).unwrap();
+        let words: Vec<u64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
+        let [epoch, writer, position] = words[..] else { panic!("{text}") };
+        assert_eq!(epoch, epochs[&(answer.id as u32 % SLICES)], "{text}");
+        assert!(positions.insert((writer, position)), "{text}");
+    }
+    assert_eq!(positions.len(), 40);
+    worker.stop().unwrap();
+}

@@ -188,7 +188,8 @@ impl<T: Clone> Controller<T> {
 
     /// Spreads slices over the workers, the emptiest first.
     fn spread(&self, slices: &[SliceId]) -> Vec<(Life, Vec<SliceId>)> {
-        let mut counts: BTreeMap<Life, usize> = self.members.able().map(|life| (life, 0)).collect();
+        let mut counts: BTreeMap<Life, usize> =
+            self.members.prompt().into_iter().map(|life| (life, 0)).collect();
         let open = self.handovers.values().filter(|open| !open.state.is_over());
         let coming = open.flat_map(|open| open.slices.iter().map(|_| open.taker));
         let owned = self.table.values().filter(|row| row.busy.is_none());

@@ -69,6 +69,7 @@ impl<T: Clone> Controller<T> {
                 self.learn_cut(handover, cut);
                 self.event(now, handover, HandoverEvent::Closed);
             }
+            Message::Alive { number } if envelope.term == self.term => self.alive(from, number),
             Message::Aborted { handover } => match self.handovers.get(&handover) {
                 Some(open) if open.giver == Some(from) => {
                     self.event(now, handover, HandoverEvent::GiverAborted);

@@ -22,6 +22,11 @@ pub struct Member {
     pub is_awaited: bool,
     /// Given up.
     pub lost: bool,
+    /// Why it was given up, if this controller did it.
+    pub loss: Option<Loss>,
+    /// It has been silent for longer than a worker that runs. It is given nothing, and nothing is
+    /// taken from it.
+    pub suspected: bool,
     /// To be left without slices.
     pub leaving: bool,
     /// Does nothing of what it has.
@@ -32,6 +37,15 @@ pub struct Member {
     pub claims: Claims,
     /// What it had given away and done before this controller.
     past: Vec<Past>,
+}
+
+/// Why a worker was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Its lease was over.
+    Silence,
+    /// Its connection closed, and it did not answer.
+    Closed,
 }
 
 /// All lives that matter.
@@ -125,6 +139,7 @@ impl Members {
             (true, true) => {}
         }
         (member.heard, member.allowed) = (now, Duration::ZERO);
+        member.suspected = false;
         member.is_here = true;
         member.is_awaited &= !knows_us;
         // Later claims may say it no more.
@@ -167,10 +182,35 @@ impl Members {
         let silent = self.current.values_mut().filter(silent);
         let mut lost = Vec::new();
         for member in silent {
-            member.lost = true;
+            (member.lost, member.loss) = (true, Some(Loss::Silence));
             lost.push(member.life);
         }
         lost
+    }
+
+    /// Gives `life` up, as its process has ended. `false`: it was given up before, or has a
+    /// successor.
+    pub(super) fn give_up_closed(&mut self, life: Life) -> bool {
+        let member = self.current.get_mut(&life.worker);
+        let Some(member) = member.filter(|it| it.life == life && !it.lost) else { return false };
+        (member.lost, member.loss) = (true, Some(Loss::Closed));
+        true
+    }
+
+    /// Suspects workers that were silent for `silence`.
+    pub(super) fn suspect(&mut self, now: Duration, silence: Duration) {
+        for member in self.current.values_mut().filter(|member| !member.lost) {
+            member.suspected =
+                member.is_here && now.saturating_sub(member.heard) >= silence + member.allowed;
+        }
+    }
+
+    /// Workers that may be given slices, but for those that are suspected, unless all are.
+    pub(super) fn prompt(&self) -> Vec<Life> {
+        let is_suspected =
+            |life: &Life| self.current(life.worker).is_some_and(|member| member.suspected);
+        let prompt: Vec<_> = self.able().filter(|life| !is_suspected(life)).collect();
+        if prompt.is_empty() { self.able().collect() } else { prompt }
     }
 
     pub(super) fn is_lost(&self, life: Life) -> bool {
@@ -281,6 +321,8 @@ impl Member {
             is_here: false,
             is_awaited: false,
             lost: false,
+            loss: None,
+            suspected: false,
             leaving: false,
             stuck: false,
             twin: None,

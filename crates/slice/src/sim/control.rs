@@ -2,13 +2,13 @@
 
 use rand::RngExt;
 
-use crate::controller::{self, Controller, Record};
-use crate::ids::{SliceId, Term, WorkerId};
+use crate::controller::{self, Connection, Controller, Loss, Member, Record};
+use crate::ids::{Life, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
 use crate::sim::client::ItemId;
 use crate::sim::node::step;
 use crate::sim::world::{Event, World};
-use crate::sim::{Faults, Party};
+use crate::sim::{Faults, PROBE_US, Party};
 use crate::worker::Sabotage;
 
 impl World {
@@ -23,7 +23,9 @@ impl World {
         if self.is_cut_off(envelope.from) || self.is_cut_off(envelope.to) {
             return;
         }
-        let dropped = self.scenario.dropped_permille;
+        // DDS sends again what was lost; the protocol does not depend on it but here.
+        let is_probe = matches!(envelope.message, Message::Probe { .. } | Message::Alive { .. });
+        let dropped = if is_probe { 0 } else { self.scenario.dropped_permille };
         let copies = match self.rng.random_range(0..1000) {
             roll if roll < dropped => 0,
             roll if roll < dropped + self.scenario.doubled_permille => 2,
@@ -100,6 +102,7 @@ impl World {
         let mut controller = Controller::new(now, term, config, slices, &self.stored);
         controller.sabotage = self.scenario.sabotage;
         self.controller = Some(controller);
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
         self.control();
         self.after(1, Event::ControllerTick { term: self.term });
     }
@@ -130,6 +133,10 @@ impl World {
         for record in std::mem::take(&mut self.noted) {
             if let Record::Lost(life) = &record {
                 self.judge.gives_up(*life);
+                let is_loss = |m: &Member| m.life == *life && m.loss == Some(Loss::Closed);
+                if self.controller.iter().flat_map(Controller::members).any(is_loss) {
+                    self.judge.verdict.known_at_once += 1;
+                }
             }
             let forgets = match record {
                 Record::Lost(_) => Sabotage::ForgetLost,
@@ -187,18 +194,26 @@ impl World {
             self.controller_paused_until = self.controller_paused_until.max(self.now + lasts);
             return;
         }
+        let kinds = if self.scenario.connections { 5 } else { 4 };
         let kind = match self.scenario.faults {
-            Faults::Everybody => self.rng.random_range(0..4),
+            Faults::Everybody => self.rng.random_range(0..kinds),
             Faults::Kills => 1,
             _ => 0,
         };
         let node = self.rng.random_range(0..self.nodes.len());
+        if self.scenario.faults == Faults::ShortPauses {
+            return self.pause_or_reset(node);
+        }
         match kind {
             0 => self.crash(Address::Controller),
             1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
+            4 => self.reset(node),
             kind => {
                 let until = self.now + self.rng.random_range(5_000..80_000);
                 let at = &mut self.nodes[node];
+                if at.answers_until > self.now {
+                    return;
+                }
                 let ends = if kind == 2 { &mut at.cut_off_until } else { &mut at.paused_until };
                 // No pause is made longer: what waits for its end would come after what came later.
                 if *ends <= self.now {
@@ -224,9 +239,77 @@ impl World {
                 self.nodes[node].alive = false;
                 self.judge.lost.insert(life);
                 self.judge.verdict.lost_workers += 1;
+                if self.scenario.connections {
+                    let wait = self.rng.random_range(10..500);
+                    self.after(wait, Event::Disconnected(life));
+                }
                 let wait = self.rng.random_range(1_000..90_000);
                 self.after(wait, Event::Start { node });
             }
+        }
+    }
+
+    /// The worker of `node` opens a connection, if workers do; some never manage.
+    pub(super) fn connect(&mut self, node: usize) {
+        if !self.scenario.connections || self.rng.random_range(0..8) == 0 {
+            return;
+        }
+        let (wait, started) = (self.rng.random_range(600..4_000), self.nodes[node].started);
+        self.after(wait, Event::Connected { node, started });
+    }
+
+    pub(super) fn connected(&mut self, node: usize, started: u64) {
+        let (now, at) = (self.clock(), &self.nodes[node]);
+        let Some(controller) = &mut self.controller else { return };
+        if at.alive && at.started == started {
+            controller.connected(at.worker.life());
+        } else if !at.alive && self.rng.random_range(0..2) == 0 {
+            // It had a connection to this controller before that one was elected.
+            controller.disconnected(now, at.worker.life());
+            self.control();
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, life: Life) {
+        let now = self.clock();
+        if let Some(controller) = &mut self.controller
+            && controller.connection(life) == Connection::Open
+        {
+            controller.disconnected(now, life);
+            self.control();
+        }
+    }
+
+    /// A box on the way resets the connection of a worker that runs. It opens another, sooner or
+    /// later.
+    fn reset(&mut self, node: usize) {
+        let now = self.now;
+        let until = now.max(self.controller_paused_until);
+        let at = &mut self.nodes[node];
+        if !at.alive || at.paused_until > now || at.cut_off_until > now {
+            return;
+        }
+        // The controller may stand still until it asks.
+        at.answers_until = until + 2 * PROBE_US;
+        let life = at.worker.life();
+        self.judge.verdict.resets += 1;
+        let wait = self.rng.random_range(10..500);
+        self.after(wait, Event::Disconnected(life));
+        self.connect(node);
+    }
+
+    /// For less than a lease, with what claims and answers may take.
+    fn pause_or_reset(&mut self, node: usize) {
+        let lasts = self.rng.random_range(1_000..10_000);
+        let at = &mut self.nodes[node];
+        match self.rng.random_range(0..3) {
+            0 if self.controller_paused_until <= self.now => {
+                self.controller_paused_until = self.now + lasts;
+            }
+            1 if at.answers_until <= self.now && at.paused_until <= self.now => {
+                at.paused_until = self.now + lasts;
+            }
+            _ => self.reset(node),
         }
     }
 }

@@ -21,6 +21,10 @@ pub(crate) struct Verdict {
     pub handed_over: u64,
     pub recovered: u64,
     pub lost_workers: u64,
+    /// Of those, the ones that were given up as their connections closed.
+    pub known_at_once: u64,
+    /// Connections that were reset while their workers lived.
+    pub resets: u64,
     pub lost_replies: u64,
     pub answered_again: u64,
 }
@@ -149,6 +153,8 @@ impl Verdict {
         self.handed_over += other.handed_over;
         self.recovered += other.recovered;
         self.lost_workers += other.lost_workers;
+        self.known_at_once += other.known_at_once;
+        self.resets += other.resets;
         self.lost_replies += other.lost_replies;
         self.answered_again += other.answered_again;
     }

@@ -32,6 +32,9 @@ pub(super) struct Node {
     pub cut_off_until: u64,
     /// The process does not run until then, and does not know.
     pub paused_until: u64,
+    /// Its connection was reset: it neither stands still nor is cut off before it had the time to
+    /// answer.
+    pub answers_until: u64,
     pub readers: BTreeMap<Group, Reader>,
     /// By slice: what waits, and whether one is being done.
     pub queues: BTreeMap<SliceId, (VecDeque<Work>, bool)>,
@@ -69,6 +72,8 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::Grant { .. } | Message::Claims(_) => 13,
         Message::Expel { .. } | Message::Refuse { .. } => 14,
         Message::Standby { .. } => 15,
+        // No crash at these.
+        Message::Probe { .. } | Message::Alive { .. } => STEPS,
     }
 }
 
@@ -84,6 +89,7 @@ impl World {
             started: self.number,
             cut_off_until: 0,
             paused_until: 0,
+            answers_until: 0,
             readers: BTreeMap::new(),
             queues: BTreeMap::new(),
             fenced: true,
@@ -96,6 +102,7 @@ impl World {
         }
         let wait = self.rng.random_range(1..1_500);
         self.after(wait, Event::Tick { node, process });
+        self.connect(node);
         self.work(node);
     }
 
@@ -169,6 +176,7 @@ impl World {
                 let process = at.process;
                 self.judge.verdict.lost_workers += 1;
                 self.after(1_500, Event::Tick { node, process });
+                self.connect(node);
             }
         }
     }

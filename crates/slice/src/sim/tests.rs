@@ -117,6 +117,30 @@ fn a_controller_that_stands_still_gives_nobody_up_for_that() {
     assert_eq!(sum.lost_workers, 0, "{sum:?}");
 }
 
+#[test]
+fn a_crash_that_is_known_at_once_loses_nothing_and_a_reset_ends_nobody() {
+    let sum = all(seeds(600).map(Scenario::connected));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.known_at_once > 200 && sum.resets > 200 && sum.recovered > 500, "{sum:?}");
+    }
+}
+
+#[test]
+fn pauses_that_are_shorter_than_the_lease_and_resets_give_nobody_up() {
+    let sum = all(seeds(300).map(Scenario::short_pauses));
+    println!("{sum:?}");
+    assert_eq!(sum.lost_workers, 0, "{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.resets > 300, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_controller_that_trusts_a_close_without_asking_is_caught() {
+    assert!(is_caught(Sabotage::TrustClose, Scenario::connected));
+}
+
 /// Whether one of some runs is found wrong.
 fn is_caught(sabotage: Sabotage, scenario: impl Fn(u64) -> Scenario) -> bool {
     let run = |seed| World::run(Scenario { sabotage, ..scenario(seed) });
@@ -275,7 +299,8 @@ fn soak() {
                 [Party::SenderBefore, Party::SenderAfter, Party::Receiver, Party::Controller];
             let party = parties[(seed / 4 % 4) as usize];
             let scenario = match seed / threads % 8 {
-                0..4 => Scenario::planned(seed),
+                0..3 => Scenario::planned(seed),
+                3 => Scenario::connected(seed),
                 4..6 => Scenario::crashing(seed),
                 6 => Scenario::queueing(seed),
                 _ => Scenario::at(seed, step, 1 + (seed / 7 % 6) as u32, party),

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Record, Stored};
-use crate::ids::{Group, HandoverId, SliceId, Writer};
+use crate::ids::{Group, HandoverId, Life, SliceId, Writer};
 use crate::message::{Address, Envelope, Item, Keeps, Message};
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
@@ -18,22 +18,67 @@ use crate::worker;
 
 #[derive(Debug)]
 pub(super) enum Event {
-    Item { node: usize, reader: u64, item: Item<ItemId> },
+    Item {
+        node: usize,
+        reader: u64,
+        item: Item<ItemId>,
+    },
     Control(Envelope<ItemId>),
-    Done { node: usize, process: u64, item: Item<ItemId> },
-    Reply { node: usize, started: u64, item: ItemId },
-    WriterGone { node: usize, client: u64 },
-    Matched { node: usize, reader: u64, group: Group, settled: bool },
-    Tick { node: usize, process: u64 },
-    ControllerTick { term: u64 },
-    Publish { client: usize },
-    Again { client: usize },
-    Asked { client: usize, node: usize, slices: Vec<SliceId> },
-    Keeps { node: usize, keeps: Keeps },
+    Done {
+        node: usize,
+        process: u64,
+        item: Item<ItemId>,
+    },
+    Reply {
+        node: usize,
+        started: u64,
+        item: ItemId,
+    },
+    WriterGone {
+        node: usize,
+        client: u64,
+    },
+    Matched {
+        node: usize,
+        reader: u64,
+        group: Group,
+        settled: bool,
+    },
+    Tick {
+        node: usize,
+        process: u64,
+    },
+    ControllerTick {
+        term: u64,
+    },
+    Publish {
+        client: usize,
+    },
+    Again {
+        client: usize,
+    },
+    Asked {
+        client: usize,
+        node: usize,
+        slices: Vec<SliceId>,
+    },
+    Keeps {
+        node: usize,
+        keeps: Keeps,
+    },
     Join,
     Move,
     Fault,
-    Start { node: usize },
+    Start {
+        node: usize,
+    },
+    /// A worker's connection reaches the controller.
+    Connected {
+        node: usize,
+        started: u64,
+    },
+    /// A connection closed.
+    Disconnected(Life),
     Elect,
 }
 
@@ -283,6 +328,8 @@ impl World {
             Event::Move => self.move_some(),
             Event::Fault => self.random_fault(),
             Event::Start { node } => self.start(node),
+            Event::Connected { node, started } => self.connected(node, started),
+            Event::Disconnected(life) => self.disconnected(life),
             Event::Elect => self.elect(),
         }
     }
@@ -329,6 +376,8 @@ impl World {
     fn paused_until(&self, event: &Event) -> Option<u64> {
         let node = match event {
             Event::ControllerTick { .. }
+            | Event::Connected { .. }
+            | Event::Disconnected(_)
             | Event::Control(Envelope { to: Address::Controller, .. }) => {
                 let until = self.controller_paused_until;
                 return (until > self.now).then_some(until);

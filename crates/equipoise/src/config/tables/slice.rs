@@ -184,13 +184,25 @@ static WORKERS: Table = Table {
             "lease",
             Kind::Duration(ms(150), HOUR),
             "\"5s\"",
-            "A worker that no controller has heard for this long does nothing more. A shorter pause of a worker or the controller loses nothing; after a worker's death its slices wait for this and `margin`.",
+            "A worker that no controller has heard for this long does nothing more. A shorter pause of a worker or the controller loses nothing; the slices of a machine that is cut off wait for this and `margin`. A worker's process that ends is noticed at once, by its connection.",
         ),
         Opt::default(
             "margin",
             Kind::Duration(ms(10), HOUR),
             "\"100ms\"",
             "This much later, at the earliest, its slices go to others.",
+        ),
+        Opt::default(
+            "connections",
+            Kind::Flag,
+            "true",
+            "Workers keep a TCP connection to each controller, so that the end of a worker's process is noticed within milliseconds. Without it, or where it cannot be opened, it is noticed by the lease.",
+        ),
+        Opt::default(
+            "connection-port",
+            Kind::Count(0, 65_535),
+            "0",
+            "The port of these connections, on the stream's `interfaces`. 0: any that is free.",
         ),
         Opt::default(
             "recovery",

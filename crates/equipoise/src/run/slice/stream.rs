@@ -41,6 +41,7 @@ pub(super) fn options(config: &SliceStream, candidate: &str) -> Options {
         policy: config.policy.clone(),
         round: config.round,
         leadership: config.controller_lease,
+        connections: config.connection_port,
         ..Options::new(&config.name, config.slices)
     }
 }

@@ -39,6 +39,7 @@ impl Desk {
             imbalance: self.round.imbalance,
             unread: Vec::new(),
             mail_unreadable: 0,
+            connections_strange: 0,
             handovers_done: self.done,
             totals: self.totals.clone(),
             handover_times: self.times.iter().map(|steps| steps.active).collect(),
@@ -60,7 +61,7 @@ impl Desk {
                     let done: u64 = report.slices.iter().map(|slice| slice.done).sum();
                     done as f64 / report.period.as_secs_f64().max(1e-3)
                 });
-                let (state, reason) = self.state(member, owned);
+                let (state, reason) = self.state(now, member, owned);
                 let status = WorkerStatus {
                     name: self.name(member.life),
                     state,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_slice::WorkerId;
-use equipoise_slice::controller::Member;
+use equipoise_slice::controller::{Connection, Loss, Member};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::WorkerState;
@@ -32,7 +32,7 @@ impl Desk {
         let of = |worker| owned.get(&worker).copied().unwrap_or_default();
         let state = |member: &Member| {
             let worker = member.life.worker;
-            (worker, self.state(member, of(worker)).0)
+            (worker, self.state(now, member, of(worker)).0)
         };
         let states: Vec<_> = self.protocol.members().map(state).collect();
         self.standings.retain(|worker, _| states.iter().any(|(known, _)| known == worker));
@@ -56,11 +56,16 @@ impl Desk {
     }
 
     /// How `member` stands, and why, where that is not plain.
-    pub(super) fn state(&self, member: &Member, owned: Owned) -> (WorkerState, Option<String>) {
+    pub(super) fn state(
+        &self,
+        now: Duration,
+        member: &Member,
+        owned: Owned,
+    ) -> (WorkerState, Option<String>) {
         let worker = member.life.worker;
         let report = self.reports.get(&worker);
         if member.lost {
-            return (WorkerState::Lost, Some("nothing is heard of it".into()));
+            return (WorkerState::Lost, Some(why_lost(member).into()));
         }
         if !member.is_here {
             let why = "it has not been heard since this controller leads";
@@ -84,11 +89,32 @@ impl Desk {
         }
         let owns = owned.slices > 0;
         let takes = self.protocol.handovers().values().any(|open| open.taker == member.life);
+        let suspicion = self.suspicion(now, member);
         match owns {
-            false if takes => (WorkerState::Joining, None),
-            false if report.weight == 0 => (WorkerState::Standby, None),
-            _ => (WorkerState::Active, None),
+            false if takes => (WorkerState::Joining, suspicion),
+            false if report.weight == 0 => (WorkerState::Standby, suspicion),
+            _ => (WorkerState::Active, suspicion),
         }
+    }
+
+    /// The evidence about a worker that is silent.
+    fn suspicion(&self, now: Duration, member: &Member) -> Option<String> {
+        let connection = match self.protocol.connection(member.life) {
+            Connection::Closed => {
+                return Some("its connection closed; it is asked whether it lives".into());
+            }
+            Connection::Open => "connection open: its process is there, and may be paused",
+            Connection::None => "no connection: it may be paused, cut off or dead",
+        };
+        let protocol = &self.options.protocol;
+        let (silence, until) = (now.saturating_sub(member.heard), protocol.lease + protocol.margin);
+        member.suspected.then(|| {
+            format!(
+                "silent for {:.1} s, {connection}; its slices stay with it for {:.1} s",
+                silence.as_secs_f64(),
+                until.as_secs_f64()
+            )
+        })
     }
 
     /// An item that its program has had for long while it does others.
@@ -131,5 +157,13 @@ impl Desk {
             }
         }
         owned
+    }
+}
+
+fn why_lost(member: &Member) -> &'static str {
+    match member.loss {
+        Some(Loss::Closed) => "its connection closed: its process has ended",
+        Some(Loss::Silence) => "it was silent for its lease",
+        None => "nothing is heard of it",
     }
 }

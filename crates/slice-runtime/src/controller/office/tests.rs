@@ -23,7 +23,19 @@ fn an_office_that_hears_nothing_any_more_joins_anew_and_leads_again() {
     wires.mail = mpsc::channel(1).1;
     let (_asks, asked) = mpsc::channel(1);
     let (told, mut status) = watch::channel(Status::default());
-    let office = Office { options, stream: stream.clone(), store, key, wires, asked, told };
+    let (stream_too, strangers) = (stream.clone(), Arc::default());
+    let connections = Connections::listen(&stream, None, &strangers);
+    let office = Office {
+        options,
+        stream: stream_too,
+        store,
+        key,
+        wires,
+        connections,
+        strangers,
+        asked,
+        told,
+    };
     let office = runtime.spawn(office.run(election));
     let nothing = Threads::new(1, |_: &equipoise_dds::items::DataItem<'_>| Vec::new());
     let worker = Worker::start(&stream, worker::Options::new("one", 4), nothing).expect("DDS");

@@ -1,0 +1,41 @@
+//! Workers that are killed, where no lease is over in time.
+
+use std::time::Instant;
+
+use crate::bed::{Bed, Load, SLICES, python, slices_of, worker};
+
+#[test]
+fn slices_of_a_killed_worker_are_served_again_long_before_any_lease_is_over() {
+    if !python() {
+        return;
+    }
+    let mut bed = Bed::without_leases("slice-death", 58);
+    bed.two_workers(1);
+    let load = Load::start(&bed, 300.0);
+    for (victim, other) in [("one", "two"), ("two", "one"), ("one", "two")] {
+        load.wait_for(100);
+        let killed = Instant::now();
+        bed.kill_worker(victim);
+        bed.until("the other has its slices", |status| {
+            slices_of(status, other) == u64::from(SLICES)
+        });
+        println!("{victim}: others have its slices after {:?}", killed.elapsed());
+        // Clients that wait for its readers would answer nothing any more.
+        load.wait_for(100);
+        let status = bed.status();
+        let lost = worker(&status, victim);
+        assert!(lost["reason"].as_str().unwrap().contains("its connection closed"), "{status:#}");
+        // Its name is free at once.
+        bed.worker(victim, 1);
+        bed.until("it is back", |status| worker(status, victim)["state"] == "active");
+        let end = Instant::now() + crate::bed::PATIENCE;
+        while !bed.command(&["move", "0-5", victim]).0 {
+            assert!(Instant::now() < end, "{:#}", bed.status());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        bed.until_owned_by(&["one", "two"]);
+    }
+    let outcome = load.finish();
+    let done = bed.done();
+    assert!((0..outcome.published).all(|id| done.contains_key(&id)));
+}

@@ -1,0 +1,320 @@
+//! Workers' connections at a controller candidate: accepted, bounded, and followed by the worker's
+//! life.
+//!
+//! The candidate announces addresses and a nonce on the control topic; a connection that does not
+//! name the nonce is a stranger's, is counted and closed, and says nothing of any worker. What a
+//! closed connection means is the protocol's to decide
+//! ([`equipoise_slice::controller::Connection`]). Candidates that do not lead follow connections,
+//! too, so that the next leader knows which workers have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, Read};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use equipoise_admission::{Admission, Limits, Pass, bound_silence, source};
+use equipoise_dds::Guid;
+use equipoise_slice::{Life, WorkerId};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::hello::{FRAME, Hello, Listens, Nonce};
+use crate::stream::Stream;
+
+const LIMITS: Limits = Limits {
+    connections_max: 4096,
+    unproven_max: 64,
+    unproven_by_source_max: 16,
+    // One of a life; those before it may not have been noticed to be gone.
+    by_member_max: 8,
+};
+/// A connection says within this which worker's it is.
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+/// A connection ends when the peer's machine does not answer for this long. That says nothing of
+/// the worker.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Between two attempts to accept, where the process has no descriptor left, for instance.
+const RETRY: Duration = Duration::from_millis(100);
+/// Connections' events that wait to be heeded.
+const EVENTS_MAX: usize = 1024;
+/// Limit of closed connections that are remembered.
+const CLOSED_MAX: usize = 1024;
+
+/// A change of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Which connection, among all of this candidate.
+    number: u64,
+    life: Life,
+    participant: Guid,
+    end: Option<End>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Closed by the other side's kernel, or by something on the way.
+    Closed,
+    /// By this side, or the network failed, or it is of another life now: it says nothing.
+    Void,
+}
+
+/// A change of a life's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Connected(Life),
+    Disconnected(Life),
+    /// It has no connection any more, which says nothing.
+    Without(Life),
+}
+
+/// The connections of a candidate. Dropped, they close.
+#[derive(Debug)]
+pub(super) struct Connections {
+    listens: Option<Listens>,
+    events: mpsc::Receiver<Event>,
+    lives: Lives,
+    _accepting: JoinSet<()>,
+}
+
+/// Connections by life.
+#[derive(Debug, Default)]
+struct Lives {
+    open: BTreeMap<Life, BTreeSet<u64>>,
+    /// Lives without a connection since the last one closed, and their participants.
+    closed: BTreeMap<Life, Guid>,
+}
+
+impl Connections {
+    /// Accepts connections on the interfaces of `stream`; `port`: 0 is any, and without one it
+    /// accepts none. Must be called inside a tokio runtime. An address that cannot be bound is
+    /// logged: then leases decide.
+    pub(super) fn listen(stream: &Stream, port: Option<u16>, strangers: &Arc<AtomicU64>) -> Self {
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let mut accepting = JoinSet::new();
+        let listens = port.and_then(|port| {
+            let nonce = nonce().inspect_err(|error| tracing::warn!(%error, "no nonce")).ok()?;
+            let admission = Admission::new(LIMITS);
+            let mut addresses = Vec::new();
+            for address in stream.dds.addresses() {
+                match bind(SocketAddr::new(address, port)) {
+                    Ok((listener, at)) => {
+                        let strangers = strangers.clone();
+                        let door = Door { nonce, admission: admission.clone(), strangers };
+                        accepting.spawn(accept(listener, door, sender.clone()));
+                        addresses.push(at);
+                    }
+                    Err(error) => tracing::warn!(
+                        %address, port, %error,
+                        "workers cannot connect to this controller here: their deaths are noticed by their leases"
+                    ),
+                }
+            }
+            (!addresses.is_empty()).then_some(Listens { nonce, addresses })
+        });
+        Self { listens, events, lives: Lives::default(), _accepting: accepting }
+    }
+
+    /// The announcement to workers.
+    pub(super) fn listens(&self) -> Option<&Listens> {
+        self.listens.as_ref()
+    }
+
+    /// The next change. Safe to cancel.
+    pub(super) async fn change(&mut self) -> Change {
+        loop {
+            let Some(event) = self.events.recv().await else { return std::future::pending().await };
+            if let Some(change) = self.lives.follow(event) {
+                return change;
+            }
+        }
+    }
+
+    /// All there is to know, for one that begins to lead.
+    pub(super) fn now(&self) -> Vec<Change> {
+        let open = self.lives.open.keys().map(|life| Change::Connected(*life));
+        open.chain(self.lives.closed.keys().map(|life| Change::Disconnected(*life))).collect()
+    }
+
+    /// `life` is lost: its participant, if its connection closed.
+    pub(super) fn lost(&mut self, life: Life) -> Option<Guid> {
+        self.lives.closed.remove(&life)
+    }
+}
+
+impl Lives {
+    fn follow(&mut self, event: Event) -> Option<Change> {
+        let Event { number, life, participant, end } = event;
+        let Some(end) = end else {
+            self.closed.remove(&life);
+            self.open.entry(life).or_default().insert(number);
+            return Some(Change::Connected(life));
+        };
+        let open = self.open.get_mut(&life)?;
+        open.remove(&number);
+        if !open.is_empty() {
+            // It has connected again.
+            return None;
+        }
+        self.open.remove(&life);
+        match end {
+            End::Void => Some(Change::Without(life)),
+            End::Closed => {
+                if self.closed.len() >= CLOSED_MAX {
+                    self.closed.pop_first();
+                }
+                self.closed.insert(life, participant);
+                Some(Change::Disconnected(life))
+            }
+        }
+    }
+}
+
+/// Where connections come in.
+#[derive(Debug, Clone)]
+struct Door {
+    nonce: Nonce,
+    admission: Admission<IpAddr, WorkerId>,
+    /// Connections that named no worker, and those beyond the limits.
+    strangers: Arc<AtomicU64>,
+}
+
+impl Door {
+    fn count_stranger(&self) {
+        self.strangers.fetch_add(1, Relaxed);
+    }
+}
+
+fn nonce() -> io::Result<Nonce> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(Nonce(bytes))
+}
+
+fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = StdListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let at = listener.local_addr()?;
+    Ok((TcpListener::from_std(listener)?, at))
+}
+
+async fn accept(listener: TcpListener, door: Door, events: mpsc::Sender<Event>) {
+    let (mut serving, mut number) = (JoinSet::new(), 0_u64);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // Tasks that have ended are removed.
+            Some(_) = serving.join_next() => continue,
+        };
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "no connection was accepted");
+                sleep(RETRY).await;
+                continue;
+            }
+        };
+        let Ok((pass, _)) = door.admission.enter(source(from.ip())) else {
+            door.count_stranger();
+            continue;
+        };
+        // Of this listener alone: lives keep them apart by the port, too.
+        number += 1;
+        let number = (number << 16) | u64::from(listener.local_addr().map_or(0, |at| at.port()));
+        bound_silence(&stream, SILENCE);
+        serving.spawn(serve(stream, pass, number, door.clone(), events.clone()));
+    }
+}
+
+/// Follows one connection to its end. Without a candidate, its events have no recipient.
+async fn serve(
+    mut stream: TcpStream,
+    mut pass: Pass<IpAddr, WorkerId>,
+    number: u64,
+    door: Door,
+    events: mpsc::Sender<Event>,
+) {
+    let first = tokio::select! {
+        first = timeout(HELLO_PATIENCE, hello(&mut stream, door.nonce)) => first.ok(),
+        () = pass.evicted() => None,
+    };
+    let Some(Ok(mut known)) = first else {
+        return door.count_stranger();
+    };
+    if pass.prove(&known.life.worker).is_err() {
+        return door.count_stranger();
+    }
+    let tell = async |of: Hello, end| {
+        let Hello { life, participant } = of;
+        let _ = events.send(Event { number, life, participant, end }).await;
+    };
+    tell(known, None).await;
+    loop {
+        match hello(&mut stream, door.nonce).await {
+            Ok(next) if next.life.worker == known.life.worker => {
+                tell(known, Some(End::Void)).await;
+                known = next;
+                tell(known, None).await;
+            }
+            Err(End::Closed) => return tell(known, Some(End::Closed)).await,
+            Ok(_) | Err(End::Void) => {
+                door.count_stranger();
+                return tell(known, Some(End::Void)).await;
+            }
+        }
+    }
+}
+
+/// The next frame; else how the connection ended.
+async fn hello(stream: &mut TcpStream, nonce: Nonce) -> Result<Hello, End> {
+    let mut frame = [0; FRAME];
+    match stream.read_exact(&mut frame).await {
+        Ok(_) => Hello::decode(&frame, nonce).map_err(|_| End::Void),
+        // The kernel closes a process's sockets when it ends: in order, or with a reset.
+        Err(error) => match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Err(End::Closed),
+            _ => Err(End::Void),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(number: u64, life: u64, end: Option<End>) -> Event {
+        let life = Life { worker: WorkerId(7), number: life };
+        Event { number, life, participant: Guid([life.number as u8; 16]), end }
+    }
+
+    #[test]
+    fn a_life_is_disconnected_when_its_last_connection_closes() {
+        let mut lives = Lives::default();
+        let life = |number| Life { worker: WorkerId(7), number };
+        let closed = Some(End::Closed);
+        assert_eq!(lives.follow(event(1, 1, None)), Some(Change::Connected(life(1))));
+        // It connects again before the first is known to be gone.
+        assert_eq!(lives.follow(event(2, 1, None)), Some(Change::Connected(life(1))));
+        assert_eq!(lives.follow(event(1, 1, closed)), None);
+        assert_eq!(lives.follow(event(2, 1, closed)), Some(Change::Disconnected(life(1))));
+        assert_eq!(lives.closed.get(&life(1)), Some(&Guid([1; 16])));
+        // Back again: no death is to be announced.
+        assert_eq!(lives.follow(event(3, 1, None)), Some(Change::Connected(life(1))));
+        assert!(lives.closed.is_empty());
+        // A new life on the same connection.
+        assert_eq!(lives.follow(event(3, 1, Some(End::Void))), Some(Change::Without(life(1))));
+        assert_eq!(lives.follow(event(3, 2, None)), Some(Change::Connected(life(2))));
+        // An unknown life.
+        assert_eq!(lives.follow(event(9, 5, closed)), None);
+        for number in 0..2 * CLOSED_MAX as u64 {
+            lives.follow(event(number, 10 + number, None));
+            lives.follow(event(number, 10 + number, closed));
+        }
+        assert_eq!(lives.closed.len(), CLOSED_MAX);
+    }
+}

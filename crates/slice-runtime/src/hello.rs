@@ -1,0 +1,92 @@
+//! The frames on a worker's connection to a controller. Both directions of trust come from DDS: the
+//! controller announces its addresses with a nonce on the control topic, and only those that read
+//! it can name it.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | `eqslice1` |
+//! | 16 | nonce of the controller |
+//! | 8 | the worker |
+//! | 8 | its incarnation |
+//! | 16 | its DDS participant |
+//!
+//! Numbers are little-endian. The controller sends nothing. A worker that lives never closes the
+//! connection.
+
+use std::net::SocketAddr;
+
+use equipoise_dds::Guid;
+use equipoise_slice::{Life, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a frame.
+pub(crate) const FRAME: usize = 56;
+const MAGIC: &[u8; 8] = b"eqslice1";
+
+/// Addresses at which a controller accepts workers' connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listens {
+    /// Of this controller's process alone.
+    pub(crate) nonce: Nonce,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// Names a controller; its announcements contain it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Nonce(pub(crate) [u8; 16]);
+
+/// The frame that a worker sends when it opens the connection and when it begins a new life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) life: Life,
+    pub(crate) participant: Guid,
+}
+
+/// Bytes that are no frame for this controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no frame of a worker that read this controller's announcement")]
+pub(crate) struct Strange;
+
+impl Hello {
+    pub(crate) fn encode(self, nonce: Nonce) -> [u8; FRAME] {
+        let mut frame = [0; FRAME];
+        frame[..8].copy_from_slice(MAGIC);
+        frame[8..24].copy_from_slice(&nonce.0);
+        frame[24..32].copy_from_slice(&self.life.worker.0.to_le_bytes());
+        frame[32..40].copy_from_slice(&self.life.number.to_le_bytes());
+        frame[40..].copy_from_slice(&self.participant.0);
+        frame
+    }
+
+    pub(crate) fn decode(frame: &[u8; FRAME], nonce: Nonce) -> Result<Self, Strange> {
+        if frame[..8] != MAGIC[..] || frame[8..24] != nonce.0 {
+            return Err(Strange);
+        }
+        let number = |at: usize| {
+            let bytes = frame.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u64::from_le_bytes).ok_or(Strange)
+        };
+        let life = Life { worker: WorkerId(number(24)?), number: number(32)? };
+        let guid = frame[40..].try_into().map_err(|_| Strange)?;
+        Ok(Self { life, participant: Guid(guid) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_comes_back_and_only_with_the_nonce_it_was_made_for() {
+        let life = Life { worker: WorkerId(7), number: u64::MAX - 3 };
+        let hello = Hello { life, participant: Guid([9; 16]) };
+        let (mine, other) = (Nonce([1; 16]), Nonce([2; 16]));
+        let frame = hello.encode(mine);
+        assert_eq!(Hello::decode(&frame, mine), Ok(hello));
+        assert_eq!(Hello::decode(&frame, other), Err(Strange));
+        let mut strange = frame;
+        strange[7] = b'2';
+        assert_eq!(Hello::decode(&strange, mine), Err(Strange));
+        assert_eq!(Hello::decode(&[0; FRAME], Nonce([0; 16])), Err(Strange));
+    }
+}

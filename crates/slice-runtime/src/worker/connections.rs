@@ -1,0 +1,193 @@
+//! A worker's connections to controllers: the kernel closes them when the process ends, and so the
+//! controller knows at once.
+//!
+//! A thread for each controller that announces itself connects, sends the worker's name, and waits:
+//! nothing ever comes, so that it costs nothing. When the connection ends while the worker lives,
+//! it connects again at once, by which the controller sees that the worker lives. Without a
+//! connection the lease decides, as ever: nothing here can fail a worker.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use equipoise_dds::Guid;
+use equipoise_slice::Life;
+use rustix::net::sockopt;
+
+use crate::hello::{Hello, Listens, Nonce};
+
+/// A controller that has not announced itself for this long is left.
+const FORGET: Duration = Duration::from_secs(15);
+/// Controllers with connections at a time.
+const CONTROLLERS_MAX: usize = 16;
+/// Addresses of one controller that are tried.
+const ADDRESSES_MAX: usize = 16;
+const CONNECT: Duration = Duration::from_secs(1);
+const WRITE: Duration = Duration::from_secs(1);
+/// Between two attempts. It doubles, up to the longest, while no connection lasts.
+const RETRY: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// The connections. Dropped, they close without a word: the worker has ended.
+#[derive(Debug)]
+pub(crate) struct Connections(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    participant: Guid,
+    state: Mutex<State>,
+    /// The worker has ended, or a controller has announced itself.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    life: Life,
+    ended: bool,
+    controllers: BTreeMap<Nonce, Candidate>,
+}
+
+/// A controller that announced itself.
+#[derive(Debug)]
+struct Candidate {
+    listens: Listens,
+    heard: Instant,
+    stream: Option<TcpStream>,
+}
+
+impl Connections {
+    pub(crate) fn new(life: Life, participant: Guid) -> Self {
+        let state = State { life, ended: false, controllers: BTreeMap::new() };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Self(Arc::new(Shared { participant, state, changed }))
+    }
+
+    /// A controller announced itself.
+    pub(crate) fn heard(&self, listens: Listens) {
+        let mut state = self.0.state();
+        let (nonce, heard) = (listens.nonce, Instant::now());
+        if let Some(known) = state.controllers.get_mut(&nonce) {
+            (known.listens, known.heard) = (listens, heard);
+            return self.0.changed.notify_all();
+        }
+        if state.controllers.len() >= CONTROLLERS_MAX {
+            return tracing::debug!("too many controllers announce themselves");
+        }
+        state.controllers.insert(nonce, Candidate { listens, heard, stream: None });
+        let shared = self.0.clone();
+        let thread = std::thread::Builder::new().name("slice-connect".into());
+        if let Err(error) = thread.spawn(move || shared.keep(nonce)) {
+            state.controllers.remove(&nonce);
+            tracing::debug!(%error, "no thread for a controller's connection");
+        }
+    }
+
+    /// The worker begins a new life in the same process.
+    pub(crate) fn reborn(&self, life: Life) {
+        let mut state = self.0.state();
+        if state.life == life {
+            return;
+        }
+        state.life = life;
+        let hello = Hello { life, participant: self.0.participant };
+        for (nonce, candidate) in &mut state.controllers {
+            if let Some(stream) = &mut candidate.stream
+                && stream.write_all(&hello.encode(*nonce)).is_err()
+            {
+                // Its thread connects again.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.ended = true;
+        for candidate in state.controllers.values() {
+            if let Some(stream) = &candidate.stream {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's: keeps a connection to a controller, until that is silent or the worker has
+    /// ended.
+    fn keep(&self, nonce: Nonce) {
+        let mut retry = RETRY;
+        loop {
+            let Some(listens) = self.wanted(nonce) else { return };
+            let connected = Instant::now();
+            if let Some(stream) = connect(&listens) {
+                self.hold(nonce, stream);
+                // One that lasted is replaced at once.
+                if connected.elapsed() >= RETRY_MAX {
+                    retry = RETRY;
+                    continue;
+                }
+            }
+            let state = self.state();
+            let waits = |state: &mut State| !state.ended;
+            drop(self.changed.wait_timeout_while(state, retry, waits));
+            retry = (2 * retry).min(RETRY_MAX);
+        }
+    }
+
+    /// Where the controller is, if there is to be a connection. One that is silent is forgotten.
+    fn wanted(&self, nonce: Nonce) -> Option<Listens> {
+        let mut state = self.state();
+        let known = state.controllers.get(&nonce).filter(|it| it.heard.elapsed() < FORGET);
+        let listens = known.map(|it| it.listens.clone()).filter(|_| !state.ended);
+        if listens.is_none() {
+            state.controllers.remove(&nonce);
+        }
+        listens
+    }
+
+    /// Sends the hello, and waits until the connection ends.
+    fn hold(&self, nonce: Nonce, mut stream: TcpStream) {
+        {
+            let mut state = self.state();
+            let hello = Hello { life: state.life, participant: self.participant };
+            // Under the lock, so that no new life comes between.
+            let said = stream.write_all(&hello.encode(nonce)).and_then(|()| stream.try_clone());
+            let (Ok(clone), false) = (said, state.ended) else { return };
+            let Some(candidate) = state.controllers.get_mut(&nonce) else { return };
+            candidate.stream = Some(clone);
+        }
+        // Nothing ever comes but the end.
+        let mut byte = [0];
+        while stream.read(&mut byte).is_ok_and(|read| read > 0) {}
+        if let Some(candidate) = self.state().controllers.get_mut(&nonce) {
+            candidate.stream = None;
+        }
+        tracing::debug!("a connection to a controller ended");
+    }
+}
+
+fn connect(listens: &Listens) -> Option<TcpStream> {
+    let mut addresses = listens.addresses.iter().take(ADDRESSES_MAX);
+    let stream = addresses.find_map(|it| TcpStream::connect_timeout(it, CONNECT).ok())?;
+    bound_silence(&stream).is_ok().then_some(stream)
+}
+
+/// Ends the connection within two minutes when the controller's machine has vanished.
+fn bound_silence(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(WRITE))?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 3)?)
+}
