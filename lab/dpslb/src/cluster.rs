@@ -9,29 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use equipoise_dds::Settings;
-use equipoise_slice::{Config, HandoverId, SliceId};
+use equipoise_slice::{HandoverId, SliceId};
 use equipoise_slice_runtime::Stream;
 use equipoise_slice_runtime::controller::{Controller, HandoverSteps, Options, Status};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
-/// Where workers are killed, how soon others go on is what is measured: shorter than the defaults, which survive pauses.
-const SHORT: Duration = Duration::from_millis(300);
-
-/// When nobody is killed, nobody is to be taken for dead because the machine is busy.
-const PATIENT: Duration = Duration::from_secs(5);
-
 /// The stream of an experiment, on loopback.
-pub(crate) fn stream(domain: u32, loss_permille: u16, patient: bool) -> Stream {
-    let lease = if patient { PATIENT } else { SHORT };
-    let dds =
-        Settings { interfaces: vec!["lo".into()], loss_permille, lease, ..Settings::default() };
+pub(crate) fn stream(domain: u32, loss_permille: u16) -> Stream {
+    let dds = Settings { interfaces: vec!["lo".into()], loss_permille, ..Settings::default() };
     Stream { domain, dds, ..Stream::default() }
-}
-
-/// Times of the protocol, for controller and workers.
-pub(crate) fn protocol(patient: bool) -> Config {
-    let lease = if patient { PATIENT } else { SHORT };
-    Config { lease, ..Config::default() }
 }
 
 /// A domain that this process has not used lately: what went before is not heard of.
@@ -55,8 +41,6 @@ pub(crate) struct Shape {
     /// When readers are settled, on loopback.
     pub(crate) settle: Duration,
     pub(crate) loss_permille: u16,
-    /// Workers are given up late ([`PATIENT`]), and not soon ([`SHORT`]).
-    pub(crate) patient: bool,
     /// Whether workers note what they have done.
     pub(crate) logs: bool,
     /// A program does the items, and not the worker's own thread.
@@ -74,7 +58,6 @@ impl Shape {
             share: 0.0,
             settle: Duration::from_millis(300),
             loss_permille: 0,
-            patient: true,
             logs: true,
             program: false,
         }
@@ -95,15 +78,14 @@ impl Cluster {
     /// With no worker yet.
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
         let domain = next_domain();
-        let stream = stream(domain, shape.loss_permille, shape.patient);
+        let stream = stream(domain, shape.loss_permille);
         let folder = std::env::temp_dir()
             .join(format!("equipoise-lab-dpslb-{}-{domain}", std::process::id()));
         std::fs::create_dir_all(&folder).context("no folder for the experiment")?;
         let runtime = tokio::runtime::Runtime::new()?;
         let store = EmbeddedOptions::new(folder.join("store"));
         let store = runtime.block_on(Embedded::open(store))?;
-        let (round, protocol) = (shape.round, protocol(shape.patient));
-        let options = Options { round, protocol, ..Options::new("lab", shape.slices) };
+        let options = Options { round: shape.round, ..Options::new("lab", shape.slices) };
         let controller =
             runtime.block_on(async { Controller::start(&stream, Arc::new(store), options) })?;
         let status = controller.watch();
@@ -135,9 +117,6 @@ impl Cluster {
             .args(["--settle-ms", &shape.settle.as_millis().to_string()])
             .args(["--loss-permille", &shape.loss_permille.to_string()])
             .stdin(Stdio::piped());
-        if shape.patient {
-            command.arg("--patient");
-        }
         if shape.program {
             command.arg("--program");
         }

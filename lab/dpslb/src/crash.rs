@@ -21,7 +21,7 @@ struct Killed {
 
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let slices = case.count("slices")? as u32;
-    let shape = Shape { sleep: Duration::from_micros(100), patient: false, ..Shape::new(slices) };
+    let shape = Shape { sleep: Duration::from_micros(100), ..Shape::new(slices) };
     let names = ["one", "two", "three"];
     let mut cluster = Cluster::with_workers(shape, &names)?;
     let message = image::of_bytes(case.count("item_bytes")?);
@@ -32,7 +32,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     )?;
     let (mut kills, mut owned) = (Vec::new(), Vec::new());
     for kill in 0..case.count("kills")? {
-        std::thread::sleep(Duration::from_secs(2));
+        // What the last one left is recovered, and the worker that came back is connected.
+        std::thread::sleep(Duration::from_secs(3));
         // The busiest: it has something to lose.
         let count = |name: &&&str| cluster.slices_of(name).len();
         let victim = *names.iter().max_by_key(count).context("there are workers")?;

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         resend: NEVER,
     };
     if !args.plain {
-        let load = Load::start(&stream(args.domain, 0, true), offer)?;
+        let load = Load::start(&stream(args.domain, 0), offer)?;
         return answer(|| load.answered());
     }
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));

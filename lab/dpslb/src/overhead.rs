@@ -174,7 +174,7 @@ pub(crate) fn publish(
     start: impl FnOnce() -> Result<()>,
     mut goes_on: impl FnMut(u64) -> bool,
 ) -> Result<Outcome> {
-    let stream = stream(domain, 0, true);
+    let stream = stream(domain, 0);
     let participant = Participant::new(Domain::open(domain, &stream.dds)?, &[])?;
     let writer = participant.topic(&stream.items, &DATA_ITEM)?.writer(&Qos::default())?;
     let replies = participant.topic(&stream.replies, &REPLY)?.reader(&Qos::default())?;

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     hold(&args.name, args.share)?;
     let log = Log::open(args.log.as_ref())?;
     let cost = Duration::from_micros(args.cost_us);
-    let stream = stream(args.domain, 0, true);
+    let stream = stream(args.domain, 0);
     let participant = Participant::new(Domain::open(stream.domain, &stream.dds)?, &[])?;
     let items = participant.topic(&stream.items, &DATA_ITEM)?.reader(&Qos::default())?;
     let replies = participant.topic(&stream.replies, &REPLY)?.writer(&Qos::default())?;

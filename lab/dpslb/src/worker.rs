@@ -11,7 +11,7 @@ use equipoise_dds::items::DataItem;
 use equipoise_lab_runner::share;
 use equipoise_slice_runtime::worker::{Doer, Options, Program, Threads, Worker};
 
-use crate::cluster::{protocol, stream};
+use crate::cluster::stream;
 use crate::image;
 use crate::trace;
 
@@ -41,9 +41,6 @@ pub(crate) struct Args {
     /// Lose so many of 1000 packets
     #[arg(long, default_value_t = 0)]
     pub(crate) loss_permille: u16,
-    /// Nobody is given up soon
-    #[arg(long)]
-    pub(crate) patient: bool,
     /// A program does the items
     #[arg(long)]
     pub(crate) program: bool,
@@ -107,9 +104,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         reply
     };
     let settle = Duration::from_millis(args.settle_ms);
-    let protocol = protocol(args.patient);
-    let options = Options { settle, protocol, ..Options::new(&args.name, args.slices) };
-    let stream = stream(args.domain, args.loss_permille, args.patient);
+    let options = Options { settle, ..Options::new(&args.name, args.slices) };
+    let stream = stream(args.domain, args.loss_permille);
     let doer: Doer =
         if args.program { program(args.cost_us)?.into() } else { Threads::new(1, process).into() };
     let worker = Worker::start(&stream, options, doer)?;
