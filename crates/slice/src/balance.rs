@@ -1,11 +1,14 @@
 //! Which slices should move: a function of what was measured. It moves nothing itself.
 //!
-//! The load of a slice is the share of a core that it would keep busy if there were cores enough: the rate at which its
-//! items come, done or not, times what one takes ([`estimate`]). Items that wait count as if they came within
-//! [`Policy::queue_horizon`]: they move with their slice, so that queues are evened out as loads are. A worker's load is that
-//! of its slices, by its weight. Each round takes the best move (most imbalance removed for its
-//! cost) again and again, until the workers are even, or as much load has been moved as a round may ([`sides`]). In a
-//! round a worker gives or takes, but does not do both. When loads are even, slices that bring none are spread by number.
+//! The load of a slice is the share of a core that it would keep busy if there were cores enough:
+//! the rate at which its items come, done or not, times what one takes ([`estimate`]). Items that
+//! wait count as if they came within [`Policy::queue_horizon`]: they move with their slice, so that
+//! queues are evened out as loads are. A worker's load is that of its slices, by its weight. Each
+//! round takes the best move (most imbalance removed for its cost) again and again, until the
+//! workers are even, or as much load has been moved as a round may ([`sides`]). Of slices of the
+//! same worth those of one group go together, so that few groups are read by several workers. In a
+//! round a worker gives or takes, but does not do both. When loads are even, slices that bring none
+//! are spread by number.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates: no merging or
@@ -25,7 +28,7 @@ use equipoise_core::Weight;
 use why::End;
 pub use why::{Hold, Why};
 
-use crate::ids::{SliceId, WorkerId};
+use crate::ids::{Groups, SliceId, WorkerId};
 use estimate::Estimates;
 use sides::{Piece, Side, Sides, Step};
 
@@ -314,6 +317,7 @@ impl Balancer {
             leaving: worker.leaving,
             load: 0.0,
             slices: Vec::new(),
+            groups: Groups::default(),
             gave: false,
             took: false,
         };
@@ -323,9 +327,8 @@ impl Balancer {
             if let Some(side) = sides.get_mut(&slice.owner) {
                 let backlog = self.backlog(slice.id);
                 let load = self.load(slice.id) + backlog;
-                side.load += load;
                 let typical = self.loads.typical(slice.id) + backlog;
-                side.slices.push(Piece { slice: slice.id, load, typical });
+                side.add(Piece { slice: slice.id, load, typical });
             }
         }
         Sides(sides)

@@ -50,6 +50,11 @@ impl Groups {
         Self(all.fold(0, |set, group| set | 1 << group.number()))
     }
 
+    /// Adds a group.
+    pub(crate) fn insert(&mut self, group: Group) {
+        self.0 |= 1 << group.number();
+    }
+
     pub(crate) fn contains(self, group: Group) -> bool {
         self.0 & 1 << group.number() != 0
     }

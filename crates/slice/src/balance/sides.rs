@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{SliceId, WorkerId, mixed};
+use crate::ids::{Group, Groups, SliceId, WorkerId, mixed};
 
 /// What the handover of a slice costs besides its load, as a share of the mean load of a worker.
 const HANDOVER_COST: f64 = 0.01;
@@ -24,6 +24,8 @@ pub(super) struct Side {
     pub(super) leaving: bool,
     pub(super) load: f64,
     pub(super) slices: Vec<Piece>,
+    /// The groups that it has slices of.
+    pub(super) groups: Groups,
     pub(super) gave: bool,
     pub(super) took: bool,
 }
@@ -40,6 +42,22 @@ pub(super) struct Piece {
 impl Side {
     pub(super) fn relative(&self) -> f64 {
         self.load / self.weight
+    }
+
+    /// Adds a slice that is there when the round begins.
+    pub(super) fn add(&mut self, piece: Piece) {
+        self.load += piece.load;
+        self.groups.insert(Group::of(piece.slice));
+        self.slices.push(piece);
+    }
+
+    /// Which of several slices of the same worth it takes first: the largest of these. Slices of
+    /// one group go together, as a worker receives the items of all groups of its slices. Numbers
+    /// may go with loads, so the order of groups, and of slices in a group, is random.
+    fn order(&self, slice: SliceId) -> (bool, u64, u64) {
+        let group = Group::of(slice);
+        let has_group = self.groups.contains(group);
+        (has_group, mixed(u64::from(group.number())), mixed(u64::from(slice.0)))
     }
 }
 
@@ -112,10 +130,9 @@ impl Sides {
                     && gain(of.load) > GAIN_MIN * of.load / from.weight
                     && !stays(of.slice, taker)
             };
-            // Numbers may go with loads: of equal ones it is by lot.
-            let lot = |of: &Piece| mixed(u64::from(of.slice.0));
             let best = from.slices.iter().filter(helps).max_by(|a, b| {
-                worth(a.typical).total_cmp(&worth(b.typical)).then(lot(a).cmp(&lot(b)))
+                let order = || to.order(a.slice).cmp(&to.order(b.slice));
+                worth(a.typical).total_cmp(&worth(b.typical)).then_with(order)
             });
             if let Some(best) = best {
                 return Some(((best.slice, giver, taker), best.load));
@@ -161,9 +178,12 @@ impl Sides {
             if from < 2 || by_weight(&giver, from - 1) < by_weight(&taker, to + 1) {
                 return;
             }
-            let Some(side) = self.0.get(&giver) else { return };
-            let mut movable = side.slices.iter().filter(|of| of.load <= bound);
-            let movable = movable.find(|of| !stays(of.slice, taker)).copied();
+            let (Some(side), Some(to_side)) = (self.0.get(&giver), self.0.get(&taker)) else {
+                return;
+            };
+            let movable = side.slices.iter().filter(|of| of.load <= bound);
+            let movable = movable.filter(|of| !stays(of.slice, taker));
+            let movable = movable.max_by_key(|of| to_side.order(of.slice)).copied();
             let Some(Piece { slice, load, .. }) = movable else { return };
             self.shift((slice, giver, taker), load);
             idle.insert(giver, from - 1);
@@ -180,6 +200,7 @@ impl Sides {
         }
         if let Some(side) = self.0.get_mut(&taker) {
             side.load += load;
+            side.groups.insert(Group::of(slice));
             side.took = true;
         }
     }

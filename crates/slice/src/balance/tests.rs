@@ -2,6 +2,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::ids::{GROUPS, Group};
 
 const PERIOD: Duration = Duration::from_millis(250);
 
@@ -513,6 +514,22 @@ fn a_thousand_slices_with_an_item_a_second_each_are_even_three_seconds_after_a_j
             let rates = |rng: &mut SmallRng| rng.random_range(0.2..1.8);
             joins_are_evened_out("different", Sparse::new(seed, coming, rates));
         }
+    }
+}
+
+#[test]
+fn slices_of_one_group_go_together() {
+    let mut sparse = Sparse::new(1, Coming::ByChance, |_| 0.8);
+    sparse.rounds(5);
+    for joining in 2..=5 {
+        sparse.cluster.workers.push(worker(joining, 1));
+        sparse.rounds(14);
+        let read: std::collections::BTreeSet<_> = (0..1000)
+            .map(|slice| (sparse.cluster.owners[slice], Group::of(SliceId(slice as u32))))
+            .collect();
+        // A worker has no whole number of groups, so that some are read by two.
+        let bound = usize::from(GROUPS) + 4 * joining as usize;
+        assert!(read.len() <= bound, "{joining} workers read {} groups", read.len());
     }
 }
 

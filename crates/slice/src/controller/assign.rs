@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::by_slice::BySlice;
 use crate::controller::standby::standby_of;
 use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record};
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{Group, HandoverId, Life, SliceId};
 use crate::message::Message;
 use crate::positions::Positions;
 
@@ -186,8 +186,38 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Spreads slices over the workers, the emptiest first.
+    /// Spreads slices over the workers, the emptiest first. Slices of one group stay together as
+    /// far as every worker has its share: a worker receives the items of all groups of its slices.
     fn spread(&self, slices: &[SliceId]) -> Vec<(Life, Vec<SliceId>)> {
+        let mut counts = self.slice_counts();
+        let share = (counts.values().sum::<usize>() + slices.len()).div_ceil(counts.len().max(1));
+        let mut slices = slices.to_vec();
+        slices.sort_by_key(|slice| (Group::of(*slice), *slice));
+        let mut spread: BTreeMap<Life, Vec<SliceId>> = BTreeMap::new();
+        let mut last: Option<(Group, Life)> = None;
+        for slice in slices {
+            let group = Group::of(slice);
+            let same = last.filter(|(of, life)| {
+                *of == group && counts.get(life).is_some_and(|count| *count < share)
+            });
+            let emptiest = || counts.iter().min_by_key(|(life, count)| (**count, **life));
+            let next = same.map(|(_, life)| life).or_else(|| emptiest().map(|(life, _)| *life));
+            let Some(next) = next else { return Vec::new() };
+            // A standby has the items that the lost owner had in hand.
+            let owner = self.table.get(&slice).and_then(|row| row.owner);
+            let standby = owner.filter(|_| self.config.standby);
+            let standby = standby.and_then(|_| standby_of(slice, owner, self.members.able()));
+            let life = standby.unwrap_or(next);
+            last = Some((group, life));
+            *counts.entry(life).or_default() += 1;
+            spread.entry(life).or_default().push(slice);
+        }
+        spread.values_mut().for_each(|slices| slices.sort_unstable());
+        spread.into_iter().collect()
+    }
+
+    /// How many slices each worker has or is about to get, of workers that may be given some.
+    fn slice_counts(&self) -> BTreeMap<Life, usize> {
         let mut counts: BTreeMap<Life, usize> =
             self.members.prompt().into_iter().map(|life| (life, 0)).collect();
         let open = self.handovers.values().filter(|open| !open.state.is_over());
@@ -198,18 +228,6 @@ impl<T: Clone> Controller<T> {
                 *count += 1;
             }
         }
-        let mut spread: BTreeMap<Life, Vec<SliceId>> = BTreeMap::new();
-        for slice in slices {
-            let emptiest = counts.iter().min_by_key(|(life, count)| (**count, **life));
-            let Some((emptiest, _)) = emptiest else { return Vec::new() };
-            // Who stood by has what the lost owner had in hand.
-            let owner = self.table.get(slice).and_then(|row| row.owner);
-            let standby = owner.filter(|_| self.config.standby);
-            let standby = standby.and_then(|_| standby_of(*slice, owner, self.members.able()));
-            let life = standby.unwrap_or(*emptiest);
-            *counts.entry(life).or_default() += 1;
-            spread.entry(life).or_default().push(*slice);
-        }
-        spread.into_iter().collect()
+        counts
     }
 }

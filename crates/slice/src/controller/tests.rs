@@ -306,6 +306,31 @@ fn a_stuck_worker_is_given_nothing_unless_all_are() {
 }
 
 #[test]
+fn slices_of_one_group_are_assigned_together_and_every_worker_has_its_share() {
+    for (slices, workers) in [(1000_u32, 5_u64), (50, 5), (10, 3), (7, 9)] {
+        let controller =
+            Controller::new(Duration::from_secs(1), Term(1), config(), slices, &Stored::default());
+        let mut office = Office { controller, ..Office::new(Stored::default()) };
+        for worker in 1..=workers {
+            let members = &mut office.controller.members;
+            members.heard(life(worker, 1), Claims::default(), true, office.now);
+        }
+        office.pass(1);
+        let assigned = office.controller.handovers().values();
+        let counts: Vec<_> = assigned.clone().map(|open| open.slices.len()).collect();
+        let groups = assigned.map(|open| {
+            let groups = open.slices.iter().map(|slice| Group::of(*slice));
+            groups.collect::<std::collections::BTreeSet<_>>().len()
+        });
+        let share = (slices as usize).div_ceil(workers as usize);
+        assert!(counts.iter().all(|count| *count <= share), "{counts:?}");
+        assert_eq!(counts.iter().sum::<usize>(), slices as usize);
+        let bound = slices.min(64) as usize + workers as usize;
+        assert!(groups.clone().sum::<usize>() <= bound, "{:?}", groups.collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_controller() {
     let (giver, taker) = (life(1, 1), life(2, 1));
     let done = |position| -> Positions {
