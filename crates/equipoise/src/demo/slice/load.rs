@@ -1,7 +1,7 @@
 //! The client, on a thread of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,9 @@ struct Shared {
     answered: AtomicU64,
     published: AtomicI64,
     idle_ms: AtomicU64,
+    /// Of all replies that have come.
+    delay_us: AtomicU64,
+    per_second: AtomicU32,
 }
 
 /// The client that runs.
@@ -61,6 +64,7 @@ impl Load {
         let mut client = Client::join(stream, options)?;
         let shared = Arc::new(Shared::default());
         shared.publish.store(true, Relaxed);
+        shared.per_second.store(offer.per_second, Relaxed);
         let told = shared.clone();
         let thread = std::thread::Builder::new().name("demo-client".into());
         let thread = thread.spawn(move || {
@@ -92,6 +96,16 @@ impl Load {
 
     pub(super) fn answered(&self) -> u64 {
         self.shared.answered.load(Relaxed)
+    }
+
+    /// From images to their replies, all together.
+    pub(super) fn delay(&self) -> Duration {
+        Duration::from_micros(self.shared.delay_us.load(Relaxed))
+    }
+
+    /// From now on so many images are published in a second.
+    pub(super) fn set_rate(&self, per_second: u32) {
+        self.shared.per_second.store(per_second, Relaxed);
     }
 
     /// Images without a reply.
@@ -126,7 +140,8 @@ fn work(client: &mut Client, offer: &Offer, shared: &Shared) -> anyhow::Result<O
     while !shared.finish.load(Relaxed) {
         let now = Instant::now();
         // What was missed while DDS held us up is not made good at once.
-        due = f64::min(due + (now - last).as_secs_f64() * f64::from(offer.per_second), 1000.0);
+        let per_second = f64::from(shared.per_second.load(Relaxed));
+        due = f64::min(due + (now - last).as_secs_f64() * per_second, 1000.0);
         last = now;
         while due >= 1.0 && shared.publish.load(Relaxed) {
             let id = outcome.published;
@@ -146,6 +161,8 @@ fn work(client: &mut Client, offer: &Offer, shared: &Shared) -> anyhow::Result<O
         }
         shared.idle_ms.store(heard.elapsed().as_millis() as u64, Relaxed);
         outcome.replied += answers.len() as i64;
+        let delay: Duration = answers.iter().map(|answer| answer.delay).sum();
+        shared.delay_us.fetch_add(delay.as_micros() as u64, Relaxed);
         shared.answered.fetch_add(answers.len() as u64, Relaxed);
         answers.clear();
     }

@@ -4,12 +4,17 @@
 //! Everything is real: `equipoise run` with the file that is written here, workers as `equipoise slice worker`, their program as
 //! a process beside each, images over DDS on loopback. It accounts for every image by its id, and fails if one is missing or
 //! was done twice.
+//!
+//! Its lines are the paper's Figures 26 (images a second), 27 (how busy each worker is) and 28
+//! (delay). More is offered than the first workers can do, and in the end more than all can do.
+//! What waits is not bounded, as the paper's was not.
 
 mod account;
 mod load;
 pub(crate) mod sample;
 mod stage;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,6 +40,9 @@ pub(crate) struct Args {
     /// Images that are published in a second
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
+    /// Images that are published in a second when all workers have joined, for as long as one joins
+    #[arg(long, default_value_t = 400, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate_then: u32,
     /// The DDS domain, on loopback
     #[arg(long, default_value_t = 59, value_parser = clap::value_parser!(u32).range(0..=232))]
     domain: u32,
@@ -63,10 +71,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let load = Load::start(&stage.stream(), Offer::new(args.rate))?;
     load.wait_open().await?;
     say(&format!(
-        "{:>4}  {:>7}  {:>8}  {:>7}  {:<18}",
-        "s", "workers", "images/s", "waiting", "slices of each"
+        "{:>4}  {:>7}  {:>8}  {:>8}  {:>7}  {:<20}  {:<15}",
+        "s", "workers", "images/s", "delay ms", "waiting", "busy, per cent", "slices of each"
     ));
-    let mut live = Live { begun: Instant::now(), last: Instant::now(), seen: 0 };
+    let mut live = Live::new(Duration::from_millis(args.image_ms));
     for joined in 1..=args.workers {
         if joined > 1 {
             stage.start_worker(&format!("worker-{joined}"))?;
@@ -75,6 +83,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         while Instant::now() < until {
             live.line(&stage, &load).await?;
         }
+    }
+    load.set_rate(args.rate_then);
+    say(&format!("{} images a second are published", args.rate_then));
+    let until = Instant::now() + Duration::from_secs(args.join_seconds);
+    while Instant::now() < until {
+        live.line(&stage, &load).await?;
     }
     load.stop_publishing();
     say("no more images are published; those that wait are done");
@@ -99,27 +113,51 @@ fn say(text: &str) {
 /// A line each second.
 struct Live {
     begun: Instant,
+    /// An image occupies a worker for this long.
+    image: Duration,
     last: Instant,
-    seen: u64,
+    answered: u64,
+    delay: Duration,
+    done: BTreeMap<String, u64>,
 }
 
 impl Live {
+    fn new(image: Duration) -> Self {
+        let (begun, last) = (Instant::now(), Instant::now());
+        Self { begun, image, last, answered: 0, delay: Duration::ZERO, done: BTreeMap::new() }
+    }
+
     async fn line(&mut self, stage: &Stage, load: &Load) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         load.check()?;
-        let answered = load.answered();
-        let rate = (answered - self.seen) as f64 / self.last.elapsed().as_secs_f64();
-        (self.last, self.seen) = (Instant::now(), answered);
+        let (answered, delay, done) = (load.answered(), load.delay(), stage.done_by_each());
+        let seconds = self.last.elapsed().as_secs_f64();
+        self.last = Instant::now();
+        let count = answered - self.answered;
+        let rate = count as f64 / seconds;
+        let delay_ms = 1e3 * (delay - self.delay).as_secs_f64() / count.max(1) as f64;
+        let busy = self.busy(&done, seconds);
+        (self.answered, self.delay, self.done) = (answered, delay, done);
         let status = stage.status().await?;
         say(&format!(
-            "{:>4.0}  {:>7}  {rate:>8.0}  {:>7}  {:<18} {}",
+            "{:>4.0}  {:>7}  {rate:>8.0}  {delay_ms:>8.0}  {:>7}  {busy:<20}  {:<15} {}",
             self.begun.elapsed().as_secs_f64(),
             status.workers.len(),
             load.waiting(),
             owned(&status),
-            "#".repeat((rate / 5.0) as usize),
+            "#".repeat((rate / 10.0) as usize),
         ));
         Ok(())
+    }
+
+    /// The share of the time in which each worker did images, in per cent.
+    fn busy(&self, done: &BTreeMap<String, u64>, seconds: f64) -> String {
+        let busy = done.iter().map(|(name, done)| {
+            let images = done - self.done.get(name).unwrap_or(&0);
+            let share = images as f64 * self.image.as_secs_f64() / seconds;
+            format!("{:.0}", 100.0 * share)
+        });
+        busy.collect::<Vec<_>>().join(" ")
     }
 
     /// At the end, images that nobody does are no reason to wait for ever.

@@ -112,6 +112,15 @@ impl Stage {
         }
     }
 
+    /// How many images each worker has done, in the order of their names.
+    pub(super) fn done_by_each(&self) -> BTreeMap<String, u64> {
+        let noted = |name: &String| {
+            let log = std::fs::metadata(self.folder.path(&format!("{name}.done")));
+            (name.clone(), log.map_or(0, |log| log.len() / 8))
+        };
+        self.workers.keys().map(noted).collect()
+    }
+
     /// How often each image was done, by id.
     pub(super) fn done(&self) -> anyhow::Result<BTreeMap<i64, u32>> {
         let mut done = BTreeMap::new();
