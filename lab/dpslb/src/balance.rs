@@ -1,4 +1,4 @@
-//! How even the load is after a worker has joined.
+//! How even the load is after a worker has joined; and how much moves when it is even.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,12 @@ use crate::cluster::{Cluster, Shape};
 use crate::image;
 use crate::load::{Load, NEVER, Offer};
 
-/// From the join on until the load should be even, and for how long is then looked.
+/// From the join on until the load should be even.
 const EVEN_AFTER: Duration = Duration::from_secs(3);
+/// The load is measured for this long at least.
 const LOOK: Duration = Duration::from_secs(2);
+/// From the start until equal workers should be left alone, and how long that is looked at.
+const STILL_AFTER: Duration = Duration::from_secs(10);
 
 /// Workers join one by one, while there is no more to do than one of them can.
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
@@ -27,6 +30,10 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
         &cluster.stream,
         Offer { items_per_second, message, slices, window: 20_000, resend: NEVER },
     )?;
+    // The client publishes slice by slice. In a part of a turn some slices have an item more than
+    // others, by chance.
+    let turn = f64::from(slices) / items_per_second;
+    let look = Duration::from_secs_f64((LOOK.as_secs_f64() / turn).ceil() * turn);
     std::thread::sleep(EVEN_AFTER);
     let workers = case.count("workers")?;
     let mut worst = 0.0_f64;
@@ -37,7 +44,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
         })?;
         std::thread::sleep(EVEN_AFTER);
         let before = cluster.done_by_each()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(look);
         let imbalance = imbalance(&before, &cluster.done_by_each()?);
         worst = worst.max(imbalance);
         row.figure(&format!("imbalance_percent_{joined}"), imbalance);
@@ -46,6 +53,32 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     row.figure("imbalance_percent_max", worst)
         .figure("sessions", cluster.status().handovers_done as f64)
         .figure("items", outcome.published as f64)
+        .figure("unanswered", outcome.unanswered as f64);
+    Ok(())
+}
+
+/// Three equal workers with an even load, from their start on.
+pub(crate) fn measure_still(case: &Case, row: &mut Row) -> Result<()> {
+    let slices = case.count("slices")? as u32;
+    let sleep = Duration::from_micros(case.count("item_us")? as u64);
+    let shape = Shape { round: Duration::from_millis(500), sleep, ..Shape::new(slices) };
+    let cluster = Cluster::with_workers(shape, &["one", "two", "three"])?;
+    let message = image::of_bytes(case.count("item_bytes")?);
+    let items_per_second = 3.0 * case.number("load")? / sleep.as_secs_f64();
+    let load = Load::start(
+        &cluster.stream,
+        Offer { items_per_second, message, slices, window: usize::MAX, resend: NEVER },
+    )?;
+    std::thread::sleep(STILL_AFTER);
+    let before = cluster.status().handovers_done;
+    let seconds = case.count("seconds")? as u64;
+    std::thread::sleep(Duration::from_secs(seconds));
+    let handovers = cluster.status().handovers_done - before;
+    let answered = load.answered();
+    let outcome = load.finish()?;
+    row.figure("handovers_before", before as f64)
+        .figure("handovers_per_minute", 60.0 * handovers as f64 / seconds as f64)
+        .figure("waiting", outcome.published as f64 - answered as f64)
         .figure("unanswered", outcome.unanswered as f64);
     Ok(())
 }

@@ -64,20 +64,31 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<Vec<Row>> {
     }
     let sessions = cluster.status().handovers_done;
     load.set_rate(0.0);
+    let (answered, ended) = (load.answered(), Instant::now());
     let outcome = load.finish()?;
+    let backlog_s = ended.elapsed().as_secs_f64();
+    let backlog = outcome.published as f64 - answered as f64;
     let (lost, twice) = cluster.lost_and_twice(outcome.published)?;
-    let points = points(begun, &seconds, |from, to| outcome.between(from, to));
+    let client = case.word("client")?;
+    let rate_column = format!("items_per_second_{client}");
+    let points = points(client, begun, &seconds, |from, to| outcome.between(from, to));
     for workers in 1..=joins.len() {
         // The last two seconds before the next one joins, or the load rises.
         let of = seconds.iter().zip(&points).filter(|(second, _)| second.workers == workers);
         let of: Vec<_> = of.filter(|(s, _)| (s.to - begun).as_secs_f64() < more_at).collect();
         let last = &of[of.len().saturating_sub(2)..];
-        let rates = last.iter().filter_map(|(_, point)| point.number("items_per_second"));
+        let rates = last.iter().filter_map(|(_, point)| point.number(&rate_column));
         row.figure(&format!("items_per_second_{workers}"), rates.sum::<f64>() / last.len() as f64);
     }
     let after = points.iter().filter(|point| point.number("time_s") > Some(more_at + 3.0));
-    let after: Vec<f64> = after.filter_map(|point| point.number("items_per_second")).collect();
-    row.figure("items_per_second_then", after.iter().sum::<f64>() / after.len().max(1) as f64)
+    let after: Vec<f64> = after.filter_map(|point| point.number(&rate_column)).collect();
+    let rate_then = after.iter().sum::<f64>() / after.len().max(1) as f64;
+    if client == "unbounded" {
+        row.figure("backlog_then", backlog)
+            .figure("backlog_s", backlog_s)
+            .figure("backlog_ratio", backlog_s / (backlog / rate_then));
+    }
+    row.figure("items_per_second_then", rate_then)
         .figure("sessions", sessions as f64)
         .figure("items", outcome.published as f64)
         .figure("lost", lost as f64)
@@ -85,7 +96,9 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<Vec<Row>> {
     Ok(points)
 }
 
+/// A row of each second. Columns have the client's kind in their names: plots show both.
 fn points(
+    client: &str,
     begun: Instant,
     seconds: &[Second],
     between: impl Fn(Instant, Instant) -> (f64, Vec<Duration>),
@@ -99,10 +112,10 @@ fn points(
         point
             .figure("time_s", (second.to - begun).as_secs_f64())
             .figure("workers", second.workers as f64)
-            .figure("items_per_second", rate)
-            .figure("delay_ms", mean_ms(&delays));
+            .figure(&format!("items_per_second_{client}"), rate)
+            .figure(&format!("delay_ms_{client}"), mean_ms(&delays));
         for (name, cpu) in &second.cpu {
-            point.figure(&format!("cpu_percent_{name}"), *cpu);
+            point.figure(&format!("cpu_percent_{client}_{name}"), *cpu);
         }
         points.push(point);
     }

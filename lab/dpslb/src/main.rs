@@ -70,6 +70,7 @@ fn measure(options: Options) -> anyhow::Result<()> {
     run.add(include_str!("../experiments/once.toml"), sessions::measure_many)?;
     run.add(include_str!("../experiments/crash.toml"), crash::measure)?;
     run.add(include_str!("../experiments/balance.toml"), balance::measure)?;
+    run.add(include_str!("../experiments/still.toml"), balance::measure_still)?;
     run.add(include_str!("../experiments/during.toml"), during::measure)?;
     run.add(include_str!("../experiments/overhead.toml"), overhead::measure)?;
     run.add(include_str!("../experiments/cost.toml"), cost::measure)?;
