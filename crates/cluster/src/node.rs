@@ -168,7 +168,7 @@ pub(crate) struct Inner {
     pub(crate) wants_names: watch::Sender<bool>,
     /// The newest report that is not there yet for a controller is all that waits for it.
     pub(crate) newest_report: watch::Sender<Option<Bytes>>,
-    /// What controllers answered to reports.
+    /// Answers of controllers to reports.
     heard: watch::Sender<HeardTallies>,
     /// Older ones are stale, whatever there is.
     floor: Edition,
@@ -394,7 +394,7 @@ impl NodeClient {
         self.instructions.clone()
     }
 
-    /// What controllers answered to reports of shared backends.
+    /// Answers of controllers to reports of shared backends.
     pub fn tallies(&self) -> watch::Receiver<HeardTallies> {
         self.inner.heard.subscribe()
     }

@@ -26,8 +26,8 @@ use crate::{Fingerprint, Name};
 pub const JOIN: &str = "/cluster/v1/join";
 /// Signing request in, a new certificate of the same name out.
 pub const RENEW: &str = "/cluster/v1/renew";
-/// A node's report. The answer to one with tallies is what other balancers know of the same backends
-/// (`equipoise_controller::Tallies`), and empty otherwise.
+/// A node's report. The answer to one with tallies is what other balancers know of the same
+/// backends (`equipoise_controller::Tallies`), and empty otherwise.
 pub const REPORT: &str = "/cluster/v1/report";
 /// Instructions, as server-sent events.
 pub const INSTRUCTIONS: &str = "/cluster/v1/instructions";

@@ -110,11 +110,11 @@ impl BackendLive {
         self.learning.is_guess()
     }
 
-    /// The number in flight at which it serves most, as was learned or stated; before that, the limit that learning
-    /// begins with. `None` without a limit.
+    /// The number in flight at which it serves most, as was learned or stated; before that, the
+    /// limit that learning begins with. `None` without a limit.
     ///
-    /// A learned limit is somewhat above that number, and far above it at a fast backend, so that it does not say how full
-    /// the backend is.
+    /// A learned limit is somewhat above that number, and far above it at a fast backend, so that
+    /// it does not say how full the backend is.
     pub fn best_in_flight(&self) -> Option<f64> {
         let knee = || self.learned().and_then(|learned| learned.knee);
         knee().or_else(|| self.limit().map(f64::from))
@@ -125,14 +125,15 @@ impl BackendLive {
         self.learning.report()
     }
 
-    /// What other balancers of a cluster need to know to share its learned limit; `None` if that is not learned, or it
-    /// has had no work lately. [`Tally::balancer`] is for the caller to set.
+    /// The tally with which other balancers of a cluster share its learned limit; `None` if that is
+    /// not learned, or it has had no work lately. [`Tally::balancer`] is for the caller to set.
     pub fn tally(&self) -> Option<Tally> {
         self.learning.tally()
     }
 
-    /// Takes the newest tallies of the other balancers before this backend, none if there are none: then its limit is
-    /// learned alone. Call it about once a second. `own` is the number by which the others know this balancer.
+    /// Takes the newest tallies of the other balancers before this backend, none if there are none:
+    /// then its limit is learned alone. Call it about once a second. `own` is the number by which
+    /// the others know this balancer.
     pub fn hear_balancers(&self, own: u64, others: Vec<Tally>) {
         self.learning.hear(own, others);
     }

@@ -15,9 +15,10 @@ use equipoise_core::load::RequestClass;
 /// flight in the upper half, permits in the lower half. Work gives its permit back early when the backend is no longer
 /// what it waits for (a tunnel, a client that reads slowly); it stays in flight for schedulers and status.
 ///
-/// Light work has permits of its own, as many as usual work, and at least [`LIGHT_MIN`] if the limit is learned. A light
-/// request costs next to nothing: it takes no permit from usual work, and does not wait when usual work has more than a
-/// limit that has just fallen. A limit is learned from usual work alone: short times among long ones would be noise.
+/// Light work has permits of its own, as many as usual work, and at least [`LIGHT_MIN`] if the
+/// limit is learned. A light request costs next to nothing: it takes no permit from usual work, and
+/// does not wait when usual work has more than a limit that has just fallen. A limit is learned
+/// from usual work alone: short times among long ones would be noise.
 ///
 /// `SeqCst`, because the order of a release and a look at the queue matters ([`crate::queue`]). On x86 a locked
 /// instruction costs the same with it.

@@ -137,7 +137,7 @@ impl<T: Clone> Client<T> {
         self.pending.asked(now, slices);
     }
 
-    /// The answer to who asks for these slices: what of them has no reply. One for each writer.
+    /// Answers a worker that asks for these slices: the items without a reply, for each writer.
     pub fn keeps(&self, slices: &[SliceId]) -> Vec<Keeps> {
         let wanted: BTreeSet<_> = slices.iter().copied().collect();
         let mut answers: BTreeMap<Writer, Keeps> = BTreeMap::new();

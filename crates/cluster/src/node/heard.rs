@@ -1,4 +1,4 @@
-//! What other balancers know of shared backends, as controllers answer it to reports.
+//! Tallies of shared backends from other balancers, which controllers send as answers to reports.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +21,8 @@ impl HeardTallies {
 
     /// The newest tally of each balancer, without answers that are older than `age_max`.
     ///
-    /// Controllers differ where a report has reached one of them alone. Of two tallies of a balancer,
-    /// the newer one counts more requests.
+    /// Controllers differ where a report has reached one of them alone. Of two tallies of a
+    /// balancer, the newer one counts more requests.
     pub fn newest(&self, now: Instant, age_max: Duration) -> Tallies {
         let is_new = |at: Instant| now.saturating_duration_since(at) <= age_max;
         let answers = self.answers.values().filter(|(at, _)| is_new(*at));

@@ -32,8 +32,8 @@ pub struct BackendSample {
     /// was complete.
     #[serde(default)]
     pub response: Option<Duration>,
-    /// The concurrency limit, or the number in flight at which the backend serves most if the limit is learnt; `None`
-    /// without one.
+    /// The concurrency limit, or the number in flight at which the backend serves most if the limit
+    /// is learnt; `None` without one.
     #[serde(default)]
     pub limit: Option<f64>,
     /// The limit is one to begin with, before it was learnt.

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! In use is the demand over the sum of the backends' concurrency limits: the session level holds each backend at its
-//! limit, and what exceeds it waits in a queue, so that both are counted and neither is estimated. A learnt limit has
-//! headroom, in which the backend serves no more, so that the number at which it serves most (its knee) is in its place.
+//! limit, and what exceeds it waits in a queue, so that both are counted and neither is estimated.
+//! A learnt limit has headroom, in which the backend serves no more, so that the number at which it
+//! serves most (its knee) is in its place.
 //!
 //! # Source
 //! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work; its region, up to the number in flight

@@ -123,7 +123,8 @@ mod tests {
         let _ends = hours(&[0], 0, 24, 0).includes(Duration::MAX);
     }
 
-    /// The rules of Europe/Berlin since 1996: clocks are an hour ahead in summer, from 29 March to 25 October in 2026.
+    /// The rules of Europe/Berlin since 1996: clocks are an hour ahead in summer, from 29 March to
+    /// 25 October in 2026.
     #[test]
     fn hours_follow_daylight_saving_time() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();

@@ -99,7 +99,7 @@ impl Learning {
         publish();
     }
 
-    /// What the cluster's other balancers need to know; `None` if the limit is not learned, or the
+    /// The tally for the cluster's other balancers; `None` if the limit is not learned, or the
     /// backend has had no work lately.
     pub(crate) fn tally(&self) -> Option<Tally> {
         let is_looked_at = self.is_on() && self.is_active.load(SeqCst);

@@ -26,7 +26,7 @@ impl<T: Clone> Worker<T> {
         strict
     }
 
-    /// A client's answer to who recovers slices of its items ([`Worker::recovering`]).
+    /// A client's answer to the worker that recovers slices of its items ([`Worker::recovering`]).
     pub fn keeps(&mut self, keeps: &Keeps) {
         let Keeps { writer, through, slices } = keeps;
         for (slice, positions) in slices {

@@ -384,7 +384,7 @@ mod items {
         assert_eq!(worker.recovering().count(), 1, "others may publish again");
     }
 
-    /// It was heard, and owns nothing.
+    /// The controller knows it, and it owns nothing.
     fn fresh(order: Order) -> Worker<u64> {
         let config = Config { lease: Duration::from_secs(100), order, ..Config::default() };
         let mut worker = Worker::new(life(1), config);

@@ -1,5 +1,5 @@
-//! Learned limits of backends that several balancers of the cluster share: each reports what it knows, and hears of the
-//! others in the answers.
+//! Learned limits of backends that several balancers of the cluster share: each reports what it
+//! knows, and hears of the others in the answers.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,8 @@ use super::Planner;
 /// Answers that are older count as none: then each balancer learns alone.
 const AGE_MAX: Duration = Duration::from_secs(3);
 
-/// Limits are shared if nodes report this often. The learner takes into account how old reports are.
+/// Limits are shared if nodes report this often. The learner takes into account how old reports
+/// are.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
 /// This process among those that share limits.
@@ -88,7 +89,7 @@ impl Planner {
         self.is_in_cluster() && self.period <= PERIOD_MAX
     }
 
-    /// What this balancer knows of backends that others may have, too.
+    /// Tallies of backends that other balancers may have, too.
     pub(super) fn tallies(&self) -> BTreeMap<SharedBackend, Tally> {
         match self.shares_limits() {
             true => self.balancer.tallies(&self.registry.stats()),
@@ -96,14 +97,16 @@ impl Planner {
         }
     }
 
-    /// Takes what this controller has heard of other balancers, as a node takes the answers of controllers.
+    /// Takes tallies that this controller has of other balancers, as a node takes the answers of
+    /// controllers.
     pub(super) fn hear_balancers(&self, tallies: Tallies) {
         if self.shares_limits() {
             self.balancer.hear(&self.registry.stats(), tallies);
         }
     }
 
-    /// On a node: takes what controllers answer of other balancers, and none while they do not answer.
+    /// On a node: takes what controllers answer of other balancers, and none while they do not
+    /// answer.
     pub(super) async fn follow_balancers(self: Arc<Self>) {
         let Some(mut heard) = self.seat.client().map(|client| client.tallies()) else { return };
         let mut last: Option<Instant> = None;

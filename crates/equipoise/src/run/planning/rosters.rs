@@ -27,8 +27,8 @@ pub(super) fn places(
     })
 }
 
-/// The store's rosters on a machine of its own, without backends that it has removed since: the store may have been put back
-/// to an older copy. `saved` is what the machine used last.
+/// The store's rosters on a machine of its own, without backends that it has removed since: the
+/// store may have been put back to an older copy. `saved` is what the machine used last.
 pub(super) fn without_outlived(stored: &Rosters, saved: &Rosters) -> Option<Rosters> {
     let is_gone = |pool: &str, name: &str, entry: &Entry| {
         entry.outlives && saved.get(pool).is_some_and(|saved| saved.has_outlived(pool, name))
@@ -45,8 +45,8 @@ pub(super) fn without_outlived(stored: &Rosters, saved: &Rosters) -> Option<Rost
     })
 }
 
-/// What is to be saved of rosters: the backends of `own`, this member, and those of `saved` which the store has forgotten and
-/// which this machine still has.
+/// What is to be saved of rosters: the backends of `own`, this member, and those of `saved` which
+/// the store has forgotten and which this machine still has.
 pub(super) fn to_save(
     rosters: &Rosters,
     saved: &Rosters,

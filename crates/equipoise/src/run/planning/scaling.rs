@@ -29,7 +29,7 @@ use crate::run::lock;
 
 /// The scalers of this process.
 pub(super) struct Scalers {
-    /// What is saved.
+    /// The saved rosters.
     saved: Mutex<Saved>,
     writer: Writer,
     /// That it cannot be saved was logged.

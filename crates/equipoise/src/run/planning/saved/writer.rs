@@ -35,7 +35,8 @@ impl Writer {
         Writer { wanted, ended, last: AtomicU64::new(0) }
     }
 
-    /// Writes it. One write at a time is waited for: while an earlier one hangs, this one follows it.
+    /// Writes it. One write at a time is waited for: while an earlier one hangs, this one follows
+    /// it.
     ///
     /// # Errors
     /// Why it is not written, or not yet.
