@@ -305,14 +305,14 @@ fn one_in_ten_packets_lost_loses_no_sample() {
 
 #[test]
 fn a_participant_whose_death_is_announced_is_forgotten_at_once_and_holds_up_no_writer() {
-    let (alive, dead) = (strangers(30, 32), strangers(31, 32));
+    let (alive, dead) = (strangers(34, 36), strangers(35, 36));
     let items = |of: &Participant| of.topic("items", &DATA_ITEM).unwrap();
     let reader = items(&dead).reader(&Qos::default()).unwrap();
     let writer = items(&alive).writer(&Qos::default()).unwrap();
     meet(&writer, &reader);
     // Its lease is 30 s, and it would announce itself again after 6 s.
     let announced = Instant::now();
-    announce_death(32, &loopback(), dead.guid().unwrap()).unwrap();
+    announce_death(36, &loopback(), dead.guid().unwrap()).unwrap();
     let end = announced + Duration::from_secs(5);
     while writer.matched().unwrap() > 0 {
         assert!(Instant::now() < end, "it is still waited for");

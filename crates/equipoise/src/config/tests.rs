@@ -292,40 +292,37 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("join-token-file" | "authority" | "certificate" | "key" | "password-file", _) => {
             quoted("/x")
         }
-        (name, kind) => {
-            let other = other_sample(name);
-            quoted(other.unwrap_or_else(|| panic!("no sample for {name}: {kind:?}")))
-        }
+        (name, _) => quoted(other_sample(name)),
     }
 }
 
-fn other_sample(name: &str) -> Option<&'static str> {
+fn other_sample(name: &str) -> &'static str {
     match name {
-        "accept-mac" => Some("00:00:5e:00:01:0a"),
-        "zone" | "mailbox" => Some("other.example."),
-        "zone-file" => Some("/x.zone"),
-        "addresses" => Some("192.0.2.99"),
-        "backend" | "backends" => Some("n2"),
-        "labels" => Some("a=b"),
-        "alpn" => Some("h2"),
-        "identity" | "version" => Some("x"),
-        "rate-limit-exempt" | "trusted" => Some("192.0.2.0/24"),
-        "forwarded" => Some("forwarded"),
-        "statuses" => Some("503"),
-        "upgrades" => Some("h2c"),
-        "cookie-secrets" => Some("00112233445566778899aabbccddeeff"),
-        "secret" => Some("/z.secret"),
-        "items" | "replies" | "control" => Some("rt/x"),
-        "item-type" | "reply-type" => Some("my_msgs::msg::dds_::Item_"),
-        "interfaces" | "peers" => Some("10.9.9.9"),
-        "more" => Some("file:///x.xml"),
-        "body" => Some("ready"),
-        "hedge" => Some("p95"),
-        "days" => Some("tue"),
-        "from" => Some("09:15"),
-        "to" => Some("17:45"),
-        "utc-offset" => Some("+02:00"),
-        _ => None,
+        "accept-mac" => "00:00:5e:00:01:0a",
+        "zone" | "mailbox" => "other.example.",
+        "zone-file" => "/x.zone",
+        "addresses" => "192.0.2.99",
+        "backend" | "backends" => "n2",
+        "labels" => "a=b",
+        "alpn" => "h2",
+        "identity" | "version" => "x",
+        "rate-limit-exempt" | "trusted" => "192.0.2.0/24",
+        "forwarded" => "forwarded",
+        "statuses" => "503",
+        "upgrades" => "h2c",
+        "cookie-secrets" => "00112233445566778899aabbccddeeff",
+        "secret" => "/z.secret",
+        "items" | "replies" | "control" => "rt/x",
+        "item-type" | "reply-type" => "my_msgs::msg::dds_::Item_",
+        "interfaces" | "peers" => "10.9.9.9",
+        "more" => "file:///x.xml",
+        "body" => "ready",
+        "hedge" => "p95",
+        "days" => "tue",
+        "from" => "09:15",
+        "to" => "17:45",
+        "utc-offset" => "+02:00",
+        _ => panic!("no sample for {name}"),
     }
 }
 

@@ -50,7 +50,7 @@ fn is_connected(cluster: &Cluster, port: u16, workers: usize) {
 
 #[test]
 fn the_end_of_a_worker_is_known_long_before_its_lease_is_over() {
-    let (cluster, port) = cluster(61, Order::Free);
+    let (cluster, port) = cluster(91, Order::Free);
     let one = cluster.worker("one", Duration::ZERO);
     let two = cluster.worker("two", Duration::ZERO);
     cluster.share("one", "two");
@@ -74,7 +74,7 @@ fn the_end_of_a_worker_is_known_long_before_its_lease_is_over() {
 
 #[test]
 fn a_connection_that_is_reset_ends_no_worker() {
-    let (cluster, port) = cluster(62, Order::Free);
+    let (cluster, port) = cluster(93, Order::Free);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
     let mut load = Load::new(&cluster);
@@ -100,7 +100,7 @@ fn a_connection_that_is_reset_ends_no_worker() {
 
 #[test]
 fn strangers_on_the_port_end_nobody_and_are_bounded_and_counted() {
-    let (cluster, port) = cluster(63, Order::Free);
+    let (cluster, port) = cluster(95, Order::Free);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
     is_connected(&cluster, port, 1);
@@ -178,7 +178,7 @@ impl Process for Writes {
 
 #[test]
 fn a_sink_that_compares_tokens_refuses_what_a_worker_writes_that_was_given_up() {
-    let (cluster, port) = cluster(64, Order::Strict);
+    let (cluster, port) = cluster(96, Order::Strict);
     let sink = Arc::<Mutex<Sink>>::default();
     let ((begun, begins), (go, goes_on)) = (channel(), channel());
     let holds = Some((begun, Mutex::new(goes_on)));

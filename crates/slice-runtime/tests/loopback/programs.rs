@@ -206,7 +206,7 @@ done"#;
 
 #[test]
 fn a_program_gets_the_fencing_token_of_each_item() {
-    let cluster = Cluster::new(65, Duration::ZERO);
+    let cluster = Cluster::new(97, Duration::ZERO);
     let command = || {
         let mut command = Command::new("sh");
         command.args(["-c", TOKENS]).process_group(0);

@@ -67,6 +67,7 @@ fn most_kb(pid: u32, client: &mut Client, thousands: std::ops::Range<i64>) -> u6
 }
 
 #[test]
+#[ignore = "a measurement: on a busy machine the plateau is reached later and is higher"]
 fn a_workers_memory_has_a_plateau_however_many_items_it_does() {
     let (_stage, pid, mut client) = begun(60, REMEMBER);
     // Until everything has been used once that each item needs.
