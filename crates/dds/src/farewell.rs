@@ -12,8 +12,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use socket2::SockRef;
 
 use crate::domain::{Multicast, Settings};
 use crate::endpoint::Guid;
@@ -46,8 +47,8 @@ pub fn announce_death(domain: u32, settings: &Settings, guid: Guid) -> io::Resul
     if settings.multicast != Multicast::Off {
         for address in &own {
             let IpAddr::V4(address) = address else { continue };
-            let sent = set_multicast_interface(&socket, *address);
-            note(sent.and_then(|()| socket.send_to(&message, (GROUP, base))));
+            let chosen = SockRef::from(&socket).set_multicast_if_v4(address);
+            note(chosen.and_then(|()| socket.send_to(&message, (GROUP, base))));
         }
     }
     // Ports of those that are reached without multicast.
@@ -64,23 +65,6 @@ pub fn announce_death(domain: u32, settings: &Settings, guid: Guid) -> io::Resul
         }
     }
     outcome
-}
-
-/// Has multicast leave by the interface of `address`.
-fn set_multicast_interface(socket: &UdpSocket, address: Ipv4Addr) -> io::Result<()> {
-    let address = libc::in_addr { s_addr: u32::from(address).to_be() };
-    let size = size_of::<libc::in_addr>() as libc::socklen_t;
-    // SAFETY: the socket is open, and `address` has `size` bytes and outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_MULTICAST_IF,
-            (&raw const address).cast(),
-            size,
-        )
-    };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// `ADDRESS` or `ADDRESS:PORT`; without a port: 0.

@@ -77,7 +77,7 @@ fn a_workers_memory_has_a_plateau_however_many_items_it_does() {
 }
 
 #[test]
-#[ignore = "a measurement: docs/slice.md, bounds"]
+#[ignore = "a measurement: prints the plateau at the defaults"]
 fn a_workers_memory_at_the_defaults() {
     let (_stage, pid, mut client) = begun(60, Duration::from_secs(30));
     println!("the most: {} KiB", most_kb(pid, &mut client, 0..600));
