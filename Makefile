@@ -163,7 +163,7 @@ SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt
 schemathesis: target/schemathesis/made
 
 # So has the cyclonedds package, by which clients in Python are tested.
-CYCLONEDDS_PINNED := crates/dds/tests/python/requirements.txt
+CYCLONEDDS_PINNED := crates/base/dds/tests/python/requirements.txt
 .PHONY: cyclonedds-python
 cyclonedds-python: target/cyclonedds-python/made
 
@@ -342,7 +342,7 @@ slice-soak: setup
 SLICE_KILLS ?= 1000
 .PHONY: slice-kills
 slice-kills: setup
-	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-runtime --test processes -- --ignored --nocapture in_strict_order
+	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-dds --test processes -- --ignored --nocapture in_strict_order
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

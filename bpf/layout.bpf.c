@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /*
  * Not a program, and never loaded: the type information of this object has every struct of the
- * layout, for the test that compares them with their Rust mirror (crates/packet/tests/layout.rs).
+ * layout, for the test that compares them with their Rust mirror
+ * (crates/levels/packet/tests/layout.rs).
  */
 #include "compat.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * Layout that the packet program and userspace share: fixed width, explicit padding. The Rust
- * mirror is crates/packet/src/abi.rs; a test compares both by the object's BTF.
+ * mirror is crates/levels/packet/src/abi.rs; a test compares both by the object's BTF.
  *
  * Four maps:
- *   tables   one value: pog's published memory (crates/pog/src/publish/layout.rs) with a directory
- *            in each copy. Userspace writes the copy that the epoch does not select, then flips it.
+ *   tables   one value: pog's published memory (crates/base/pog/src/publish/layout.rs) with a
+ *            directory in each copy. Userspace writes the copy that the epoch does not select, then
+ *            flips it.
  *   state    one value, written by the program and read or cleared by userspace: touched flows,
  *            pending flows, opening flows, connections of each backend.
  *   cpus     one value per CPU: counters, recent events, log of flows. Only the CPU's own program

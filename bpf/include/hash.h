@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * Identification of a flow: SipHash-1-3 of its key (Aumasson and Bernstein, 2012), as in
- * crates/packet/src/digest.rs; and the hash from digests to the POG's cells.
+ * crates/levels/packet/src/digest.rs; and the hash from digests to the POG's cells.
  */
 #ifndef EQP_HASH_H
 #define EQP_HASH_H

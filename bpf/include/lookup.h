@@ -7,7 +7,7 @@
  *   ring     the Maglev table (Eisenbud et al., NSDI 2016, section 3.4), equal in the whole fleet.
  * While a ring is replaced, flows that would move are recorded in pending with their slot.
  *
- * crates/packet/src/twin makes the same decisions, bit for bit.
+ * crates/levels/packet/src/twin makes the same decisions, bit for bit.
  */
 #ifndef EQP_LOOKUP_H
 #define EQP_LOOKUP_H

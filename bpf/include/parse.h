@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Parses frames like crates/packet/src/packet.rs.
+ * Parses frames like crates/levels/packet/src/packet.rs.
  *
  *   not IP (after at most one 802.1Q tag), or truncated in the IP header   XDP_PASS
  *   IP lengths that are inconsistent with each other or the frame          fault: header_invalid

@@ -18,8 +18,8 @@ eqp_inline __u64 mac_of(__u64 word)
 }
 
 /*
- * As crates/packet/src/address_hash.rs. Folds the end of the address, where network cards differ,
- * down.
+ * As crates/levels/packet/src/address_hash.rs. Folds the end of the address, where network cards
+ * differ, down.
  */
 eqp_inline __u32 station_hash(const struct eqp_job *job, __u64 mac, __u32 ifindex)
 {

@@ -14,7 +14,7 @@
  * It never replaces an established flow that was used within EQP_TRANSLATED_KEPT ticks: that flow's
  * replies would reach the client untranslated, and the client would reset the connection.
  *
- * crates/packet/src/twin makes the same decisions, bit for bit.
+ * crates/levels/packet/src/twin makes the same decisions, bit for bit.
  */
 #ifndef EQP_TRANSLATED_H
 #define EQP_TRANSLATED_H

@@ -8,10 +8,10 @@
 #define EQP_ADDRESS_FACTOR 0x9e3779b97f4a7c15ull
 
 /*
- * Hash of the tables of VIPs and replies, as in crates/packet/src/address_hash.rs. The words are in
- * memory order, so the last byte of an address, where neighbours differ, is the highest, and the
- * lower bits of a product do not depend on higher ones. Therefore each step folds the upper half
- * down, and the result is the upper half.
+ * Hash of the tables of VIPs and replies, as in crates/levels/packet/src/address_hash.rs. The words
+ * are in memory order, so the last byte of an address, where neighbours differ, is the highest, and
+ * the lower bits of a product do not depend on higher ones. Therefore each step folds the upper
+ * half down, and the result is the upper half.
  */
 eqp_inline __u32 address_hash(const struct eqp_job *job, const __u64 *address, __be16 port, __u8 protocol)
 {

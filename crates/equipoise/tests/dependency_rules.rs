@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-dns",
             // The slice level: its protocol's options, and where the binary has it, DDS.
             "equipoise-slice",
-            "equipoise-slice-runtime",
+            "equipoise-slice-dds",
             "equipoise-dds",
             "equipoise-core",
             "equipoise-controller",
@@ -57,7 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-slice", &["equipoise-core"]),
     ("equipoise-dds", &[]),
     (
-        "equipoise-slice-runtime",
+        "equipoise-slice-dds",
         &[
             "equipoise-admission",
             "equipoise-core",
@@ -105,7 +105,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-dds",
             "equipoise-lab-runner",
             "equipoise-slice",
-            "equipoise-slice-runtime",
+            "equipoise-slice-dds",
             "equipoise-store",
         ],
     ),
@@ -194,6 +194,56 @@ fn crates_depend_only_on_those_below_them() {
         metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
     assert_eq!(members, stated, "every crate of the workspace states here what it may use");
     assert_eq!(forbidden(&metadata), [], "(crate, dependency) that ALLOWED does not have");
+}
+
+/// The floors of `crates/`, from the lowest, each with those that its crates may use. `levels` and
+/// `control` stand side by side.
+const FLOORS: &[(&str, &[&str])] = &[
+    ("base", &["base"]),
+    ("levels", &["base"]),
+    ("control", &["base", "control"]),
+    ("app", &["base", "levels", "control", "app"]),
+    ("equipoise", &["base", "levels", "control", "app", "dev"]),
+    ("dev", &["dev"]),
+];
+
+/// Arrows that floors do not allow, each with its reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("equipoise-slice-dds", "equipoise-slice", "one level in two crates: its protocol, and DDS"),
+    ("equipoise-slice-dds", "equipoise-store", "its leader's side keeps assignments in the store"),
+];
+
+/// The floor of a crate below `crates/`, by its manifest's folder.
+fn floor(package: &Package) -> Option<&str> {
+    let mut parts = package.manifest_path.components().map(|part| part.as_str());
+    parts.find(|part| *part == "crates").and_then(|_| parts.next())
+}
+
+#[test]
+fn crates_use_their_own_floor_and_lower_ones() {
+    let metadata = metadata();
+    let floors: BTreeMap<_, _> = metadata
+        .workspace_packages()
+        .iter()
+        .filter_map(|package| Some((package.name.to_string(), floor(package)?.to_string())))
+        .collect();
+    assert!(floors.len() > 20, "the crates below crates/: {floors:?}");
+    let may: BTreeMap<_, _> = FLOORS.iter().copied().collect();
+    let mut found = Vec::new();
+    for package in metadata.workspace_packages() {
+        let Some(own) = floors.get(package.name.as_str()) else { continue };
+        for dependency in &package.dependencies {
+            let Some(other) = floors.get(&dependency.name) else { continue };
+            let exception = EXCEPTIONS
+                .iter()
+                .any(|(from, to, _)| *from == package.name.as_str() && *to == dependency.name);
+            let for_tests = dependency.kind == DependencyKind::Development;
+            if !may[own.as_str()].contains(&other.as_str()) && !exception && !for_tests {
+                found.push(format!("{} ({own}) uses {} ({other})", package.name, dependency.name));
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
 }
 
 #[test]

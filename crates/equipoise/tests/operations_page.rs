@@ -92,7 +92,7 @@ fn every_reason_of_the_dns_level_is_explained() {
 #[test]
 fn every_reason_of_the_slice_level_is_explained() {
     let protocol = equipoise_slice::worker::Reason::ALL.map(|reason| reason.name());
-    let runtime = equipoise_slice_runtime::DropReason::ALL.map(|reason| reason.name());
+    let runtime = equipoise_slice_dds::DropReason::ALL.map(|reason| reason.name());
     for name in protocol.into_iter().chain(runtime) {
         let row = format!("| `{name}` | slice |");
         assert!(
@@ -110,7 +110,7 @@ fn reasons_of_every_level() -> Vec<&'static str> {
     let slice = equipoise_slice::worker::Reason::ALL.into_iter().map(|reason| reason.name());
     let mut names: Vec<_> = session.chain(packet).chain(dns).chain(slice).collect();
     #[cfg(feature = "slice")]
-    names.extend(equipoise_slice_runtime::DropReason::ALL.map(|reason| reason.name()));
+    names.extend(equipoise_slice_dds::DropReason::ALL.map(|reason| reason.name()));
     names
 }
 

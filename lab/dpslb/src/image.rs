@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use equipoise_slice_runtime::greyscale::{colour, grey};
+use equipoise_slice_dds::greyscale::{colour, grey};
 
 use crate::usage;
 

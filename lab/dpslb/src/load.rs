@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use equipoise_slice::SliceId;
-use equipoise_slice_runtime::Stream;
-use equipoise_slice_runtime::client::{Client, Options, PublishError};
+use equipoise_slice_dds::Stream;
+use equipoise_slice_dds::client::{Client, Options, PublishError};
 
 /// The published load.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ pub(crate) struct Args {
 }
 
 /// Runs until its standard input ends. The format is that of
-/// `equipoise_slice_runtime::worker::Program`.
+/// `equipoise_slice_dds::worker::Program`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let cost = Duration::from_micros(args.cost_us);
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout());

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equipoise_slice_runtime::{Passing, watch_messages};
+use equipoise_slice_dds::{Passing, watch_messages};
 
 /// Number of items in a printed mean.
 const ITEMS: u32 = 1000;

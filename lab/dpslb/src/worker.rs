@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use equipoise_dds::items::DataItem;
 use equipoise_lab_runner::share;
-use equipoise_slice_runtime::worker::{Doer, Options, Program, Threads, Worker};
+use equipoise_slice_dds::worker::{Doer, Options, Program, Threads, Worker};
 
 use crate::cluster::stream;
 use crate::image;

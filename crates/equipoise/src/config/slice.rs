@@ -176,7 +176,7 @@ fn own_type(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'
 #[cfg(feature = "slice")]
 fn declared(slice: &Values, idl: &str, key: &str) -> Result<(), String> {
     let name = |option: &str| slice.text(option).unwrap_or_default().to_string();
-    let own = equipoise_slice_runtime::OwnType { idl: idl.to_string(), key: key.to_string() };
+    let own = equipoise_slice_dds::OwnType { idl: idl.to_string(), key: key.to_string() };
     own.check(&name("item-type"), &name("reply-type")).map_err(|error| error.to_string())
 }
 

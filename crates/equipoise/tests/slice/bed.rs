@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use equipoise_dds::Settings;
 use equipoise_slice::SliceId;
-use equipoise_slice_runtime::client::{Answer, Client, Options, PublishError};
-use equipoise_slice_runtime::{Stream, client};
+use equipoise_slice_dds::client::{Answer, Client, Options, PublishError};
+use equipoise_slice_dds::{Stream, client};
 use serde_json::Value;
 
 use crate::common::{Folder, Process, equipoise, kill, stderr, stdout, text};

@@ -86,7 +86,7 @@ fn every_item_is_answered(test: &str, domain: u32, names: &Names) {
 fn python_client(python: &Path, domain: u32) -> Process {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(python);
-    command.arg(root.join("crates/slice-runtime/examples/client.py"));
+    command.arg(root.join("crates/levels/slice-dds/examples/client.py"));
     command.args([&domain.to_string(), &SLICES.to_string(), &COUNT.to_string(), "lo"]);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     Process::of(command)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use equipoise_slice_runtime::client::Assignment;
+use equipoise_slice_dds::client::Assignment;
 
 use crate::bed::{Bed, SLICES, cyclonedds, python};
 use crate::common::{Process, text};
@@ -30,7 +30,7 @@ fn replies(
     let client_python = cyclonedds().unwrap();
     bed.worker_with(name, args, program);
     bed.until_owned_by(&[name]);
-    let client = root().join("crates/slice-runtime/examples/client.py");
+    let client = root().join("crates/levels/slice-dds/examples/client.py");
     let mut command = std::process::Command::new(client_python);
     command.args([text(&client), &bed.domain.to_string(), &SLICES.to_string(), "60", "lo"]);
     command.args(assignment);
@@ -71,7 +71,7 @@ fn the_assignments_of_the_client_in_python_are_those_of_the_library() {
                  for of in by_modulo(50), by_hash(50), by_range([3, 10, 700]): print(*map(of, ids))";
     let mut command = std::process::Command::new(python);
     command.args(["-c", asked]).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.current_dir(root().join("crates/slice-runtime/examples"));
+    command.current_dir(root().join("crates/levels/slice-dds/examples"));
     let said = command.output().unwrap();
     let range = Assignment::range(vec![3, 10, 700]).unwrap();
     let ids = || (0..1000).chain([i64::MAX as u64]);

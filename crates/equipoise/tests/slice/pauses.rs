@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use equipoise_dds::items::{DATA_ITEM, DataItem};
 use equipoise_dds::{Domain, Participant, Qos, Settings, Topic, Writer};
 use equipoise_slice::{Group, SliceId};
-use equipoise_slice_runtime::partition;
+use equipoise_slice_dds::partition;
 
 use crate::bed::{Bed, Outcome, PATIENCE, SLICES, each_done_once, python, slices_of, worker};
 use crate::common::{Process, kill};

@@ -17,7 +17,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
-# Of crates/slice-runtime/examples, by PYTHONPATH.
+# Of crates/levels/slice-dds/examples, by PYTHONPATH.
 from dpslb import types_of
 
 LOOPBACK = (

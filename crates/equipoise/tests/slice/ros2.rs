@@ -29,7 +29,7 @@ fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_ar
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slice/ros2.py"))
         .args(["83", &SLICES.to_string(), "200"])
-        .env("PYTHONPATH", root().join("crates/slice-runtime/examples"))
+        .env("PYTHONPATH", root().join("crates/levels/slice-dds/examples"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
     let mut publisher = Process::of(command);
     assert!(publisher.ended().success(), "{}", publisher.printed());
@@ -46,9 +46,9 @@ fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_ar
 fn messages_of_ros_2_are_spread_by_a_field_of_theirs_and_answered_with_messages() {
     let Some(python) = cyclonedds() else { return };
     let mut bed = Bed::unstarted("slice-ros2-key", 94);
-    let examples = root().join("crates/slice-runtime/examples/ros2");
+    let examples = root().join("crates/levels/slice-dds/examples/ros2");
     let table = std::fs::read_to_string(examples.join("slice.toml")).unwrap();
-    let (idl, path) = ("crates/slice-runtime/examples/ros2/scan.idl", examples.join("scan.idl"));
+    let (idl, path) = ("crates/levels/slice-dds/examples/ros2/scan.idl", examples.join("scan.idl"));
     assert!(table.contains(idl) && table.contains("domain = 0") && table.contains("slices = 20"));
     let table = table.replace(idl, text(&path)).replace("domain = 0", "domain = 94");
     // Nobody is taken for dead on a busy machine: a node publishes nothing again.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use equipoise_slice::SliceId;
-use equipoise_slice_runtime::client::{self, Client};
-use equipoise_slice_runtime::worker::SET_ASIDE_REPLY;
+use equipoise_slice_dds::client::{self, Client};
+use equipoise_slice_dds::worker::SET_ASIDE_REPLY;
 
 use crate::bed::{Bed, Load, PATIENCE, SLICES, each_done_once, python, slices_of, worker};
 use crate::common::{EQUIPOISE, equipoise, stderr, text};
@@ -249,7 +249,7 @@ fn a_client_in_python_has_a_reply_to_each_item_and_a_joining_worker_doubles_none
     bed.worker("one", 1);
     bed.until_owned_by(&["one"]);
     let client = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let client = client.join("../slice-runtime/examples/client.py");
+    let client = client.join("../levels/slice-dds/examples/client.py");
     let mut command = std::process::Command::new(python);
     command.args([text(&client), "75", &SLICES.to_string(), "1000", "lo"]);
     let mut client = crate::common::Process::of(command);

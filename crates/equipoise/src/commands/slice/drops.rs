@@ -85,7 +85,7 @@ mod tests {
     #[cfg(feature = "slice")]
     fn every_reason_has_a_meaning() {
         let protocol = equipoise_slice::worker::Reason::ALL.map(|reason| reason.name());
-        let runtime = equipoise_slice_runtime::DropReason::ALL.map(|reason| reason.name());
+        let runtime = equipoise_slice_dds::DropReason::ALL.map(|reason| reason.name());
         for reason in protocol.into_iter().chain(runtime) {
             assert!(!meaning(reason).1.starts_with("see"), "{reason}");
         }

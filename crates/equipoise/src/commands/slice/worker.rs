@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use equipoise_slice_runtime::worker::{
+use equipoise_slice_dds::worker::{
     Dealings, Format, Options, Program, SET_ASIDE_AFTER, SetAside, Worker,
 };
 use tokio::signal::unix::{SignalKind, signal};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use equipoise_slice::{GROUPS, SliceId};
-use equipoise_slice_runtime::Stream;
-use equipoise_slice_runtime::client::{Client, Options, PublishError};
-use equipoise_slice_runtime::greyscale::colour;
+use equipoise_slice_dds::Stream;
+use equipoise_slice_dds::client::{Client, Options, PublishError};
+use equipoise_slice_dds::greyscale::colour;
 
 use super::{PATIENCE, SIZE, SLICES};
 

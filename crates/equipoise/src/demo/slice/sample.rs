@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use equipoise_slice_runtime::greyscale::grey;
+use equipoise_slice_dds::greyscale::grey;
 
 /// Arguments of `equipoise sample-worker`.
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use equipoise_api::client::{Client, Endpoint};
 use equipoise_api::wire::slice::StreamStatus;
 use equipoise_dds::Settings;
-use equipoise_slice_runtime::Stream;
+use equipoise_slice_dds::Stream;
 
 use super::{PATIENCE, SLICES, STREAM};
 use crate::child::die_with_parent;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
-use equipoise_slice_runtime::controller::{Controller, Handle};
+use equipoise_slice_dds::controller::{Controller, Handle};
 use equipoise_store::{Election, Store};
 use tokio::runtime::{Builder, Runtime};
 

@@ -10,7 +10,7 @@ use equipoise_api::wire::slice::{
 };
 use equipoise_slice::SliceId;
 use equipoise_slice::controller::MoveRefused;
-use equipoise_slice_runtime::controller::{AskError, Handle, Status};
+use equipoise_slice_dds::controller::{AskError, Handle, Status};
 
 use super::{SlicePlane, Told, views};
 use crate::run::lock;

@@ -1,8 +1,8 @@
 //! A `[[slice]]` table in the words of the slice level.
 
 use equipoise_dds::{Multicast as DdsMulticast, Settings};
-use equipoise_slice_runtime::controller::Options;
-use equipoise_slice_runtime::{OwnType, Stream};
+use equipoise_slice_dds::controller::Options;
+use equipoise_slice_dds::{OwnType, Stream};
 
 use crate::config::{Multicast, SliceStream};
 

@@ -10,8 +10,8 @@ use equipoise_api::wire::slice::{
 };
 use equipoise_slice::balance::Hot;
 use equipoise_slice::worker::Reason;
-use equipoise_slice_runtime::DropReason;
-use equipoise_slice_runtime::controller::{
+use equipoise_slice_dds::DropReason;
+use equipoise_slice_dds::controller::{
     HandoverStatus, HandoverTotals, HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker,
     SliceStatus, Status, Unread, WorkerReason, WorkerState as Standing, WorkerStatus,
 };

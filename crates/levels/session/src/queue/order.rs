@@ -1,0 +1,288 @@
+//! The order in which requests leave a queue.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use equipoise_core::load::RequestClass;
+
+use crate::permits::Work;
+
+/// The priority of a request's front door, the cheapness of its class, and whether it has had a
+/// backend before. The lowest value is served first.
+type Priority = Reverse<(u8, u8, bool)>;
+
+/// The order of a request in the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rank {
+    priority: Priority,
+    /// When the request arrived.
+    since: Instant,
+    /// A peer may do the request.
+    pub(crate) may_leave: bool,
+}
+
+impl Rank {
+    pub(crate) fn new(priority: u8, class: RequestClass, since: Instant) -> Rank {
+        let priority = Reverse((priority, cheapness(class), false));
+        Rank { priority, since, may_leave: false }
+    }
+
+    /// The same place, of a request that a peer may do.
+    pub(crate) fn leaving(self, may_leave: bool) -> Rank {
+        Rank { may_leave, ..self }
+    }
+
+    /// The permits that the request may take.
+    pub(crate) fn work(&self) -> Work {
+        work_of(&self.priority)
+    }
+
+    /// The rank of a request that has had a backend before: ahead of first tries, as it has waited
+    /// its turn.
+    pub(crate) fn again(self, is_again: bool) -> Rank {
+        let Reverse((priority, cheapness, _)) = self.priority;
+        Rank { priority: Reverse((priority, cheapness, is_again)), ..self }
+    }
+}
+
+fn cheapness(class: RequestClass) -> u8 {
+    RequestClass::ALL.len() as u8 - class as u8
+}
+
+fn work_of(Reverse((_, cheap, _)): &Priority) -> Work {
+    if *cheap == cheapness(RequestClass::Light) { Work::Light } else { Work::Usual }
+}
+
+/// A place in the queue. Unique.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    priority: Priority,
+    arrival: Arrival,
+}
+
+/// When a request arrived, and a number that tells those that arrived together apart.
+type Arrival = (Instant, u64);
+
+/// The requests of a queue: higher priority first; within a priority first come first served, and
+/// the newest first once the oldest has waited for half of its time.
+///
+/// All requests of a pool may wait equally long, so that the first to arrive is also the first to
+/// run out of time (earliest deadline first). A burst is over before that half. In overload every
+/// request would be served at the end of its wait, when its client may have given up. Newest first,
+/// as many requests as the backends can do are served in time, and the wait of the others ends with
+/// a refusal. The wait also bounds the starvation of low priorities.
+///
+/// # Source
+/// Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by
+/// the age of the oldest instead of the time since the queue was empty, and no CoDel beside it.
+/// Simulated beside those in `crates/base/core/tests/concurrency/`: as much is served in overload, and
+/// nothing is refused below it.
+#[derive(Debug)]
+pub(crate) struct Order<T> {
+    /// No group is empty.
+    groups: BTreeMap<Priority, BTreeMap<Arrival, T>>,
+    waiting: usize,
+    joined: u64,
+}
+
+impl<T> Default for Order<T> {
+    fn default() -> Order<T> {
+        Order { groups: BTreeMap::new(), waiting: 0, joined: 0 }
+    }
+}
+
+impl<T> Order<T> {
+    pub(crate) fn join(&mut self, rank: Rank, waiting: T) -> Place {
+        let arrival = (rank.since, self.joined);
+        self.joined += 1;
+        self.waiting += 1;
+        self.groups.entry(rank.priority).or_default().insert(arrival, waiting);
+        Place { priority: rank.priority, arrival }
+    }
+
+    pub(crate) fn leave(&mut self, place: &Place) -> Option<T> {
+        let group = self.groups.get_mut(&place.priority)?;
+        let waiting = group.remove(&place.arrival)?;
+        if group.is_empty() {
+            self.groups.remove(&place.priority);
+        }
+        self.waiting -= 1;
+        Some(waiting)
+    }
+
+    /// The next request for which `takes` holds. `late`: the age of the oldest from which on the
+    /// newest is first.
+    pub(crate) fn next_where(
+        &self,
+        now: Instant,
+        late: Duration,
+        takes: impl Fn(&T) -> bool,
+    ) -> Option<(Place, &T)> {
+        self.next_of(|_| true, now, late, takes)
+    }
+
+    /// As [`Self::next_where`], among the kinds of work that have room.
+    pub(crate) fn next_of(
+        &self,
+        has_room: impl Fn(Work) -> bool,
+        now: Instant,
+        late: Duration,
+        takes: impl Fn(&T) -> bool,
+    ) -> Option<(Place, &T)> {
+        let mut groups = self.groups.iter().filter(|(priority, _)| has_room(work_of(priority)));
+        groups.find_map(|(priority, group)| {
+            let newest_first = is_late(group, now, late);
+            let mut group = group.iter();
+            let found = match newest_first {
+                true => group.rfind(|(_, waiting)| takes(waiting)),
+                false => group.find(|(_, waiting)| takes(waiting)),
+            };
+            found.map(|(arrival, waiting)| {
+                (Place { priority: *priority, arrival: *arrival }, waiting)
+            })
+        })
+    }
+
+    /// Takes out the one that would be served last.
+    pub(crate) fn pop_last(&mut self, now: Instant, late: Duration) -> Option<T> {
+        let (priority, group) = self.groups.last_key_value()?;
+        let newest_first = is_late(group, now, late);
+        let last = if newest_first { group.first_key_value() } else { group.last_key_value() };
+        let place = Place { priority: *priority, arrival: *last?.0 };
+        self.leave(&place)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// When the oldest arrived.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let first = |group: &BTreeMap<Arrival, T>| group.first_key_value().map(|((at, _), _)| *at);
+        self.groups.values().filter_map(first).min()
+    }
+}
+
+/// Whether the oldest has waited for this long.
+fn is_late<T>(group: &BTreeMap<Arrival, T>, now: Instant, late: Duration) -> bool {
+    let oldest = group.first_key_value();
+    oldest.is_some_and(|((since, _), _)| now.saturating_duration_since(*since) >= late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATE: Duration = Duration::from_millis(500);
+
+    /// Long after all have come, or before one is late.
+    fn moment(start: Instant, newest_first: bool) -> Instant {
+        if newest_first { start + 10 * LATE } else { start }
+    }
+
+    fn drained(order: &mut Order<u32>, now: Instant) -> Vec<u32> {
+        let mut served = Vec::new();
+        while let Some((place, _)) = order.next_where(now, LATE, |_| true) {
+            served.extend(order.leave(&place));
+        }
+        served
+    }
+
+    #[test]
+    fn priority_then_class_then_arrival() {
+        use RequestClass::{Computing, LargeTransfer, Light, SmallTransfer};
+        let start = Instant::now();
+        // Priority, class, arrival in ms; the place first come first served, and newest first.
+        let rows = [
+            (0, SmallTransfer, 5, 4, 5),
+            (0, SmallTransfer, 7, 5, 4),
+            (1, SmallTransfer, 8, 1, 2),
+            (0, Light, 8, 3, 3),
+            (0, Computing, 1, 7, 7),
+            (0, LargeTransfer, 2, 6, 6),
+            (9, Computing, 10, 0, 0),
+            (1, SmallTransfer, 9, 2, 1),
+        ];
+        for newest_first in [false, true] {
+            let mut order = Order::default();
+            for (priority, class, ms, oldest, newest) in rows {
+                let rank = Rank::new(priority, class, start + Duration::from_millis(ms));
+                order.join(rank, if newest_first { newest } else { oldest });
+            }
+            assert_eq!(drained(&mut order, moment(start, newest_first)), [0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(order.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_request_that_had_a_backend_comes_before_first_tries_of_its_class() {
+        let start = Instant::now();
+        let rank = |priority, ms| {
+            let since = start + Duration::from_millis(ms);
+            Rank::new(priority, RequestClass::default(), since)
+        };
+        for newest_first in [false, true] {
+            let mut order = Order::default();
+            for (rank, expected) in [
+                (rank(0, 1).again(false), 2),
+                (rank(0, 2).again(true), 1),
+                (rank(1, 3).again(false), 0),
+            ] {
+                order.join(rank, expected);
+            }
+            assert_eq!(drained(&mut order, moment(start, newest_first)), [0, 1, 2]);
+        }
+    }
+
+    #[test]
+    fn the_last_is_the_least_urgent_and_a_place_is_left_once() {
+        let start = Instant::now();
+        let rank = |priority, ms| {
+            let since = start + Duration::from_millis(ms);
+            Rank::new(priority, RequestClass::default(), since)
+        };
+        let mut order = Order::default();
+        let places = [(1, 0), (0, 1), (0, 2), (2, 3)];
+        let places = places.map(|(priority, ms)| order.join(rank(priority, ms), ms));
+        assert_eq!(order.leave(&places[3]), Some(3));
+        assert_eq!(order.leave(&places[3]), None);
+        assert_eq!(order.pop_last(moment(start, true), LATE), Some(1), "the oldest of the lowest");
+        assert_eq!(order.pop_last(start, LATE), Some(2));
+        assert_eq!((order.pop_last(start, LATE), order.pop_last(start, LATE)), (Some(0), None));
+        assert_eq!(order.len(), 0);
+    }
+
+    #[test]
+    fn it_passes_over_those_that_do_not_take_what_there_is() {
+        let start = Instant::now();
+        let rank = Rank::new(0, RequestClass::default(), start);
+        let mut order = Order::default();
+        for number in 0..4 {
+            order.join(rank, number);
+        }
+        let next = |newest_first| {
+            order.next_where(moment(start, newest_first), LATE, |number| number % 3 > 0)
+        };
+        assert_eq!(next(false).map(|(_, number)| *number), Some(1));
+        assert_eq!(next(true).map(|(_, number)| *number), Some(2));
+    }
+
+    #[test]
+    fn the_newest_is_first_once_the_oldest_of_its_priority_is_late() {
+        let start = Instant::now();
+        let rank = |priority, since| Rank::new(priority, RequestClass::default(), since);
+        let mut order = Order::default();
+        let first = order.join(rank(0, start), 1);
+        order.join(rank(0, start + LATE / 2), 2);
+        order.join(rank(0, start + LATE * 3 / 4), 3);
+        let next = |order: &Order<_>, now| *order.next_where(now, LATE, |_| true).unwrap().1;
+        assert_eq!(next(&order, start + LATE - Duration::from_millis(1)), 1);
+        assert_eq!(next(&order, start + LATE), 3);
+        order.leave(&first);
+        assert_eq!(next(&order, start + LATE), 2, "the one that was late is gone");
+        order.join(rank(1, start + LATE), 4);
+        order.join(rank(1, start + LATE), 5);
+        assert_eq!(next(&order, start + LATE * 3 / 2), 4, "those above are in time");
+    }
+}

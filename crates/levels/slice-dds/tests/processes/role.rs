@@ -1,0 +1,267 @@
+//! What a process does: a worker, or a controller. Told by its environment, and then by lines on its standard input, each of
+//! which it answers by a line that begins with `> `.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use equipoise_dds::items::{DataItem, REPLY, Reply};
+use equipoise_dds::{Domain, Multicast, Participant, Qos, Settings};
+use equipoise_slice::{Config, Order, SliceId};
+use equipoise_slice_dds::controller::{self, Controller};
+use equipoise_slice_dds::worker::{self, Threads, Worker};
+use equipoise_slice_dds::{Passing, Stream, watch_messages};
+use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
+
+use crate::load::Load;
+
+pub(crate) const SLICES: u32 = 12;
+
+/// How long others wait for who is silent.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// Of workers.
+    pub(crate) lease: Duration,
+    /// Of the controller that leads.
+    pub(crate) leadership: Duration,
+}
+
+impl Times {
+    /// Where somebody is killed, and others wait for that. On a busy machine it may seem to be so of who lives.
+    pub(crate) const SHORT: Self =
+        Self { lease: Duration::from_millis(1500), leadership: Duration::from_secs(1) };
+
+    /// Where no worker is lost, though a busy machine gives it no time for seconds.
+    pub(crate) const LONG: Self = Self { lease: Duration::from_secs(10), ..Self::SHORT };
+
+    pub(crate) fn variables(self) -> [(&'static str, String); 2] {
+        let ms = |time: Duration| time.as_millis().to_string();
+        [("LEASE_MS", ms(self.lease)), ("LEADERSHIP_MS", ms(self.leadership))]
+    }
+}
+
+pub(crate) fn protocol(lease: Duration) -> Config {
+    let usual = Config::default();
+    Config {
+        lease,
+        margin: Duration::from_millis(300),
+        recovery: Duration::from_millis(
+            variable("RECOVERY_MS").map_or(600, |ms| ms.parse().unwrap()),
+        ),
+        order: match variable("ORDER").as_deref() {
+            Some("Strict") => Order::Strict,
+            Some("Stateful") => Order::Stateful,
+            _ => Order::Free,
+        },
+        remember: variable("REMEMBER_MS").map_or(usual.remember, |_| time("REMEMBER_MS")),
+        ..usual
+    }
+}
+
+fn time(name: &str) -> Duration {
+    Duration::from_millis(variable(name).unwrap().parse().unwrap())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("SLICE_ROLE_{name}")).ok()
+}
+
+pub(crate) fn stream(domain: u32, interface: &str, loss_permille: u16) -> Stream {
+    let lease = Duration::from_secs(1);
+    let dds = Settings {
+        interfaces: vec![interface.into()],
+        loss_permille,
+        lease,
+        ..Settings::default()
+    };
+    Stream { domain, dds, ..Stream::default() }
+}
+
+fn stream_of_role() -> Stream {
+    let domain = variable("DOMAIN").unwrap().parse().unwrap();
+    let loss = variable("LOSS_PERMILLE").map_or(0, |permille| permille.parse().unwrap());
+    let mut stream = stream(domain, &variable("INTERFACE").unwrap_or("lo".into()), loss);
+    if let Some(seconds) = variable("LEASE_S") {
+        stream.dds.lease = Duration::from_secs(seconds.parse().unwrap());
+    }
+    match variable("PEERS") {
+        Some(peers) => by_peers(stream, &peers.split(' ').collect::<Vec<_>>()),
+        None => stream,
+    }
+}
+
+/// The same stream where there is no multicast: these hosts are asked who is there.
+pub(crate) fn by_peers(mut stream: Stream, peers: &[&str]) -> Stream {
+    stream.dds.multicast = Multicast::Off;
+    stream.dds.peers = peers.iter().map(ToString::to_string).collect();
+    stream
+}
+
+/// At which message this process ends itself, as by `kill -9`.
+static ARMED: Mutex<Option<(String, String)>> = Mutex::new(None);
+
+fn arm(at: &str) -> String {
+    let (passing, message) = at.split_once(' ').unwrap();
+    *ARMED.lock().unwrap() = Some((passing.into(), message.into()));
+    "armed".into()
+}
+
+fn passes(passing: Passing, message: &'static str) {
+    let armed = ARMED.lock().unwrap();
+    let here = |(at, of): &(String, String)| *at == format!("{passing:?}") && of == message;
+    if armed.as_ref().is_some_and(here) {
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+}
+
+pub(crate) fn run() {
+    watch_messages(passes);
+    match variable("IS").as_deref() {
+        Some("worker") => run_worker(),
+        Some("controller") => run_controller(),
+        Some("client") => run_client(),
+        Some("reader") => run_reader(),
+        other => panic!("no role: {other:?}"),
+    }
+}
+
+/// Answers each line until there are no more.
+fn answer_lines(mut answer: impl FnMut(&str, &str) -> String) {
+    println!("\n> ready");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let said = if word == "arm" { arm(rest) } else { answer(word, rest) };
+        println!("> {said}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+fn run_worker() {
+    let (name, folder) = (variable("NAME").unwrap(), PathBuf::from(variable("FOLDER").unwrap()));
+    let append = |file: PathBuf| {
+        Mutex::new(std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap())
+    };
+    let log = append(folder.join(format!("{name}.done")));
+    // All workers write to it, and so it says in which order.
+    let begun = append(folder.join("begun"));
+    let work = variable("WORK_MS").map_or(0, |ms| ms.parse().unwrap());
+    let process = move |item: &DataItem<'_>| {
+        let of = [&item.slice_id.to_le_bytes()[..], &item.id.to_le_bytes()].concat();
+        begun.lock().unwrap().write_all(&of).unwrap();
+        std::thread::sleep(Duration::from_millis(work));
+        // One write of few bytes: whole or not at all.
+        log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();
+        item.message.to_vec()
+    };
+    let settle = Duration::from_secs(1);
+    let protocol = protocol(time("LEASE_MS"));
+    let options = worker::Options { protocol, settle, ..worker::Options::new(&name, SLICES) };
+    let threads = Threads::new(1, process);
+    let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
+    let (mut worker, mut ended) = (Some(worker), String::new());
+    answer_lines(|word, _| {
+        if let Some(over) = worker.take_if(|worker| !worker.is_running()) {
+            ended = over.stop().map_or_else(|error| error.to_string(), |()| "ended".into());
+        }
+        match (word, &worker) {
+            ("process", _) => std::process::id().to_string(),
+            (_, None) => ended.clone(),
+            ("fenced", Some(worker)) => worker.is_fenced().to_string(),
+            (_, Some(worker)) => worker.slices().to_string(),
+        }
+    });
+}
+
+/// Publishes steadily.
+fn run_client() {
+    let mut load = Some(Load::start(stream_of_role(), std::thread::spawn));
+    answer_lines(|word, _| match word {
+        "finish" => load.take().unwrap().finish().published.to_string(),
+        _ => {
+            load.as_ref().unwrap().published_more(50);
+            "published".into()
+        }
+    });
+}
+
+/// Any program that takes replies: it knows nothing of slices, and publishes nothing. Says of how many items it has some, above an
+/// id.
+fn run_reader() {
+    let stream = stream_of_role();
+    let domain = Domain::open(stream.domain, &stream.dds).unwrap();
+    let participant = Participant::new(domain, &[]).unwrap();
+    let replies = participant.topic(&stream.replies, &REPLY).unwrap();
+    let reader = replies.reader(&Qos::default()).unwrap();
+    let (mut samples, mut ids) = (Vec::new(), BTreeSet::new());
+    answer_lines(|_, above| {
+        reader.take(&mut samples).unwrap();
+        ids.extend(samples.drain(..).map(|sample| Reply::decode(sample.cdr()).unwrap().id));
+        let above: i64 = above.parse().unwrap();
+        ids.range(above..).count().to_string()
+    });
+}
+
+async fn store() -> Arc<dyn Store> {
+    match variable("ETCD") {
+        Some(endpoint) => {
+            let options = EtcdOptions::new([endpoint]);
+            Arc::new(Etcd::connect(options).await.unwrap())
+        }
+        None => {
+            let path = PathBuf::from(variable("FOLDER").unwrap()).join("store");
+            Arc::new(Embedded::open(EmbeddedOptions::new(path)).await.unwrap())
+        }
+    }
+}
+
+fn run_controller() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let options = controller::Options {
+        candidate: variable("NAME").unwrap(),
+        protocol: protocol(time("LEASE_MS")),
+        round: Duration::ZERO,
+        leadership: time("LEADERSHIP_MS"),
+        ..controller::Options::new("processes", SLICES)
+    };
+    let stream = stream_of_role();
+    let controller =
+        runtime.block_on(async { Controller::start(&stream, store().await, options) }).unwrap();
+    answer_lines(|word, rest| {
+        let mut words = rest.split(' ');
+        let mut next = || words.next().unwrap_or_default().to_string();
+        let done = match word {
+            "move" => {
+                let slices = next().split(',').map(|s| SliceId(s.parse().unwrap())).collect();
+                runtime.block_on(controller.move_slices(slices, &next())).map(|_| ())
+            }
+            "pin" => {
+                let slice = SliceId(next().parse().unwrap());
+                runtime.block_on(controller.pin(slice, Some(&next())))
+            }
+            "refused" => return twins(&controller.status()).to_string(),
+            _ => return status(&controller.status()),
+        };
+        done.map_or_else(|error| error.to_string(), |()| "done".to_string())
+    });
+}
+
+/// How many workers have names under which another process was refused lately.
+fn twins(status: &controller::Status) -> usize {
+    let has_twin = |problem: &String| problem.contains("another process has the same name");
+    status.workers.iter().filter(|worker| worker.problem.as_ref().is_some_and(has_twin)).count()
+}
+
+/// Whether it leads, open handovers, and each slice's owner and pin.
+fn status(status: &controller::Status) -> String {
+    let slices = status.slices.iter().map(|slice| {
+        let owner = slice.owner.as_deref().unwrap_or("-");
+        format!("{owner}/{}", slice.pinned.as_deref().unwrap_or("-"))
+    });
+    let slices: Vec<_> = slices.collect();
+    let states: Vec<_> = status.handovers.iter().map(|open| open.state).collect();
+    format!("{}|{}|{}", status.leading, states.join(";"), slices.join(" "))
+}
