@@ -214,9 +214,9 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 /// The floor of a crate below `crates/`, by its manifest's folder.
-fn floor(package: &Package) -> Option<&str> {
-    let mut parts = package.manifest_path.components().map(|part| part.as_str());
-    parts.find(|part| *part == "crates").and_then(|_| parts.next())
+fn floor<'a>(metadata: &Metadata, package: &'a Package) -> Option<&'a str> {
+    let below = package.manifest_path.strip_prefix(metadata.workspace_root.join("crates")).ok()?;
+    below.components().next().map(|part| part.as_str())
 }
 
 #[test]
@@ -225,7 +225,9 @@ fn crates_use_their_own_floor_and_lower_ones() {
     let floors: BTreeMap<_, _> = metadata
         .workspace_packages()
         .iter()
-        .filter_map(|package| Some((package.name.to_string(), floor(package)?.to_string())))
+        .filter_map(|package| {
+            Some((package.name.to_string(), floor(&metadata, package)?.to_string()))
+        })
         .collect();
     assert!(floors.len() > 20, "the crates below crates/: {floors:?}");
     let may: BTreeMap<_, _> = FLOORS.iter().copied().collect();
