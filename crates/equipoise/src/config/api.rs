@@ -1,4 +1,4 @@
-//! `[api]`: access to the API, and the log of changes.
+//! `[api]`: access to the API, and the audit log.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::text::ApiListen;
 use super::values::Values;
 use super::{FileKind, Surroundings, tables};
 
-/// Access over TCP.
+/// Access to the API over TCP.
 pub(super) fn policy(
     api: &Values,
     around: &Surroundings<'_>,
@@ -35,7 +35,7 @@ pub(super) fn policy(
     Policy { tokens, failures_per_minute: api.amount("auth-failures") }
 }
 
-/// Where changes are noted.
+/// Destination of the audit log.
 pub(super) fn audit(api: &Values) -> AuditTarget {
     match api.text("audit-log") {
         None => AuditTarget::Log,
@@ -67,7 +67,7 @@ fn digest(
     let wrong = match (values.text("file"), values.parsed::<TokenDigest>("hash")) {
         (Some(_), Some(_)) => "`file` is given too; accepted: one of the two".to_string(),
         (None, Some(digest)) => return Some(digest),
-        // The error in the given options is reported already.
+        // The given option has an error that was already reported.
         (None, None) if findings.has_error_below(&values.path) => return None,
         (None, None) => {
             "missing; accepted: `file`, a path to a file with the token in it, or `hash`, its \

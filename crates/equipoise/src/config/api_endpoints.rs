@@ -1,7 +1,7 @@
-//! Endpoints at which the process of a configuration file answers.
+//! Endpoints at which the process of a configuration file serves the API.
 //!
-//! Of the file, this needs `[api]` alone: faults of other tables, and files that it names, are no concern of a command
-//! which only looks for the process.
+//! Commands that only need to reach the process read `[api]` alone. Errors in other tables and in
+//! files that the configuration names do not stop them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,32 +13,32 @@ use super::{
     ConfigErrors, FileKind, cluster, default_api_socket, files, read_despite, read_document,
 };
 
-/// Endpoints of a process, as its file states them.
+/// API endpoints that a configuration file states.
 #[derive(Debug)]
 pub(crate) struct ApiEndpoints {
-    /// `api.socket`; `None`: the usual one.
+    /// `api.socket`; `None` means the default.
     pub(crate) socket: Option<PathBuf>,
-    /// The socket of `equipoise agent` by this file; `None` without `[cluster]`.
+    /// Socket of `equipoise agent` with this file; `None` without `[cluster]`.
     pub(crate) agent_socket: Option<PathBuf>,
     /// `api.listen`; `None` if the file does not state it.
     pub(crate) listen: Option<SocketAddr>,
 }
 
-/// Why a file does not say where its process answers.
+/// Reasons why a file gives no endpoints.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiEndpointsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot be read")]
     Unread(#[source] io::Error),
-    /// It is not TOML, or its `[api]` is wrong.
+    /// The file is not TOML, or its `[api]` table has errors.
     #[error(transparent)]
     Wrong(ConfigErrors),
 }
 
-/// Reads where the process of a configuration file answers.
+/// Reads the API endpoints of a configuration file.
 ///
 /// # Errors
-/// [`ApiEndpointsError`].
+/// [`ApiEndpointsError`] if the file cannot be read, or if its `[api]` table is wrong.
 pub(crate) fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsError> {
     let text = files::read(file, FileKind::Config).map_err(ApiEndpointsError::Unread)?;
     let mut findings = Findings::new(&text);
@@ -46,7 +46,7 @@ pub(crate) fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsErr
     let mut values = read_despite(&text, &mut findings, |at| is_in_api(&text, at));
     let has_api = values.as_ref().is_some_and(|values| values.table("api").is_some());
     if states_api && (!has_api || findings.has_error_below("api")) {
-        // A syntax error before `[api]` may be what hides it.
+        // A syntax error before `[api]` may have hidden the table.
         findings = Findings::new(&text);
         values = read_document(&text, &mut findings);
     }
@@ -66,14 +66,14 @@ pub(crate) fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsErr
     })
 }
 
-/// Whether a line begins the table `[api]`, or is meant to.
+/// Whether a line is a header of the table `[api]`, or a mistyped one.
 fn is_api_header(line: &str) -> bool {
     let name = line.trim_start().strip_prefix('[').map(str::trim_start);
     let rest = name.and_then(|name| name.strip_prefix("api"));
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || "-_".contains(c)))
 }
 
-/// Whether byte `at` is in the table `[api]`, by the header before it.
+/// Whether byte `at` is in the table `[api]`, by the last header before it.
 fn is_in_api(text: &str, at: usize) -> bool {
     let end = text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |end| at + end);
     let header = text[..end].lines().rev().find(|line| line.trim_start().starts_with('['));

@@ -1,6 +1,6 @@
-//! Makes the typed configuration from values that have been read.
+//! Builds the typed configuration from values that were read.
 //!
-//! Elements that lack something required are left out: the file has errors then, and is not used.
+//! An element that lacks a required option is left out. The file then has errors and is not used.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::{
     planning, slice, tables,
 };
 
-/// The whole configuration. Host names of backends are not resolved: [`Place::Host`].
+/// Builds the whole configuration. Host names of backends stay unresolved: [`Place::Host`].
 pub(super) fn config(
     file: &Values,
     around: &Surroundings<'_>,
@@ -38,7 +38,8 @@ pub(super) fn config(
         file.tables("pool").iter().filter_map(|p| pool(p, &users, findings)).collect();
     let packet = packet::config(file, &pools, around, findings);
     for pool in &mut pools {
-        // A VIP's packets go to one address of its family: the check has to show which.
+        // The packets of a VIP go to one address of its family, so the check has to report each
+        // family.
         if let Some(health) = &mut pool.health {
             health.every_family = packet.vips.iter().any(|vip| vip.pool == pool.name);
         }
@@ -65,7 +66,7 @@ pub(super) fn config(
     }
 }
 
-/// A choice that has a default.
+/// The value of a choice that has a default.
 pub(super) fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>) -> T {
     values.choice(name, choices).expect("has a default: a test reads every one")
 }
@@ -130,8 +131,8 @@ fn pool(pool: &Values, users: &Users<'_>, findings: &mut Findings<'_>) -> Option
     })
 }
 
-/// Limits are learnt of requests, unless others are stated. An elastic pool needs them, unless it states a target for each
-/// backend: how full it is shows in its backends' limits.
+/// The concurrency limit of a pool. HTTP pools learn it unless the file states one. An elastic pool
+/// also needs limits to measure its utilisation, unless it states a target for each backend.
 pub(super) fn concurrency_of_pool(pool: &Values, is_http: bool) -> Concurrency {
     let targets = ["target-concurrency", "target-requests"];
     let needs_limits = |elastic: &Values| !targets.iter().any(|option| elastic.given(option));
@@ -150,13 +151,14 @@ fn queue(queue: &Values) -> QueueOptions {
     QueueOptions { wait: queue.duration("wait"), length: queue.amount("length") }
 }
 
-/// How long requests wait for the first backend of an elastic pool.
+/// How long requests wait for the first backend of an elastic pool. `None` if they do not wait.
 fn start_wait(pool: &Values) -> Option<Duration> {
     let wait = pool.table("elastic")?.duration("start-wait");
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// When the first backend of an elastic pool is to serve at the latest: made, warm and checked. `None` if none is to be there.
+/// Longest time until the first backend of an elastic pool serves: created, warmed up and checked.
+/// `None` if the pool may have no backends.
 fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
     if elastic.number("min") == Some(0) {
         return None;
@@ -170,10 +172,11 @@ fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
     Some(warm + checked.unwrap_or_default())
 }
 
-/// How long another member of the cluster may take to make a backend.
+/// Assumed time in which another member of the cluster creates a backend.
 const MADE_ELSEWHERE: Duration = Duration::from_secs(30);
 
-/// Schedulers and kept-open sessions know a backend by its address: no other may have it.
+/// Builds the backends of a pool. Schedulers and pooled connections identify a backend by its
+/// address, so two backends must not share one.
 fn backends(pool: &Values, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
@@ -237,7 +240,7 @@ fn backend(backend: &Values) -> Option<BackendConfig> {
     })
 }
 
-/// What a backend is called, unless its name is given: as its address.
+/// The name of a backend; its address if it has none.
 pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
     if let Some(name) = backend.text("name") {
         return Some(name.into());
@@ -250,7 +253,7 @@ pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
     Some(name.into())
 }
 
-/// The `address` of a table: the address that identifies it, and where it is reached.
+/// The address that identifies a table's backend, and where the backend is reached.
 pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
     Some(match values.parsed("address")? {
         BackendAddress::Ip(address) => (address, Place::Address),
@@ -267,7 +270,7 @@ pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
     })
 }
 
-/// Where a `[[session]]` or `[[dispatch]]` table listens.
+/// The listen addresses of a `[[session]]` or `[[dispatch]]` table.
 pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
     if door.spec.option("protocol").is_none() {
         return door.parsed("listen").into_iter().collect();
@@ -277,7 +280,7 @@ pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
     parsed.flat_map(|Listen(addresses)| addresses).collect()
 }
 
-/// A front door for each address of the table.
+/// One front door for each listen address of the table.
 fn front_doors_of(door: &Values) -> Vec<FrontDoor> {
     let addresses = listen_addresses(door);
     let is_one = addresses.len() == 1;
@@ -318,7 +321,7 @@ fn forwarded(door: &Values) -> Forwarded {
     }
 }
 
-/// What every front door that speaks HTTP can be told.
+/// Adds the options that every HTTP front door has.
 pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
     FrontDoor {
         limits: Limits {

@@ -1,4 +1,4 @@
-//! `[cluster]`: whether this machine is a controller, a node, or alone.
+//! `[cluster]`: this machine is a controller, or a node or an agent.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use super::{FileKind, Surroundings};
 /// This machine's part in a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// By which names and addresses others reach it, as stated.
+    /// Names and addresses at which other members reach this machine, as stated.
     pub advertise: Vec<String>,
-    /// Folder of its certificates and keys.
+    /// Folder of this machine's certificates and keys.
     pub state: PathBuf,
-    /// Its part.
+    /// Controller or node.
     pub role: ClusterRole,
 }
 
@@ -29,47 +29,48 @@ pub enum ClusterRole {
     Controller {
         /// The cluster's name.
         name: Name,
-        /// Where nodes reach it.
+        /// Address at which nodes reach the controller.
         listen: SocketAddr,
-        /// The store that all controllers share; `None`: a file of this machine.
+        /// The store that all controllers share; `None` means a file on this machine.
         etcd: Option<EtcdPlace>,
     },
-    /// Reports, and follows.
+    /// Sends reports, and follows instructions. Agents have this part too.
     Node {
-        /// Where controllers are.
+        /// Addresses of the controllers.
         controllers: Vec<ControllerAddress>,
-        /// With what it joins.
+        /// The join token.
         token: Option<TokenPlace>,
     },
 }
 
-/// Where the join token is.
+/// The place of the join token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenPlace {
-    /// In the configuration.
+    /// In the configuration file.
     Given(JoinToken),
-    /// In this file.
+    /// In a file of its own.
     File(PathBuf),
 }
 
-/// Addresses of etcd, and credentials for it. Files are named, not held: they have secrets.
+/// Addresses of etcd, and files with credentials for it. The files hold secrets, so only their
+/// paths are kept here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdPlace {
-    /// URLs of members.
+    /// URLs of etcd members.
     pub endpoints: Vec<String>,
-    /// The folder of our keys.
+    /// Folder in etcd under which this cluster's keys are.
     pub namespace: String,
-    /// The authority's certificate.
+    /// File with the certificate of etcd's authority.
     pub authority: Option<PathBuf>,
-    /// Our certificate and key.
+    /// Files with the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the members' certificates.
+    /// Name in the certificates of etcd's members.
     pub server_name: Option<String>,
-    /// A user and the file of the password.
+    /// User name, and the file with the password.
     pub user: Option<(String, PathBuf)>,
 }
 
-/// From values that have been read; `None` without the table, or with an error.
+/// Builds `[cluster]` from values that were read. `None` without the table, or with an error in it.
 pub(super) fn config(
     file: &Values,
     instance: &str,
@@ -110,7 +111,7 @@ impl Checks<'_, '_> {
         self.findings.error(values.at(option), &values.path_of(option), text.into());
     }
 
-    /// A member of a cluster is known by its instance's name.
+    /// Refuses an instance name that cannot be a member's name.
     fn instance(&mut self, file: &Values, cluster: &Values, instance: &str) {
         if instance.parse::<Name>().is_ok() {
             return;
@@ -119,7 +120,7 @@ impl Checks<'_, '_> {
             "accepted in a cluster: 1 to 64 letters, digits, `.`, `_` and `-`; set `instance.name`";
         let text = format!("the host name {instance:?} cannot be a member's name; {accepted}");
         let given = file.table("instance").is_some_and(|instance| instance.given("name"));
-        // A name that is given and odd has an error of its own.
+        // A stated name that is invalid has its own error.
         if !given {
             self.findings.error(cluster.at, "instance.name", text);
         }
@@ -169,7 +170,7 @@ impl Checks<'_, '_> {
                 None
             }
             (Some(token), None) => Some(TokenPlace::Given(token)),
-            // It need not be there any more when the node has joined.
+            // The file may be absent after the node has joined.
             (None, Some(file)) => {
                 let file = PathBuf::from(file);
                 self.warn(cluster, "join-token-file", Readers::OwnerAndGroup, "the join token");
@@ -233,7 +234,7 @@ impl Checks<'_, '_> {
         secret_file::warn(values, option, readers, secret, self.around, self.findings);
     }
 
-    /// A file that must be readable now.
+    /// Reads a file, which must be readable now.
     fn file(&mut self, values: &Values, option: &'static str) -> Option<PathBuf> {
         let path = values.text(option)?;
         if let Err(error) = (self.around.read)(Path::new(path), FileKind::Certificates) {
@@ -246,19 +247,20 @@ impl Checks<'_, '_> {
 }
 
 impl Cluster {
-    /// The folder of certificates, as the cluster's crate has it.
+    /// The folder of certificates, as a type of the cluster crate.
     pub fn folder(&self) -> equipoise_cluster::StateFolder {
         equipoise_cluster::StateFolder::new(&self.state)
     }
 
-    /// Where an agent answers, unless its file says otherwise: beside its certificate, so that
-    /// `equipoise run` on the same machine has the usual socket for itself.
+    /// Default API socket of an agent: beside its certificate. `equipoise run` on the same machine
+    /// can then use the default socket.
     pub fn agent_socket(&self) -> PathBuf {
         agent_socket(&self.state)
     }
 
-    /// By which names and addresses a controller's certificate is known: those stated, that of
-    /// `listen`, this machine's name, and loopback where commands on this machine need it.
+    /// Names and addresses in a controller's certificate: those stated, the address of `listen` and
+    /// the instance's name. Loopback is added if `listen` is every address, for commands on this
+    /// machine.
     pub fn hosts(&self, listen: SocketAddr, instance: &Arc<str>) -> Vec<String> {
         let mut hosts = self.advertise.clone();
         hosts.push(instance.to_string());
@@ -272,7 +274,7 @@ impl Cluster {
         hosts
     }
 
-    /// The address under which other controllers reach it.
+    /// The address at which other controllers reach this one.
     pub fn first_host(&self, listen: SocketAddr, instance: &Arc<str>) -> String {
         match self.advertise.first() {
             Some(stated) => stated.clone(),
@@ -282,7 +284,7 @@ impl Cluster {
     }
 }
 
-/// An agent's socket in its folder of certificates.
+/// The path of an agent's socket in its folder of certificates.
 pub(super) fn agent_socket(state: &Path) -> PathBuf {
     state.join("agent.sock")
 }

@@ -1,5 +1,5 @@
-//! Elastic pools that the controllers' files declare for all nodes of a cluster: the text of `[pool.elastic]` that
-//! instructions carry.
+//! Elastic pools that the controllers' files declare for all nodes of a cluster. Instructions carry
+//! the text of `[pool.elastic]`.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,30 +15,31 @@ use super::{Surroundings, tables};
 /// A `[pool.elastic]` table that a controller declares for nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
-    /// A configuration file (TOML) that has this pool alone, with its name and its `[pool.elastic]`. Secrets are in it as
-    /// names of files, which each node reads by itself.
+    /// TOML text of a configuration file with this pool's name and its `[pool.elastic]` only. The
+    /// text names files with secrets; each node reads its own.
     pub text: String,
-    /// Bounds of each node's driver.
+    /// Limits for the driver of each node.
     pub limits: Limits,
 }
 
-/// Whether the controllers' files declare this `[pool.elastic]`.
+/// Whether the controllers' files declare this `[pool.elastic]` table.
 pub(super) fn by_controllers(elastic: &Values) -> bool {
     elastic.choice("declared", &tables::DECLARED) == Some(true)
 }
 
-/// Whether a file is a controller's.
+/// Whether this is a controller's file.
 pub(super) fn is_controller(file: &Values) -> bool {
     file.table("cluster").is_some_and(|cluster| cluster.given("store"))
 }
 
-/// The table of a pool in a controller's file; `None` if it has no driver, which is an error.
+/// Builds the declaration from a pool in a controller's file. `None` if the pool has no driver,
+/// which is an error.
 pub(super) fn declaration(
     pool: &str,
     elastic: &Values,
     findings: &mut Findings<'_>,
 ) -> Option<(String, Declaration)> {
-    // The controller needs none of the nodes' secrets.
+    // The controller does not need the secrets of nodes.
     let around = Surroundings {
         host_name: String::new(),
         api_socket: Default::default(),
@@ -53,8 +54,8 @@ pub(super) fn declaration(
     Some((pool.to_string(), Declaration { text: text(pool, table)?, limits }))
 }
 
-/// The text for a node with the address `own`: a process without a stated `address` listens there, where other nodes
-/// reach it. `None` if it is no text of a [`Declaration`].
+/// The declaration for a node with the address `own`. A process without a stated `address` gets
+/// this address, which other nodes can reach. `None` if the text is not a valid [`Declaration`].
 pub(crate) fn text_for(text_of_all: &str, own: Option<IpAddr>) -> Option<String> {
     let document: Table = toml::from_str(text_of_all).ok()?;
     let pool = document.get("pool")?.as_array()?.first()?;

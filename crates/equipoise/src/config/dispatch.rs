@@ -1,4 +1,5 @@
-//! Makes the dispatch level's configuration: front doors in node mode, and the pool of their peers.
+//! Builds the dispatch level's configuration: front doors in node mode, and the pool of their
+//! peers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,24 +18,25 @@ use super::secret_file::{self, Readers};
 use super::values::Values;
 use super::{FileKind, Surroundings, build, peer_tls, tables};
 
-/// A node that is gone is noticed this soon, and back again as soon: peers are close to each other.
+/// Interval between health checks of a peer. It is short, because peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Checks a second that a node makes of all its peers at the most, so that looking after each other
-/// takes the same of a small node in a cluster of any size. Requests find out sooner which one of
-/// many is gone, and are done here then.
+/// Largest number of peer checks per second of one node, so that the cost of checks on a small node
+/// does not grow with the cluster. In a large cluster, requests discover a lost peer before the
+/// checks do, and this node then serves them.
 const CHECKS_A_SECOND_MAX: u32 = 4;
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
-/// Then its process, not its kernel alone, has so long to close the connection. A process may have
-/// much to do, and twice so long it has not come to anything: what waits for it is better done
-/// here.
+/// After the connection opens, the peer's process has this long to close it. This shows that the
+/// process runs, and not its kernel alone. A busy process may be late once. After two late checks
+/// (`fall`), this node serves the requests itself.
 const CHECK_ATTENDED: Duration = Duration::from_secs(2);
-/// Silence of a peer after which a request is given up: two probes a second apart may be lost.
+/// Silence of a peer after which a delegated request is given up. Probes go out each second, so two
+/// may be lost.
 const LOST_AFTER: Duration = Duration::from_secs(3);
-/// Failures in a row after which a peer rests; requests that it failed were done here.
+/// Failures in a row that eject a peer. This node serves the requests that failed.
 const FAILURES: u32 = 3;
 
-/// The front door, and the peers' pool. In a cluster, peers and secret that the file does not name
-/// are learnt: then the pool is empty, and there is no key.
+/// Builds the front door and the pool of peers. In a cluster the node learns peers and secret that
+/// the file does not state; the pool is then empty, and no key exists yet.
 pub(super) fn config(
     file: &Values,
     instance: &Arc<str>,
@@ -69,18 +71,18 @@ pub(super) fn config(
     Some((door, pool))
 }
 
-/// Between two checks of a peer where there are so many.
+/// Interval between health checks of one peer, by the number of peers.
 pub(crate) fn peer_check_interval(peers: usize) -> Duration {
     let peers = u32::try_from(peers).unwrap_or(u32::MAX);
     CHECK_INTERVAL.max((Duration::from_secs(1) / CHECKS_A_SECOND_MAX).saturating_mul(peers))
 }
 
-/// Name of the pool of peers, beside the pool of the local application.
+/// Name of the pool of peers, by the name of the local application's pool.
 pub(crate) fn peers_of(pool: &str) -> String {
     format!("{pool}.peers")
 }
 
-/// Checks a dispatch table against the other tables.
+/// Checks the dispatch table against the other tables.
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let tables = file.tables("dispatch");
     if let Some(second) = tables.get(1) {
@@ -108,7 +110,8 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// Peers are checked by a connection, and are ejected soon: what they would have done is done here.
+/// Builds the pool of peers. Checks are frequent and ejection is quick, because this node can serve
+/// the requests itself.
 fn peers_pool(
     name: &Arc<str>,
     values: &Values,
@@ -118,7 +121,7 @@ fn peers_pool(
     let interval = peer_check_interval(backends.len());
     PoolConfig {
         name: Arc::clone(name),
-        // Used only if this node cannot serve a request; otherwise instructions choose the peer.
+        // Only for requests that this node cannot serve; otherwise instructions choose the peer.
         scheduler: SchedulerKind::WeightedRandom,
         backends,
         concurrency: Concurrency::None,

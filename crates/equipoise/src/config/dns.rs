@@ -1,4 +1,4 @@
-//! Makes the DNS level's configuration, and checks what a zone's names, pools and files mean to each other.
+//! Builds the DNS level's configuration, and checks names, pools and zone files against each other.
 
 mod balanced;
 mod elastic;
@@ -19,7 +19,7 @@ use super::problem::Findings;
 use super::tables::dns_prefix;
 use super::values::Values;
 
-/// `[[dns]]` and `[nameserver]`.
+/// Builds the configuration from `[[dns]]` and `[nameserver]`.
 pub(super) fn config(
     file: &Values,
     pools: &[PoolConfig],
@@ -52,11 +52,11 @@ pub(super) fn config(
     config
 }
 
-/// The pools of a file, and their tables.
+/// The pools of a file and their tables, by name.
 struct PoolsByName<'p>(HashMap<&'p str, (&'p PoolConfig, Option<&'p Values>)>);
 
 impl<'p> PoolsByName<'p> {
-    /// Of two pools with one name, which is an error, the first counts.
+    /// Two pools with one name are an error; the first one is used.
     fn of(file: &'p Values, pools: &'p [PoolConfig]) -> PoolsByName<'p> {
         let tables = file.tables("pool").iter().rev();
         let tables: HashMap<&str, &Values> =
@@ -69,13 +69,13 @@ impl<'p> PoolsByName<'p> {
         self.0.get(name).map(|(pool, _)| *pool)
     }
 
-    /// The elastic part of a pool.
+    /// The `[pool.elastic]` table of a pool.
     fn elastic(&self, name: &str) -> Option<&'p Values> {
         self.0.get(name)?.1?.table("elastic")
     }
 }
 
-/// Names that belong into the table of a zone below.
+/// Reports names that belong in the table of a zone further down.
 fn nested(file: &Values, zones: &[Arc<ZoneConfig>], findings: &mut Findings<'_>) {
     let by_origin: HashMap<&Name, &ZoneConfig> =
         zones.iter().map(|zone| (&zone.origin, &**zone)).collect();

@@ -1,4 +1,4 @@
-//! `[pool.elastic.process]`, `exec` and `webhook`: what makes an elastic pool's backends.
+//! `[pool.elastic.process]`, `exec` and `webhook`: the driver of an elastic pool.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,15 +17,15 @@ use super::{FileKind, Surroundings};
 /// The driver of an elastic pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Maker {
-    /// How.
+    /// The kind of driver, with its options.
     pub driver: DriverOptions,
-    /// How many, how fast. `max` is the pool's; what the operator listed is not off it yet.
+    /// Bounds on number and speed. `max` is the pool's; listed backends are not subtracted yet.
     pub limits: Limits,
 }
 
 const KINDS: [&str; 3] = ["process", "exec", "webhook"];
 
-/// The driver of `[pool.elastic]`; `None` if it has none, or it is wrong, which is an error then.
+/// Builds the driver of `[pool.elastic]`. `None` if the table has none, or if it has an error.
 pub(super) fn maker(
     elastic: &Values,
     is_in_cluster: bool,
@@ -35,7 +35,7 @@ pub(super) fn maker(
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| elastic.given(kind)).collect();
     let [kind] = given[..] else {
         match given.as_slice() {
-            // In a cluster others make them, and a controller need only plan.
+            // Another member may create the backends; a controller may only plan.
             [] if is_in_cluster => {}
             [] => {
                 let text = "nothing here makes backends, so the plan only says what it would do; add a \
@@ -109,7 +109,7 @@ fn process(values: &Values, elastic: &Values) -> ProcessOptions {
     }
 }
 
-/// Limits of a size; `None` without limits.
+/// The resource limits of a size. `None` if it has none.
 fn limit(size: &Values) -> Option<(String, SizeLimit)> {
     let cpus = Some(size.share("cpus")).filter(|cpus| *cpus > 0.0);
     let memory_bytes = size.number("memory");

@@ -1,9 +1,9 @@
-//! Files that a configuration names: kinds, and the size that each kind may have.
+//! Kinds of files that a configuration names, each with its largest size.
 
 use std::io;
 use std::path::Path;
 
-/// What a file that a configuration names is for.
+/// The purpose of a file that a configuration names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// The configuration itself.
@@ -21,7 +21,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// Size of the largest file that is read, bytes.
+    /// Largest size of a file of this kind, in bytes.
     pub const fn bytes_max(self) -> u64 {
         match self {
             FileKind::Config => 64 << 20,
@@ -32,7 +32,7 @@ impl FileKind {
     }
 }
 
-/// Reads a regular file of at most the size of its kind.
+/// Reads a regular file up to the largest size of its kind.
 pub(super) fn read(path: &Path, kind: FileKind) -> io::Result<String> {
     equipoise_files::read_text(path, kind.bytes_max())
 }

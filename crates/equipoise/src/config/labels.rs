@@ -1,13 +1,13 @@
-//! Labels of backends, and which have those that are asked for.
+//! Labels of backends.
 
 use super::build::backend_name;
 use super::problem::Findings;
 use super::values::Values;
 
-/// The option, of a backend and of what chooses among backends.
+/// The option of backends and of names that choose backends.
 const LABELS: &str = "labels";
 
-/// Says which keys are there twice: one of the two would never hold.
+/// Reports a key that occurs twice. A name with two values for a key would choose no backend.
 pub(super) fn check(values: &Values, findings: &mut Findings<'_>) {
     let key = |label: &str| label.split_once('=').map(|(key, _)| key.to_owned());
     let mut keys: Vec<_> =
@@ -20,7 +20,7 @@ pub(super) fn check(values: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// Labels of the backend of this name in a pool of the file.
+/// The labels of a backend, by the names of its pool and itself.
 pub(super) fn of_backend<'f>(file: &'f Values, pool: &str, backend: &str) -> &'f [String] {
     let pool = file.tables("pool").iter().find(|values| values.text("name") == Some(pool));
     let mut backends = pool.into_iter().flat_map(|pool| pool.tables("backends"));

@@ -1,8 +1,8 @@
-//! Loads a configuration on a thread of its own, with a deadline.
+//! Loads a configuration on a separate thread, with a deadline.
 //!
-//! Files may hang, and no flag of `open(2)` bounds that where a file system is on the network. A
-//! thread that hangs holds no lock, and the process ends without it: it is no task of the runtime,
-//! which would wait for it. There are at most [`LOADS_MAX`] such threads.
+//! Reading a file may hang: no flag of `open(2)` limits that on a network file system. A thread
+//! that hangs holds no lock. It is not a task of the runtime, because the runtime would wait for it
+//! at shutdown. At most [`LOADS_MAX`] such threads exist.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -14,36 +14,37 @@ use tokio::sync::oneshot;
 use super::problem::{Problem, Severity};
 use super::{ConfigErrors, FileKind, Loaded, Surroundings, files, parse};
 
-/// Longest time that loading a configuration may take. `equipoise reload` and the API wait for it.
+/// Longest time to load a configuration. `equipoise reload` and the API wait for it.
 const LOAD_WITHIN: Duration = Duration::from_secs(10);
-/// Loads that may be under way at once; those that hang count.
+/// Loads at a time, those that hang included.
 const LOADS_MAX: usize = 8;
-/// A load that takes longer than this is shown as hanging.
+/// A load that takes longer than this is reported as hanging.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Loads configurations, and knows which loads are under way.
+/// Loads configurations and tracks the loads in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loader(Arc<Mutex<Vec<Underway>>>);
 
-/// A load that is under way.
+/// A load in progress.
 #[derive(Debug)]
 struct Underway {
     number: Arc<()>,
     since: Instant,
-    /// The file that it waits for.
+    /// The step in progress, with the file that it reads.
     step: String,
 }
 
-/// Of one load: says what it waits for. Dropped, the load is over.
+/// Reports the steps of one load. Dropping it ends the load.
 struct Steps {
     loader: Loader,
     number: Arc<()>,
 }
 
-/// Reads and validates a file. Blocks, at most for 10 seconds.
+/// Reads and validates a file. Blocks for at most 10 seconds.
 ///
 /// # Errors
-/// [`ConfigErrors`] with every error that the file has.
+/// [`ConfigErrors`] with every error of the file, or with the reason why it could not be read in
+/// time.
 pub fn load(file: &Path) -> Result<Loaded, ConfigErrors> {
     let (sender, outcome) = mpsc::channel();
     let loader = Loader::default();
@@ -62,7 +63,7 @@ impl Loader {
         self.within(file, LOAD_WITHIN, read_and_parse(file)).await
     }
 
-    /// Validates a text that problems call `name`.
+    /// Validates a text. Problems name it `name`.
     ///
     /// # Errors
     /// As [`load`].
@@ -72,7 +73,8 @@ impl Loader {
         self.within(name, LOAD_WITHIN, work).await
     }
 
-    /// The file that the oldest unusually slow load waits for; `None` if none is slow.
+    /// The step of the oldest slow load, for example the file that it reads. `None` if none is
+    /// slow.
     pub(crate) fn hangs(&self) -> Option<String> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = all.first().filter(|load| load.since.elapsed() > SLOW_AFTER)?;
@@ -89,13 +91,13 @@ impl Loader {
         let number = self.spawn(file, work, move |outcome| drop(sender.send(outcome)))?;
         match tokio::time::timeout(limit, outcome).await {
             Ok(Ok(outcome)) => outcome,
-            // The sender is dropped without an outcome if the thread panics.
+            // The thread panicked and dropped the sender without an outcome.
             Ok(Err(_)) => Err(failed(file, "could not be loaded: a fault of equipoise".into())),
             Err(_) => Err(self.too_slow(file, &number)),
         }
     }
 
-    /// Starts a load on a thread of its own.
+    /// Starts a load on a separate thread.
     fn spawn(
         &self,
         file: &Path,
@@ -163,7 +165,7 @@ fn read_and_parse(
     }
 }
 
-/// Validates a text on this machine. Its files may hang.
+/// Validates a text on this machine. Reading the files that it names may hang.
 fn parse_here(text: &str, name: &Path, steps: &Steps) -> Result<Loaded, ConfigErrors> {
     let Surroundings { host_name, api_socket, read: open, mode } = Surroundings::here();
     let read = |file: &Path, kind: FileKind| {
@@ -176,7 +178,7 @@ fn parse_here(text: &str, name: &Path, steps: &Steps) -> Result<Loaded, ConfigEr
     parse(text, name, &around)
 }
 
-/// The file itself is what is wrong.
+/// An error of the file as a whole.
 fn failed(file: &Path, text: String) -> ConfigErrors {
     let option = String::new();
     let problem = Problem { severity: Severity::Error, position: None, option, text };
@@ -189,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// A load that waits until `gate` is dropped.
+    /// A load that waits until the sender of `gate` is dropped.
     fn hanging(gate: Receiver<()>) -> impl FnOnce(&Steps) -> Result<Loaded, ConfigErrors> + Send {
         move |steps| {
             steps.now("reading /net/zone".into());

@@ -1,9 +1,9 @@
-//! The configuration file: TOML in, a validated [`Config`] or everything that is wrong with it out.
+//! The configuration file. In: TOML. Out: a validated [`Config`], or every error of the file.
 //!
-//! [`tables`] defines every option once. [`read`] checks a document against that, option by option;
-//! [`build`] makes the typed configuration and [`relations`] checks what options mean to each other,
-//! both by which front doors, VIPs and names use a pool ([`users`]);
-//! [`schema`] and [`reference`] describe the options to editors and to people.
+//! [`tables`] defines each option once. [`read`] checks a document against the tables, option by
+//! option. [`users`] finds which front doors, VIPs and names use a pool. [`build`] makes the typed
+//! configuration, and [`relations`] checks options against each other. [`schema`] and [`reference`]
+//! describe the options for editors and for people.
 
 mod api;
 mod api_endpoints;
@@ -91,89 +91,90 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether the file states nothing, as an empty one does.
+    /// Whether the configuration equals that of an empty file.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Config::default()
     }
 }
 
-/// This process.
+/// The process itself: `[instance]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// What it calls itself.
+    /// Name of the instance, in `Via` headers and logs; in a cluster, the member's name.
     pub name: Arc<str>,
-    /// Data-plane threads; 0: one for each core.
+    /// Data-plane threads; 0 means one for each core.
     pub threads: usize,
 }
 
-/// How the process is watched, steered and stopped.
+/// Options for operators: API, logs, shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operations {
     /// The API's unix socket.
     pub api_socket: PathBuf,
     /// The API's HTTP address; `None`: the socket only.
     pub api_listen: Option<SocketAddr>,
-    /// Who may ask the API over TCP.
+    /// Access over TCP: tokens and their roles.
     pub api_policy: Policy,
-    /// Where changes are noted.
+    /// Destination of the audit log.
     pub audit: AuditTarget,
-    /// The least severe events that are logged.
+    /// Least severe level that is logged.
     pub log_level: LogLevel,
-    /// How events are written.
+    /// Format of log lines.
     pub log_format: LogFormat,
-    /// Where the access log goes.
+    /// Destination of the access log.
     pub access_log: AccessLog,
-    /// How long what is in flight may take when the process stops.
+    /// Time for work in flight to finish when the process stops.
     pub grace: Duration,
 }
 
-/// The least severe events that are logged.
+/// Least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// Something does not work.
     Error,
     /// Something needs attention.
     Warn,
-    /// Changes of state.
+    /// State changes.
     Info,
-    /// What led to them.
+    /// Causes of state changes.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// How events are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// A line for people.
+    /// A line of text for people.
     Text,
     /// A JSON object on a line.
     Json,
 }
 
-/// A configuration that can be used.
+/// A valid configuration, with warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
-    /// What its writer likely did not mean.
+    /// Likely mistakes that do not prevent its use.
     pub warnings: Vec<Problem>,
 }
 
-/// What a configuration takes from the machine that it is loaded on.
+/// Facts about this machine that a configuration depends on.
 pub struct Surroundings<'r> {
     /// The default of `instance.name`.
     pub host_name: String,
     /// The default of `api.socket`.
     pub api_socket: PathBuf,
-    /// Reads a file that the configuration names. Must not block for good: [`equipoise_files`].
+    /// Reads a file that the configuration names. Must not block without a limit:
+    /// [`equipoise_files`].
     pub read: &'r dyn Fn(&Path, FileKind) -> io::Result<String>,
-    /// A file's permissions, as `chmod` has them.
+    /// Permission bits of a file, as for `chmod`.
     pub mode: &'r dyn Fn(&Path) -> io::Result<u32>,
 }
 
 impl Surroundings<'static> {
-    /// This machine.
+    /// The facts about the machine that this process runs on.
     pub fn here() -> Surroundings<'static> {
         let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host_name = match host_name.trim() {
@@ -189,9 +190,9 @@ impl Surroundings<'static> {
     }
 }
 
-/// Where the API's unix socket is unless the file says otherwise.
+/// Default path of the API's unix socket.
 pub fn default_api_socket() -> PathBuf {
-    // systemd's `RuntimeDirectory=equipoise` is where root's commands look.
+    // systemd sets this with `RuntimeDirectory=equipoise`; commands run by root look there.
     if let Some(directory) = std::env::var_os("RUNTIME_DIRECTORY").filter(|name| !name.is_empty()) {
         return Path::new(&directory).join("api.sock");
     }
@@ -202,16 +203,16 @@ pub fn default_api_socket() -> PathBuf {
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(directory) if !directory.is_empty() => Path::new(&directory).join("equipoise.sock"),
-        // Without a login session there is no directory of the user's own that vanishes with it.
+        // Without a login session no per-user directory exists that is removed at logout.
         _ => std::env::temp_dir().join(format!("equipoise-{user}.sock")),
     }
 }
 
-/// Validates a configuration; `file` is what problems call it.
+/// Validates a configuration. Problems name it `file`.
 ///
 /// # Errors
-/// [`ConfigErrors`] with every error. What follows a syntax error cannot be judged, so where there is
-/// one, only the syntax errors are given: all of them.
+/// [`ConfigErrors`] with every error. After a syntax error, the values that follow cannot be
+/// checked; the result then has all syntax errors and no others.
 pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loaded, ConfigErrors> {
     let mut findings = Findings::new(text);
     let config = read_document(text, &mut findings).map(|values| {
@@ -226,12 +227,13 @@ pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loade
     }
 }
 
-/// Every option of a document, each by itself; `None` after a syntax error.
+/// Reads every option of a document by itself. `None` after a syntax error.
 fn read_document(text: &str, findings: &mut Findings<'_>) -> Option<Values> {
     read_despite(text, findings, |_| true)
 }
 
-/// Reads what can be read of a file with syntax errors, or nothing if one of them `matters` by the byte where it is.
+/// Reads as much as possible of a file with syntax errors. `None` if `matters` accepts the byte
+/// position of one of them.
 fn read_despite(
     text: &str,
     findings: &mut Findings<'_>,
@@ -242,7 +244,7 @@ fn read_despite(
     for error in &syntax_errors {
         let span = error.span().unwrap_or_default();
         let message = match error.message() {
-            // The parser calls an absent value an unquoted string.
+            // The TOML parser reports a missing value as an unquoted string.
             message if span.is_empty() && message.starts_with("string values must be quoted") => {
                 "no value after `=`"
             }
@@ -253,46 +255,47 @@ fn read_despite(
     syntax_errors.is_empty().then(|| read::file(&tables::FILE, document.get_ref(), findings))
 }
 
-/// Why a token's file that was named on the command line is open to others, and what to do.
+/// Reports a token file that other users can read, and how to fix it. `None` if the file is private
+/// or cannot be examined.
 pub(crate) fn token_file_too_open(file: &Path) -> Option<String> {
     let mode = std::fs::metadata(file).ok()?.permissions().mode();
     secret_file::too_open(file, mode, secret_file::Readers::OwnerAndGroup, "the token")
 }
 
-/// A number and a unit, as the file has durations.
+/// Reads a duration in the notation of the configuration file: a number and a unit.
 pub(crate) fn read_duration(text: &str) -> Option<Duration> {
     text::read_duration(text)
 }
 
-/// A topic of DDS, as the file has them.
+/// Validates the name of a DDS topic by the rules of the configuration file.
 #[cfg(feature = "slice")]
 pub(crate) fn topic(text: &str) -> Result<String, String> {
     tables::TOPIC.read(text)
 }
 
-/// A type's name in DDS, as the file has it.
+/// Validates the name of a DDS type by the rules of the configuration file.
 #[cfg(feature = "slice")]
 pub(crate) fn type_name(text: &str) -> Result<String, String> {
     tables::TYPE.read(text)
 }
 
-/// More configuration of Cyclone DDS, as the file has it.
+/// Validates settings of Cyclone DDS by the rules of the configuration file.
 #[cfg(feature = "slice")]
 pub(crate) fn cyclone(text: &str) -> Result<String, String> {
     tables::MORE.read(text)
 }
 
-/// `[[packet]] forward` as the file says it.
+/// The word for a forwarding method in `[[packet]] forward`.
 pub(crate) fn forward_word(forward: Forward) -> &'static str {
     tables::FORWARD.word(forward)
 }
 
-/// `[[packet]] key` as the file says it.
+/// The word for a kind of flow key in `[[packet]] key`.
 pub(crate) fn key_word(key: FlowKey) -> &'static str {
     tables::FLOW_KEY.word(key)
 }
 
-/// `[[packet]] scheduler` as the file says it.
+/// The word for a scheduler in `[[packet]] scheduler`.
 pub(crate) fn packet_scheduler_word(scheduler: SchedulerKind) -> &'static str {
     tables::PACKET_SCHEDULER.word(scheduler)
 }

@@ -1,5 +1,4 @@
-//! `[[dns]] shares`: zones with answers by the plan, and the member of the cluster behind each
-//! backend.
+//! `[[dns]] shares`: zones with shares by plan, and the cluster member of each backend.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,10 +12,11 @@ use super::problem::Findings;
 use super::tables;
 use super::values::Values;
 
-/// By zone, as it is written with its final dot: the member behind each backend, by pool and name.
+/// For each zone (with its final dot): the cluster member of each backend, by pool and backend
+/// name.
 pub type NamesByLoad = BTreeMap<String, BTreeMap<(String, String), String>>;
 
-/// Zones with `shares = "load"`.
+/// The zones with `shares = "load"`.
 pub(super) fn by_load(
     file: &Values,
     dns: &DnsConfig,
@@ -45,7 +45,7 @@ pub(super) fn by_load(
         let Some(zone) = origin.and_then(|origin| zones.get(&origin)) else { continue };
         let elastic = zone.names.iter().find_map(|name| Some((name, name.elastic.as_ref()?)));
         if let Some((name, elastic)) = elastic {
-            // The zone's own name has no such option.
+            // The zone's own name has no `backends` option.
             let is_own = name.name == zone.origin;
             let or_list = match is_own || name.nodes.is_empty() {
                 true => String::new(),

@@ -1,4 +1,4 @@
-//! The vocabulary in which `tables` describes the options of the configuration file.
+//! The types with which `tables` describes the options of the configuration file.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use super::text::{show_duration, show_size};
 
-/// A TOML table and the options that it takes.
+/// A TOML table and its options.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// As it is written: `[api]`, `[[pool]]`.
+    /// Title as written in a file: `[api]`, `[[pool]]`.
     pub(super) title: &'static str,
     /// Its purpose.
     pub(super) help: &'static str,
-    /// All that may stand in it.
+    /// Options that the table may have.
     pub(super) options: &'static [Opt],
 }
 
-/// One option: everything that the reader, the schema and the reference page know of it.
+/// One option: name, type, default and help. Reader, schema and reference page are derived from it.
 #[derive(Debug)]
 pub(super) struct Opt {
     /// The key.
@@ -28,18 +28,18 @@ pub(super) struct Opt {
     pub(super) absent: Absent,
     /// Its effect.
     pub(super) help: &'static str,
-    /// Of no effect on front doors that do not speak HTTP, nor on pools behind them.
+    /// The option affects only front doors that speak HTTP, and pools behind them.
     pub(super) http_only: bool,
 }
 
 /// The meaning of an absent option.
 #[derive(Debug)]
 pub(super) enum Absent {
-    /// It must be given.
+    /// The option must be given.
     Required,
-    /// The same as this value, in TOML.
+    /// Same as this value, in TOML.
     Default(&'static str),
-    /// The meaning in these words.
+    /// A description of the meaning, for options without a default value.
     Means(&'static str),
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Choices<T: 'static>(pub(super) &'static [(&'static str, T, &'static str)]);
 
-/// The words of a choice, whatever they stand for.
+/// The words of a choice, without the type of their values.
 pub(super) trait Words: std::fmt::Debug {
     /// Each word and its meaning.
     fn words(&self) -> Vec<(&'static str, &'static str)>;
@@ -91,7 +91,7 @@ impl<T: std::fmt::Debug> Words for Choices<T> {
 }
 
 impl<T: Copy + PartialEq> Choices<T> {
-    /// The word that stands for a value; each value has one.
+    /// The word for a value. Each value has one.
     pub(super) fn word(&self, value: T) -> &'static str {
         self.0.iter().find(|(_, of, _)| *of == value).map_or("", |(word, ..)| word)
     }
@@ -107,17 +107,17 @@ impl<T: Copy> Choices<T> {
 /// The form of a string.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// As in "is not a ...".
+    /// Noun for messages: "is not a ...".
     pub(super) noun: &'static str,
-    /// As in "accepted: ...".
+    /// Description for messages: "accepted: ...".
     pub(super) accepted: &'static str,
-    /// Whether a string has it.
+    /// Whether a string has the form.
     pub(super) fits: fn(&str) -> bool,
 }
 
 #[cfg(feature = "slice")]
 impl Form {
-    /// The string, if it has the form; or what is accepted.
+    /// Returns the string if it has the form, otherwise a description of the accepted form.
     pub(super) fn read(&self, text: &str) -> Result<String, String> {
         match (self.fits)(text) {
             true => Ok(text.to_string()),
@@ -126,7 +126,7 @@ impl Form {
     }
 }
 
-/// Whether a string reads as a `T`.
+/// Whether a string parses as a `T`.
 pub(super) fn reads_as<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_ok()
 }
@@ -147,7 +147,7 @@ impl Opt {
         Opt { name, kind, absent: Absent::Default(toml), help, http_only: false }
     }
 
-    /// An option with `absent` as the meaning of its absence.
+    /// An option without a default value; `absent` describes the meaning of its absence.
     pub(super) const fn optional(
         name: &'static str,
         kind: Kind,
@@ -157,7 +157,7 @@ impl Opt {
         Opt { name, kind, absent: Absent::Means(absent), help, http_only: false }
     }
 
-    /// The same, of no effect without HTTP.
+    /// Marks the option as having no effect without HTTP.
     pub(super) const fn http_only(self) -> Opt {
         Opt { http_only: true, ..self }
     }
@@ -171,7 +171,7 @@ impl Table {
 }
 
 impl Kind {
-    /// The accepted values, as error messages and the reference page name them.
+    /// The accepted values, for error messages and the reference page.
     pub(super) fn accepted(&self) -> String {
         match self {
             Kind::Flag => "true or false".into(),

@@ -1,5 +1,5 @@
-//! Makes the packet level's configuration, and checks what needs resolved backends: families,
-//! ports, sizes.
+//! Builds the packet level's configuration, and checks VIPs against each other and against their
+//! pools: families, ports, sizes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use super::problem::Findings;
 use super::values::Values;
 use super::{FileKind, Surroundings, tables};
 
-/// `[[packet]]` and `[flows]`.
+/// Builds the configuration from `[[packet]]` and `[flows]`.
 pub(super) fn config(
     file: &Values,
     pools: &[PoolConfig],
@@ -70,7 +70,7 @@ fn vip(values: &Values) -> Option<VipConfig> {
 
 fn macs(values: &Values) -> Vec<MacAddress> {
     let texts = values.texts("accept-mac").unwrap_or_default().iter();
-    // The option's form refuses a text that is none.
+    // The option's form admits MAC addresses only.
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
@@ -130,13 +130,13 @@ fn seed(
     None
 }
 
-/// Sources of replies that nat translates, by backend and protocol: ports, first and last, and the
-/// VIP's place.
+/// Sources of replies that nat translates, by backend and protocol: first port, last port, and the
+/// index of the VIP.
 type Translated = BTreeMap<(IpAddr, Protocol), Vec<(u16, u16, usize)>>;
 
 struct Checks<'c, 's> {
     pools: HashMap<Arc<str>, &'c PoolConfig>,
-    /// Of the VIPs so far.
+    /// Lines of the VIPs that were checked.
     lines: Vec<usize>,
     translated: Translated,
     findings: &'c mut Findings<'s>,
@@ -179,7 +179,8 @@ impl Checks<'_, '_> {
         }
     }
 
-    /// Ranges of one address and protocol are looked at one by one.
+    /// Limits the number of port ranges of one address and protocol, because a lookup tries them
+    /// one by one.
     fn ranges(&mut self, values: &Values, vip: &VipConfig, before: &[VipConfig]) {
         let ranged = |ports: Ports| !matches!(ports, Ports::One(_));
         let alike = |other: &&VipConfig| {
@@ -212,7 +213,7 @@ impl Checks<'_, '_> {
         }
     }
 
-    /// A packet to the address of a VIP, this one or another, comes back to the balancer.
+    /// Refuses a backend with the address of a VIP: its packets would return to the balancer.
     fn loops(&mut self, tables: &[&Values], vips: &[VipConfig]) {
         let places = vips.iter().enumerate().rev();
         let places: HashMap<IpAddr, usize> = places.map(|(at, it)| (it.vip.address, at)).collect();
@@ -248,7 +249,7 @@ impl Checks<'_, '_> {
         }
     }
 
-    /// The source of a reply has to tell its VIP.
+    /// With nat, the source of a reply must identify one VIP.
     fn replies(
         &mut self,
         values: &Values,
@@ -306,7 +307,7 @@ impl Checks<'_, '_> {
     }
 }
 
-/// Why packets of a VIP would not arrive at a backend.
+/// The reason why packets of a VIP would not reach a backend.
 fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
     let BackendConfig { name, address, .. } = backend;
     let by = match vip.forward {
@@ -317,7 +318,7 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
     };
     let is_named = matches!(backend.place, Place::Host { .. });
     let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
-    // Which addresses a name has shows later; one of the VIP's family is used.
+    // The addresses of a host name are not known yet; one of the VIP's family is used.
     if rewrites_address && !is_named && address.is_ipv4() != vip.vip.address.is_ipv4() {
         return Some(format!(
             "backend `{name}` is {} and the VIP {}, which {by} cannot join; accepted: backends of the VIP's family, or \

@@ -1,4 +1,4 @@
-//! Encryption between nodes, and its files.
+//! TLS between nodes, and its certificate files.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ pub(super) enum PeerTlsMode {
     Off,
 }
 
-/// How delegated requests of a dispatch table travel. In a cluster the certificate is learnt,
-/// unless files are named.
+/// The transport of delegated requests. In a cluster the node uses its cluster certificate, unless
+/// the table names files.
 pub(super) fn transport(
     values: &Values,
     instance: &str,
@@ -52,7 +52,7 @@ pub(super) fn transport(
     }
 }
 
-/// The options, in the order in which [`PeerCredentials::from_pem`] takes what they name.
+/// Options in the order of the arguments of [`PeerCredentials::from_pem`].
 const FILES: [&str; 3] = ["certificate", "key", "authority"];
 
 fn by_files(

@@ -1,4 +1,4 @@
-//! `[load]`, `[controller]` and `[pool.elastic]`: what is planned, and how.
+//! `[load]`, `[controller]` and `[pool.elastic]`: inputs of the planner.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -18,24 +18,25 @@ use super::tables;
 use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday, Zone};
 use super::values::Values;
 
-/// What is planned, and how.
+/// Configuration of planning: load, elastic pools, names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planning {
     /// `[load]`.
     pub policy: Policy,
-    /// `[load] capacity-max`: cores.
+    /// `[load] capacity-max`, in cores.
     pub capacity_max: Option<f64>,
-    /// `[[load.links]]`: speeds in bits a second, by interface.
+    /// `[[load.links]]`: link speeds in bits per second, by interface.
     pub link_speeds: BTreeMap<String, u64>,
-    /// `[controller] state`; `None`: where this user's state is kept.
+    /// `[controller] state`; `None` means the default folder of this user.
     pub state: Option<PathBuf>,
     /// `[pool.elastic]`, by pool.
     pub elastic: BTreeMap<String, Elasticity>,
-    /// What makes the backends of elastic pools.
+    /// Drivers of elastic pools, by pool.
     pub makers: BTreeMap<String, Maker>,
-    /// On a controller: `[pool.elastic]` tables that it declares for nodes, by pool.
+    /// On a controller: `[pool.elastic]` tables for nodes, by pool.
     pub declared: BTreeMap<String, Declaration>,
-    /// On a node: elastic pools that the controllers declare. They are in neither `elastic` nor `makers`.
+    /// On a node: elastic pools that the controllers declare. They are in neither `elastic` nor
+    /// `makers`.
     pub awaited: BTreeSet<String>,
     /// `[[pool.backends]] node`, by pool and backend.
     pub machines: BTreeMap<(String, String), String>,
@@ -43,7 +44,8 @@ pub struct Planning {
     pub names: NamesByLoad,
 }
 
-/// From values that have been read; what the planner cannot follow is an error.
+/// Builds the configuration from values that were read. A policy that the planner rejects is an
+/// error.
 pub(super) fn config(
     file: &Values,
     pools: &[PoolConfig],
@@ -139,7 +141,7 @@ fn elasticity(values: &Values) -> Elasticity {
     Elasticity {
         min: values.amount("min"),
         schedule: values.tables("schedule").iter().filter_map(scheduled).collect(),
-        // Without one the file has errors, and is not used.
+        // Without `max` the file has errors and is not used.
         max: values.number("max").and_then(|max| max.try_into().ok()).unwrap_or(u32::MAX),
         target: target(values),
         out_cool_down: values.duration("out-cool-down"),
@@ -152,7 +154,7 @@ fn elasticity(values: &Values) -> Elasticity {
     }
 }
 
-/// `None` where the file has errors, and is not used.
+/// Reads one schedule. `None` if the file has errors and is not used.
 fn scheduled(values: &Values) -> Option<ScheduledMin> {
     let TimeOfDay(from) = values.parsed("from")?;
     let TimeOfDay(to) = values.parsed("to")?;
@@ -175,13 +177,14 @@ fn target(values: &Values) -> Target {
     stated.unwrap_or_else(|| Target::InUse(values.share("target")))
 }
 
-/// Backends are told apart by their addresses, so the names of those that were built are in the order of the file.
+/// Maps backends to machines. Built backends are in the order of the file, so both lists are read
+/// in parallel.
 fn machines(file: &Values, pools: &[PoolConfig]) -> BTreeMap<(String, String), String> {
     let mut machines = BTreeMap::new();
     let pools: HashMap<&str, _> = pools.iter().map(|pool| (&*pool.name, pool)).collect();
     for pool in file.tables("pool") {
         let Some(built) = pool.text("name").and_then(|name| pools.get(name)) else { continue };
-        // A backend that was left out is an error, and the file is not used then.
+        // If a backend was left out, the file has an error and is not used.
         for (values, backend) in pool.tables("backends").iter().zip(&built.backends) {
             if let Some(node) = values.text("node") {
                 let key = (built.name.to_string(), backend.name.to_string());

@@ -1,38 +1,38 @@
-//! Problems of a configuration file, and their places.
+//! Problems of a configuration file, with their positions.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 use std::path::{Path, PathBuf};
 
-/// How bad a [`Problem`] is.
+/// Severity of a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file can be used, and likely does not do what its writer meant.
+    /// The file can be used, but likely does not do what its author meant.
     Warning,
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the file can be used nevertheless.
+    /// Error or warning.
     pub severity: Severity,
-    /// Line and column (in characters), counted from 1; `None` when it is the file that is wrong.
+    /// Line and column (in characters), counted from 1. `None` if the problem is the file itself.
     pub position: Option<(usize, usize)>,
-    /// The option, such as `pool.web.health.interval`; empty where there is none.
+    /// Path of the option, such as `pool.web.health.interval`; empty if there is none.
     pub option: String,
-    /// The problem, the accepted values, and what to do.
+    /// The problem, the accepted values, and the remedy.
     pub text: String,
 }
 
-/// Everything that is wrong with a file that cannot be used.
+/// All problems of a file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigErrors {
     /// The file.
     pub file: PathBuf,
-    /// Errors, at least one, and warnings, in the order of their lines.
+    /// At least one error, and warnings, in the order of lines.
     pub problems: Vec<Problem>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl Problem {
-    /// The line that editors understand: `FILE:LINE:COLUMN: OPTION: TEXT`.
+    /// A line in the format that editors parse: `FILE:LINE:COLUMN: OPTION: TEXT`.
     pub fn in_file(&self, file: &Path) -> String {
         let mut line = file.display().to_string();
         if let Some((row, column)) = self.position {
@@ -67,10 +67,10 @@ impl Problem {
 /// Collects problems while a file is read.
 pub(super) struct Findings<'s> {
     source: &'s str,
-    /// The byte at which each line begins.
+    /// Offset of the start of each line, in bytes.
     lines: Vec<usize>,
     found: Vec<(usize, Problem)>,
-    /// The options that have errors.
+    /// Options with errors.
     wrong: BTreeSet<String>,
 }
 
@@ -86,12 +86,12 @@ impl<'s> Findings<'s> {
         self.source
     }
 
-    /// An error at byte `at` of the file.
+    /// Adds an error at byte `at` of the file.
     pub(super) fn error(&mut self, at: usize, option: &str, text: String) {
         self.push(Severity::Error, at, option, text);
     }
 
-    /// A warning at byte `at` of the file.
+    /// Adds a warning at byte `at` of the file.
     pub(super) fn warning(&mut self, at: usize, option: &str, text: String) {
         self.push(Severity::Warning, at, option, text);
     }
@@ -104,17 +104,17 @@ impl<'s> Findings<'s> {
         self.found.push((at, Problem { severity, position, option: option.to_string(), text }));
     }
 
-    /// Whether the file cannot be used.
+    /// Whether an error was found.
     pub(super) fn has_errors(&self) -> bool {
         !self.wrong.is_empty()
     }
 
-    /// Whether there is an error about this very option.
+    /// Whether this option itself has an error.
     pub(super) fn has_error_on(&self, option: &str) -> bool {
         self.wrong.contains(option)
     }
 
-    /// Whether there is an error about this option or what it holds.
+    /// Whether this option or one inside it has an error.
     pub(super) fn has_error_below(&self, option: &str) -> bool {
         self.has_error_on(option)
             || ['.', '['].into_iter().any(|next| {
@@ -144,10 +144,10 @@ impl<'s> Findings<'s> {
     }
 }
 
-/// The known word that was likely meant by `word`.
+/// The known word nearest to `word`, if one is near.
 pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |candidate: &str| {
-        // The beginning of a longer word is an abbreviation rather than many missing letters.
+        // A prefix is an abbreviation, not a word with many missing letters.
         if word.len() >= 3 && candidate.starts_with(word) {
             1
         } else {
@@ -162,12 +162,12 @@ pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Known words among which a near one is looked for.
+/// Largest number of known words to compare.
 const LOOKED_AT_MAX: usize = 1000;
-/// Known words that a message lists.
+/// Largest number of known words in a message.
 const LISTED_MAX: usize = 20;
 
-/// `; did you mean ...?` where there is a near one, otherwise `; known: ...`.
+/// `; did you mean ...?` if a known word is near, otherwise `; known: ...`.
 pub(super) fn hint<'k>(word: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     if let Some(near) = nearest(word, known.clone().take(LOOKED_AT_MAX)) {
         return format!("; did you mean `{near}`?");

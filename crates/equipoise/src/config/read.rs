@@ -1,4 +1,4 @@
-//! Reads a TOML document by the option tables: known options, of the right type, within bounds.
+//! Checks a TOML document against the option tables: names, types and bounds.
 //!
 //! `build` and `relations` check options against each other.
 
@@ -45,7 +45,7 @@ impl Reader<'_, '_> {
         self.options(spec, at, path, |name| table.get(name))
     }
 
-    /// Every option of `spec`, from what `find` gives for its name.
+    /// Reads every option of `spec`. `find` returns the value for a name.
     fn options<'t, 'i: 't>(
         &mut self,
         spec: &'static Table,
@@ -108,7 +108,7 @@ impl Reader<'_, '_> {
         None
     }
 
-    /// A list where one string would do as well.
+    /// Reads a list of strings, or one string in place of the list.
     fn texts(
         &mut self,
         option: &'static Opt,
@@ -129,9 +129,9 @@ impl Reader<'_, '_> {
         Some(Value::Texts(texts))
     }
 
-    /// An error about `value`, which "is wrong".
+    /// Reports an error of `value`. `wrong` continues the sentence: "is too large".
     fn refuse(&mut self, value: &Spanned<DeValue<'_>>, path: &str, wrong: &str, accepted: &str) {
-        // A table or list may fill a page, so only what fits a line is quoted.
+        // Quotes only values that fit on a line; a table or list may fill a page.
         let said = match value.get_ref() {
             DeValue::Table(_) => "a table",
             DeValue::Array(_) => "a list",
@@ -171,7 +171,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The label of an element of a list: its name, its address, or its place.
+/// A label for an element of a list: its name, its address or its index.
 fn label(element: &DeValue<'_>, place: usize) -> String {
     let text = |key: &str| element.as_table()?.get(key)?.get_ref().as_str();
     match text("name") {
@@ -190,7 +190,7 @@ fn label(element: &DeValue<'_>, place: usize) -> String {
     }
 }
 
-/// One line of at most 60 characters, without control characters.
+/// Shortens a text to one line of at most 60 characters, without control characters.
 fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 60;
     let mut short: String =
@@ -212,7 +212,7 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// The value, or what is wrong with it: the text that follows it in the message.
+/// Reads a scalar. The error continues the sentence that begins with the value.
 fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
     match (kind, value) {
         (Kind::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
@@ -279,7 +279,7 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
     }
 }
 
-/// Words of HAProxy, nginx, LVS and Envoy, and the words here that mean the same, the best first.
+/// Words of HAProxy, nginx, LVS and Envoy, each with the words of equipoise for it, best first.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     ("leastconn", &["least-connection"]),
     ("least-conn", &["least-connection"]),
@@ -306,7 +306,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("first", &["round-robin"]),
 ];
 
-/// The word among `known` for what another load balancer calls `word`.
+/// The known word for another load balancer's `word`.
 fn known_elsewhere(word: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let word = word.to_ascii_lowercase().replace('_', "-");
     let (_, ours) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == word)?;
@@ -314,7 +314,7 @@ fn known_elsewhere(word: &str, known: impl Iterator<Item = &'static str>) -> Opt
     ours.iter().copied().find(|ours| known.contains(ours))
 }
 
-/// A hint for a text that looks like an address: a port above the last one.
+/// A hint for an address with a port above 65535.
 fn port_hint(text: &str) -> &'static str {
     let port = text.rsplit_once(':').map_or("", |(_, port)| port);
     let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
@@ -329,7 +329,7 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-/// Reads a default by the same rules as what stands in a file.
+/// Reads a default value by the rules for values in a file.
 fn default(option: &'static Opt, toml: &str, path: &str) -> Value {
     let parsed = DeValue::parse(toml).expect("defaults are TOML: a test reads every one");
     let mut findings = Findings::new(toml);

@@ -1,4 +1,4 @@
-//! The reference page of the configuration file, for people: docs/reference.md.
+//! Writes docs/reference.md, the reference page of the configuration file.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pool = \"web\"
 ```
 ";
 
-/// The page, in Markdown.
+/// The reference page, in Markdown.
 pub fn reference() -> String {
     let mut page = HEAD.to_string();
     for option in tables::FILE.options {
@@ -46,7 +46,7 @@ pub fn reference() -> String {
 }
 
 fn section(page: &mut String, table: &Table) {
-    // Writing to a string cannot fail, here and below.
+    // Here and below: writing to a string cannot fail.
     let _ = write!(page, "\n## `{}`\n\n{}\n\n", table.title, table.help);
     page.push_str("| option | accepted | default | meaning |\n|---|---|---|---|\n");
     for option in table.options {
@@ -97,7 +97,7 @@ fn choices(page: &mut String, option: &Opt) {
     }
 }
 
-/// A cell ends at a bar.
+/// Escapes bars, which end a cell of a Markdown table.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,5 +1,5 @@
-//! What options mean to each other: names that must be unique or exist, addresses that clash, options
-//! that exclude each other or have no effect.
+//! Checks options against each other: names that must be unique or exist, addresses that clash,
+//! options that exclude each other or have no effect.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use super::users::{PoolUsers, Users, protocol_of};
 use super::values::Values;
 use super::{Surroundings, build, declared, dispatch, slice, tables};
 
-/// The tables that pools serve.
+/// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
 
 /// Checks the whole file.
@@ -57,7 +57,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
             declaring(file, elastic, findings);
         }
         health(pool, findings);
-        // What uses a pool without a name is not known.
+        // Without its name, the users of a pool are not known.
         let Some(name) = pool.text("name") else {
             scheduling(pool, findings);
             continue;
@@ -80,12 +80,12 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     }
 }
 
-/// Whether this is a node's file, and the controllers' files declare the pool.
+/// Whether this is a node's file and the controllers' files declare the pool.
 fn is_awaited(file: &Values, elastic: &Values) -> bool {
     declared::by_controllers(elastic) && !declared::is_controller(file)
 }
 
-/// One file declares a pool.
+/// Checks that one file declares the pool: this one or the controllers'.
 fn declaring(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
     let mut error = |option: &str, text: &str| {
         findings.error(elastic.at(option), &elastic.path_of(option), text.to_string());
@@ -118,11 +118,11 @@ fn declaring(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// In a cluster every node balances over what one of them makes.
+/// In a cluster, backends that one node creates must be reachable from the other nodes.
 fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
     let Some(process) = elastic.table("process").filter(|_| file.given("cluster")) else { return };
     if declared::by_controllers(elastic) && !process.given("address") {
-        // Each node's own.
+        // Each node uses its own address.
         return;
     }
     let address: Option<IpAddr> = process.parsed("address");
@@ -133,7 +133,7 @@ fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// The clock of scheduled hours is stated once.
+/// Refuses a schedule that states its clock twice.
 fn clocks(elastic: &Values, findings: &mut Findings<'_>) {
     for hours in elastic.tables("schedule") {
         if hours.given("zone") && hours.given("utc-offset") {
@@ -143,7 +143,8 @@ fn clocks(elastic: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// How full an elastic pool is shows in its backends' concurrency limits, unless its target states what each does.
+/// Checks the target of an elastic pool. The pool's utilisation is measured by concurrency limits,
+/// unless the target states the capacity of a backend.
 fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let stated = ["target-concurrency", "target-requests"];
     let given: Vec<&str> = stated.into_iter().filter(|option| elastic.given(option)).collect();
@@ -157,7 +158,7 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
     }
     let is_unlimited = match pool.given("concurrency") {
         true => build::concurrency(pool) == Some(Concurrency::None),
-        // Only of requests.
+        // Only http front doors learn limits by default.
         false => !users.are_http(),
     };
     if is_unlimited && given.is_empty() && !is_paused && !users.doors.is_empty() {
@@ -167,7 +168,8 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
     }
 }
 
-/// Clients that a name or a VIP leads to a backend pass no balancer that counts what they ask for, so the load is not known.
+/// Checks elastic pools behind VIPs and names. No balancer counts the requests of these clients, so
+/// the pool's load is unknown.
 fn uncounted(elastic: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let user = match (users.packet, users.dns) {
         (true, _) => "[[packet]]",
@@ -190,7 +192,7 @@ fn uncounted(elastic: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_
     }
 }
 
-/// No two elements may have the same text for an option.
+/// Refuses two elements with the same text for an option.
 fn unique(elements: &[Values], option: &str, findings: &mut Findings<'_>) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for element in elements {
@@ -206,7 +208,8 @@ fn unique(elements: &[Values], option: &str, findings: &mut Findings<'_>) {
     }
 }
 
-/// UDP has ports of its own; port 0 is a different port each time.
+/// Refuses listen addresses that clash. UDP and TCP ports are separate; port 0 is a different port
+/// each time.
 fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
     let mut taken: BTreeMap<(bool, SocketAddr), String> = BTreeMap::new();
     let mut take = |datagrams: bool, address: SocketAddr, values: &Values| {
@@ -241,7 +244,7 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
         for address in
             zone.texts("listen").unwrap_or_default().iter().filter_map(|t| t.parse().ok())
         {
-            // Zones share their addresses.
+            // Zones may share addresses.
             if served.insert(address) {
                 take(true, address, zone);
                 take(false, address, zone);
@@ -275,10 +278,10 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// The pool that a front door or VIP names has to be there.
+/// Checks that the pool of a front door or VIP exists.
 fn named_pool(door: &Values, pools: &[Values], known: &HashSet<&str>, findings: &mut Findings<'_>) {
     let Some(name) = door.text("pool").filter(|name| !known.contains(name)) else { return };
-    // A pool that could not be read may be the one that is named.
+    // A pool that could not be read may have this name.
     let names = pools.iter().filter_map(|pool| pool.text("name"));
     if findings.has_error_on("pool") || names.clone().count() < pools.len() {
         return;
@@ -292,7 +295,8 @@ fn is_unix_socket(backend: &Values) -> bool {
     backend.text("address").is_some_and(|address| address.starts_with("unix:"))
 }
 
-/// Datagrams do not wait in a queue, and a limit is learnt only while work waits.
+/// Refuses learnt limits with udp: datagrams do not queue, and a limit is learnt only while
+/// requests wait.
 fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     if !users.doors.iter().any(|door| protocol_of(door) == Some(Protocol::Udp)) {
         return;
@@ -305,7 +309,7 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
         }
     }
     let is_paused = |elastic: &Values| elastic.choice("mode", &tables::MODE) == Some(true);
-    // A pool that is not paused has its own error.
+    // A pool that is not paused has another error.
     if !pool.given("concurrency")
         && pool.table("elastic").is_some_and(is_paused)
         && build::concurrency_of_pool(pool, false) == Concurrency::Learnt
@@ -316,7 +320,7 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
     }
 }
 
-/// Warns of a pool that would have learnt limits without one of its front doors.
+/// Warns of a pool that learns no limits because of one of its front doors.
 fn unlimited(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let speaks = |protocol| users.doors.iter().any(|door| protocol_of(door) == Some(protocol));
     let others = [(Protocol::Tcp, "tcp"), (Protocol::Udp, "udp")];
@@ -334,7 +338,8 @@ fn unlimited(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) 
     }
 }
 
-/// A unix socket can be reached from this machine, by tcp and http.
+/// Refuses unix sockets for levels that cannot use them: only tcp and http front doors on this
+/// machine can.
 fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let is_udp = |door: &&Values| protocol_of(door) == Some(Protocol::Udp);
     let user = if users.packet {
@@ -355,7 +360,7 @@ fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_
     }
 }
 
-/// Warns of the levels that do not know backups.
+/// Warns if a level that ignores `backup` uses the pool.
 fn backups(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let user = match (users.packet, users.dns) {
         (true, _) => "[[packet]]",
@@ -370,7 +375,7 @@ fn backups(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     }
 }
 
-/// Warns of what a pool says to front doors that it does not have.
+/// Warns of options that only front doors use, in a pool without front doors.
 fn without_sessions(pool: &Values, findings: &mut Findings<'_>) {
     let others = ["scheduler", "connect-timeout", "retries", "send-proxy", "passive", "slow-start"];
     for option in pool.spec.options {
@@ -386,7 +391,7 @@ fn without_sessions(pool: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// Warns of the options that are given to no effect.
+/// Warns of options that have no effect without HTTP.
 fn without_http(values: &Values, why: &str, findings: &mut Findings<'_>) {
     for option in values.spec.options {
         if option.http_only && values.given(option.name) {
@@ -430,7 +435,7 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
             findings.warning(pool.at("slow-start"), &pool.path_of("slow-start"), text.clone());
         }
         for backend in pool.tables("backends") {
-            // 0 takes a backend out under every scheduler, and 1 is what all have.
+            // Weight 0 disables a backend under every scheduler, and 1 is the default.
             if backend.number("weight").is_some_and(|weight| weight > 1) {
                 findings.warning(backend.at("weight"), &backend.path_of("weight"), text.clone());
             }
@@ -467,7 +472,7 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
         }
     }
     let Some(health) = pool.table("health") else { return };
-    // `tcp = false` beside `http` says no more than its absence.
+    // `tcp = false` beside `http` is allowed; it means the same as leaving `tcp` out.
     let (tcp, http) = (health.flag("tcp"), health.given("http"));
     if tcp && http {
         let text =
@@ -508,11 +513,11 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// What a pool's options are worth to the front doors that it serves.
+/// Warns of pool options that the protocols of the pool's front doors do not use.
 fn front_doors_of(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let protocols: Option<Vec<Protocol>> =
         users.doors.iter().map(|door| protocol_of(door)).collect();
-    // A front door that could not be read may speak anything.
+    // A front door that could not be read may have any protocol.
     let Some(protocols) = protocols else { return };
     if protocols.is_empty() {
         let unread = LEVELS.iter().any(|it| findings.has_error_below(it));

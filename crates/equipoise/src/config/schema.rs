@@ -1,4 +1,4 @@
-//! The JSON Schema of the configuration file, for editors.
+//! Writes the JSON Schema of the configuration file, for editors.
 
 use serde_json::{Map, Value, json};
 use toml::de::DeValue;
@@ -6,7 +6,7 @@ use toml::de::DeValue;
 use super::option::{Absent, Kind, Opt, Table};
 use super::tables;
 
-/// The schema (draft 2020-12) of the whole file.
+/// The schema of the whole file (draft 2020-12).
 pub fn schema() -> Value {
     let mut schema = table(&tables::FILE);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
@@ -81,7 +81,7 @@ fn kind(of: &Kind) -> Value {
     }
 }
 
-/// TOML as JSON.
+/// Converts TOML to JSON.
 pub(super) fn to_json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => text.as_ref().into(),

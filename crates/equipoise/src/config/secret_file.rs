@@ -1,4 +1,4 @@
-//! Files with secrets that the configuration names: warns if others can read them.
+//! Warns if other users can read a file with a secret that the configuration names.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use super::Surroundings;
 use super::problem::Findings;
 use super::values::Values;
 
-/// The permitted readers of a file with a secret.
+/// Users that may read a file with a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readers {
     /// Only its owner.
     Owner,
-    /// Its owner and its group, since services and their operators often share one.
+    /// Its owner and its group: services and their operators often share a group.
     OwnerAndGroup,
 }
 
-/// Permissions that a file of these readers should not have, what it should have, and how it gets
-/// that.
+/// For these readers: the mode bits that must be clear, the accepted mode, and the command that
+/// sets it.
 const fn rule(readers: Readers) -> (u32, &'static str, &'static str) {
     match readers {
         Readers::Owner => (0o077, "0600", "chmod 600"),
@@ -24,8 +24,8 @@ const fn rule(readers: Readers) -> (u32, &'static str, &'static str) {
     }
 }
 
-/// Why a file's mode lets in more than these readers, and what to do; `secret` is what others could
-/// get at.
+/// Reports that a file's mode admits more users than `readers`, and how to fix it. `secret` names
+/// the content.
 pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -> Option<String> {
     let (others, accepted, chmod) = rule(readers);
     let path = path.display();
@@ -41,8 +41,7 @@ pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -
     })
 }
 
-/// Warns about the file that an option names, if others can read it. A missing file causes no
-/// warning.
+/// Warns if other users can read the file that an option names. A missing file causes no warning.
 pub(super) fn warn(
     values: &Values,
     option: &'static str,
@@ -53,7 +52,7 @@ pub(super) fn warn(
 ) {
     let Some(path) = values.text(option).map(Path::new) else { return };
     let Ok(mode) = (around.mode)(path) else { return };
-    // Without its kind, it is taken for a regular file.
+    // A mode without type bits is taken for a regular file.
     let kind = mode & libc::S_IFMT;
     if kind != 0 && kind != libc::S_IFREG {
         let text = format!(

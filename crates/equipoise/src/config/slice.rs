@@ -1,4 +1,4 @@
-//! Makes the slice level's configuration: `[[slice]]`.
+//! Builds the slice level's configuration: `[[slice]]`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,12 +14,12 @@ use super::text::show_duration;
 use super::values::Values;
 use super::{FileKind, Surroundings, tables};
 
-/// A stream whose slices are balanced.
+/// One stream of the slice level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SliceStream {
-    /// What operators, metrics and the store call it.
+    /// Name of the stream, for operators, metrics and the store.
     pub name: String,
-    /// How many slices it has.
+    /// Number of slices.
     pub slices: u32,
     /// The DDS domain.
     pub domain: u32,
@@ -27,53 +27,53 @@ pub struct SliceStream {
     pub items: String,
     /// The topic of replies.
     pub replies: String,
-    /// The name of items' type.
+    /// DDS type name of items.
     pub item_type: String,
-    /// The name of replies' type.
+    /// DDS type name of replies.
     pub reply_type: String,
-    /// Items are of the clients' own type.
+    /// The clients' own item type, if they do not use the built-in one.
     pub own: Option<SliceType>,
-    /// What the topics between workers and controllers begin with.
+    /// Prefix of the topics between workers and controllers.
     pub control: String,
-    /// How DDS works in the domain.
+    /// DDS settings of the domain.
     pub network: SliceNetwork,
-    /// Times and bounds; as the workers'.
+    /// Timeouts and limits of the protocol; workers have the same.
     pub protocol: Protocol,
-    /// How eagerly is balanced.
+    /// Balancing policy.
     pub policy: Policy,
-    /// From one balancing round to the next.
+    /// Interval between balancing rounds.
     pub round: Duration,
-    /// A leading controller that is lost is replaced after this.
+    /// Time after which a lost leader is replaced.
     pub controller_lease: Duration,
-    /// The port of workers' connections; 0 is any. `None`: there are none.
+    /// Port of workers' connections; 0 means any free port. `None`: workers do not connect.
     pub connection_port: Option<u16>,
 }
 
-/// A type of items that is the clients' own.
+/// An item type that the clients define.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceType {
-    /// The field that says the slice.
+    /// Field that selects the slice, by a hash of its value.
     pub key: String,
-    /// IDL that declares the type.
+    /// IDL with the declaration of the type.
     pub idl: String,
 }
 
-/// How DDS works in a domain.
+/// DDS settings of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceNetwork {
-    /// Names or addresses of interfaces; none: Cyclone DDS chooses.
+    /// Names or addresses of interfaces. Empty: Cyclone DDS chooses one.
     pub interfaces: Vec<String>,
-    /// Hosts that are asked for participants.
+    /// Hosts for unicast discovery.
     pub peers: Vec<String>,
-    /// What multicast is used for.
+    /// Use of multicast.
     pub multicast: Multicast,
-    /// A participant that is not heard of for this long is taken for dead.
+    /// Silence after which DDS takes a participant for dead.
     pub lease: Duration,
-    /// More configuration: XML, or `file://PATH`.
+    /// Further Cyclone DDS configuration: XML, or `file://PATH`.
     pub more: Option<String>,
 }
 
-/// What multicast is used for.
+/// Use of multicast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Multicast {
     /// Discovery and data.
@@ -85,7 +85,7 @@ pub enum Multicast {
     Off,
 }
 
-/// Every stream.
+/// Builds the streams.
 pub(super) fn config(file: &Values, around: &Surroundings<'_>) -> Vec<SliceStream> {
     file.tables("slice").iter().filter_map(|slice| stream(slice, around)).collect()
 }
@@ -104,7 +104,7 @@ fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
         item_type: topic("item-type")?,
         reply_type: topic("reply-type")?,
         own: match slice.text("key") {
-            // An error was found if it cannot be read.
+            // If the IDL cannot be read, `check` has reported an error.
             Some(key) => Some(SliceType { key: key.to_string(), idl: idl(slice, around).ok()? }),
             None => None,
         },
@@ -143,7 +143,7 @@ fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
     })
 }
 
-/// The IDL of a table, whole. The error names the file.
+/// The concatenated IDL of a table. The error names the file.
 fn idl(slice: &Values, around: &Surroundings<'_>) -> Result<String, String> {
     let mut whole = String::new();
     for text in slice.texts("idl").unwrap_or_default() {
@@ -158,7 +158,7 @@ fn idl(slice: &Values, around: &Surroundings<'_>) -> Result<String, String> {
     Ok(whole)
 }
 
-/// Refuses a key or a type that items cannot have.
+/// Refuses a key or an item type that is invalid.
 fn own_type(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let given = !slice.texts("idl").unwrap_or_default().is_empty();
     let wrong = match (slice.text("key"), given) {
@@ -180,13 +180,13 @@ fn declared(slice: &Values, idl: &str, key: &str) -> Result<(), String> {
     own.check(&name("item-type"), &name("reply-type")).map_err(|error| error.to_string())
 }
 
-/// Without DDS a table is refused anyway.
+/// A build without DDS refuses every `[[slice]]` table elsewhere.
 #[cfg(not(feature = "slice"))]
 fn declared(_: &Values, _: &str, _: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What slice tables mean to each other, and to the rest.
+/// Checks slice tables against each other and against the rest of the file.
 pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let mut topics: BTreeMap<(u64, &str, &str), usize> = BTreeMap::new();
     let mut domains: BTreeMap<u64, &Values> = BTreeMap::new();
@@ -217,7 +217,8 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     }
 }
 
-/// DDS has one set of settings for each domain of a process.
+/// Checks that streams of one domain have the same DDS settings: a process has one set for each
+/// domain.
 fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
     let same = |option: &str| match option {
         "lease" => slice.duration(option) == first.duration(option),
@@ -236,8 +237,8 @@ fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// Refuses settings of DDS that ask for protection which this build does not have, and files that DDS
-/// could not read without blocking. DDS itself reports a file that is missing when it starts.
+/// Refuses DDS Security settings that this build does not support, and settings files that cannot
+/// be read in time. DDS itself reports a missing file at start.
 fn security(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let Some(more) = slice.text("more") else { return };
     let mut texts = vec![more.to_string()];
@@ -259,13 +260,15 @@ fn security(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'
     }
 }
 
-/// Whether a configuration of Cyclone DDS configures DDS Security. The wrapper of DDS asks again; it is not always there.
+/// Whether a Cyclone DDS configuration asks for DDS Security. The DDS wrapper has the same check,
+/// but it is not in every build.
 fn asks_for_security(xml: &str) -> bool {
     let xml = xml.to_ascii_lowercase();
     xml.contains("<security") || xml.contains("<ddssecurity")
 }
 
-/// A client's writer waits for a worker that has died until DDS takes it for dead.
+/// Warns of a DDS lease that is longer than the worker's: writers of clients wait for a dead worker
+/// until its DDS lease expires.
 fn leases(slice: &Values, findings: &mut Findings<'_>) {
     let Some(workers) = slice.table("workers") else { return };
     let (lease, silence) =

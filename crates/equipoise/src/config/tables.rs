@@ -1,7 +1,7 @@
-//! Every option of the configuration file, in one place: name, type, bounds, default, help.
+//! Every option of the configuration file: name, type, bounds, default, help.
 //!
-//! The reader, the JSON Schema and docs/reference.md come from here. To add an option, add its line
-//! here and take its value in `build`; the tests show what else they want.
+//! The reader, the JSON Schema and docs/reference.md are derived from these tables. To add an
+//! option, add its line here and read its value in `build`. The tests then name what is missing.
 
 mod api;
 mod cluster;
@@ -551,7 +551,7 @@ static BACKEND_ADDRESS: Form = Form {
     fits: reads_as::<BackendAddress>,
 };
 
-/// Of another machine.
+/// The form of another machine's address.
 static REMOTE_ADDRESS: Form = Form {
     noun: "a node's address",
     accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:80\", \"[2001:db8::1]:80\" or \"n2.internal:80\"",

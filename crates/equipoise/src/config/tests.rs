@@ -1,4 +1,4 @@
-//! Tests of the option tables themselves; what messages say is in tests/config_errors/.
+//! Tests of the option tables. Tests of messages are in tests/config_errors/.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::option::{Absent, Kind, Opt, Table};
 use super::text::show_duration;
 use super::*;
 
-/// A file with every table in it, in which any one option can be changed.
+/// A file with every table, in which a test can change any one option.
 const EVERY_TABLE: &str = r#"
 [instance]
 [api]
@@ -166,7 +166,7 @@ fn parsed(text: &str) -> Loaded {
 fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
     let header = lines.iter().position(|line| *line == table.title).expect("every table is there");
-    // A check is either tcp or http, a token is in a file or hashed.
+    // A check has either `tcp` or `http`, and a token either `file` or `hash`.
     let replaced = match option.name {
         "tcp" => "http",
         "file" => "hash",
@@ -180,7 +180,7 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     }
     lines.insert(header + 1, format!("{} = {value}", option.name));
     let mut text = lines.join("\n");
-    // What goes with it, or does not.
+    // Lines that the option needs, or excludes.
     let (plain, encrypted) = ("\"http://10.0.0.1", "\"https://10.0.0.1");
     let store = "[cluster.store]\netcd = \"http://10.0.0.1:2379\"\n";
     let with = |line: &str| format!("{}\n{line}", table.title);
@@ -210,7 +210,7 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     text
 }
 
-/// Calls `see` with every table and option of the file.
+/// Calls `see` for every table and option of the file.
 fn each_option(table: &'static Table, see: &mut dyn FnMut(&'static Table, &'static Opt)) {
     for option in table.options {
         match option.kind {
@@ -232,7 +232,7 @@ fn sample(table: &Table, option: &Opt) -> String {
     match (option.name, &option.kind) {
         ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
-        // Known without tzdata, and unlike UTC.
+        // A zone that is known without tzdata and differs from UTC.
         ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),
         ("peer-tls", _) => quoted("accepted"),
         ("ejection", _) => quoted("11s"),
@@ -259,7 +259,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         (_, Kind::Size(min, _)) => quoted(&format!("{min}B")),
         (_, Kind::Choice(choices)) => {
             let words = choices.words();
-            // The template speaks HTTP, the last protocol.
+            // The template's front door speaks HTTP, the last protocol.
             let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
             quoted(other.expect("a choice has two words").0)
         }
@@ -331,13 +331,13 @@ fn every_option_changes_the_configuration() {
     let base = parsed(EVERY_TABLE).config;
     each_option(&tables::FILE, &mut |table, option| {
         match (table.title, option.name) {
-            // It permits something and does nothing.
+            // It permits something, and changes nothing by itself.
             (_, "allow-remote") => return,
-            // Another key does not go with the certificate.
+            // Another key does not match the certificate.
             ("[dispatch.tls]", "key") => return,
-            // They need each other: the next test.
+            // Each needs the other: the next test has both.
             ("[[slice]]", "key" | "idl") => return,
-            // They say what `labels` of names choose, which are tried on their own.
+            // They matter only to names with `labels`, which have their own tests.
             ("[[pool.backends]]", "labels") => return,
             _ => {}
         }
@@ -346,7 +346,7 @@ fn every_option_changes_the_configuration() {
             text = text.replace("[api]\n", "[api]\naudit-log = \"/x\"\n");
         }
         let changed = parsed(&text).config;
-        assert_ne!(changed, base, "{} {} is read by nobody", table.title, option.name);
+        assert_ne!(changed, base, "no code reads {} {}", table.title, option.name);
     });
 }
 
@@ -448,7 +448,8 @@ fn bounds_are_in_order_and_hold_the_default() {
             _ => {}
         }
         assert!(option.help.ends_with('.'), "{name}: {}", option.help);
-        // A default out of bounds panics when its table is read, as every_option_changes... does.
+        // A default out of bounds panics when its table is read; `every_option_changes...` reads
+        // them.
         assert!(EVERY_TABLE.contains(table.title), "{name}");
     });
     assert!(options > 50, "{options} options");
@@ -465,7 +466,7 @@ fn the_reference_page_is_current() {
     );
 }
 
-/// The file that the reference page shows.
+/// The example file on the reference page.
 fn example() -> &'static str {
     let rest = reference::HEAD.split("```toml\n").nth(1);
     rest.and_then(|rest| rest.split("```").next()).expect("the page begins with an example")
@@ -476,7 +477,7 @@ fn the_reference_page_shows_a_file_that_loads() {
     assert_eq!(parsed(example()).warnings, []);
 }
 
-/// The part of JSON Schema that `schema` uses, read as the specification says.
+/// Evaluates the part of JSON Schema that `schema` uses, by the specification.
 fn accepts(schema: &Value, value: &Value) -> bool {
     let any = |key: &str| {
         let schemas = schema.get(key).and_then(Value::as_array);
@@ -558,6 +559,6 @@ fn a_check_takes_time_in_proportion_to_pools() {
     let (few, many) = (file(100), file(1600));
     let best_of = |text: &str| (0..3).map(|_| time_of(text)).min().unwrap();
     let (few, many) = (best_of(&few), best_of(&many));
-    // 16 times as many: 256 times as long if every pool were compared with every other.
+    // 16 times as many pools take 256 times as long if each is compared with every other.
     assert!(many < few * 64, "100 pools: {few:?}, 1600 pools: {many:?}");
 }

@@ -1,4 +1,4 @@
-//! The strings that stand for quantities and addresses.
+//! Strings that stand for quantities, addresses and times.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +12,8 @@ use jiff::tz::{Offset, TimeZone};
 const TIME_UNITS: &[(&str, u64)] =
     &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Units of size in bytes; the binary ones largest first, so that sizes are shown in them.
+/// Units of size in bytes. The binary ones come first, largest first, so that sizes are shown in
+/// them.
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -25,7 +26,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("B", 1),
 ];
 
-/// Units of a link's speed in bits a second, largest first.
+/// Units of link speed in bits per second, largest first.
 const SPEED_UNITS: &[(&str, u64)] = &[
     ("Tbit/s", 1_000_000_000_000),
     ("Gbit/s", 1_000_000_000),
@@ -33,7 +34,8 @@ const SPEED_UNITS: &[(&str, u64)] = &[
     ("Kbit/s", 1_000),
 ];
 
-/// `None` without a known unit; a number beyond `u64` saturates, to be refused by the upper bound.
+/// Reads a number and a unit. `None` without a known unit. A number beyond `u64` saturates; the
+/// upper bound then refuses it.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -53,7 +55,7 @@ pub(super) fn read_duration(text: &str) -> Option<Duration> {
     quantity(text, TIME_UNITS).map(Duration::from_millis)
 }
 
-/// The shortest text that [`read_duration`] reads as `duration`.
+/// The shortest text that [`read_duration`] reads back as `duration`.
 pub(super) fn show_duration(duration: Duration) -> String {
     show(duration.as_millis().try_into().unwrap_or(u64::MAX), TIME_UNITS, "0s")
 }
@@ -63,23 +65,23 @@ pub(super) fn read_size(text: &str) -> Option<u64> {
     quantity(text, SIZE_UNITS)
 }
 
-/// A text that [`read_size`] reads as `bytes`.
+/// A text that [`read_size`] reads back as `bytes`.
 pub(super) fn show_size(bytes: u64) -> String {
     show(bytes, SIZE_UNITS, "0B")
 }
 
-/// Where a backend listens, as the file says it.
+/// Address of a backend as the file states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BackendAddress {
-    /// An address.
+    /// IP address and port.
     Ip(SocketAddr),
-    /// A name to resolve, with its port: `web.internal:80`.
+    /// Host name to resolve, with a port: `web.internal:80`.
     Host(String),
-    /// A unix socket: `unix:/run/app.sock`.
+    /// Path of a unix socket: `unix:/run/app.sock`.
     Unix(PathBuf),
 }
 
-/// Of `sun_path`, its final NUL included (unix(7)).
+/// Size of `sun_path`, its final NUL included (unix(7)).
 const UNIX_PATH_BYTES: usize = 108;
 
 impl FromStr for BackendAddress {
@@ -101,7 +103,7 @@ impl FromStr for BackendAddress {
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         };
         let labels = host.strip_suffix('.').unwrap_or(host);
-        // A name that ends in a number is a mistyped IPv4 address (10.0.0.300), never a host name.
+        // A name with a number as its last label is a mistyped IPv4 address (10.0.0.300).
         let numeric =
             labels.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
         if port_ok && !numeric && host.len() <= 253 && labels.split('.').all(label_ok) {
@@ -130,7 +132,7 @@ impl FromStr for StatusRange {
     }
 }
 
-/// After how long a request is hedged: `50ms`, or `p95`.
+/// Delay before a request is hedged: `50ms`, or `p95`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct HedgeDelay(pub Hedge);
 
@@ -151,7 +153,7 @@ impl FromStr for HedgeDelay {
     }
 }
 
-/// Statuses and ranges of them: `200-299,401`.
+/// Statuses and ranges of statuses: `200-299,401`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StatusRanges(pub Vec<(u16, u16)>);
 
@@ -164,7 +166,7 @@ impl FromStr for StatusRanges {
     }
 }
 
-/// `free`, or the first and last port of a range.
+/// `free` (`None`), or the first and last port of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortRange(pub Option<(u16, u16)>);
 
@@ -182,7 +184,7 @@ impl FromStr for PortRange {
     }
 }
 
-/// What a link carries each way, in bits a second.
+/// Link speed in each direction, in bits per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkSpeed(pub u64);
 
@@ -195,7 +197,7 @@ impl FromStr for LinkSpeed {
     }
 }
 
-/// A time of the day, in minutes from midnight: 00:00 to 24:00.
+/// Time of day in minutes since midnight: 00:00 to 24:00.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimeOfDay(pub u16);
 
@@ -210,7 +212,7 @@ impl FromStr for TimeOfDay {
     }
 }
 
-/// Minutes by which clocks are ahead of UTC: -12:00 to +14:00.
+/// Offset from UTC in minutes: -12:00 to +14:00.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UtcOffset(pub i16);
 
@@ -230,15 +232,15 @@ impl FromStr for UtcOffset {
 }
 
 impl UtcOffset {
-    /// A clock without daylight-saving time.
+    /// The time zone with this offset, without daylight-saving time.
     pub(super) fn zone(self) -> TimeZone {
         let offset = Offset::from_seconds(i32::from(self.0) * 60);
-        // Offsets of up to 25 hours can be had.
+        // The library accepts offsets of up to 25 hours.
         TimeZone::fixed(offset.unwrap_or(Offset::UTC))
     }
 }
 
-/// A time zone of the system's tzdata, by its name.
+/// A time zone of the system's tzdata, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Zone(pub TimeZone);
 
@@ -255,7 +257,7 @@ fn two_digits(text: &str) -> Result<u16, ()> {
     if is_number { text.parse().map_err(|_| ()) } else { Err(()) }
 }
 
-/// A day of the week; Monday is 0.
+/// Day of the week; Monday is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Weekday(pub usize);
 
@@ -268,7 +270,7 @@ impl FromStr for Weekday {
     }
 }
 
-/// Where a front door listens: one address, or for `*:80` every address of both families.
+/// Listen addresses of a front door. `*:80` stands for all addresses of both families.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listen(pub Vec<SocketAddr>);
 
@@ -285,13 +287,13 @@ impl FromStr for Listen {
     }
 }
 
-/// Where the access log goes.
+/// Destination of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
-    /// Beside the other logs.
+    /// Standard error, with the other logs.
     #[default]
     Stderr,
-    /// To the end of a file.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 
@@ -301,14 +303,14 @@ impl FromStr for AccessLog {
     fn from_str(text: &str) -> Result<Self, ()> {
         match text {
             "stderr" => Ok(AccessLog::Stderr),
-            // A bare word is more likely a mistyped destination than a file in the working directory.
+            // A bare word is more likely a typing mistake than a file in the working directory.
             path if path.contains('/') && !path.ends_with('/') => Ok(AccessLog::File(path.into())),
             _ => Err(()),
         }
     }
 }
 
-/// Where the API listens besides its unix socket.
+/// Listen address of the API besides its unix socket; `None` if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ApiListen(pub Option<SocketAddr>);
 

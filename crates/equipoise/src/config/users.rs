@@ -1,4 +1,4 @@
-//! Which front doors, VIPs and names use a pool.
+//! Finds the front doors, VIPs and names that use each pool.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ pub(super) struct Users<'v>(HashMap<&'v str, PoolUsers<'v>>);
 #[derive(Clone, Default)]
 pub(super) struct PoolUsers<'v> {
     pub(super) doors: Vec<&'v Values>,
-    /// A `[[packet]]` table does.
+    /// A `[[packet]]` table uses the pool.
     pub(super) packet: bool,
-    /// A name of a `[[dns]]` table does.
+    /// A name of a `[[dns]]` table uses the pool.
     pub(super) dns: bool,
 }
 
@@ -38,7 +38,7 @@ impl<'v> Users<'v> {
         users
     }
 
-    /// The users of the pool of that name.
+    /// The users of a pool, by its name.
     pub(super) fn of_pool(&self, name: &str) -> PoolUsers<'v> {
         self.0.get(name).cloned().unwrap_or_default()
     }
@@ -51,14 +51,14 @@ impl<'v> Users<'v> {
 }
 
 impl PoolUsers<'_> {
-    /// Front doors use the pool, and all of them speak http.
+    /// Front doors use the pool, and all of them speak HTTP.
     pub(super) fn are_http(&self) -> bool {
         let is_http = |door: &&Values| protocol_of(door) == Some(Protocol::Http);
         !self.doors.is_empty() && self.doors.iter().all(is_http)
     }
 }
 
-/// The protocol of a front door; `None` if it has an error.
+/// The protocol of a front door; `None` if the option has an error.
 pub(super) fn protocol_of(door: &Values) -> Option<Protocol> {
     match door.spec.option("protocol") {
         Some(_) => door.choice("protocol", &tables::PROTOCOL),

@@ -1,4 +1,4 @@
-//! The values of a table, by the names of its options.
+//! The values of a table, by option name.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use super::option::{Choices, Table};
 
-/// A table after reading; wrong or absent options have their default, if there is one.
+/// A table after reading. A wrong or absent option has its default value, if it has one.
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) spec: &'static Table,
-    /// As problems name it: `pool.web`.
+    /// Path for messages: `pool.web`.
     pub(super) path: String,
-    /// Byte of the file where it begins.
+    /// Offset of the table in the file, in bytes.
     pub(super) at: usize,
     pub(super) entries: BTreeMap<&'static str, Entry>,
 }
 
-/// One option's value.
+/// The value of one option.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Byte of the file where the value begins.
+    /// Offset of the value in the file, in bytes.
     pub(super) at: usize,
-    /// Whether it stands in the file, rather than being a default.
+    /// Whether the file states the value; otherwise it is the default.
     pub(super) given: bool,
     pub(super) value: Value,
 }
@@ -40,13 +40,13 @@ pub(super) enum Value {
     Tables(Vec<Values>),
 }
 
-/// An option's path.
+/// The path of an option, by the path of its table.
 pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
 }
 
-/// Getters panic when the option table says something else than the caller: the test that moves
-/// every option would show it.
+/// Getters panic if the caller and the option table disagree on a name or type. The test that
+/// changes every option would fail then.
 impl Values {
     fn entry(&self, name: &str) -> Option<&Entry> {
         assert!(self.spec.option(name).is_some(), "no option {name} in {}", self.spec.title);
@@ -60,22 +60,22 @@ impl Values {
         taken
     }
 
-    /// Whether the file gives the option.
+    /// Whether the file states the option.
     pub(super) fn given(&self, name: &str) -> bool {
         self.entry(name).is_some_and(|entry| entry.given)
     }
 
-    /// Where the file gives the option; otherwise where its table begins.
+    /// Offset of the option in the file; the offset of its table if the file does not state it.
     pub(super) fn at(&self, name: &str) -> usize {
         self.entry(name).filter(|entry| entry.given).map_or(self.at, |entry| entry.at)
     }
 
-    /// As problems name the option.
+    /// The path of the option, for messages.
     pub(super) fn path_of(&self, name: &str) -> String {
         join(&self.path, name)
     }
 
-    /// A flag; `false` where it has neither value nor default.
+    /// A flag; `false` if it has neither value nor default.
     pub(super) fn flag(&self, name: &str) -> bool {
         let take = |value: &Value| if let Value::Flag(flag) = value { Some(*flag) } else { None };
         self.find(name, take).unwrap_or(false)
@@ -89,7 +89,7 @@ impl Values {
         )
     }
 
-    /// The number, or the value of the word.
+    /// The number, or the value that the word stands for.
     pub(super) fn number_or_choice<T: Copy>(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Values {
         })
     }
 
-    /// A count or size that has a default and an upper bound that fits a `T`.
+    /// A count or size with a default, and with a bound that fits a `T`.
     pub(super) fn amount<T: TryFrom<u64>>(&self, name: &str) -> T {
         let amount = self.number(name).and_then(|number| T::try_from(number).ok());
         amount.unwrap_or_else(|| {
@@ -111,7 +111,7 @@ impl Values {
         })
     }
 
-    /// A share or another number, which has a default.
+    /// A share or another number that has a default.
     pub(super) fn share(&self, name: &str) -> f64 {
         self.share_if_any(name).expect("every share has a default: a test reads every one")
     }
@@ -132,7 +132,7 @@ impl Values {
             .unwrap_or_else(|| panic!("option {name} of {} has no default", self.spec.title))
     }
 
-    /// A string or the word of a choice.
+    /// A string, or the word of a choice.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.find(
             name,
@@ -148,26 +148,26 @@ impl Values {
         )
     }
 
-    /// A string with a verified form, as a `T`.
+    /// A string of a validated form, parsed as a `T`.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
         let parsed = self.text(name)?.parse().ok();
         assert!(parsed.is_some(), "option {name} of {} is of another form", self.spec.title);
         parsed
     }
 
-    /// The value of the word of a choice.
+    /// The value that the word of a choice stands for.
     pub(super) fn choice<T: Copy>(&self, name: &str, choices: &Choices<T>) -> Option<T> {
         let chosen = choices.get(self.text(name)?);
         assert!(chosen.is_some(), "option {name} of {} is another choice", self.spec.title);
         chosen
     }
 
-    /// A table, if it has a value or default.
+    /// A table, if it has a value or a default.
     pub(super) fn table(&self, name: &str) -> Option<&Values> {
         self.find(name, |value| if let Value::Table(values) = value { Some(values) } else { None })
     }
 
-    /// A list of tables, which has a default.
+    /// A list of tables. Every such list has a default.
     pub(super) fn tables(&self, name: &str) -> &[Values] {
         self.find(
             name,

@@ -1,4 +1,4 @@
-//! A balanced name: the backends that it is spread over, and how.
+//! A balanced name: its backends, and how answers are spread over them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::tables::DNS_MODE;
 use crate::config::values::Values;
 
 impl Reading<'_, '_> {
-    /// Adds a balanced name, with the nodes that it needs.
+    /// Adds a balanced name and its backends to the zone.
     pub(super) fn balanced(&mut self, values: &Values, name: Name, zone: &mut ZoneConfig) {
         let own = self.values;
         let from = if values.given("pool") { values } else { own };
@@ -141,7 +141,7 @@ impl Reading<'_, '_> {
     }
 }
 
-/// The place of a backend among the zone's nodes.
+/// The index of a backend in the zone's list of nodes; adds it if it is not there.
 fn node(own: &Values, pool: &PoolConfig, backend: &BackendConfig, zone: &mut ZoneConfig) -> usize {
     let known = |node: &NodeConfig| node.pool == pool.name && node.name == backend.name;
     if let Some(place) = zone.nodes.iter().position(known) {

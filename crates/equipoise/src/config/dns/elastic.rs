@@ -1,5 +1,5 @@
-//! Names over elastic pools: what their backends must be for clients that are sent to them
-//! directly.
+//! Names over elastic pools. Clients reach the backends directly, which limits how these may be
+//! configured.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use crate::config::text::{PortRange, show_duration};
 use crate::config::values::Values;
 
 impl Reading<'_, '_> {
-    /// The elastic backends of a name over a whole pool, beside the listed ones; `None` if the pool
-    /// is not elastic.
+    /// The elastic backends of a name over a whole pool, in addition to the listed ones. `None` if
+    /// the pool is not elastic.
     pub(super) fn elastic(
         &mut self,
         values: &Values,
@@ -26,7 +26,7 @@ impl Reading<'_, '_> {
         let elastic = self.by_name.elastic(&pool.name)?;
         let at = if values.given("mode") { "mode" } else { "pool" };
         let (name, word) = (&pool.name, mode.word());
-        // The zone's own name has no such option.
+        // The zone's own name has no `backends` option.
         let is_own = std::ptr::eq(values, self.values);
         let or_list = if is_own || pool.backends.is_empty() { "" } else { ", or list `backends`" };
         if !matches!(mode, Mode::Srv)
@@ -58,14 +58,14 @@ fn has_one_port(process: &Values) -> bool {
     matches!(ports, Some(PortRange(Some((first, last)))) if first == last)
 }
 
-/// Whether NAME-eNUMBER can be a label of a host name (RFC 1123, 2.1).
+/// Whether POOL-eNUMBER can be a label of a host name (RFC 1123, 2.1).
 fn makes_host_names(pool: &str) -> bool {
     pool.len() <= 40
         && !pool.starts_with('-')
         && pool.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Checks what elastic pools say to the names that are spread over them.
+/// Checks elastic pools against the names that are spread over them.
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let longest = longest_ttls(file);
     for pool in file.tables("pool") {
@@ -95,7 +95,7 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-/// By pool: the longest TTL of names that are spread over the whole pool.
+/// The longest TTL of names over a whole pool, by pool.
 fn longest_ttls(file: &Values) -> HashMap<&str, Duration> {
     let mut longest = HashMap::<&str, Duration>::new();
     for zone in file.tables("dns") {

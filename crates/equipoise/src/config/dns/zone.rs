@@ -1,4 +1,4 @@
-//! A zone: its records and servers, and the names that it is spread over.
+//! Builds one zone: its records, its name servers and its balanced names.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::config::problem::Findings;
 use crate::config::values::Values;
 use crate::config::{FileKind, Surroundings};
 
-/// A zone that is being read.
+/// The state of reading one zone.
 pub(super) struct Reading<'r, 's> {
     pub(super) file: &'r Values,
     pub(super) by_name: &'r PoolsByName<'r>,
@@ -27,7 +27,7 @@ impl Reading<'_, '_> {
         self.findings.error(values.at(option), &values.path_of(option), text);
     }
 
-    /// The zone of the table; `None` if it has no name.
+    /// Builds the zone of the table. `None` if the zone's name is missing or wrong.
     pub(super) fn zone(&mut self) -> Option<ZoneConfig> {
         let values = self.values;
         let origin = lower(Name::vec_from_str(values.text("zone")?).ok()?);
@@ -67,7 +67,7 @@ impl Reading<'_, '_> {
             self.balanced(values, name, &mut zone);
         }
         self.unused_nodes(&zone);
-        // Values with errors are missing, and would only be reported twice.
+        // Values with errors are missing here; checking the zone would report them twice.
         if !self.findings.has_error_below(&values.path) && !self.findings.has_error_on("pool") {
             for wrong in check(&zone) {
                 self.place(&wrong);
@@ -76,14 +76,14 @@ impl Reading<'_, '_> {
         Some(zone)
     }
 
-    /// A list that is given has something in it.
+    /// Reports a list that is stated and empty.
     pub(super) fn filled(&mut self, values: &Values, option: &str) {
         if values.given(option) && values.texts(option).is_some_and(|texts| texts.is_empty()) {
             self.error(values, option, "an empty list; accepted: at least one".into());
         }
     }
 
-    /// A name, which is below the zone's unless it ends with a dot.
+    /// Reads a name. Without a final dot it is relative to the zone's name.
     fn name(&mut self, values: &Values, option: &str, text: &str, origin: &Name) -> Option<Name> {
         let name = match text.ends_with('.') {
             true => Name::vec_from_str(text).ok(),
@@ -108,7 +108,7 @@ impl Reading<'_, '_> {
         Vec::new()
     }
 
-    /// `[[dns.nodes]]` tables of backends that no name is spread over.
+    /// Warns of `[[dns.nodes]]` tables for backends that no name uses.
     fn unused_nodes(&mut self, zone: &ZoneConfig) {
         for values in self.values.tables("nodes") {
             let Some(backend) = values.text("backend") else { continue };
@@ -123,7 +123,7 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// Says what is wrong with the zone where it comes from.
+    /// Reports an error of the zone at the option that caused it.
     fn place(&mut self, wrong: &ZoneError) {
         let values = self.values;
         let option = match wrong {

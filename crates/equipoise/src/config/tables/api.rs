@@ -1,4 +1,4 @@
-//! `[api]` and what is in it.
+//! Options of `[api]`.
 
 use equipoise_api::{Role, TokenDigest};
 
@@ -6,7 +6,7 @@ use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::super::text::ApiListen;
 use super::NAME;
 
-/// The longest socket path that the kernel takes: `sun_path` less its closing NUL.
+/// Longest socket path that the kernel accepts: `sun_path` without its final NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 pub(super) static API: Table = Table {

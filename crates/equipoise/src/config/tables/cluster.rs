@@ -1,4 +1,4 @@
-//! Options of a cluster of several machines.
+//! Options of `[cluster]`.
 
 use equipoise_cluster::{ControllerAddress, JoinToken};
 

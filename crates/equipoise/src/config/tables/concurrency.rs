@@ -1,11 +1,11 @@
-//! How many requests a backend is given at once, and how those wait that exceed it.
+//! Concurrency limits of backends, and the queue of requests that exceed them.
 
 use equipoise_session::config::Concurrency;
 
 use super::super::option::{Choices, Kind, Opt, Table};
 use super::{ms, secs};
 
-/// The most that a limit may be.
+/// Largest concurrency limit.
 const LIMIT_MAX: u64 = 1_000_000;
 
 /// Words of `concurrency`.

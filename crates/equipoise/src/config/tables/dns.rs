@@ -7,7 +7,7 @@ use equipoise_dns::{CookieSecret, Mode, Name};
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::{DAY, HOUR, LABEL, NAME, ms, secs};
 
-/// RFC 2308, 5: resolvers keep that something does not exist for no longer than this.
+/// Largest TTL of negative answers: resolvers keep them no longer than this (RFC 2308, 5).
 const NEGATIVE_MAX: std::time::Duration = secs(3 * 3600);
 
 pub(super) static DNS: Table = Table {
@@ -362,7 +362,7 @@ static FILE: Form = Form {
     fits: |text| text.starts_with('/') && !text.ends_with('/'),
 };
 
-/// An address and how many of its bits count.
+/// Reads an address and the length of its prefix.
 pub(in crate::config) fn prefix(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),

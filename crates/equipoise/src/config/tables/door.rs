@@ -1,4 +1,4 @@
-//! Options that every kind of front door has where it speaks HTTP.
+//! Options that all front doors with HTTP share.
 
 use super::super::option::{Form, Kind, Opt};
 use super::{DAY, HOUR, ms};

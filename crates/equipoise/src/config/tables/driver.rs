@@ -1,4 +1,4 @@
-//! Options of what makes an elastic pool's backends.
+//! Options of the drivers of elastic pools.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use equipoise_packet::{Capacity, OnDown, VipId};
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::{DAY, NAME, ms, secs};
 
-/// The longest name of an interface that the kernel takes: `IFNAMSIZ` less its closing NUL.
+/// Longest interface name that the kernel accepts: `IFNAMSIZ` without its final NUL.
 const INTERFACE_BYTES_MAX: usize = 15;
 
 pub(super) static PACKET: Table = Table {

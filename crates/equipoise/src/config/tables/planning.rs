@@ -6,7 +6,7 @@ use super::driver::{EXEC, PROCESS, WEBHOOK};
 use super::packet::INTERFACE;
 use super::{DAY, NAME, ms, secs};
 
-/// The most backends of an elastic pool.
+/// Largest number of backends of an elastic pool.
 const ELASTIC_MAX: u64 = 10_000;
 
 pub(super) static LOAD: Table = Table {
@@ -287,7 +287,7 @@ static SIZE: Table = Table {
     ],
 };
 
-/// `[[pool]] weights`: whether they are planned by load.
+/// `[[pool]] weights`: whether the controller plans them by load.
 pub(in super::super) static WEIGHTS: Choices<bool> = Choices(&[
     ("configured", false, "as stated, or as an operator sets them"),
     (
@@ -297,13 +297,13 @@ pub(in super::super) static WEIGHTS: Choices<bool> = Choices(&[
     ),
 ]);
 
-/// `[pool.elastic] declared`: whether the controllers' files declare it.
+/// `[pool.elastic] declared`: whether the controllers' files declare the pool.
 pub(in super::super) static DECLARED: Choices<bool> = Choices(&[
     ("here", false, "this file"),
     ("controllers", true, "the controllers' files, for all nodes of the cluster"),
 ]);
 
-/// `[pool.elastic] mode`: whether it is paused.
+/// `[pool.elastic] mode`: whether scaling is paused.
 pub(in super::super) static MODE: Choices<bool> = Choices(&[
     ("auto", false, "the planner decides"),
     ("paused", true, "the planner says what it would do, and nothing is done"),

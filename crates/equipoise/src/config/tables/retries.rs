@@ -1,4 +1,4 @@
-//! How often a request or connection is tried again, and what is asked of two backends.
+//! Options of retries and hedging.
 
 use super::super::option::{Form, Kind, Opt, reads_as};
 use super::super::text::HedgeDelay;

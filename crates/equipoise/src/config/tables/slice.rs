@@ -6,7 +6,7 @@ use super::super::option::{Choices, Form, Kind, Opt, Table};
 use super::super::slice::Multicast;
 use super::{HOUR, NAME, ms, secs};
 
-/// The record of a stream is one entry of the store.
+/// Largest number of slices of a stream: its record is one entry of the store.
 const SLICES_MAX: u64 = 10_000;
 
 pub(super) static SLICE: Table = Table {
