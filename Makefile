@@ -1,29 +1,21 @@
-# What can be done here. `setup` and `bench-packet` use sudo when they have to; `demo-packet` needs root, and so do tests of
-# the packet level, which are skipped without it. Nothing else does.
+# Tasks by audience; `make help` prints them. `setup` and `bench-packet` use sudo when they have to. The targets marked
+# (root) need root, and so do tests of the packet level, which are skipped without it.
 #
+#   Try it:
 #   make run            install what is missing, build in release mode, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make demo-cluster   five nodes between network namespaces (root): names, dispatchers, a crowd, a failure
 #   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
+#
+#   Change it:
 #   make test           lint, then every test
+#   make lint           formatting, clippy, the words of comments, the links of documents
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
-#   make test-dds-security  DDS Security: who has no certificate is kept out (a build of its own, with OpenSSL)
+#   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
+#
+#   Test it for longer:
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
-#   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
-#   make bench-delegation  a request between two nodes, and what HTTP/2 in HTTP/1.1's place would change, seen with HAProxy
-#   make lab-overload   light requests beside more heavy ones than three nodes can do (LAB_FLAGS=--quick: 1 min; root)
-#   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
-#   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
-#   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
-#   make lab-tllb       TLLB's figures and scenarios beside the paper's, what node mode and encryption cost (LAB_FLAGS=--quick: 7 min; root)
-#   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 22 min; root)
-#   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
-#   make bench-pog      the POG beside a hash table, a perfect hash and a static function
-#   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
-#   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
-#   make compare-dns    answers beside Knot's, for every name, type and flag: exits 1 for a difference that is not on purpose
-#   make compare-resolvers  what unbound, BIND and knot-resolver leave of the weights of names, mode by mode
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
@@ -32,6 +24,24 @@
 #   make soak           requests, packet flows (root) and a stream while processes are paused and junk comes from outside, and the
 #                       whole-process tests again and again, for SOAK_MINUTES (default 30): no request may fail, no flow may
 #                       move, no item may be lost
+#
+#   Reproduce the papers (builds with the `dist` profile, as packages have it):
+#   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
+#   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
+#   make lab-tllb       TLLB's figures and scenarios beside the paper's, what node mode and encryption cost (LAB_FLAGS=--quick: 7 min; root)
+#   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
+#   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
+#   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 22 min; root)
+#   make lab-overload   light requests beside more heavy ones than three nodes can do (LAB_FLAGS=--quick: 1 min; root)
+#
+#   Compare it with peers (`dist` profile too):
+#   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
+#   make bench-delegation  a request between two nodes, and what HTTP/2 in HTTP/1.1's place would change, seen with HAProxy
+#   make bench-pog      the POG beside a hash table, a perfect hash and a static function
+#   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
+#   make bench-dns      DNS queries a second and CPU a query beside gdnsd, Knot, NSD and PowerDNS
+#   make compare-dns    answers beside Knot's, for every name, type and flag: exits 1 for a difference that is not on purpose
+#   make compare-resolvers  what unbound, BIND and knot-resolver leave of the weights of names, mode by mode
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -102,7 +112,7 @@ endef
 
 .PHONY: help
 help:
-	@sed -n 's/^#   //p' Makefile | grep '^make '
+	@sed -n '/^SHELL/q; s/^#   //p; s/^#$$//p' Makefile
 
 .PHONY: setup
 setup:
@@ -208,21 +218,23 @@ test-cluster-long: test-setup
 	CLUSTER_SECONDS=$(CLUSTER_SECONDS) CLUSTER_SEED=$(CLUSTER_SEED) \
 	  $(CARGO) test --locked --package equipoise --test cluster -- --ignored --nocapture
 
+# Labs and benchmarks measure the binary that packages have.
+DIST := --profile dist
 .PHONY: bench-session
 bench-session: setup
 	@$(call install_missing,$(BENCH_PACKAGES))
-	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-session-http
-	target/release/equipoise-lab-session-http
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-session-http
+	target/dist/equipoise-lab-session-http
 
 .PHONY: bench-delegation
 bench-delegation: setup
 	@$(call install_missing,haproxy:/usr/sbin/haproxy wrk:/usr/bin/wrk openssl:/usr/bin/openssl)
-	$(CARGO) build --release --locked --package equipoise
+	$(CARGO) build $(DIST) --locked --package equipoise
 	/usr/bin/python3 lab/delegation/run.py $(LAB_FLAGS)
 
 .PHONY: lab-overload
 lab-overload: setup
-	$(CARGO) build --release --locked --package equipoise
+	$(CARGO) build $(DIST) --locked --package equipoise
 	/usr/bin/python3 lab/delegation/overload.py $(LAB_FLAGS)
 
 .PHONY: dns-peers
@@ -230,7 +242,7 @@ dns-peers: setup
 	@[[ -e /usr/sbin/knotd && -e /usr/sbin/nsd && -e /usr/sbin/gdnsd && -e /usr/sbin/pdns_server && -e /usr/bin/dnsperf ]] || { \
 	  $(call install_missing,$(DNS_PEERS)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now knot nsd gdnsd pdns; fi; }
-	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-dns-load
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-dns-load
 
 # Debian's Python, whose dnspython is installed above.
 .PHONY: bench-dns
@@ -248,22 +260,22 @@ compare-resolvers: setup
 	if [[ -d /run/systemd/system ]] && (( $${#missing[@]} )); then \
 	  for one in "$${missing[@]}"; do \
 	    case $$one in unbound|bind9) "$${as_root[@]}" systemctl disable --quiet --now "$${one/bind9/named}" ;; esac; done; fi
-	$(CARGO) build --release --locked --package equipoise
+	$(CARGO) build $(DIST) --locked --package equipoise
 	/usr/bin/python3 lab/dns/resolvers.py $(LAB_FLAGS)
 
 # For instance --quick, or --only fig5 --repetitions 9.
 LAB_FLAGS ?=
 .PHONY: lab-sdlb
 lab-sdlb: setup
-	$(CARGO) build --release --locked --package equipoise-lab-sdlb
-	target/release/equipoise-lab-sdlb $(LAB_FLAGS)
+	$(CARGO) build $(DIST) --locked --package equipoise-lab-sdlb
+	target/dist/equipoise-lab-sdlb $(LAB_FLAGS)
 
 # Endpoints are held to their shares by control groups, which takes root.
 .PHONY: lab-l3b
 lab-l3b: setup
-	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-l3b
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-l3b
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/release/equipoise-lab-l3b $(LAB_FLAGS)
+	"$${as_root[@]}" target/dist/equipoise-lab-l3b $(LAB_FLAGS)
 
 # Hosts are network namespaces.
 .PHONY: lab-control
@@ -272,45 +284,45 @@ lab-control: setup
 	@[[ -e /usr/bin/etcd ]] || { \
 	  $(call install_missing,$(TEST_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
-	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-control
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-control
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/release/equipoise-lab-control $(LAB_FLAGS)
+	"$${as_root[@]}" target/dist/equipoise-lab-control $(LAB_FLAGS)
 
 # Hosts are network namespaces, each with a share of a core.
 .PHONY: lab-tllb
 lab-tllb: setup
 	@$(call install_missing,$(NETNS_PACKAGES))
-	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-tllb
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-tllb
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/release/equipoise-lab-tllb $(LAB_FLAGS)
+	"$${as_root[@]}" target/dist/equipoise-lab-tllb $(LAB_FLAGS)
 
 # Workers are held to their shares of a core by control groups.
 .PHONY: lab-dpslb
 lab-dpslb: setup
-	$(CARGO) build --release --locked --package equipoise-lab-dpslb
+	$(CARGO) build $(DIST) --locked --package equipoise-lab-dpslb
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/release/equipoise-lab-dpslb $(LAB_FLAGS)
+	"$${as_root[@]}" target/dist/equipoise-lab-dpslb $(LAB_FLAGS)
 
 # Backends are held to their shares of a core and of memory by control groups.
 .PHONY: lab-region
 lab-region: setup
 	@$(call install_missing,haproxy:/usr/sbin/haproxy)
-	$(CARGO) build --release --locked --package equipoise --package equipoise-lab-region
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-region
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/release/equipoise-lab-region $(LAB_FLAGS)
+	"$${as_root[@]}" target/dist/equipoise-lab-region $(LAB_FLAGS)
 
 .PHONY: bench-pog
 bench-pog: setup
-	$(CARGO) build --release --locked --package equipoise-lab-pog
-	target/release/equipoise-lab-pog $(LAB_FLAGS)
+	$(CARGO) build $(DIST) --locked --package equipoise-lab-pog
+	target/dist/equipoise-lab-pog $(LAB_FLAGS)
 
 # The Katran-style program is compiled as ours is; `ip` and `chrt` make and arrange the namespaces.
 .PHONY: bench-packet
 bench-packet: setup
 	@$(call install_missing,iproute2:/sbin/ip util-linux:/usr/bin/chrt)
-	$(CARGO) build --release --locked --package equipoise-lab-packet
+	$(CARGO) build $(DIST) --locked --package equipoise-lab-packet
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/release/equipoise-lab-packet $(LAB_FLAGS)
+	"$${as_root[@]}" target/dist/equipoise-lab-packet $(LAB_FLAGS)
 
 # Random programs, and steps of one long one. Loom's build has a folder of its own: its flag changes every crate.
 POG_CASES ?= 3000

@@ -6,7 +6,7 @@ heavy requests come to two of the nodes, light ones to all three, open loop: a r
 were answered or not, and its time counts from then. Each case states the offered load as a multiple of what the three applications do
 together, which is measured first without equipoise.
 
-    cargo build --release -p equipoise && lab/delegation/overload.py --quick
+    cargo build --profile dist -p equipoise && lab/delegation/overload.py --quick
 
 It takes root, for the control groups.
 """
@@ -279,7 +279,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.seconds, arguments.times = 15, "1,4"
-    equipoise = os.environ.get("EQUIPOISE", ROOT / "target/release/equipoise")
+    equipoise = os.environ.get("EQUIPOISE", ROOT / "target/dist/equipoise")
     groups, apps, servers, missed = [], {}, [], 0
     with tempfile.TemporaryDirectory(prefix="equipoise-overload-") as folder:
         try:

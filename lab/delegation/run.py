@@ -5,7 +5,7 @@ A giver passes every request on to a taker, over mutual TLS 1.3, and the taker t
 nodes; what HTTP/2 would change is seen with a proxy that has both, HAProxy, as giver and taker, once with each. CPU is that of giver
 and taker together, by the kernel's account, over the answers that wrk got; rounds ask all in turn.
 
-    cargo build --release -p equipoise && lab/delegation/run.py --seconds 5 --rounds 3
+    cargo build --profile dist -p equipoise && lab/delegation/run.py --seconds 5 --rounds 3
 """
 
 import argparse
@@ -153,12 +153,12 @@ secret = "{folder}/secret"
 tls = {{ {tls} }}
 peers = [{peers}]
 """)
-        pair.run(os.environ.get("EQUIPOISE", ROOT / "target/release/equipoise"), "run", folder / f"{name}.toml")
+        pair.run(os.environ.get("EQUIPOISE", ROOT / "target/dist/equipoise"), "run", folder / f"{name}.toml")
     pair.await_answer()
     # The taker is checked each second, and only then given anything.
     end = time.monotonic() + 15
     while time.monotonic() < end:
-        said = subprocess.run([os.environ.get("EQUIPOISE", ROOT / "target/release/equipoise"), "status", "--json", "--api",
+        said = subprocess.run([os.environ.get("EQUIPOISE", ROOT / "target/dist/equipoise"), "status", "--json", "--api",
                                f"{folder}/giver.sock"], capture_output=True, text=True, check=True).stdout
         pair.await_answer()
         if any(it["delegated_total"] for it in json.loads(said)["front_doors"][0]["dispatch"]["classes"]):

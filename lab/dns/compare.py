@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares equipoise's answers with Knot's, which serves the same zone and one below it: every name, type and flag, both transports.
 
-    cargo build --release -p equipoise && lab/dns/compare.py
+    cargo build --profile dist -p equipoise && lab/dns/compare.py
 
 Exits 1 if there is a difference that INTENDED does not explain.
 """

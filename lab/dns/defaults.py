@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What rates and cookies cost: CPU per query of equipoise with both, as they are by default, against equipoise without.
 
-    cargo build --release -p equipoise && lab/dns/defaults.py
+    cargo build --profile dist -p equipoise && lab/dns/defaults.py
 
 The figures beside peers are without them. Here three processes, one thread each on one core, are asked in turn by dnsperf on the other: `bare`
 without both, `rates` with a limit that is looked up for each query and never reached, `both` with cookies besides. Clients send no EDNS, or a client cookie, to which

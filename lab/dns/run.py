@@ -2,7 +2,7 @@
 """CPU per query and queries a second of equipoise, gdnsd, Knot, NSD and PowerDNS, in one run, by dnsperf; and how
 many each answers when asked as much as it can take, by `load`, which sends batches.
 
-    cargo build --release -p equipoise -p equipoise-lab-dns-load && lab/dns/run.py --seconds 5 --rounds 3
+    cargo build --profile dist -p equipoise -p equipoise-lab-dns-load && lab/dns/run.py --seconds 5 --rounds 3
 
 Each server has one thread on one core, dnsperf the other. Every round asks all servers in turn, so that what else the
 machine does falls on all alike; medians over rounds are reported, with the ratio to gdnsd in the same run. CPU is that
@@ -61,7 +61,7 @@ def measure(server, asked, path, seconds, client_core):
 
 def most(server, questions, seconds, client_core):
     """Answers a second when asked as much as it takes."""
-    load = servers.ROOT / "target/release/equipoise-lab-dns-load"
+    load = servers.ROOT / "target/dist/equipoise-lab-dns-load"
     command = ["taskset", "-c", str(client_core), load, f"127.0.0.1:{server.port}", "--seconds", str(seconds), *questions]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return float(re.search(r"([\d.]+) a second", out).group(1))

@@ -120,7 +120,7 @@ zone-file = "{BELOW}"
 [nameserver]
 {nameserver}
 """)
-    binary = binary or os.environ.get("EQUIPOISE", ROOT / "target/release/equipoise")
+    binary = binary or os.environ.get("EQUIPOISE", ROOT / "target/dist/equipoise")
     server.run(binary, "run", config)
     return server.await_answer()
 

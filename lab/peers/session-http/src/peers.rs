@@ -120,12 +120,12 @@ fn find_equipoise(options: &Options) -> Result<PathBuf> {
             let workspace = crate_folder.ancestors().nth(3).unwrap_or(crate_folder);
             let target = env::var_os("CARGO_TARGET_DIR")
                 .map_or_else(|| workspace.join("target"), PathBuf::from);
-            target.join("release/equipoise")
+            target.join("dist/equipoise")
         }
     };
     path.canonicalize().with_context(|| {
         format!(
-            "no equipoise binary at {}: build it with `cargo build --release -p equipoise`, name it with \
+            "no equipoise binary at {}: build it with `cargo build --profile dist -p equipoise`, name it with \
              --equipoise PATH, or leave it out with --without-equipoise",
             path.display()
         )
