@@ -1,4 +1,5 @@
-//! One task of a controller: each period it takes in what members said; it stands for leader, comes to the office and leaves it.
+//! The main task of a controller. Each period it processes the reports that arrived; it campaigns
+//! for leadership, takes it and gives it up.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -15,9 +16,9 @@ use crate::leader::{Office, lead};
 use crate::options::Premises;
 use crate::term::OfficeTerm;
 
-/// Between two campaigns of which the store wants nothing to hear.
+/// Interval between campaigns that the store did not accept.
 const RETRY: Duration = Duration::from_secs(1);
-/// For the store to say what the leader before had planned.
+/// Timeout of reading the plan of the previous leader.
 const READING: Duration = Duration::from_secs(2);
 
 /// Runs until it is stopped.
@@ -33,7 +34,7 @@ pub(crate) async fn run(
     loop {
         campaign = match office.is_none() && shared.may_stand() {
             true => campaign.or_else(|| Some(Box::pin(stand(&shared, &election)))),
-            // Its lease ends by itself.
+            // A pending campaign is dropped; its lease expires.
             false => None,
         };
         tokio::select! {
@@ -43,7 +44,7 @@ pub(crate) async fn run(
                 let premises = shared.source.premises().await;
                 go_on(&shared, &mut office, premises).await;
             }
-            // Whether it stands is decided anew.
+            // A change at other controllers may change whether this one campaigns.
             () = shared.others_hear.notified(), if office.is_none() => {}
             leadership = won(&mut campaign) => {
                 office = Some(enter(&shared, leadership).await);
@@ -59,7 +60,7 @@ pub(crate) async fn run(
     }
 }
 
-/// On the way to the office.
+/// A campaign for leadership.
 type Campaign<'a> = Pin<Box<dyn Future<Output = Leadership> + Send + 'a>>;
 
 async fn won(campaign: &mut Option<Campaign<'_>>) -> Leadership {
@@ -73,12 +74,12 @@ async fn resign(shared: &Shared, office: Office) {
     let _ = timeout(shared.options.time_to_live, office.leadership.resign()).await;
 }
 
-/// Returns when the controller is told to stop.
+/// Returns when the controller is stopped.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// Becomes leader, however long that takes and however often the store says no.
+/// Campaigns until this controller is leader, whatever errors the store returns.
 async fn stand(shared: &Shared, election: &Election) -> Leadership {
     let refused = |error: &StoreError| shared.note_no_candidate(error);
     loop {
@@ -103,13 +104,13 @@ async fn lost(office: &mut Option<Office>) {
 }
 
 fn leave(shared: &Shared, office: &mut Option<Office>) {
-    tracing::warn!("this controller leads no more; instructions go on");
+    tracing::warn!("this controller lost leadership; nodes keep their instructions");
     *office = None;
     shared.known().leads_in = None;
     shared.note_no_writer();
 }
 
-/// Takes over: what was planned last is in the store.
+/// Starts a leadership, from the last plan in the store.
 async fn enter(shared: &Shared, leadership: Leadership) -> Office {
     let created = leadership.term();
     tracing::info!(term = %created, "this controller leads");
@@ -119,11 +120,11 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
             shared.note_store(&read);
             if let Some(instructions) = read.ok().flatten().as_ref().and_then(read_instructions) {
                 let edition = instructions.edition();
-                tracing::info!(%edition, leader = instructions.leader, "going on from its plan");
+                tracing::info!(%edition, leader = instructions.leader, "continuing from the stored plan");
                 shared.publish(instructions);
             }
         }
-        Err(_) => tracing::warn!("the store does not say what was planned; going on from memory"),
+        Err(_) => tracing::warn!("the store did not return the last plan; continuing from memory"),
     }
     let term = OfficeTerm::after(created.0.0, shared.instructions.borrow().term);
     shared.known().leads_in = Some(term.get());
@@ -137,7 +138,7 @@ async fn enter(shared: &Shared, leadership: Leadership) -> Office {
     }
 }
 
-/// What is done each period.
+/// The work of one period.
 async fn period(shared: &Shared, office: &mut Option<Office>) {
     let premises = shared.source.premises().await;
     let now = shared.now();
@@ -149,26 +150,27 @@ async fn period(shared: &Shared, office: &mut Option<Office>) {
         roll.forget_silent(now, shared.options.forget_after, &witnesses)
     };
     for node in &forgotten {
-        tracing::info!(node, "silent for too long: forgotten");
+        tracing::info!(node, "forgot a member that was silent for too long");
         shared.recorder.forget(node);
     }
     go_on(shared, office, premises).await;
 }
 
-/// Plans, if it leads. As often as there is a reason to: the rosters that go along with a plan show its steps to the next.
+/// Plans, if this controller leads. It also runs between periods when there is a reason: a plan's
+/// rosters contain its scaling steps, so the next plan sees them.
 async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises) {
     shared.known().premises = premises.clone();
     shared.listen();
     if shared.is_to_resign()
         && let Some(office) = office.take()
     {
-        tracing::warn!("this controller steps down for one that hears more");
+        tracing::warn!("this controller resigned, because another receives more reports");
         shared.known().leads_in = None;
         shared.note_no_writer();
         resign(shared, office).await;
     }
     let still_leads = match office {
-        // Running backends keep the last plan.
+        // A deaf leader publishes nothing, and the last plan stays in force.
         Some(office) if shared.is_deaf() => office.leadership.is_held(),
         Some(office) => lead(shared, office, &premises).await,
         None => {
@@ -181,7 +183,7 @@ async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises)
     }
 }
 
-/// Who does not lead asks the store something now and then, so as to say when it is gone.
+/// Reads from the store, so that a controller that does not lead also notices when the store fails.
 async fn probe(shared: &Shared) {
     let patience = shared.options.smoothing.period;
     match timeout(patience, shared.store.get(&shared.keys.plan)).await {

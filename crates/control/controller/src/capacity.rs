@@ -1,17 +1,17 @@
-//! Bounds the capacity that a node claims: it changes in steps, up to a multiple of the first claim. A node's share of names
-//! and of delegated requests grows with its capacity. Pure.
+//! Limits the capacity that a node claims: it changes in steps, up to a multiple of the first
+//! claim. A node's share of names and of delegated requests grows with its capacity. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::Enrolled;
 
-/// Factor by which a capacity rises or falls in a period, at most.
+/// Largest factor by which a capacity rises or falls in a period.
 const STEP: f64 = 1.25;
-/// Multiple of its first claim that a member counts for, at most.
+/// Largest multiple of its first claim that counts for a member.
 const GROWTH_MAX: f64 = 8.0;
 
-/// Bounds what `members` claim: `before` is what they counted for in the plan before, `max` is the operator's maximum
-/// in cores, and `periods` is the time since that plan.
+/// Limits the claims of `members`. `before` are the capacities of the previous plan, `max` is the
+/// operator's maximum in cores, and `periods` is the time since that plan.
 pub(crate) fn bound(
     members: &mut BTreeMap<String, Enrolled>,
     before: &BTreeMap<String, Enrolled>,
@@ -52,7 +52,7 @@ mod tests {
         [("n1".to_string(), member)].into()
     }
 
-    /// What the member counts for, plan after plan a period apart, while it claims these.
+    /// The member's capacity in successive plans, a period apart, for these claims.
     fn counted(all: &[f64], max: Option<f64>) -> Vec<f64> {
         let mut before = BTreeMap::new();
         let mut counted = Vec::new();
@@ -77,7 +77,8 @@ mod tests {
         let counted = counted(&all, None);
         assert!(counted.windows(2).all(|two| two[1] <= two[0] * STEP), "{counted:?}");
         assert_eq!(counted.last(), Some(&(2.0 * GROWTH_MAX)));
-        // Neither down and up again, nor a plan of another leader, moves the bound.
+        // The limit moves neither after a decrease and a new increase, nor with the plan of another
+        // leader.
         let again = [&all[..], &[0.5; 30], &[8192.0; 60]].concat();
         assert_eq!(self::counted(&again, None).last(), Some(&(2.0 * GROWTH_MAX)));
     }
@@ -88,7 +89,7 @@ mod tests {
         let mut lowered = claims(64.0);
         bound(&mut lowered, &claims(64.0), Some(4.0), 1.0);
         assert_eq!(lowered["n1"].capacity, 4.0);
-        // What is counted from is the claim, so that a maximum that is raised has its effect.
+        // The first claim is stored as claimed, so that raising the maximum takes effect.
         let mut first = claims(64.0);
         bound(&mut first, &BTreeMap::new(), Some(4.0), 1.0);
         let mut before = first;

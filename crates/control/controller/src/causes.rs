@@ -1,6 +1,6 @@
-//! Errors in words.
+//! Text of errors.
 
-/// An error and what caused it, each said once.
+/// The text of an error and its causes, each once.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! How a controller that runs does its own work: whether plans come, and if not, why.
+//! The condition of a running controller: whether it gets plans, and if not, why.
 
 use std::time::Duration;
 
@@ -8,32 +8,33 @@ use tokio::time::Instant;
 use crate::controller::{ControllerHandle, Shared};
 use crate::{ControllerOptions, Edition, StoreView, with_causes};
 
-/// A controller that runs, as its operator sees it.
+/// A running controller, as its operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What it calls itself.
+    /// The controller's name.
     pub name: String,
-    /// Whether it leads.
+    /// True if it leads.
     pub leads: bool,
-    /// Who leads, as far as is known here.
+    /// The leader, as far as this controller knows.
     pub leader: Option<String>,
-    /// The newest instructions; `None` before there are any.
+    /// The newest instructions; `None` before the first.
     pub instructions: Option<Edition>,
-    /// Since they were planned here or came here; since the controller started if there are none.
+    /// Time since the newest instructions were planned or received here; without instructions,
+    /// since the start of the controller.
     pub plan_age: Duration,
-    /// From one plan to the next.
+    /// Time between two plans.
     pub period: Duration,
-    /// How the store is.
+    /// State of the store.
     pub store: StoreView,
-    /// Why it cannot become leader, if it tried and the store said no.
+    /// The error of the last campaign, if the store refused it.
     pub cannot_lead: Option<String>,
-    /// Why this controller hears too few members, and since when.
+    /// The problem of too few received reports, and how long it has lasted.
     pub unheard: Option<(Duration, String)>,
 }
 
-/// Plans are missing when none has come for so many periods,
+/// Plans are late after this many periods without one,
 const LATE_PERIODS: u32 = 5;
-/// and for so long: an election takes its time, however short the period is.
+/// and after this time, because an election takes its time, however short the period is.
 const LATE_MIN: Duration = Duration::from_secs(5);
 
 impl Condition {
@@ -63,12 +64,12 @@ impl Condition {
         }
     }
 
-    /// Whether plans should have come and have not.
+    /// True if plans should have arrived and have not.
     pub fn is_late(&self) -> bool {
         self.plan_age > LATE_MIN.max(self.period * LATE_PERIODS)
     }
 
-    /// What does not work, in words; `None` if all is well.
+    /// A description of the problem; `None` if there is none.
     pub fn problem(&self) -> Option<String> {
         let store = self.store.failing_for.map(|time| {
             let failure = self.store.failure.as_deref().unwrap_or("it does not answer");
@@ -80,7 +81,7 @@ impl Condition {
             return Some(format!("for {}: {what}", seconds(*time)));
         }
         if !self.is_late() {
-            // A moment's failure is not worth a word.
+            // A short failure is not a problem.
             let (time, failure) = store.filter(|(time, _)| *time > LATE_MIN)?;
             return Some(format!(
                 "for {}: {failure}; plans are followed, and would not survive a restart",
@@ -92,9 +93,9 @@ impl Condition {
             (None, Some((_, failure)), _) => failure,
             (None, None, None) => "no controller leads".to_string(),
             (None, None, Some(_)) if self.leads => {
-                "what there is to plan for contradicts itself, as the log says".to_string()
+                "the inputs of the plan are contradictory; see the log".to_string()
             }
-            (None, None, Some(leader)) => format!("{leader} leads, and none of its plans comes"),
+            (None, None, Some(leader)) => format!("{leader} leads, but none of its plans arrives"),
         };
         Some(format!("no plan for {}: {why}", seconds(self.plan_age)))
     }
@@ -104,29 +105,30 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
 }
 
-/// The store's failing, while it lasts.
+/// A failure of the store that lasts.
 #[derive(Clone, Debug)]
 pub(crate) struct Failing {
     since: Instant,
-    /// What it said last.
+    /// The last error.
     last: String,
-    /// It does not take plans; that it can be read proves nothing then.
+    /// The store does not accept plans. A successful read does not end this failure.
     is_unwritten: bool,
 }
 
-/// The store was not waited for any longer.
+/// A request to the store that timed out.
 #[derive(Debug, thiserror::Error)]
-#[error("it did not answer within {0:?}: is it up, with a majority of its members?")]
+#[error("no answer within {0:?}; check that it runs with a majority of its members")]
 pub(crate) struct Late(pub(crate) Duration);
 
-/// The store refused a candidate.
+/// A campaign that the store refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused {
     at: Instant,
     said: String,
 }
 
-/// A candidate tries again at once, so what was said longer ago is so no more: it waits for the leader's end.
+/// A candidate retries at once. An older refusal no longer holds: the candidate waits for the
+/// leader's end.
 const REFUSED_FOR: Duration = Duration::from_secs(15);
 
 impl Refused {
@@ -136,7 +138,7 @@ impl Refused {
 }
 
 impl Shared {
-    /// Notes that the store was read.
+    /// Notes that the store answered a read.
     pub(crate) fn note_read(&self) {
         let mut known = self.known();
         if known.failing.as_ref().is_some_and(|failing| !failing.is_unwritten) {
@@ -144,22 +146,22 @@ impl Shared {
         }
     }
 
-    /// Notes that the store took a plan.
+    /// Notes that the store accepted a plan.
     pub(crate) fn note_written(&self) {
         answers_again(self.known().failing.take());
     }
 
-    /// Counts what the store did not do, and says when that begins.
+    /// Counts a failure of the store, and logs the first.
     pub(crate) fn note_failure(&self, error: &dyn std::error::Error) {
         self.fails(error, false);
     }
 
-    /// The same, of a plan that it did not take.
+    /// Counts a failure to write a plan, and logs the first.
     pub(crate) fn note_unwritten(&self, error: &dyn std::error::Error) {
         self.fails(error, true);
     }
 
-    /// Who leads no more writes no plans either.
+    /// A controller that lost leadership writes no plans, so its write failure ends.
     pub(crate) fn note_no_writer(&self) {
         if let Some(failing) = &mut self.known().failing {
             failing.is_unwritten = false;
@@ -175,20 +177,20 @@ impl Shared {
                 failing.is_unwritten |= is_unwritten;
             }
             none => {
-                tracing::warn!(error = last, "the store fails; instructions go on");
+                tracing::warn!(error = last, "the store failed; nodes keep their instructions");
                 *none = Some(Failing { since: Instant::now(), last, is_unwritten });
             }
         }
     }
 
-    /// Notes that the store refused a candidate. That is tried again all the time, so it is logged when it begins, and when it is for
-    /// another reason.
+    /// Counts a refused campaign. Campaigns are retried all the time, so only the first refusal of
+    /// each reason is logged.
     pub(crate) fn note_no_candidate(&self, error: &StoreError) {
         self.counts.store_failed();
         let said = with_causes(error);
         let mut known = self.known();
         if known.cannot_lead.as_ref().is_none_or(|it| it.said != said || !it.holds()) {
-            tracing::warn!(error = said, "this controller cannot become leader; it goes on trying");
+            tracing::warn!(error = said, "this controller cannot become leader; it keeps trying");
         }
         known.cannot_lead = Some(Refused { at: Instant::now(), said });
     }
@@ -201,7 +203,7 @@ fn answers_again(failing: Option<Failing>) {
 }
 
 impl ControllerHandle {
-    /// How it does its own work.
+    /// The controller's condition.
     pub fn condition(&self) -> Condition {
         Condition::of(&self.shared)
     }
@@ -250,7 +252,7 @@ mod tests {
             ),
             (
                 Condition { leads: false, leader: other, ..late.clone() },
-                Some("no plan for 43 s: c2 leads, and none of its plans comes"),
+                Some("no plan for 43 s: c2 leads, but none of its plans arrives"),
             ),
             (
                 Condition { store: failing(43), ..late.clone() },
@@ -278,12 +280,7 @@ mod tests {
                 },
                 None,
             ),
-            (
-                late,
-                Some(
-                    "no plan for 43 s: what there is to plan for contradicts itself, as the log says",
-                ),
-            ),
+            (late, Some("no plan for 43 s: the inputs of the plan are contradictory; see the log")),
         ];
         for (condition, said) in cases {
             assert_eq!(condition.problem().as_deref(), said, "{condition:?}");

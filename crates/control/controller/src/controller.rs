@@ -23,43 +23,43 @@ use crate::roll::Roll;
 use crate::wishes::{Wishes, see_admins, see_sizes};
 use crate::{ClusterView, Instructions, Intake, IntakeError, NodeReport, Tallies};
 
-/// A controller that runs.
+/// A running controller.
 #[derive(Debug)]
 pub struct Controller {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
-    /// These have no end of their own.
+    /// Tasks that never end by themselves.
     mirrors: JoinSet<()>,
 }
 
-/// Asks things of a running [`Controller`]; clones ask the same one.
+/// A handle of a running [`Controller`]. Clones refer to the same controller.
 #[derive(Clone, Debug)]
 pub struct ControllerHandle {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// A controller that cannot start, or a wish that cannot be noted.
+/// A controller that cannot start, or an operator's change that was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
-    /// A name that the store cannot have.
+    /// The name cannot be a key of the store.
     #[error("{0:?} cannot be a name in the store")]
     Name(String, #[source] KeyError),
-    /// The store does not do it.
-    #[error("the store does not note it")]
+    /// The store did not accept the change.
+    #[error("the store did not accept the change")]
     Store(#[from] StoreError),
-    /// The store has not answered. It may still do it.
+    /// The store did not answer. The change may still take effect.
     #[error("the store has not taken the change; the change may still take effect")]
     Unanswered,
-    /// The store failed in the middle of it. It may have done it, or may still do it.
+    /// The store failed during the change, which may take effect or have taken effect.
     #[error("the store did not confirm the change; the change may still take effect")]
     Unconfirmed(#[source] StoreError),
-    /// The store has not answered an earlier change, so that this one was not begun.
+    /// The store has not answered an earlier change, so this one was not started.
     #[error("an earlier change waits for the store; this one was not made")]
     Busy,
 }
 
-/// What the tasks of a controller share.
+/// State that the tasks of a controller share.
 pub(crate) struct Shared {
     pub(crate) options: ControllerOptions,
     pub(crate) store: Arc<dyn Store>,
@@ -70,41 +70,41 @@ pub(crate) struct Shared {
     pub(crate) known: Mutex<Known>,
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,
     pub(crate) counts: Counts,
-    /// A wish has come: plan now.
+    /// Wakes the task to plan now, because an operator changed something.
     pub(crate) wake: Notify,
     /// Held while an operator's change is written.
     pub(crate) wish_turn: Arc<tokio::sync::Mutex<()>>,
-    /// Other controllers have come, gone, or hear something else.
+    /// Notifies that other controllers joined or left, or hear other members.
     pub(crate) others_hear: Notify,
-    /// This controller's record in the store, as it is to be.
+    /// This controller's record in the store, as it should be.
     pub(crate) record: watch::Sender<HearingRecord>,
     pub(crate) keys: Keys,
 }
 
-/// What a controller has learnt, other than from members.
+/// State of a controller that does not come from reports.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) premises: Premises,
     pub(crate) wishes: Wishes,
     pub(crate) leader: Option<Leader>,
-    /// The leader before the office became vacant, and when that was.
+    /// The previous leader, and the time since which there is no leader.
     pub(crate) led_last: Option<String>,
     pub(crate) vacant_since: Option<Instant>,
     pub(crate) hearing: Hearing,
     pub(crate) controllers: Vec<String>,
-    /// The term in which this one leads, if it does.
+    /// The term in which this controller leads, if it does.
     pub(crate) leads_in: Option<u64>,
     /// When the newest instructions were published here.
     pub(crate) published: Option<Instant>,
     pub(crate) failing: Option<Failing>,
     /// An operator's write that the store did not answer in time.
     pub(crate) unanswered: Option<JoinHandle<()>>,
-    /// Why it cannot become leader, as the store said last.
+    /// The last error of the store that prevents leadership.
     pub(crate) cannot_lead: Option<Refused>,
     pub(crate) is_stopping: bool,
 }
 
-/// Where things are in the store.
+/// Keys of the controllers in the store.
 pub(crate) struct Keys {
     pub(crate) plans: Prefix,
     pub(crate) plan: Key,
@@ -114,15 +114,15 @@ pub(crate) struct Keys {
     group: Prefix,
 }
 
-/// The office, and the group of its candidates.
+/// Names of the leadership, and of the group of its candidates.
 const OFFICE: &str = "controller";
 const GROUP: &str = "controllers";
 
 impl Controller {
-    /// Starts on this runtime. It leads as soon as the store says so.
+    /// Starts a controller on the current runtime. It campaigns for leadership at once.
     ///
     /// # Errors
-    /// [`ControllerError::Name`] if the controller's name cannot be a member's.
+    /// [`ControllerError::Name`] if the controller's name cannot be the name of a member.
     pub fn start(
         options: ControllerOptions,
         store: Arc<dyn Store>,
@@ -164,12 +164,13 @@ impl Controller {
         Ok(Controller { shared, stop, tasks, mirrors })
     }
 
-    /// For asking.
+    /// A handle of this controller.
     pub fn handle(&self) -> ControllerHandle {
         ControllerHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Steps down, so that another need not wait, and ends. The store stays open.
+    /// Gives up leadership, so that another controller need not wait, and stops. The store stays
+    /// open.
     pub async fn stop(mut self) {
         self.shared.known().is_stopping = true;
         self.stop.send_replace(true);
@@ -194,7 +195,7 @@ impl Keys {
 }
 
 impl ControllerHandle {
-    /// The plan that would be made now; nothing follows from it. `None` if the premises contradict themselves.
+    /// The plan that would be made now. It has no effect. `None` if the inputs are contradictory.
     pub fn preview(&self) -> Option<Plan> {
         let premises = self.shared.known().premises.clone();
         let before = self.shared.instructions.borrow().clone();
@@ -203,7 +204,7 @@ impl ControllerHandle {
         draft.map(|draft| draft.plan)
     }
 
-    /// The premises of the last period, with what operators said of pools.
+    /// The inputs of the last period, with the sizes that operators set.
     pub fn premises_now(&self) -> Premises {
         let known = self.shared.known();
         let mut premises = known.premises.clone();
@@ -224,12 +225,12 @@ impl ControllerHandle {
         premises
     }
 
-    /// Plans now, if this controller leads: the premises have changed.
+    /// Plans now, if this controller leads, because the inputs have changed.
     pub fn plan_soon(&self) {
         self.shared.wake.notify_one();
     }
 
-    /// Returns when newer instructions than `seen` are published, or after `patience`.
+    /// Returns when instructions newer than `seen` are published, or after `patience`.
     pub async fn newer_than(&self, seen: crate::Edition, patience: Duration) {
         let mut instructions = self.shared.instructions.subscribe();
         let newer = instructions.wait_for(|now| now.edition() > seen);
@@ -259,7 +260,7 @@ impl Intake for ControllerHandle {
         let leaves = report.leaves;
         shared.roll().take(now, node, report)?;
         if leaves {
-            tracing::info!(node, "the node leaves");
+            tracing::info!(node, "the node announced that it leaves");
             shared.wake.notify_one();
         }
         if let Some(load) = load {
@@ -278,7 +279,7 @@ impl Intake for ControllerHandle {
 }
 
 impl Shared {
-    /// On the clock of the history.
+    /// Time since the start, which is the clock of the load history.
     pub(crate) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -291,7 +292,7 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what came of asking the store, for anything but to take a plan.
+    /// Notes the outcome of a request to the store, other than the write of a plan.
     pub(crate) fn note_store<T>(&self, outcome: &Result<T, StoreError>) {
         match outcome {
             Ok(_) => self.note_read(),
@@ -299,7 +300,7 @@ impl Shared {
         }
     }
 
-    /// Makes these the newest instructions, if they are newer.
+    /// Publishes `instructions`, if they are newer than the newest.
     pub(crate) fn publish(&self, instructions: Instructions) {
         let is_newer = self.instructions.send_if_modified(|newest| {
             let is_newer = instructions.is_newer_than(newest);
@@ -313,7 +314,7 @@ impl Shared {
         }
     }
 
-    /// Reads what the store holds, and what others change there.
+    /// Reads what is in the store, and follows changes by others.
     fn follow(self: &Arc<Self>, mirrors: &mut JoinSet<()>) {
         self.mirror(mirrors, self.keys.plans.clone(), see_plan);
         self.mirror(mirrors, self.keys.wishes.clone(), see_sizes);
@@ -339,11 +340,11 @@ impl Shared {
     }
 }
 
-/// Instructions as the store has them; `None` for what this version cannot read.
+/// Decodes instructions from the store. `None` if this version cannot.
 pub(crate) fn read_instructions(entry: &Entry) -> Option<Instructions> {
     serde_json::from_slice(&entry.value)
         .inspect_err(|error| {
-            tracing::error!(%error, key = %entry.key, "the stored plan cannot be read: it is not gone by");
+            tracing::error!(%error, key = %entry.key, "cannot decode the stored plan; ignoring it");
         })
         .ok()
 }
@@ -374,7 +375,7 @@ fn see_leader(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
     known.leader = leader;
 }
 
-/// Is among the controllers until the end, with a record of what it hears.
+/// Keeps this controller in the group of controllers until the end, with its hearing record.
 async fn join(shared: Arc<Shared>, members: Membership, mut stopping: watch::Receiver<bool>) {
     let mut record = shared.record.subscribe();
     loop {
@@ -396,7 +397,7 @@ async fn join(shared: Arc<Shared>, members: Membership, mut stopping: watch::Rec
                 }
             },
             Err(error) => {
-                tracing::warn!(%error, "not among the controllers yet");
+                tracing::warn!(%error, "cannot join the group of controllers; trying again");
                 tokio::time::sleep(shared.options.time_to_live).await;
             }
         }

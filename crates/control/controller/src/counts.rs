@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What a controller counts.
+/// Counters of a controller.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     plans: AtomicU64,
@@ -13,20 +13,20 @@ pub(crate) struct Counts {
     fenced_off: AtomicU64,
 }
 
-/// The same at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Plans made.
+    /// Number of plans.
     pub plans: u64,
-    /// Time that they took together.
+    /// Total time of planning.
     pub planning: Duration,
-    /// The longest.
+    /// Longest time of one plan.
     pub planning_max: Duration,
-    /// Periods without a plan because the premises contradicted themselves.
+    /// Periods without a plan because the inputs were contradictory.
     pub unplanned: u64,
-    /// Plans that the store took.
+    /// Plans that the store accepted.
     pub writes: u64,
-    /// What the store did not do.
+    /// Requests to the store that failed.
     pub store_failures: u64,
     /// Writes that the store refused because there was another leader.
     pub fenced_off: u64,

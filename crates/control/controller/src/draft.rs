@@ -1,4 +1,4 @@
-//! A plan with all that goes along with it, from what members said and what was before.
+//! Builds a plan and the rest of the instructions from reports and the previous instructions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::roster::{Gone, Seen, Step, room};
 use crate::sources::SourceRates;
 use crate::{Edition, Enrolled, Instructions, Making, Roster};
 
-/// What instructions are made of.
+/// The content of new instructions.
 pub(crate) struct Draft {
     pub(crate) plan: Plan,
-    /// The members that it is for.
+    /// The members that the plan covers.
     pub(crate) members: BTreeMap<String, Enrolled>,
     pub(crate) rosters: BTreeMap<String, Roster>,
     pub(crate) sources: SourceRates,
-    /// The plan's steps, as the rosters take them, by pool.
+    /// The plan's scaling steps as the rosters took them, by pool.
     pub(crate) steps: BTreeMap<String, Step>,
 }
 
-/// For what was made for a pool that is elastic no more.
+/// Drain timeout of backends of a pool that is no longer elastic.
 const LAST_DRAIN: Duration = Duration::from_secs(60);
 
 impl Shared {
-    /// What follows `before` and these rosters; `None` if the premises contradict themselves.
+    /// The draft that follows `before` and these rosters; `None` if the inputs are contradictory.
     pub(crate) fn draft(
         &self,
         premises: &Premises,
@@ -66,7 +66,7 @@ impl Shared {
             Ok(inventory) => inventory,
             Err(error) => {
                 self.counts.not_planned();
-                tracing::error!(%error, "no plan: what there is contradicts itself");
+                tracing::error!(%error, "no plan, because its inputs are contradictory");
                 return None;
             }
         };
@@ -85,7 +85,7 @@ impl Shared {
 }
 
 struct Context<'a> {
-    /// A machine of its own, and the backends that it makes.
+    /// On a single machine: its name, and the backends that it makes.
     own: Option<(&'a str, &'a BTreeMap<String, Making>)>,
     roll: &'a Roll,
     witnesses: &'a Witnesses,
@@ -123,7 +123,7 @@ impl Context<'_> {
         let is_drained = |backend: &str| self.roll.is_drained(self.members, pool, backend, is_gone);
         let is_leaving = |member: &str| {
             let node = self.before.plan.nodes.get(member);
-            // No other member could make what a machine of its own does not.
+            // On a single machine no other member could replace its backends.
             !self.is_own(member) && node.is_some_and(|node| !node.standing.is_wanted())
         };
         let is_fresh =
@@ -139,13 +139,13 @@ impl Context<'_> {
         })
     }
 
-    /// Brings rosters up to date, and tells the pools what was made.
+    /// Updates the rosters from reports, and adds their backends to the pools.
     fn learn(&self, premises: &mut Premises, rosters: &mut BTreeMap<String, Roster>) {
         for (name, made) in &premises.made {
             let Some(spec) = premises.pools.get_mut(name) else { continue };
             self.with_seen(name, |seen| {
                 if !rosters.contains_key(name) {
-                    // Until somebody can make them, there is nothing to say.
+                    // Without a member that can make backends there is no roster.
                     if seen.making.is_empty() {
                         return;
                     }
@@ -157,7 +157,7 @@ impl Context<'_> {
                 }
             });
         }
-        // Pools that are elastic no more: what was made for them goes.
+        // Backends of pools that are no longer elastic are removed.
         let gone: Vec<String> =
             rosters.keys().filter(|it| !premises.made.contains_key(*it)).cloned().collect();
         for name in gone {
@@ -172,7 +172,7 @@ impl Context<'_> {
         }
     }
 
-    /// Takes the plan's steps.
+    /// Applies the plan's scaling steps to the rosters.
     fn act(
         &self,
         premises: &Premises,

@@ -1,33 +1,37 @@
-//! The members that this controller hears, beside those that the other controllers hear: pure, without a clock.
+//! Compares the members from which this controller receives reports with those of the other
+//! controllers. Pure, without a clock.
 //!
-//! Silence is evidence about one member only while its like are heard. Silence of all at once is more likely the
-//! controller's own: a firewall, a cable, a clock that certificates do not fit. So each controller writes into its
-//! record in the store which members it hears. A controller that hears fewer than another does not stand for
-//! leader, and one that is [deaf](Verdict::Deaf) plans nothing.
+//! A member *hears* another if it receives its reports. Silence is evidence about a member only
+//! while reports of similar members arrive. If all are silent at once, the cause is more likely at
+//! the controller: a firewall, a cable, a clock at which certificates are not valid. So each
+//! controller writes into its record in the store which members it hears. A controller that hears
+//! fewer members than another does not campaign, and one that is [deaf](Verdict::Deaf) plans
+//! nothing.
 //!
-//! No machine's wall clock is compared with another's: a record counts while its controller's lease holds, and times
-//! are this controller's own.
+//! Clocks of machines are never compared. A record counts while its controller's lease holds, and
+//! all times are on this controller's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// A controller's record in the store. It is under the controller's lease, and ends with it.
+/// A controller's record in the store. It has the controller's lease, and expires with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HearingRecord {
-    /// The controller's equipoise.
+    /// The controller's version of equipoise.
     pub(crate) version: String,
-    /// Whether the controller has listened for long enough that its silence about a member means something.
+    /// True if the controller has listened for so long that a member's silence means something.
     pub(crate) is_settled: bool,
-    /// Members whose reports reach that controller, without the controller itself.
+    /// Members that the controller hears, without itself.
     pub(crate) hears: BTreeSet<String>,
-    /// Members that it knows to be controllers, so that one which starts later knows them, too.
+    /// Members that it knows to be controllers, so that a controller that starts later also knows
+    /// them.
     #[serde(default)]
     pub(crate) controllers: BTreeSet<String>,
 }
 
 impl HearingRecord {
-    /// As the store has it; `None` for one of an older version, which says nothing of what it hears.
+    /// Decodes a record. `None` for one of an older version, which does not list the members.
     pub(crate) fn read(value: &[u8]) -> Option<HearingRecord> {
         serde_json::from_slice(value).ok()
     }
@@ -37,7 +41,7 @@ impl HearingRecord {
     }
 }
 
-/// How much a controller hears: first by nodes and agents, then by controllers.
+/// The number of members that a controller hears, ordered by nodes and agents first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Heard {
     pub(crate) nodes: usize,
@@ -47,14 +51,14 @@ pub(crate) struct Heard {
 /// The other controllers' records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witnesses {
-    /// By controller; `None` for a record that cannot be read.
+    /// Records by controller; `None` if a record cannot be decoded.
     pub(crate) records: BTreeMap<String, Option<HearingRecord>>,
-    /// Members that are controllers, or were when they were heard last.
+    /// Members that are controllers, or were when they last reported.
     pub(crate) controllers: BTreeSet<String>,
 }
 
 impl Witnesses {
-    /// Takes what the store has now, but for the record of `own`.
+    /// Takes the present records of the store, except that of `own`.
     pub(crate) fn see(&mut self, own: &str, records: BTreeMap<String, Option<HearingRecord>>) {
         self.records = records;
         self.controllers.extend(self.records.keys().cloned());
@@ -68,13 +72,13 @@ impl Witnesses {
         self.controllers.contains(member)
     }
 
-    /// Whether the store says that this controller is there.
+    /// True if the store has a record of this controller.
     pub(crate) fn is_there(&self, controller: &str) -> bool {
         self.records.contains_key(controller)
     }
 
-    /// Whether absence from all records proves that no other controller hears a member. A controller
-    /// that has just started proves nothing.
+    /// True if no other controller hears a member that is in no record. A controller that has
+    /// just started makes this false.
     pub(crate) fn all_settled(&self) -> bool {
         self.records.values().all(|one| one.as_ref().is_some_and(|one| one.is_settled))
     }
@@ -96,7 +100,7 @@ impl Witnesses {
         heard
     }
 
-    /// The controller that hears most, but for `except`.
+    /// The controller other than `except` that hears most.
     pub(crate) fn best(&self, except: Option<&str>) -> Option<(&str, Heard)> {
         let others = self.records.iter().filter(|(name, _)| Some(name.as_str()) != except);
         let known = others
@@ -104,8 +108,9 @@ impl Witnesses {
         known.max_by_key(|(_, heard)| *heard)
     }
 
-    /// Judges what this controller hears: `heard` within the time after which silence counts, `fresh` without a
-    /// missing report, `expected` of all members that are not known to be gone. None has the controller itself.
+    /// Judges what this controller hears. `heard` are members that reported recently enough not to
+    /// be silent, `fresh` are those without a missing report, and `expected` are all that are not
+    /// known to be gone. The controller itself is in none of them.
     pub(crate) fn judge(
         &self,
         heard: &BTreeSet<String>,
@@ -135,22 +140,23 @@ impl Witnesses {
     }
 }
 
-/// Conclusions that a controller may draw from the members that it hears.
+/// The conclusion from the members that a controller hears.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It hears nodes, or there are none.
     #[default]
     Hears,
-    /// No controller hears a node, and controllers hear each other: it plans, and leaves the sizes of pools.
+    /// No controller hears a node, but controllers hear each other. It plans, and leaves the sizes
+    /// of pools.
     Unheard {
-        /// The nodes that there should be.
+        /// Number of nodes that should report.
         nodes: usize,
     },
-    /// It hears no member, or few of those that another controller hears: it plans nothing.
+    /// It hears no member, or far fewer than another controller does. It plans nothing.
     Deaf {
-        /// The members that it hears: without those whose reports are missing, if that is why.
+        /// The members that it hears; without those with missing reports, if that is the reason.
         hears: Heard,
-        /// The members that there should be.
+        /// The members that should report.
         expected: Heard,
         /// A controller that hears more.
         other: Option<String>,
@@ -158,12 +164,12 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The fault, in words; `None` if there is none.
+    /// A description of the problem; `None` if there is none.
     pub(crate) fn problem(&self) -> Option<String> {
         match self {
             Verdict::Hears => None,
             Verdict::Unheard { nodes } => Some(format!(
-                "no controller hears any of the {nodes} nodes: pools keep their sizes"
+                "no controller receives reports from any of the {nodes} nodes; pools keep their sizes"
             )),
             Verdict::Deaf { hears, expected, other } => {
                 let there = expected.nodes + expected.controllers;
@@ -172,10 +178,10 @@ impl Verdict {
                     0 => "none".to_string(),
                     some => some.to_string(),
                 };
-                let other = other.as_ref().map(|it| format!(", and {it} hears more"));
+                let other = other.as_ref().map(|it| format!(", and {it} from more"));
                 Some(format!(
-                    "this controller hears {heard} of the {there} other members{}: it plans nothing new, and what runs \
-                     goes on",
+                    "this controller receives reports from {heard} of the {there} other members{}; it plans nothing new, and the last plan \
+                     stays in force",
                     other.unwrap_or_default()
                 ))
             }
@@ -191,7 +197,8 @@ mod tests {
         text.split_whitespace().map(str::to_string).collect()
     }
 
-    /// The other controllers with what each hears; `?` before the name of one that has just started.
+    /// The other controllers, each with the members that it hears. `?` before a name: it has just
+    /// started.
     fn witnesses(records: &[(&str, &str)]) -> Witnesses {
         let mut all = Witnesses::default();
         let record = |(name, hears): &(&str, &str)| {
@@ -213,11 +220,11 @@ mod tests {
         let (all, none) = ("n1 n2 n3 c2 c3", "");
         let others = [("c2", "n1 n2 n3 c1 c3"), ("c3", "n1 n2 n3 c1 c2")];
         let quiet = [("c2", "c1 c3"), ("c3", "c1 c2")];
-        // other controllers, heard, fresh, expected; whether it is deaf, or leaves sizes
+        // other controllers, members that report, fresh ones, expected ones; deaf, sizes left alone
         let rows = [
             (&others[..], all, all, all, None, false),
             (&others, none, none, all, deaf(0, 0, "c3"), false),
-            // Before ten seconds are over: reports are missing, so it hears none now.
+            // Within the first ten seconds: reports are missing, so it hears none now.
             (&others, all, none, all, deaf(0, 0, "c3"), false),
             (&others, "c2 c3", "c2 c3", all, deaf(0, 2, "c3"), false),
             (&others, "n1", "n1", all, deaf(1, 0, "c3"), false),

@@ -9,63 +9,64 @@ use serde::{Deserialize, Serialize};
 use crate::sources::SourceRates;
 use crate::{NodeKind, Roster};
 
-/// Which instructions: of two, the later term is newer, and in one term the larger generation. A leader that comes to
-/// the office has a later term than all before it, so whatever a former leader still sends is older.
+/// Identifies instructions. The later term is newer; within a term, the larger generation. A new
+/// leader has a later term than all before it, so instructions of a former leader are always older.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(deny_unknown_fields)]
 pub struct Edition {
-    /// The store's revision at which their leader came to the office, or a later one where more was told before.
-    pub term: u64,
-    /// The plan's.
-    pub generation: u64,
-}
-
-/// What the controller sends, to every node the same.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Instructions {
-    /// Their leader's term.
+    /// The store's revision when the leader was elected, or more if members already had later
+    /// instructions.
     pub term: u64,
     /// The plan's generation.
     pub generation: u64,
-    /// The leader, as it calls itself.
+}
+
+/// The message of the controllers to all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Instructions {
+    /// The leader's term.
+    pub term: u64,
+    /// The plan's generation.
+    pub generation: u64,
+    /// The leader's name.
     pub leader: String,
-    /// From one plan to the next; a node's instructions are old after a few of these.
+    /// Time between two plans. A node's instructions are old after a few of these.
     pub period: Duration,
-    /// The members, as far as others need to know them.
+    /// The members, with the properties that others need.
     pub members: BTreeMap<String, Enrolled>,
-    /// What to do.
+    /// The plan.
     pub plan: Plan,
-    /// Backends that are made for elastic pools, by pool.
+    /// Backends of elastic pools, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rosters: BTreeMap<String, Roster>,
-    /// Elastic pools that the leader's file declares for nodes: a configuration file with the pool alone, by pool. A node of a
-    /// version without this field refuses instructions that have it.
+    /// Elastic pools that the leader's file declares for nodes, by pool: a configuration file with
+    /// the pool alone. A node of a version without this field refuses instructions that have it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<String, String>,
-    /// What clients of each prefix bring to all nodes together.
+    /// Rates of the clients of each prefix at all nodes together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: SourceRates,
-    /// What nodes sign with what they delegate to each other; absent before a leader has made it.
+    /// Key with which nodes sign delegated requests; absent before a leader has made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_secret: Option<Secret>,
 }
 
-/// A text that only members of the cluster know: it is not shown.
+/// A secret of the cluster, which is never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// 256 random bits, in hex.
+    /// 256 random bits, in hexadecimal.
     pub fn random() -> Secret {
         let bytes: [u8; 32] = rand::random();
         Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The text itself.
+    /// The secret text.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -77,25 +78,27 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A member, as the leader knows it. Stored with the plan, so that the next leader knows whom to expect.
+/// A member, as the leader knows it. It is stored with the plan, so that the next leader knows
+/// which members to expect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Enrolled {
-    /// What it is.
+    /// Node or agent.
     pub kind: NodeKind,
-    /// Cores that it counts for.
+    /// The member's capacity in the plan, in cores.
     pub capacity: f64,
-    /// Cores that it reported first, if they differ. Controllers alone use it: it bounds what the node may claim later.
+    /// The capacity that it reported first, in cores, if it differs. Only controllers use it, as
+    /// the base of the limit for later claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_capacity: Option<f64>,
-    /// Whether it has a dispatch level.
+    /// True if it has a dispatch level.
     pub dispatches: bool,
-    /// The application of its dispatch level is dead.
+    /// True if no backend of its dispatch level can take a request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub application_down: bool,
-    /// The permits of its application by its last report, in steps; absent without a concurrency limit.
+    /// Permits of its application by its last report, in steps; absent without a concurrency limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
-    /// Where peers reach it.
+    /// Address at which peers reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
     /// Its own addresses.
@@ -104,17 +107,17 @@ pub struct Enrolled {
 }
 
 impl Instructions {
-    /// Which these are.
+    /// Term and generation.
     pub fn edition(&self) -> Edition {
         Edition { term: self.term, generation: self.generation }
     }
 
-    /// Whether they are to replace `other`. Nothing that was ever planned has term 0, so the default is older than all.
+    /// True if they replace `other`. No plan has term 0, so the default is older than all.
     pub fn is_newer_than(&self, other: &Instructions) -> bool {
         self.edition() > other.edition()
     }
 
-    /// Whether nobody has planned anything yet: the default.
+    /// True for the default: no plan exists yet.
     pub fn is_blank(&self) -> bool {
         self.edition() == Edition::default()
     }

@@ -11,10 +11,11 @@ use tokio::sync::watch;
 
 use crate::{Edition, Instructions, NodeKind, NodeReport, ReportRefused, Roster, SharedBackend};
 
-/// A controller, as whoever serves nodes sees it: the transport between machines, or the same process.
+/// The controller's interface to a transport of reports and instructions, which is the network or
+/// the same process.
 #[async_trait]
 pub trait Intake: Send + Sync {
-    /// Takes a report of `node`. The caller checks that it is of that node.
+    /// Takes a report. The caller has verified that it comes from `node`.
     ///
     /// # Errors
     /// [`IntakeError`]; it is counted.
@@ -25,107 +26,111 @@ pub trait Intake: Send + Sync {
         Tallies::new()
     }
 
-    /// Takes the names of all nodes that operators have evicted: they are gone, whatever else is known of them.
+    /// Sets the names of all nodes that operators have evicted. They count as gone in every case.
     fn shut_out(&self, _nodes: BTreeSet<String>) {}
 
-    /// The newest instructions, blank before there are any, and every newer one. Never goes back to older ones.
+    /// The newest instructions, and every newer one. Blank before the first; they never go back to
+    /// older ones.
     fn instructions(&self) -> watch::Receiver<Arc<Instructions>>;
 
-    /// How the cluster stands, as this controller sees it. Reads memory, asks nobody.
+    /// The state of the cluster as this controller sees it. It reads only memory.
     fn cluster(&self) -> ClusterView;
 }
 
-/// Tallies of other balancers by backend; each balancer once for a backend.
+/// Tallies of other balancers by backend, one per balancer.
 pub type Tallies = BTreeMap<SharedBackend, Vec<Tally>>;
 
-/// Why a report was not taken.
+/// The reason why a report was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
-    /// It cannot be believed. The node is there all the same, and is not taken for late.
+    /// The report is not credible. It still counts as a sign of life.
     #[error(transparent)]
     Refused(#[from] ReportRefused),
     /// This controller is stopping.
-    #[error("the controller is stopping: report to another")]
+    #[error("the controller is stopping; report to another controller")]
     Stopping,
 }
 
-/// How the cluster stands, as one controller sees it.
+/// The state of the cluster as one controller sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterView {
-    /// The controller that says so.
+    /// The name of this controller.
     pub controller: String,
-    /// Controllers that are there; empty if the store cannot be asked.
+    /// Controllers that are present; empty if the store does not answer.
     pub controllers: Vec<String>,
-    /// Who leads, as far as is known here.
+    /// The leader, as far as this controller knows.
     pub leader: Option<String>,
-    /// Since when: the store's revision, or more if the store was put back from an older copy.
+    /// The leader's term: the store's revision at its election, or more if the store was restored
+    /// from an older copy.
     pub term: Option<u64>,
-    /// Whether this one leads.
+    /// True if this controller leads.
     pub leads: bool,
-    /// The newest instructions; `None` before there are any.
+    /// The newest instructions; `None` before the first.
     pub instructions: Option<Edition>,
-    /// How long ago they were planned here or read here.
+    /// Time since they were planned or read here.
     pub instructions_age: Option<Duration>,
-    /// From one plan to the next.
+    /// Time between two plans.
     pub period: Duration,
-    /// By name.
+    /// The members, in the order of their names.
     pub members: Vec<MemberView>,
-    /// How the store is.
+    /// State of the store.
     pub store: StoreView,
-    /// Why no plans come, or would not survive; `None` if all is well.
+    /// The reason why plans do not arrive or would not survive a restart; `None` if there is no
+    /// problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Backends that are made for elastic pools, by pool.
+    /// Backends of elastic pools, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rosters: BTreeMap<String, Roster>,
 }
 
-/// One member of the cluster.
+/// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberView {
-    /// Its name.
+    /// The member's name.
     pub name: String,
-    /// What it is.
+    /// Node or agent.
     pub kind: NodeKind,
-    /// Whether it is heard.
+    /// State by its reports.
     #[serde(default)]
     pub state: MemberState,
-    /// Its equipoise; empty if it has not reported here.
+    /// Its version of equipoise; empty if it has not reported here.
     pub version: String,
-    /// Cores that it counts for.
+    /// Its capacity in the plan, in cores.
     pub capacity: f64,
-    /// Cores that it reports, if it counts for others: a claim is followed by steps and within bounds.
+    /// The capacity that it reports, if it differs: the plan follows a claim in steps and within
+    /// limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_capacity: Option<f64>,
-    /// How it stands in the newest plan; `None` for agents, and before it was planned.
+    /// Its standing in the newest plan; `None` for agents, and before the first plan with it.
     pub standing: Option<Standing>,
-    /// Part of its share that it gets, 0..=1.
+    /// The part of its full share that it gets, 0..=1.
     pub presence: Option<f64>,
-    /// Whether it has a dispatch level.
+    /// True if it has a dispatch level.
     #[serde(default)]
     pub dispatches: bool,
-    /// The part of what clients ask of it that it keeps, by the newest plan, 0..=1.
+    /// The part of its clients' requests that it keeps by the newest plan, 0..=1.
     #[serde(default)]
     pub keep: Option<f64>,
-    /// What it said of its resources last.
+    /// The load of its resources in its last report.
     pub load: Option<Reported>,
-    /// CPU in use of its whole machine by its last report, per cent.
+    /// CPU utilisation of its whole machine in its last report, in per cent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_cpu: Option<f64>,
-    /// Its load in the coming period, by the newest plan; of agents, for which nothing is planned, by their reports.
+    /// Its load in the coming period: of nodes by the newest plan, of agents by their reports.
     pub planned: Option<PlannedLoad>,
-    /// Age of the last report that came here; `None` if none has.
+    /// Age of its last report here; `None` if there is none.
     pub report_age: Option<Duration>,
-    /// The instructions that it goes by, by its last report.
+    /// The instructions that it follows, by its last report.
     pub applied: Option<Edition>,
-    /// The share of clients that each name's answers give it, 0..=1.
+    /// The share of clients that it gets from the answers of each name, 0..=1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shares: BTreeMap<String, f64>,
-    /// Reports of its own that were refused here.
+    /// Number of its reports that were refused here.
     pub refused: u64,
 }
 
-/// Whether a member is heard, whatever is planned of it.
+/// State of a member by its reports, independent of the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
@@ -134,20 +139,20 @@ pub enum MemberState {
     Alive,
     /// Reports are missing.
     Late,
-    /// Nothing was heard for long, or the plan goes on without it. It is listed until it is forgotten.
+    /// It has been silent for long, or the plan excludes it. It is listed until it is forgotten.
     Gone,
-    /// It was shut out, and what is shown of it is of before.
+    /// An operator evicted it. The rest of its entry is older than that.
     Evicted,
 }
 
-/// Reports missing from which a member is late.
+/// Missing reports from which a member is late.
 const LATE_PERIODS: u32 = 3;
-/// Periods without a report, and the time, from which a member is gone.
+/// Periods and time without a report from which a member is gone.
 const GONE_PERIODS: u32 = 10;
 const GONE_MIN: Duration = Duration::from_secs(10);
 
 impl MemberState {
-    /// After a silence; `standing` is the plan's word.
+    /// The state after a silence. `standing` comes from the plan.
     pub(crate) fn after(
         silence: Duration,
         period: Duration,
@@ -162,7 +167,7 @@ impl MemberState {
         }
     }
 
-    /// Its name, as in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             MemberState::Alive => "alive",
@@ -173,15 +178,15 @@ impl MemberState {
     }
 }
 
-/// How the store is.
+/// State of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreView {
-    /// For how long nothing has come of it; `None` if all is well.
+    /// How long the store has failed; `None` if it works.
     pub failing_for: Option<Duration>,
-    /// What it said last, while it fails.
+    /// The last error, while it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// What it did not do, so far.
+    /// Number of failed requests.
     pub failures: u64,
 }
 
@@ -198,11 +203,11 @@ mod tests {
             (3001, 1000, None, Late),
             (10_000, 1000, Some(Standing::Late), Late),
             (10_001, 1000, Some(Standing::Late), Gone),
-            // A short period does not make an election of some seconds everybody's end.
+            // With a short period, members are not gone after an election of some seconds.
             (9000, 250, None, Late),
             (29_000, 5000, None, Late),
             (51_000, 5000, None, Gone),
-            // Two observers know better.
+            // Two observers have evidence.
             (6000, 1000, Some(Standing::Gone), Gone),
         ];
         for (silence, period, standing, state) in rows {

@@ -1,4 +1,4 @@
-//! What a leader does each period: it plans, has that written, and publishes it.
+//! The work of a leader in a period: it plans, writes the plan and publishes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::roster::Step;
 use crate::term::{Claim, OfficeTerm};
 use crate::{Instructions, Roster, Secret};
 
-/// Being leader, with what that needs.
+/// State held while leading.
 pub(crate) struct Office {
     pub(crate) leadership: Leadership,
     pub(crate) term: OfficeTerm,
-    /// When this leader planned last.
+    /// When this leader last planned.
     pub(crate) planned: Option<Instant>,
-    /// What it wrote last, and when.
+    /// The instructions last written, and when.
     pub(crate) written: Option<(Instant, Arc<Instructions>)>,
-    /// What the store may have, or not: its answer was lost.
+    /// Instructions of a write without an answer: the store may have them or not.
     pub(crate) unsure: Option<Arc<Instructions>>,
-    /// Pools whose last step had no room, or no member for it, which was logged.
+    /// Pools of which a step was refused in the last plan, which was logged.
     pub(crate) refused: BTreeSet<String>,
 }
 
-/// Plans, writes, publishes. Returns whether it still leads.
+/// Plans, writes and publishes. Returns whether this controller still leads.
 pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premises) -> bool {
     if !office.leadership.is_held() {
         return false;
@@ -52,7 +52,7 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     instructions.pools.clone_from(&premises.declared);
     let leaves_sizes = shared.leaves_sizes();
     if leaves_sizes {
-        hold(&mut instructions, &before, base, "no node is heard: nothing is changed", |_| true);
+        hold(&mut instructions, &before, base, "no node reports; sizes stay as they are", |_| true);
     }
     let is_sure = rosters.is_some();
     let mut is_written = is_sure;
@@ -64,7 +64,8 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
                 office.written = Some((Instant::now(), new));
             }
             Ok(false) => return false,
-            // Nobody else can lead while the lease is surely held, so instructions need not wait for the store.
+            // No other controller can lead while the lease certainly holds, so instructions need
+            // not wait for the store.
             Err(()) if office.leadership.is_held() => {
                 office.unsure = Some(new);
                 is_written = false;
@@ -96,7 +97,8 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     true
 }
 
-/// Whether something of the pool outlives this process, or another process makes it: then a lost roster is a loss.
+/// True if the loss of the pool's roster would do harm: one of its backends outlives this process,
+/// or another process makes its backends.
 fn lasts(premises: &Premises, pool: &str, rosters: &BTreeMap<String, Roster>) -> bool {
     let Some(making) = &premises.alone else { return true };
     let mut entries = rosters.get(pool).into_iter().flat_map(|roster| roster.backends.values());
@@ -109,7 +111,11 @@ fn log_steps(
     known: &mut BTreeSet<String>,
 ) {
     for (pool, refused) in newly_refused(steps, known) {
-        tracing::warn!(pool, refused, "no room, or no member that makes backends");
+        tracing::warn!(
+            pool,
+            refused,
+            "cannot add backends: no room, or no member that can make them"
+        );
     }
     for (pool, step) in steps.iter().filter(|(_, step)| **step != Step::default()) {
         let Step { added, revived, leaving, refused } = step;
@@ -121,8 +127,8 @@ fn log_steps(
     }
 }
 
-/// Pools with the number of backends that their steps do not get, but for those that are `known`: of these the last step was
-/// refused, too.
+/// Pools with the number of backends that the last step did not get. Pools in `known` are left out:
+/// their previous step was refused, too.
 fn newly_refused(
     steps: &BTreeMap<String, Step>,
     known: &mut BTreeSet<String>,
@@ -134,7 +140,7 @@ fn newly_refused(
     new.map(|(pool, count)| (pool.clone(), count)).collect()
 }
 
-/// Takes a later term if nodes go by later instructions than any that this leader knows.
+/// Takes a later term if nodes follow later instructions than any that this leader knows.
 fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
     let roll = shared.roll();
     let said = roll.members().iter();
@@ -146,14 +152,14 @@ fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
                 let term = office.term.get();
                 tracing::warn!(
                     node, %claimed, term,
-                    "a node goes by later instructions than this store knows of: unless that node lies, the store was put back \
-                     from an older copy, or made anew. Plans go on in a later term. What the store has forgotten is undone: nodes that were \
-                     evicted since may come back, and tokens that were used or revoked since are good again. Evict and \
-                     revoke again (the audit log has what was done)"
+                    "a node follows later instructions than this store knows. Unless the node lies, the store was restored \
+                     from an older copy or created again. Plans continue in a later term. Changes that the store lost are \
+                     undone: nodes evicted since then may return, and tokens used or revoked since then are valid again. Evict and \
+                     revoke them again (see the audit log)"
                 );
             }
             Claim::Disbelieved { node, claimed } => {
-                tracing::warn!(node, %claimed, "a node says that it goes by instructions that cannot be: not believed");
+                tracing::warn!(node, %claimed, "a node reports impossible instructions; ignoring its claim");
             }
         }
     }
@@ -173,13 +179,15 @@ fn instructions(shared: &Shared, term: u64, draft: Draft, before: &Instructions)
         rosters,
         pools: BTreeMap::new(),
         sources,
-        // For as long as the cluster lives: nodes go over to newer instructions one after the other.
+        // The secret stays the same as long as the cluster exists, because nodes change to newer
+        // instructions one after the other.
         dispatch_secret: Some(before.dispatch_secret.clone().unwrap_or_else(Secret::random)),
     }
 }
 
-/// The rosters to go on from. After a write whose answer was lost, those that the store has; `None` while it does not
-/// say: then no pool is scaled, since others may have read what we do not know to be there.
+/// The rosters on which the next plan builds. After a write without an answer, these are the
+/// store's. `None` while the store does not answer: then no pool is scaled, because other
+/// controllers may have read a roster that this one does not know to be stored.
 async fn settle(
     shared: &Shared,
     office: &mut Office,
@@ -202,7 +210,8 @@ async fn settle(
     let mut rosters = before.rosters.clone();
     if is_there {
         office.term.stored();
-        // Pools of which nothing lasts have gone on meanwhile.
+        // Pools without lasting backends did not wait for this answer, and keep their newer
+        // rosters.
         rosters.retain(|pool, _| !lasts(premises, pool, &before.rosters));
         let lasting = |pool: &String| lasts(premises, pool, &unsure.rosters);
         let stored = unsure.rosters.iter().filter(|(pool, _)| lasting(pool));
@@ -212,11 +221,11 @@ async fn settle(
     Some(rosters)
 }
 
-/// Why the sizes of pools stay as they are while a plan cannot be written.
-const UNANSWERED: &str = "the store does not answer: nothing is changed";
+/// Reason of unchanged pool sizes while a plan cannot be written.
+const UNANSWERED: &str = "the store does not answer; sizes stay as they are";
 
-/// Leaves the sizes of these pools as they were, with the rosters that the store has: nothing is made or taken away that is
-/// not written down, or on doubtful grounds.
+/// Leaves the sizes of these pools as they were, with the store's rosters. No backend is created or
+/// removed without a stored roster, or on doubtful evidence.
 fn hold(
     instructions: &mut Instructions,
     before: &Instructions,
@@ -237,7 +246,7 @@ fn hold(
     }
 }
 
-/// Whether the store has it: `Ok(false)` if it has another leader.
+/// Writes the instructions. `Ok(false)`: the store has another leader.
 async fn write(
     shared: &Shared,
     leadership: &Leadership,
@@ -282,12 +291,12 @@ fn is_to_be_written(office: &Office, now: &Instructions, every: Duration) -> boo
     }
 }
 
-/// Rosters without what changes of itself.
+/// Rosters without the parts that change with time alone.
 fn settled(rosters: &BTreeMap<String, Roster>) -> BTreeMap<&String, Roster> {
     rosters.iter().map(|(pool, roster)| (pool, roster.settled())).collect()
 }
 
-/// Whether something else is done than was written: more than shares that have moved a little.
+/// True if the new instructions differ by more than small changes of shares.
 fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
     let standing = |plan: &Plan| -> BTreeMap<String, _> {
         plan.nodes.iter().map(|(name, node)| (name.clone(), node.standing)).collect()

@@ -1,38 +1,39 @@
-//! The controller: measures, plans, sends every level its instructions.
+//! The controller: measures load, plans, and sends instructions to every level.
 //!
 //! | comes in | goes out |
 //! |---|---|
-//! | [`NodeReport`]s, one a period from each node, through [`Intake`] | [`Instructions`], one a period |
-//! | what there is and what is wanted of it, from a [`Source`] | how the cluster stands: [`ClusterView`] |
-//! | operators' wishes about pools | the plan in the store, fenced by the leader's term |
+//! | [`NodeReport`]s, one per node and period, by [`Intake`] | [`Instructions`], one per period |
+//! | inventory and policy, from a [`Source`] | the state of the cluster: [`ClusterView`] |
+//! | operators' changes to pools and nodes | the plan in the store, fenced by the leader's term |
 //!
-//! Every node reports to *every* controller, and controllers forward nothing: so each of them knows the past, whoever
-//! of them leads next, and a controller that dies takes no knowledge with it. One leads (`equipoise_store::Election`):
-//! it plans each period, from the plan before, and writes the plan into the store; the others publish what they read
-//! there. A node takes instructions from any of them and goes by the newest ([`Edition`]).
+//! Every node reports to *every* controller, and controllers forward nothing. So all of them know
+//! the past, and no knowledge is lost when a controller dies. One controller leads
+//! (`equipoise_store::Election`): each period it makes a plan from the previous one and writes it
+//! into the store. The others publish the plan that they read there. A node takes instructions from
+//! any controller and follows the newest ([`Edition`]).
 //!
-//! It fails softly: without a store, a leader or a controller, nodes go on with their last instructions, whose age is
-//! said. What is refused has a counted reason ([`ReportRefused`]).
+//! Failure: without a store, a leader or a controller, nodes continue with their last instructions,
+//! and report their age. Every refused report has a counted reason ([`ReportRefused`]).
 //!
 //! | file | job |
 //! |---|---|
-//! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, in one process or over a network |
-//! | `roll.rs` | who is there and what they said; pure |
+//! | `report.rs`, `instructions.rs`, `intake.rs` | the contract with nodes, local or remote |
+//! | `roll.rs` | the members and their last reports; pure |
 //! | `roll/gone.rs` | which members are gone, by which evidence; pure |
-//! | `hearing.rs` | which members this controller and the others hear, and what may follow; pure |
-//! | `listening.rs` | that, each period, and this controller's record of it in the store |
-//! | `roster.rs`, `making.rs` | backends of elastic pools: which member makes which, and what came of it; pure |
-//! | `roster/forgotten.rs` | backends that a roster does not know, and some member has |
-//! | `candidate.rs` | the loop: each period, and the way to the office and out of it |
-//! | `leader.rs`, `draft.rs` | a period of the leader; what is planned in it |
-//! | `condition.rs` | whether plans come, and if not, why |
-//! | `term.rs` | the leader's term, above all that nodes were told; pure |
-//! | `controller.rs` | start, stop, what is read from the store |
-//! | `sources.rs` | what clients of each prefix bring to all nodes; pure |
-//! | `wishes.rs` | what operators said |
+//! | `hearing.rs` | judges which members this controller and the others hear; pure |
+//! | `listening.rs` | does so each period, and keeps this controller's record in the store |
+//! | `roster.rs`, `making.rs` | backends of elastic pools: their executors and their states; pure |
+//! | `roster/forgotten.rs` | backends that a member has and the roster does not know |
+//! | `candidate.rs` | the loop of a period; winning and losing leadership |
+//! | `leader.rs`, `draft.rs` | a period of the leader; the content of its plan |
+//! | `condition.rs` | whether plans arrive, and if not, why |
+//! | `term.rs` | the leader's term, later than every term that nodes know; pure |
+//! | `controller.rs` | start, stop, reading from the store |
+//! | `sources.rs` | rates of the clients of each prefix at all nodes; pure |
+//! | `wishes.rs` | changes that operators ask for |
 //! | `mirror.rs` | a folder of the store, kept in memory |
-//! | `pressure.rs` | how long a node's work waits |
-//! | `recorder.rs` | the resource utilisation repository on this machine's clock |
+//! | `pressure.rs` | the time for which a node's work waits |
+//! | `recorder.rs` | the history of utilisation, on this machine's clock |
 
 mod candidate;
 mod capacity;

@@ -1,4 +1,5 @@
-//! Each period: takes what this controller and the others hear, judges it, and writes it into this controller's record.
+//! Each period: judges which members this controller and the others hear, and writes this
+//! controller's record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,22 +11,22 @@ use tokio::time::Instant;
 use crate::controller::Shared;
 use crate::hearing::{HearingRecord, Verdict, Witnesses};
 
-/// A better candidate that has not come to a vacant office within so many times to live is waited for no longer.
+/// How long a controller waits for a better candidate while there is no leader, in times to live.
 const VACANT_TIMES: u32 = 5;
 
 /// Which members this controller and the others hear.
 #[derive(Debug, Default)]
 pub(crate) struct Hearing {
     pub(crate) witnesses: Arc<Witnesses>,
-    /// Whether the store has said which controllers there are.
+    /// True once the store has listed the controllers.
     is_read: bool,
     pub(crate) verdict: Verdict,
-    /// When the verdict became one of this kind.
+    /// When the verdict changed to its present kind.
     since: Option<Instant>,
 }
 
 impl Hearing {
-    /// The present fault of hearing, and since when it lasts.
+    /// The present problem, and how long it has lasted.
     pub(crate) fn problem(&self) -> Option<(Duration, String)> {
         Some((self.since?.elapsed(), self.verdict.problem()?))
     }
@@ -42,7 +43,7 @@ impl Hearing {
             self.since = Some(Instant::now());
             match verdict.problem() {
                 Some(problem) => tracing::warn!("{problem}"),
-                None => tracing::info!("this controller hears nodes again"),
+                None => tracing::info!("this controller receives reports from nodes again"),
             }
         }
         self.verdict = verdict;
@@ -50,7 +51,7 @@ impl Hearing {
 }
 
 impl Shared {
-    /// Takes in what members, the store and the clock say of this controller's hearing.
+    /// Judges what this controller hears now, and updates its record.
     pub(crate) fn listen(&self) {
         let (own, now) = (&self.options.name, self.now());
         let witnesses = Arc::clone(&self.known().hearing.witnesses);
@@ -82,18 +83,19 @@ impl Shared {
         });
     }
 
-    /// Whether this controller plans nothing for now, since what it hears is no ground for a plan.
+    /// True while this controller hears too little to plan.
     pub(crate) fn is_deaf(&self) -> bool {
         matches!(self.known().hearing.verdict, Verdict::Deaf { .. })
     }
 
-    /// Whether the sizes of pools stay as they are for now.
+    /// True while the sizes of pools must not change.
     pub(crate) fn leaves_sizes(&self) -> bool {
         self.known().hearing.verdict != Verdict::Hears
     }
 
-    /// Whether a controller that hears more is to lead instead: this one has been deaf for as long as a silent member has
-    /// before it is gone, so that the others' records say no more of members that fell silent with its hearing.
+    /// True if a controller that hears more should lead instead. This controller has then been deaf
+    /// for as long as a member is silent before it is gone. By then the other controllers' records
+    /// no longer list members that fell silent together with this controller's hearing.
     pub(crate) fn is_to_resign(&self) -> bool {
         let after = self.roll().silent_after();
         let known = self.known();
@@ -101,8 +103,8 @@ impl Shared {
         is_outdone && known.hearing.since.is_some_and(|since| since.elapsed() >= after)
     }
 
-    /// Whether this controller stands for leader: none hears more nodes. The leader there is, or was last, is not asked: it
-    /// steps down or is gone when there is an office to be had.
+    /// True if this controller campaigns: no other hears more nodes. The present or last leader is
+    /// not compared, because it has resigned or is gone when leadership becomes free.
     pub(crate) fn may_stand(&self) -> bool {
         let hears = self.record.borrow().hears.clone();
         let known = self.known();
@@ -120,7 +122,7 @@ impl Shared {
     }
 }
 
-/// Takes the records of all controllers that are there.
+/// Takes the records of all controllers that are present.
 pub(crate) fn see_controllers(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
     let record =
         |(key, entry): (&Key, &Entry)| (key.name().to_string(), HearingRecord::read(&entry.value));

@@ -5,58 +5,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::Edition;
 
-/// What a member with a driver for a pool says of it: that it can make backends, and what it has made.
+/// A member's report about a pool for which it has a driver: its ability to make backends, and
+/// those that it has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Making {
-    /// Whether what it makes from now on outlives its process, so that another member can go on with it.
+    /// True if new backends outlive the member's process, so that another member can take them
+    /// over.
     pub outlives: bool,
-    /// The driver that makes it, by a name that the member gives; absent if its backends end with the process.
+    /// The member's name for its driver; absent if its backends end with the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The member's file has the pool's driver no more: it makes none, and what it has is to leave.
+    /// The member's file no longer has the pool's driver. It makes no backends, and those that it
+    /// has should leave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
-    /// The instructions whose roster is done here, as far as asking for it goes: what that roster gives this member and
-    /// is not in [`Self::backends`] is gone.
+    /// The instructions with the roster that the member has carried out, as far as requests to its
+    /// driver go. A backend that this roster assigns to the member and that is not in
+    /// [`Self::backends`] is gone.
     pub applied: Edition,
-    /// A number that is above those of all names that this member knows; 0 if it knows none.
+    /// A number above those of all names that this member knows; 0 if it knows none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub next_number: u64,
-    /// What exists, or may exist, by name.
+    /// Backends that exist or may exist, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, Made>,
 }
 
-/// A backend, as the member that makes it has it.
+/// A backend, as its executor reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// How far it is.
+    /// Its state.
     pub state: MadeState,
-    /// Where it serves; absent before it was added.
+    /// Its address; absent before it was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// What the driver calls it.
+    /// The driver's identifier of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What went wrong last.
+    /// The last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Which of the pool's sizes.
+    /// Its size; absent if all backends of the pool are alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// The member's file names another driver since this was made: one of the new driver's is to replace it.
+    /// The member's driver changed since this backend was made. A backend of the new driver should
+    /// replace it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_outdated: bool,
-    /// Whether it outlives the process that made it; absent in reports of earlier versions.
+    /// True if it outlives the process that made it; absent in reports of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outlives: Option<bool>,
-    /// The driver that made it, or is to, as [`Making::driver`].
+    /// The driver that made it or will make it, as in [`Making::driver`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// The backend that it replaces, by the roster that the member used last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// The key under which the driver was asked for it; absent where none was.
+    /// The key with which the driver was asked for it; absent if the driver was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -66,25 +71,25 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// How far a made backend is on its way.
+/// State of a backend that a member makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MadeState {
-    /// Asked for; it does not serve yet.
+    /// Being added; it does not serve yet.
     #[default]
     Starting,
-    /// Serves.
+    /// Serving.
     Ready,
-    /// Keeps what it has and takes nothing new.
+    /// Receives no new work and finishes its own.
     Draining,
-    /// Is being taken away.
+    /// Being removed.
     Leaving,
-    /// Could not be added, or went down; it is tried again.
+    /// Could not be added, or went down. The driver is asked again.
     Failed,
 }
 
 impl MadeState {
-    /// Its name, as in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             MadeState::Starting => "starting",

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use equipoise_store::{Change, Entry, Key, Prefix, Store, StoreError, WatchEvent};
 
-/// A folder of the store, kept in memory as it changes.
+/// A folder of the store, kept up to date in memory.
 pub(crate) struct Mirror {
     store: Arc<dyn Store>,
     folder: Prefix,
     entries: BTreeMap<Key, Entry>,
 }
 
-/// Between two tries when the store says no.
+/// Interval between attempts while the store fails.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Mirror {
@@ -19,8 +19,8 @@ impl Mirror {
         Mirror { store, folder, entries: BTreeMap::new() }
     }
 
-    /// Calls `see` with all that the folder holds, now and after every change, for ever; `failed` is told what the
-    /// store does not do.
+    /// Calls `see` with the content of the folder, now and after every change, for ever. Calls
+    /// `failed` with each error of the store.
     pub(crate) async fn run(
         mut self,
         mut see: impl FnMut(&BTreeMap<Key, Entry>),

@@ -8,27 +8,29 @@ use equipoise_planner::{NameSpec, Policy, PoolSpec};
 
 use crate::Making;
 
-/// How a controller is started.
+/// Options of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
-    /// What it calls itself; unique among the controllers of a store.
+    /// The controller's name, unique among the controllers of a store.
     pub name: String,
-    /// From measurements to signals; its period is the planner's. Does not change while the controller runs.
+    /// Smoothing of measurements. Its period is the planner's. It does not change while the
+    /// controller runs.
     pub smoothing: Smoothing,
-    /// A leader that dies is replaced when this is over. etcd grants two seconds or more.
+    /// Lease of the leader. A leader that dies is replaced when it expires. etcd grants two seconds
+    /// or more.
     pub time_to_live: Duration,
-    /// The plan is written into the store at least this often, and at once when what it says to do has changed. What
-    /// goes between two writes is only how far shares have moved.
+    /// Longest interval between two writes of the plan. A plan is written at once when its
+    /// decisions change. Plans in between differ only by small changes of shares.
     pub write_every: Duration,
-    /// The most members; others are refused.
+    /// Greatest number of members. Others are refused.
     pub members_max: usize,
-    /// A member that says nothing for this long is forgotten.
+    /// Silence after which a member is forgotten.
     pub forget_after: Duration,
 }
 
 impl ControllerOptions {
-    /// For the controller `name`: leases of two seconds, every plan written, 1000 members, who are forgotten after
-    /// ten minutes.
+    /// Options of the controller `name`: leases of two seconds, every plan written, at most 1000
+    /// members, which are forgotten after ten minutes.
     pub fn new(name: impl Into<String>) -> ControllerOptions {
         ControllerOptions {
             name: name.into(),
@@ -41,39 +43,42 @@ impl ControllerOptions {
     }
 }
 
-/// What there is, what is wanted of it, and how to plan for it: all but the members, which report themselves.
+/// Inputs of the planner other than the members, which report themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Premises {
-    /// How to plan. Its smoothing is not used: [`ControllerOptions::smoothing`] is.
+    /// The planner's policy. Its smoothing is not used; [`ControllerOptions::smoothing`] is.
     pub policy: Policy,
-    /// Cores that a member counts for, at most, whatever it reports.
+    /// Greatest capacity of a member in cores, whatever it reports.
     pub capacity_max: Option<f64>,
-    /// Names that the DNS level answers. A node of theirs that never reported counts as one that is late.
+    /// Names that the DNS level answers. Their nodes that never reported count as late.
     pub names: BTreeMap<String, NameSpec>,
-    /// The pools, as this machine's file and checks have them.
+    /// The pools of this machine's file, with the results of its checks.
     pub pools: BTreeMap<String, PoolSpec>,
-    /// Where each pool's backends are, by pool and backend: a backend at a member's own address runs on that machine.
+    /// Addresses of backends, by pool and backend. A backend at a member's own address runs on that
+    /// machine.
     pub addresses: BTreeMap<String, BTreeMap<String, IpAddr>>,
-    /// Elastic pools, whose backends members make as the instructions' rosters say.
+    /// Elastic pools, for which members make backends by the rosters of the instructions.
     pub made: BTreeMap<String, MadePool>,
-    /// Elastic pools that this machine's file declares for nodes: [`Instructions::pools`](crate::Instructions::pools).
+    /// Elastic pools that this machine's file declares for nodes:
+    /// [`Instructions::pools`](crate::Instructions::pools).
     pub declared: BTreeMap<String, String>,
-    /// On a machine of its own: the backends that it makes, by pool. No other process plans, or makes backends.
+    /// On a single machine: the backends that it makes, by pool. No other process plans or makes
+    /// backends.
     pub alone: Option<BTreeMap<String, Making>>,
 }
 
 /// An elastic pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MadePool {
-    /// Backends that the operator listed; all others of the pool were made.
+    /// Backends that the operator listed. Members made all others of the pool.
     pub listed: BTreeSet<String>,
-    /// A draining backend is taken away after this, whatever it still has.
+    /// Drain timeout: a draining backend is removed after this, even if it still has work.
     pub drain_timeout: Duration,
 }
 
-/// Who knows the [`Premises`]; asked by the leader, once for each plan.
+/// Provides the [`Premises`]. The leader asks once for each plan.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// As they are now.
+    /// The present inputs.
     async fn premises(&self) -> Premises;
 }

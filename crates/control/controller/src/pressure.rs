@@ -3,7 +3,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Fault, ReportRefused};
 
-/// Per cent of the last 10 s in which some work of a node waited for a resource; `None` where its kernel does not say.
+/// Per cent of the last 10 s in which some work of a node waited for a resource; `None` if its
+/// kernel does not report it.
 ///
 /// # Source
 /// Linux, Documentation/accounting/psi.rst: `some avg10`.
@@ -21,7 +22,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// What the monitor saw.
+    /// The pressure in a sample of the monitor.
     pub fn of(used: &Utilisation) -> Pressure {
         Pressure {
             cpu: used.cpu_pressure_percent,
@@ -30,12 +31,12 @@ impl Pressure {
         }
     }
 
-    /// Whether nothing is known.
+    /// True if no value is known.
     pub(crate) fn is_unknown(&self) -> bool {
         *self == Pressure::default()
     }
 
-    /// Whether it can be believed.
+    /// Checks that the values are percentages.
     pub(crate) fn check(&self) -> Result<(), ReportRefused> {
         for (what, percent) in [("cpu", self.cpu), ("memory", self.memory), ("io", self.io)] {
             check_percent(&format!("{what} pressure"), percent)?;
@@ -43,7 +44,7 @@ impl Pressure {
         Ok(())
     }
 
-    /// As the history has it, beside other signals.
+    /// Adds the pressure to a sample of the history.
     pub(crate) fn beside(self, sample: Sample) -> Sample {
         Sample {
             cpu_pressure_percent: self.cpu,
@@ -54,7 +55,7 @@ impl Pressure {
     }
 }
 
-/// Refuses a signal that is no per cent.
+/// Refuses a value outside 0 to 100.
 pub(crate) fn check_percent(what: &str, percent: Option<f64>) -> Result<(), ReportRefused> {
     match percent.filter(|percent| !(0.0..=100.0).contains(percent)) {
         None => Ok(()),

@@ -6,10 +6,11 @@ use equipoise_monitor::{Point, QueryError, Repository, RepositoryOptions, Sample
 
 use crate::Pressure;
 
-/// The resource utilisation repository, on this machine's clock.
+/// The history of resource utilisation, on this machine's clock.
 ///
-/// Samples are filed under the time at which they came here, not under what their sender's clock says. A clock that is
-/// set back by more than a moment would file new samples behind old ones: the history then begins anew.
+/// The time of a sample is that of its arrival here, not that of its sender's clock. If this
+/// machine's clock is set back by more than [`BACK_MAX`], the history begins again, because new
+/// samples would be filed behind old ones.
 #[derive(Debug)]
 pub struct Recorder {
     inner: Mutex<Inner>,
@@ -22,7 +23,7 @@ struct Inner {
     resets: u64,
 }
 
-/// Steps of a clock that is kept in time by another are smaller.
+/// Longer than a step of a synchronized clock.
 const BACK_MAX: Duration = Duration::from_secs(5);
 
 impl Default for Recorder {
@@ -34,12 +35,12 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Files what `node` reported just now.
+    /// Files a sample that `node` reported just now.
     pub fn record(&self, node: &str, sample: Sample) {
         self.record_at(node, sample, unix_now());
     }
 
-    /// The same of a report's signals.
+    /// Files the signals of a report.
     pub fn record_load(&self, node: &str, load: &Reported, pressure: Pressure) {
         let percent = |value: f64| Some(value.clamp(0.0, 100.0));
         let net_percent = load.net.and_then(percent);
@@ -55,7 +56,7 @@ impl Recorder {
             inner.resets += 1;
             tracing::warn!(
                 back_by = ?(inner.last - now),
-                "the clock was set back: the history of utilisation begins anew"
+                "the clock was set back; the history of utilisation begins again"
             );
         }
         inner.last = now;
@@ -64,7 +65,7 @@ impl Recorder {
         }
     }
 
-    /// A node's signals of the last `span`, in steps of at least `step`, oldest first.
+    /// The samples of `node` in the last `span`, oldest first, at least `step` apart.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -79,13 +80,13 @@ impl Recorder {
         self.lock().repository.range(node, now.saturating_sub(span), to, step, now)
     }
 
-    /// What a node reported last, and how long ago.
+    /// The age and content of a node's last sample.
     pub fn latest(&self, node: &str) -> Option<(Duration, Sample)> {
         let (at, sample) = self.lock().repository.latest(node)?;
         Some((unix_now().saturating_sub(at), sample))
     }
 
-    /// The nodes of which there is a history.
+    /// The nodes with a history.
     pub fn nodes(&self) -> Vec<String> {
         self.lock().repository.nodes().map(str::to_string).collect()
     }
@@ -95,7 +96,7 @@ impl Recorder {
         self.lock().repository.forget(node);
     }
 
-    /// How often the clock was set back so far that the history began anew.
+    /// How many times the history began again because the clock was set back.
     pub fn resets(&self) -> u64 {
         self.lock().resets
     }

@@ -14,84 +14,86 @@ use crate::pressure::check_percent;
 use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
 use crate::{Edition, Making, Pressure};
 
-/// What a node says of itself and of what it sees, once a period. Also its heartbeat.
+/// A node's report about itself and its observations, once a period. It is also the heartbeat.
 ///
-/// Fields that this version does not know are ignored, so that controllers understand the reports of later nodes: they
-/// plan as if the field were not there. Instructions are different: a node follows all of them or none.
+/// Unknown fields are ignored, so that controllers understand reports of newer nodes and plan as if
+/// the field were absent. Instructions differ: a node follows all of them or none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// What it is.
+    /// Node or agent.
     pub kind: NodeKind,
-    /// Its equipoise.
+    /// Its version of equipoise.
     pub version: String,
-    /// Capacity in cores, fractions included; above 0.
+    /// Capacity in cores, above 0, not necessarily whole.
     pub capacity: f64,
-    /// Its resources; absent while its monitor has nothing to say (the first period, a kernel that does not tell).
+    /// The load of its resources; absent while its monitor has no values (in the first period, or
+    /// if the kernel does not report them).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Reported>,
-    /// CPU in use of its whole machine, per cent; shown beside `load`, and no plan uses it.
+    /// CPU utilisation of its whole machine, in per cent. It is shown beside `load`; no plan uses
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_cpu: Option<f64>,
-    /// How long its work waits for them; shown, and nothing is planned by it.
+    /// The time for which its work waits for resources. It is shown; no plan uses it.
     #[serde(default, skip_serializing_if = "Pressure::is_unknown")]
     pub pressure: Pressure,
-    /// Its requests by class in the period; zeros if it does not dispatch.
+    /// Its requests of the period by class; zeros if it does not dispatch.
     #[serde(default)]
     pub classes: ClassRates,
-    /// Whether it has a dispatch level: it may delegate, and be delegated to.
+    /// True if it has a dispatch level: it may delegate, and peers may delegate to it.
     #[serde(default)]
     pub dispatches: bool,
-    /// It has a dispatch level, and no backend of the application behind it can take a request: it
-    /// has no place in names, however idle it is.
+    /// True if it has a dispatch level and no backend of its application can take a request. It
+    /// then gets no clients from names, however idle it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub application_down: bool,
-    /// The permits of its application; absent without a dispatch level, or without a concurrency limit.
+    /// The permits of its application; absent without a dispatch level or a concurrency limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
-    /// Where peers reach it, to delegate to it and to see whether it is there.
+    /// Address at which peers delegate to it and check whether it is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
-    /// Its own addresses: backends there run on this machine, and its load is theirs.
+    /// Its own addresses. Backends at these addresses run on this machine, and have its load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// What its balancer saw of pools in the period, by pool.
+    /// Observations of its balancer in the period, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<String, PoolSample>,
-    /// Peers that it looked for in the period, and whether they answered.
+    /// Peers that it probed in the period, and whether they answered.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reachable: BTreeMap<String, bool>,
-    /// Peers to which a connection was tried in the period, and refused by the peer's kernel.
+    /// Peers whose kernel refused a connection in the period.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub refused: BTreeSet<String>,
-    /// Whether it leaves: its process ends, and with it what that process has made.
+    /// True if it leaves: its process ends, and with it the process's backends.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leaves: bool,
-    /// The instructions that it goes by; absent before it had any.
+    /// The instructions that it follows; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Edition>,
     /// Elastic pools for which the node can create backends, and the backends that it has created.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub making: BTreeMap<String, Making>,
-    /// For each pool here that has a roster: those that drain, get nothing new from this node, and have nothing of its
-    /// left.
+    /// For each pool here that has a roster: draining backends that get no new work from this node
+    /// and have none of its work left.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drained: BTreeMap<String, BTreeSet<String>>,
-    /// Names with answers that the node spreads by load, and the members that each may resolve to.
+    /// Names for which the node spreads answers by load, each with the members in its answers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, BTreeSet<String>>,
-    /// What its clients bring, by where they are: the prefixes that bring most.
+    /// Rates of its clients by prefix, for the prefixes with the highest rates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: SourceRates,
-    /// Tallies of its balancer for backends with a learned limit, by [`SharedBackend`].
+    /// Tallies of its balancer for backends with a learnt limit, by [`SharedBackend`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tallies: BTreeMap<SharedBackend, Tally>,
 }
 
-/// A backend that several balancers of a cluster may have: its pool's name, and an address that means the same on all of
-/// their machines.
+/// A backend that several balancers of a cluster may share: its pool's name, and an address that
+/// means the same on all of their machines.
 pub type SharedBackend = String;
 
-/// What a member of the cluster is.
+/// The kind of a member.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -100,40 +102,41 @@ pub enum NodeKind {
     /// Balances: it is in names and shares, and follows instructions.
     #[default]
     Node,
-    /// Only reports: a machine of backends.
+    /// Only reports: a machine that runs backends.
     Agent,
 }
 
-/// Why a report was not believed; none of it is used, but it counts as a sign of life.
+/// Refusal of a report that is not credible. No part of it is used, but it counts as a sign of
+/// life.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
-#[error("the report is refused: {what}")]
+#[error("report refused: {what}")]
 pub struct ReportRefused {
-    /// The kind of what is wrong: a metric's label.
+    /// The kind of fault, which is a metric's label.
     pub fault: Fault,
-    /// What is wrong, in words.
+    /// Description of the fault.
     pub what: String,
 }
 
-/// What is wrong with a report.
+/// A fault of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// A signal of its load is no per cent.
+    /// A value of its load is not a percentage.
     Load,
-    /// A number elsewhere is not finite, or negative.
+    /// Another number is not finite, or is negative.
     Number,
-    /// More pools, backends, peers or addresses than may be.
+    /// Too many pools, backends, peers or addresses.
     TooMany,
-    /// A name that is empty, too long, or has control characters.
+    /// A name is empty, too long, or has control characters.
     Name,
-    /// The node's own name cannot be one.
+    /// The node's own name is not valid.
     Node,
-    /// There are as many members as may be.
+    /// The number of members has reached its limit.
     TooManyMembers,
 }
 
 impl Fault {
-    /// In the order of their numbers.
+    /// All faults, in the order of their numbers.
     pub const ALL: [Fault; 6] = [
         Fault::Load,
         Fault::Number,
@@ -143,7 +146,7 @@ impl Fault {
         Fault::TooManyMembers,
     ];
 
-    /// As a metric's label.
+    /// The metric's label.
     pub fn label(self) -> &'static str {
         match self {
             Fault::Load => "load",
@@ -163,39 +166,39 @@ impl From<MeasurementRefused> for ReportRefused {
 }
 
 impl NodeReport {
-    /// The most pools in a report.
+    /// Greatest number of pools in a report.
     pub const POOLS_MAX: usize = 1000;
-    /// The most backends of all its pools.
+    /// Greatest number of backends of all its pools.
     pub const BACKENDS_MAX: usize = 10_000;
-    /// The most names that it answers.
+    /// Greatest number of names.
     pub const NAMES_MAX: usize = 1000;
-    /// The most peers that it saw.
+    /// Greatest number of peers.
     pub const PEERS_MAX: usize = 64;
-    /// The most addresses of its own.
+    /// Greatest number of own addresses.
     pub const ADDRESSES_MAX: usize = 64;
-    /// Most tallies in a report.
+    /// Greatest number of tallies.
     pub const TALLIES_MAX: usize = 1000;
-    /// The longest name of a node, pool or backend, in bytes.
+    /// Longest name of a node, pool or backend, in bytes.
     pub const NAME_BYTES_MAX: usize = 255;
-    /// The longest text of what went wrong, and the longest id of a driver's, in bytes.
+    /// Longest description of a failure, and longest id of a driver, in bytes.
     pub const PROBLEM_BYTES_MAX: usize = 2048;
-    /// The most cores of a node: as many as Linux supports.
+    /// Greatest capacity of a node in cores: the number that Linux supports.
     pub const CAPACITY_MAX: f64 = 8192.0;
-    /// The longest mean response time of a backend.
+    /// Longest mean response time of a backend.
     pub const RESPONSE_MAX: Duration = Duration::from_secs(86_400);
-    /// The largest report that a transport need accept, in bytes of JSON.
+    /// Largest report that a transport must accept, in bytes of JSON.
     pub const BYTES_MAX: usize = 2 << 20;
 
-    /// The signals that the planner goes by, if the monitor has them.
+    /// The values that the planner uses, if the monitor has them.
     pub fn load_of(used: &Utilisation) -> Option<Reported> {
         let (cpu, memory) = (used.cpu_percent?, used.memory_percent?);
         Some(Reported { cpu, memory, net: used.net_percent })
     }
 
-    /// Whether it can be believed.
+    /// Checks that the report is credible.
     ///
     /// # Errors
-    /// [`ReportRefused`] with the first thing that is wrong.
+    /// [`ReportRefused`] with the first fault.
     pub fn check(&self) -> Result<(), ReportRefused> {
         if let Some(load) = &self.load {
             Measurement::checked(load)?;
@@ -310,10 +313,10 @@ fn wrong(fault: Fault, what: String) -> ReportRefused {
     ReportRefused { fault, what }
 }
 
-/// What nobody's balancer has: a number this large is a lie or a fault.
+/// No balancer reaches this number; a larger one is a fault.
 const LARGEST: f64 = 1e12;
 
-/// The most requests at a balancer: for more it has no memory.
+/// Greatest number of requests at a balancer. Its memory would not suffice for more.
 const REQUESTS_MAX: f64 = 1e8;
 
 fn not_negative(what: &str, value: f64) -> Result<(), ReportRefused> {
@@ -334,7 +337,7 @@ fn at_most(what: &str, count: usize, most: usize) -> Result<(), ReportRefused> {
     Err(wrong(Fault::TooMany, format!("{count} {what}; accepted: at most {most}")))
 }
 
-/// Whether a text can be the name of something.
+/// True if the text is valid as a name.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= NodeReport::NAME_BYTES_MAX && !text.contains(char::is_control)
 }

@@ -1,4 +1,4 @@
-//! Who is there and what they said: pure, with `now` as an argument.
+//! The members and their last reports. Pure, with `now` as an argument.
 
 mod gone;
 mod pools;
@@ -24,7 +24,7 @@ use crate::{
     Edition, Enrolled, Fault, Making, NodeKind, NodeReport, ReportRefused, SharedBackend, Tallies,
 };
 
-/// What members said, and what follows for planning.
+/// The members' reports, and the inputs of the planner that follow from them.
 #[derive(Debug)]
 pub(crate) struct Roll {
     smoothing: Smoothing,
@@ -41,12 +41,12 @@ pub(crate) struct Member {
     pub(crate) enrolled: Enrolled,
     pub(crate) version: String,
     pub(crate) load: Option<Reported>,
-    /// CPU in use of its whole machine, per cent.
+    /// CPU utilisation of its whole machine, in per cent.
     pub(crate) machine_cpu: Option<f64>,
     pub(crate) applied: Option<Edition>,
-    /// Its last sign of life.
+    /// Time of its last sign of life.
     pub(crate) at: Duration,
-    /// When it last said something that was believed.
+    /// Time of its last credible report.
     believed_at: Duration,
     pub(crate) refused: u64,
     pools: BTreeMap<String, PoolSample>,
@@ -57,10 +57,10 @@ pub(crate) struct Member {
     tallies: BTreeMap<SharedBackend, Tally>,
 }
 
-/// Tallies that are older than this count as none.
+/// Tallies older than this are ignored.
 const TALLY_AGE_MAX: Duration = Duration::from_secs(3);
 
-/// Reports that are older than this many periods say nothing of pools.
+/// Reports older than this many periods are ignored for pools.
 const FRESH_PERIODS: f64 = 3.0;
 
 impl Roll {
@@ -71,7 +71,7 @@ impl Roll {
         Roll { smoothing, members_max, history, members, refused, signs }
     }
 
-    /// Takes a report that came at `now`.
+    /// Takes a report that arrived at `now`.
     pub(crate) fn take(
         &mut self,
         now: Duration,
@@ -81,7 +81,7 @@ impl Roll {
         let checked = report.check().and_then(|()| self.check_node(node));
         if let Err(refused) = checked {
             self.refused[refused.fault as usize] += 1;
-            // Whoever lies is there; but nobody joins by lying.
+            // A refused report shows that the member lives, but it does not add a new member.
             if let Some(member) = self.members.get_mut(node) {
                 member.refused += 1;
                 member.at = now;
@@ -109,7 +109,8 @@ impl Roll {
                 self.signs.is_reached(peer);
             }
         }
-        // Of those too that have not reported here: a controller that starts knows them by the last plan.
+        // Peers that never reported here count, too: a controller that has just started knows them
+        // from the last plan.
         for peer in &report.refused {
             self.signs.is_refused(peer, now, self.members_max);
         }
@@ -149,13 +150,13 @@ impl Roll {
             return Err(ReportRefused { fault: Fault::Node, what });
         }
         if self.members.len() >= self.members_max && !self.members.contains_key(node) {
-            let what = format!("there are {} members, as many as may be", self.members_max);
+            let what = format!("there are {} members, which is the limit", self.members_max);
             return Err(ReportRefused { fault: Fault::TooManyMembers, what });
         }
         Ok(())
     }
 
-    /// Forgets members that are gone and were silent for `after`; their names.
+    /// Forgets members that are gone and were silent for `after`. Returns their names.
     pub(crate) fn forget_silent(
         &mut self,
         now: Duration,
@@ -178,10 +179,12 @@ impl Roll {
         gone
     }
 
-    /// Takes what all balancers together saw of the pools. Once a period. `enrolled` are the members of the last plan.
+    /// Records the combined observations of all balancers, once a period. `enrolled` are the
+    /// members of the last plan.
     ///
-    /// A pool of which nothing fresh was said has no past any more: what was seen last would be as if it were so for
-    /// ever. If a balancer that may have the pool is silent and not surely gone, the others' sum is less than the demand.
+    /// A pool without a fresh observation loses its past, because the last values would otherwise
+    /// be used for ever. If a balancer that may have the pool is silent and not certainly gone, the
+    /// sum of the others is less than the demand.
     pub(crate) fn settle_pools<'a>(
         &mut self,
         now: Duration,
@@ -195,7 +198,7 @@ impl Roll {
         let silent = self.members.iter().filter(|(_, member)| !is_heard(member));
         let missing: BTreeSet<String> =
             silent.map(|(name, _)| name).filter(|name| is_missing(name)).cloned().collect();
-        // Of one that has not reported to this controller it is not known which pools it has.
+        // The pools of a member that has not reported to this controller are not known.
         let is_unknown_missing = enrolled.iter().any(|(name, member)| {
             member.kind == NodeKind::Node && !self.members.contains_key(name) && is_missing(name)
         });
@@ -216,7 +219,8 @@ impl Roll {
         }
     }
 
-    /// The members as others need to know them; those of `before` too, that have not reported to this controller yet.
+    /// The members as others need to know them, with those of `before` that have not reported to
+    /// this controller yet.
     pub(crate) fn enrolled(
         &self,
         now: Duration,
@@ -225,7 +229,7 @@ impl Roll {
         witnesses: &Witnesses,
     ) -> BTreeMap<String, Enrolled> {
         let mut all = before.clone();
-        // This controller has been listening for `now`.
+        // `now` is the time for which this controller has been listening.
         if now > forget_after {
             all.retain(|name, _| self.evidence(now, name, witnesses).is_none());
         }
@@ -235,7 +239,7 @@ impl Roll {
         all
     }
 
-    /// What is planned for: the premises, the members, and what operators said of pools.
+    /// The planner's inventory: the premises, the members, and the operators' settings.
     pub(crate) fn inventory(
         &self,
         premises: &Premises,
@@ -274,7 +278,8 @@ impl Roll {
         Inventory::new(nodes, names, pools)
     }
 
-    /// Names that this machine knows, and those that members answer; of two that differ, the first is gone by.
+    /// Names of this machine's file and of the members. If two definitions differ, the first
+    /// counts.
     fn names(&self, premises: &Premises) -> BTreeMap<String, NameSpec> {
         let mut names = premises.names.clone();
         for (name, nodes) in self.members.values().flat_map(|member| &member.names) {
@@ -283,7 +288,8 @@ impl Roll {
         names
     }
 
-    /// What clients of each prefix bring to all members whose reports are fresh, as it is told after `before`.
+    /// Rates of the clients of each prefix at all members with fresh reports. Small changes since
+    /// `before` are left out.
     pub(crate) fn sources(&self, now: Duration, before: &SourceRates) -> SourceRates {
         let fresh = self.members.iter().filter(|(name, member)| self.is_fresh(now, name, member));
         together(fresh.map(|(_, member)| &member.sources), before)
@@ -308,7 +314,7 @@ impl Roll {
         found
     }
 
-    /// What members whose reports are fresh say of making a pool's backends.
+    /// The reports of members with fresh reports about making a pool's backends.
     pub(crate) fn making(&self, now: Duration, pool: &str) -> BTreeMap<&str, &Making> {
         let fresh = self.members.iter().filter(|(name, member)| self.is_fresh(now, name, member));
         fresh.filter_map(|(name, it)| Some((name.as_str(), it.making.get(pool)?))).collect()
@@ -318,14 +324,14 @@ impl Roll {
         self.members.get(name).is_some_and(|member| self.is_fresh(now, name, member))
     }
 
-    /// Whether no report of it is missing. One that has left has no more to say.
+    /// True if no report of it is missing and it has not left.
     fn is_fresh(&self, now: Duration, name: &str, member: &Member) -> bool {
         now.saturating_sub(member.at) <= self.smoothing.period.mul_f64(FRESH_PERIODS)
             && !self.signs.has_left(name)
     }
 
-    /// Whether every node of a pool gives a backend nothing new and has nothing left there; who is surely gone is not
-    /// asked. Before any node is known, nothing is.
+    /// True if every node of a pool gives a backend no new work and has none left there. Nodes that
+    /// are certainly gone do not count. False before any node is known.
     pub(crate) fn is_drained(
         &self,
         enrolled: &BTreeMap<String, Enrolled>,
@@ -336,7 +342,7 @@ impl Roll {
         let agrees = |(name, _): (&String, &Enrolled)| match self.members.get(name) {
             Some(member) => match member.drained.get(pool) {
                 Some(drained) => drained.contains(backend) || is_gone(name),
-                // It does not have the pool.
+                // This node does not have the pool.
                 None => true,
             },
             None => is_gone(name),
@@ -358,13 +364,14 @@ impl Roll {
         &self.members
     }
 
-    /// By fault, in the order of [`Fault::ALL`].
+    /// Number of refused reports by fault, in the order of [`Fault::ALL`].
     pub(crate) fn refused(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
         Fault::ALL.into_iter().zip(self.refused)
     }
 }
 
-/// Backends whose address a member says is its own run on that machine, unless the operator named another.
+/// Sets the machine of backends: the member with the backend's address, unless the operator named
+/// another.
 fn find_machines(
     pool: &mut PoolSpec,
     addresses: &BTreeMap<String, IpAddr>,
@@ -375,7 +382,8 @@ fn find_machines(
             continue;
         };
         let mut found = enrolled.iter().filter(|(_, member)| member.addresses.contains(address));
-        // An address that two claim says nothing: of loopback, everybody does.
+        // An address that two members have is ambiguous, such as the loopback address, which all
+        // have.
         if let (Some((machine, _)), None) = (found.next(), found.next()) {
             backend.machine = Some(machine.clone());
         }

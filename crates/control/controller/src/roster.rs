@@ -1,20 +1,22 @@
-//! The backends that are made for an elastic pool of a cluster, as the leader keeps them: pure.
+//! The backends that members make for an elastic pool, as the leader records them. Pure.
 //!
 //! ```text
 //! planner's Scaling --act--> Roster --in the instructions--> executor's driver, and every node's pool
 //!                   <-learn-- what executors and nodes report
 //! ```
 //!
-//! The roster is part of the instructions, and stored with them under the leader's term before anybody sees it. So a
-//! backend has one name and one key for ever, whoever leads; an executor that asks its driver twice asks for the same
-//! backend; and whoever gets an older roster than it has ignores it. What is to be is said, never a step towards it, so
-//! that instructions which a node misses do no harm.
+//! The roster is part of the instructions, and is stored with them under the leader's term before
+//! any member sees it. So a backend keeps one name and one key, whichever controller leads. An
+//! executor that asks its driver twice asks for the same backend, and a member that receives an
+//! older roster ignores it. A roster states the target, never a step towards it, so a node may miss
+//! instructions.
 //!
-//! A machine of its own is a cluster of one: its roster is in the embedded store, and it has every entry.
+//! A single machine is a cluster of one: its roster is in the embedded store, and it has every
+//! entry.
 //!
-//! One member has each entry: its [`Entry::executor`]. Of a driver whose backends outlive it (scripts, a service), one
-//! member has all, and another takes over when it is gone. Processes are spread over the members that can make them;
-//! they end with their member, and others are made then.
+//! Each entry has one member: its [`Entry::executor`]. If backends outlive their process (scripts,
+//! a service), one member has all of them, and another takes over when it is gone. Processes are
+//! spread over the members that can make them. They end with their member, and are then replaced.
 
 mod forgotten;
 
@@ -31,18 +33,18 @@ pub use self::forgotten::Forgotten;
 use crate::options::MadePool;
 use crate::{Edition, MadeState, Making};
 
-/// The backends of one pool that were made, or are to be.
+/// The backends of one pool that members have made or will make.
 ///
-/// Unlike elsewhere in instructions, fields that this version does not know are ignored, here and in entries: a machine that
-/// goes back to an earlier version still knows what there is.
+/// Unlike elsewhere in instructions, unknown fields are ignored, here and in entries. So a machine
+/// that returns to an earlier version still knows its backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
-    /// The number of the next backend's name. Never goes back, so that no name comes twice.
+    /// The number of the next backend. It never decreases, so that no name repeats.
     pub next_number: u64,
-    /// By name.
+    /// Entries by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, Entry>,
-    /// Numbers that a roster gave which this one does not know.
+    /// Numbers of an earlier roster that this one does not know.
     #[serde(default, skip_serializing_if = "Forgotten::is_empty")]
     pub forgotten: Forgotten,
 }
@@ -50,109 +52,113 @@ pub struct Roster {
 /// One backend of a [`Roster`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The same for every try to add it, and no other's.
+    /// Idempotency key: the same for every attempt to add this backend, and different for every
+    /// other.
     pub key: String,
-    /// Which of the pool's sizes.
+    /// Its size; absent if all backends of the pool are alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// The member that makes it and takes it away.
+    /// The member that makes and removes it.
     pub executor: String,
-    /// The instructions in which that member was given it.
+    /// The instructions that gave it to this member.
     pub since: Edition,
-    /// Whether it outlives the process that makes it.
+    /// True if it outlives the process that makes it.
     pub outlives: bool,
-    /// The driver that makes it and takes it away, as [`Making::driver`] has it.
+    /// The driver that makes and removes it, as in [`Making::driver`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// What is to become of it.
+    /// The state that the leader wants.
     pub wanted: Wanted,
-    /// How far it is, as its executor said last.
+    /// Its state by its executor's last report.
     pub state: MadeState,
-    /// Where it serves.
+    /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// What the driver calls it.
+    /// The driver's identifier of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What went wrong last.
+    /// The last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How long it has served; no more than [`Entry::AGE_MAX`].
+    /// How long it has served, at most [`Entry::AGE_MAX`].
     pub age: Duration,
     /// How long it has been draining.
     #[serde(default)]
     pub draining_for: Duration,
-    /// Whom it replaces when it is warm.
+    /// The backend that it replaces when it is warm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
 }
 
-/// What came of a step.
+/// The result of a scaling step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     /// New backends.
     pub(crate) added: Vec<String>,
-    /// Draining backends that are to serve again.
+    /// Draining backends that serve again.
     pub(crate) revived: Vec<String>,
     /// Backends that leave.
     pub(crate) leaving: Vec<String>,
-    /// Backends for which there is no room, or no member that makes them.
+    /// Number of backends for which there is no room, or no member that can make them.
     pub(crate) refused: u32,
 }
 
-/// What is to become of a made backend.
+/// The state that the leader wants for a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wanted {
-    /// It is to serve.
+    /// It serves.
     Serve,
-    /// It is to finish what it has, and leave when every node has nothing left there.
+    /// It finishes its work, and leaves when it has none left at any node.
     Drain,
-    /// It is to be taken away.
+    /// It is removed.
     Leave,
 }
 
-/// What there is to know of members while a roster is brought up to date.
+/// Knowledge about members for an update of a roster.
 pub(crate) struct Seen<'a> {
-    /// The instructions that are being made.
+    /// The edition of the instructions that are being made.
     pub(crate) edition: Edition,
-    /// Since those before.
+    /// Time since the previous instructions.
     pub(crate) passed: Duration,
-    /// What members whose reports are fresh say of making this pool's backends.
+    /// Reports about making this pool's backends, from members with a fresh report.
     pub(crate) making: BTreeMap<&'a str, &'a Making>,
-    /// Members with a fresh report, whatever it says.
+    /// True for members with a fresh report of any content.
     pub(crate) is_fresh: &'a dyn Fn(&str) -> bool,
-    /// How sure it is that a member is gone.
+    /// How certain it is that a member is gone.
     pub(crate) gone: &'a dyn Fn(&str) -> Gone,
-    /// Whether every node that has the pool says that a backend has nothing left.
+    /// True if every node that has the pool reports that a backend has no work left.
     pub(crate) is_drained: &'a dyn Fn(&str) -> bool,
-    /// Whether an operator wants no more of a member.
+    /// True if an operator drains or disables the member.
     pub(crate) is_leaving: &'a dyn Fn(&str) -> bool,
 }
 
 impl Seen<'_> {
-    /// Whether a member makes no more backends of the pool.
+    /// True if the member no longer makes backends of the pool.
     fn ends(&self, member: &str) -> bool {
         self.making.get(member).is_some_and(|making| making.ends)
     }
 }
 
-/// How sure it is that a member is gone.
+/// How certain it is that a member is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// It reports.
     No,
-    /// It has been silent for long: enough to ask another for what cannot come out double.
+    /// It has been silent for so long that another member may take over backends, if none can then
+    /// exist twice.
     Silent,
-    /// There is evidence.
+    /// There is evidence that it is gone.
     Surely,
 }
 
 impl Entry {
-    /// Age is not counted further: a pool that does not change is the same from plan to plan.
+    /// Greatest recorded age, so that the roster of an unchanged pool stays equal from plan to
+    /// plan.
     pub const AGE_MAX: Duration = Duration::from_secs(3600);
 
-    /// What the planner is to be told; `seen` is what this machine's checks and operators have of it.
+    /// The backend as the planner sees it. `seen` are its values from this machine's checks and
+    /// operators.
     fn spec(&self, seen: Option<BackendSpec>, is_replaced: bool) -> BackendSpec {
         let seen = seen.unwrap_or(BackendSpec { weight: Weight::DEFAULT, ..Default::default() });
         let admin = match self.wanted {
@@ -170,23 +176,23 @@ impl Entry {
         BackendSpec { admin, health, size, age, is_elastic: true, ..seen }
     }
 
-    /// Without what changes from plan to plan of itself.
+    /// The entry without the parts that change with time alone.
     fn settled(&self) -> Entry {
         Entry { age: Duration::ZERO, draining_for: Duration::ZERO, ..self.clone() }
     }
 }
 
 impl Roster {
-    /// Without what changes from plan to plan of itself.
+    /// The roster without the parts that change with time alone.
     pub fn settled(&self) -> Roster {
         let backends = self.backends.iter().map(|(name, it)| (name.clone(), it.settled()));
         Roster { backends: backends.collect(), ..self.clone() }
     }
 
-    /// The largest number that a member may claim: a false claim leaves enough for new names.
+    /// Largest number that a member may claim, so that a false claim leaves numbers for new names.
     const CLAIM_MAX: u64 = 1 << 52;
 
-    /// The first of a pool, with the backends that members have.
+    /// The first roster of a pool, with the backends that members have.
     pub(crate) fn begin(pool: &str, seen: &Seen<'_>) -> Roster {
         let mut roster = Roster { next_number: 1, ..Roster::default() };
         roster.take_in(pool, seen);
@@ -204,7 +210,7 @@ impl Roster {
         let making = seen.making.get(executor);
         let Edition { term, generation } = seen.edition;
         Entry {
-            // A pool that is elastic again later has the same names again.
+            // The edition distinguishes keys of equal names, if the pool is elastic again later.
             key: format!("{pool}-e{number}-{term:x}-{generation:x}"),
             size,
             executor: executor.to_string(),
@@ -222,8 +228,8 @@ impl Roster {
         }
     }
 
-    /// Takes in what members report, and what follows without a decision: who has drained leaves, who has left is struck
-    /// off, who lost its executor gets another or is struck off.
+    /// Updates the roster from reports, without decisions of the planner: a drained backend leaves,
+    /// one that left is removed, and one without an executor gets another or is removed.
     pub(crate) fn learn(&mut self, pool: &str, spec: &PoolSpec, made: &MadePool, seen: &Seen<'_>) {
         self.hear(seen);
         self.take_in(pool, seen);
@@ -259,7 +265,7 @@ impl Roster {
         self.backends.retain(|name, entry| {
             let Some(making) = seen.making.get(entry.executor.as_str()) else { return true };
             let Some(made) = making.backends.get(name) else {
-                // Removed; or lost with the process that had it.
+                // It was removed, or was lost with its process.
                 return making.applied < entry.since;
             };
             entry.state = made.state;
@@ -267,7 +273,7 @@ impl Roster {
                 (entry.address, entry.id) = (made.address, made.id.clone());
             }
             entry.problem.clone_from(&made.problem);
-            // Its executor's driver may have changed since the entry was written.
+            // The executor's driver may have changed since the entry was written.
             if let Some(outlives) = made.outlives {
                 entry.outlives = outlives;
                 entry.driver.clone_from(&made.driver);
@@ -276,8 +282,9 @@ impl Roster {
         });
     }
 
-    /// Entries whose executor is gone, or has no driver any more, go to another executor or are struck off. An executor that
-    /// makes no more drains what no other can go on with.
+    /// Gives the entries of an executor that is gone or has no driver to another executor, or
+    /// removes them. An executor that makes no more backends drains those that no other can take
+    /// over.
     fn pass_on(&mut self, seen: &Seen<'_>) {
         let ends = |entry: &Entry| seen.ends(&entry.executor);
         let heir = self.heir(seen);
@@ -296,7 +303,8 @@ impl Roster {
                 true
             }
             (Gone::Surely, false) => false,
-            // Its executor may be cut off from this controller alone, and so may what it has made.
+            // Its executor may be unreachable from this controller alone, and then its backends
+            // still run.
             (Gone::Silent, false) => true,
         });
         let ending = self.backends.iter().filter(|(_, entry)| ends(entry));
@@ -306,7 +314,8 @@ impl Roster {
         }
     }
 
-    /// Who has all that outlives its maker: whoever has it already, if it is there.
+    /// The member that takes over backends that outlive their process. A member that already has
+    /// some comes first.
     fn heir(&self, seen: &Seen<'_>) -> Option<String> {
         let able = |member: &str| {
             seen.making.get(member).is_some_and(|making| making.outlives && !making.ends)
@@ -318,8 +327,9 @@ impl Roster {
         has.or_else(any).map(str::to_string)
     }
 
-    /// Each backend that an earlier driver of its executor made gets a successor by the new driver, and drains when that
-    /// is warm: if the new driver makes none, the earlier ones go on. There is at most one backend more than there is room for.
+    /// Gives each backend of its executor's earlier driver a successor by the new driver, and
+    /// drains it when the successor is warm. If the new driver makes none, the earlier backends
+    /// stay. At most one backend exists beyond the room of the pool.
     fn succeed(&mut self, pool: &str, room: u32, seen: &Seen<'_>) {
         let is_due = |(name, entry): &(&String, &Entry)| {
             entry.wanted == Wanted::Serve
@@ -336,7 +346,7 @@ impl Roster {
             if stays && !has_room {
                 continue;
             }
-            // One that was itself to replace another leaves that to its successor.
+            // A successor that is itself outdated passes its task to its own successor.
             let older = entry.replaces.take();
             let replaces = older.or_else(|| stays.then(|| name.clone()));
             let (executor, size) = (entry.executor.clone(), entry.size.clone());
@@ -349,7 +359,7 @@ impl Roster {
         }
     }
 
-    /// Whether an earlier driver of its executor made it.
+    /// True if an earlier driver of its executor made it.
     fn is_outdated(&self, name: &str, seen: &Seen<'_>) -> bool {
         let executor = self.backends.get(name).map(|entry| entry.executor.as_str());
         let making = executor.and_then(|executor| seen.making.get(executor));
@@ -365,7 +375,7 @@ impl Roster {
         }
     }
 
-    /// Whether it was wanted until now.
+    /// Makes a backend leave. Returns whether it was wanted until now.
     fn leave(&mut self, name: &str) -> bool {
         let entry = self.backends.get_mut(name).filter(|entry| entry.wanted == Wanted::Serve);
         let Some(entry) = entry else { return false };
@@ -375,7 +385,7 @@ impl Roster {
         true
     }
 
-    /// The pool as the planner is to see it: listed backends, and these.
+    /// Adds the roster's backends to the pool that the planner sees.
     pub(crate) fn add_to(&self, spec: &mut PoolSpec, made: &MadePool) {
         spec.backends
             .retain(|name, _| made.listed.contains(name) || self.backends.contains_key(name));
@@ -390,7 +400,7 @@ impl Roster {
         self.backends.values().any(|it| it.replaces.as_deref() == Some(name))
     }
 
-    /// Takes a step of the plan that is being made.
+    /// Applies a scaling step of the plan in the making.
     pub(crate) fn act(&mut self, pool: &str, step: &Scaling, room: u32, seen: &Seen<'_>) -> Step {
         let mut done = Step::default();
         match step {
@@ -410,7 +420,8 @@ impl Roster {
             Scaling::In { backends } => {
                 for name in backends {
                     let older = self.backends.get(name).and_then(|entry| entry.replaces.clone());
-                    // Of a driver that is no more, it is not to come back in its successor's stead.
+                    // If an earlier driver made the backend that this one replaces, that one leaves
+                    // too.
                     let older = older.filter(|older| self.is_outdated(older, seen));
                     let both = [Some(name.clone()), older].into_iter().flatten();
                     done.leaving.extend(both.filter(|name| self.leave(name)));
@@ -429,8 +440,9 @@ impl Roster {
         done
     }
 
-    /// Wants the draining one of this size again that began last: it has most left to do. It has to serve by the report of
-    /// its executor. One that an earlier driver made is not wanted back, nor one of a member that makes no more.
+    /// Revives the draining backend of this size that began to drain last, because it has most work
+    /// left. Its executor must report that it serves. Backends of an earlier driver, or of a member
+    /// that makes no more, stay draining.
     fn revive(&mut self, size: Option<&String>, seen: &Seen<'_>) -> Option<String> {
         let serves = |name: &str, executor: &str| {
             let made = seen.making.get(executor).and_then(|making| making.backends.get(name));
@@ -451,7 +463,7 @@ impl Roster {
         Some(name)
     }
 
-    /// A new one, for the member that has fewest; `None` if there is no member for it.
+    /// Adds a backend at the member with the fewest; `None` if no member can make it.
     fn allot(
         &mut self,
         pool: &str,
@@ -467,7 +479,7 @@ impl Roster {
         Some(self.add(pool, seen, &executor, size.clone(), replaces))
     }
 
-    /// A new one, for this member; its name.
+    /// Adds a backend at this member. Returns its name.
     fn add(
         &mut self,
         pool: &str,
@@ -485,7 +497,8 @@ impl Roster {
     }
 }
 
-/// The most backends that may be made for a pool, beside those that the operator listed.
+/// Greatest number of backends that members may make for a pool, beside those that the operator
+/// listed.
 pub(crate) fn room(spec: &PoolSpec, made: &MadePool) -> u32 {
     let is_listed = |(name, it): &(&String, &BackendSpec)| {
         made.listed.contains(*name) && it.admin != AdminState::Down

@@ -1,20 +1,22 @@
-//! What clients of each prefix bring, over all nodes: the DNS level assigns resolvers by it. Pure.
+//! Rates of the clients of each prefix at all nodes, by which the DNS level assigns resolvers.
+//! Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use equipoise_core::SourcePrefix;
 
-/// Pieces of work a second (HTTP requests, TCP connections, UDP clients) by the prefix that their clients are in.
+/// Units of work per second (HTTP requests, TCP connections, UDP clients) by the prefix of their
+/// clients.
 pub type SourceRates = BTreeMap<SourcePrefix, f64>;
 
-/// The most prefixes that a node reports: those that bring most.
+/// Greatest number of prefixes in a node's report: those with the highest rates.
 pub const SOURCES_REPORTED_MAX: usize = 128;
-/// The most prefixes that nodes are told of.
+/// Greatest number of prefixes in instructions.
 const SOURCES_TOLD_MAX: usize = 256;
-/// What has changed by less than this factor since it was told is not told again.
+/// A change by a smaller factor than this is not published.
 const STEADY: f64 = 1.25;
 
-/// The `most` prefixes that bring most.
+/// The `most` prefixes with the highest rates.
 pub fn largest(rates: impl IntoIterator<Item = (SourcePrefix, f64)>, most: usize) -> SourceRates {
     let mut rates: Vec<_> = rates.into_iter().filter(|(_, rate)| *rate > 0.0).collect();
     rates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -22,7 +24,7 @@ pub fn largest(rates: impl IntoIterator<Item = (SourcePrefix, f64)>, most: usize
     rates.into_iter().collect()
 }
 
-/// What all nodes together see, as it is told after `before`.
+/// The sums of all nodes, as published after `before`.
 pub(crate) fn together<'r>(
     seen: impl Iterator<Item = &'r SourceRates>,
     before: &SourceRates,
@@ -36,7 +38,7 @@ pub(crate) fn together<'r>(
         let is_steady = |was: &&f64| (**was / STEADY..=**was * STEADY).contains(rate);
         match before.get(prefix).filter(is_steady) {
             Some(was) => *rate = *was,
-            // Three digits say more than a sample knows.
+            // Rounded, because a sample is not more precise.
             None => *rate = (*rate * 10.0).round().max(1.0) / 10.0,
         }
     }

@@ -1,20 +1,21 @@
-//! A leader's term, above all that nodes were ever told: also when the store was put back from an older copy, or made
-//! anew, and its revisions begin again. Pure.
+//! A leader's term, which is above every term that nodes know. This holds even if the store was
+//! restored from an older copy or created again, so that its revisions began again. Pure.
 //!
-//! Nodes never go back to older instructions, and say in every report which they go by. So a leader that hears of later
-//! ones than its own has a store that forgot: it takes a term above theirs.
+//! Nodes never go back to older instructions, and report which they follow. A leader that learns of
+//! later instructions than its own has a store that lost them, and takes a term above theirs.
 //!
-//! A node may lie. It is believed once by each leader, and no further than [`AHEAD_MAX`]: terms cannot be used up, and
-//! each time is in the log with the node's name.
+//! A node may lie. Each leader believes a node once, and no further than [`AHEAD_MAX`], so terms
+//! cannot be used up. Every such claim is logged with the node's name.
 
 use std::collections::BTreeSet;
 
 use crate::Edition;
 
-/// More revisions than a store comes to between a copy and its loss: at a thousand a second, seven weeks.
+/// More revisions than a store reaches between a copy and its loss: at a thousand a second, seven
+/// weeks.
 const AHEAD_MAX: u64 = 1 << 32;
 
-/// The term of one who leads.
+/// The term of a leader.
 #[derive(Debug)]
 pub(crate) struct OfficeTerm {
     term: u64,
@@ -23,17 +24,18 @@ pub(crate) struct OfficeTerm {
     disbelieved: BTreeSet<String>,
 }
 
-/// What a claim to later instructions comes to.
+/// A node's claim to later instructions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Claim<'a> {
-    /// The store forgot: the term is above it now.
+    /// The store lost them. The term is now above the claim.
     Overtaken { node: &'a str, claimed: Edition },
-    /// It cannot be so. Said once of each node.
+    /// The claim is not possible. It is reported once for each node.
     Disbelieved { node: &'a str, claimed: Edition },
 }
 
 impl OfficeTerm {
-    /// For who came to the office at revision `created`, when the newest instructions that are known have term `newest`.
+    /// The term of a leader elected at revision `created`, if the newest known instructions have
+    /// term `newest`.
     pub(crate) fn after(created: u64, newest: u64) -> OfficeTerm {
         let (believed, disbelieved) = (BTreeSet::new(), BTreeSet::new());
         let term = created.max(newest.saturating_add(u64::from(newest >= created)));
@@ -44,8 +46,8 @@ impl OfficeTerm {
         self.term
     }
 
-    /// Whether the next leader will know of it: its own revision is above that of every leader before, and what is above
-    /// that must be in the store before anybody is told.
+    /// True if the next leader will know this term. The next leader's revision is above that of all
+    /// earlier leaders. A term above its own revision must be in the store before it is published.
     pub(crate) fn is_stored(&self) -> bool {
         self.is_stored
     }
@@ -54,7 +56,7 @@ impl OfficeTerm {
         self.is_stored = true;
     }
 
-    /// Takes in what nodes say that they go by, when this leader's own newest instructions are `own`.
+    /// Takes the editions that nodes report. `own` are this leader's newest instructions.
     pub(crate) fn hear<'a>(
         &mut self,
         own: Edition,
@@ -100,20 +102,20 @@ mod tests {
         let mut office = OfficeTerm::after(9, 7);
         let said = [("a", of(9, 40)), ("b", of(7, 900)), ("c", of(0, 0))];
         assert_eq!(office.hear(of(9, 40), said.into_iter()), []);
-        // Before it has planned anything, what was planned before it is what it goes on from.
+        // Before its first plan, the leader continues from the previous plan.
         assert_eq!(office.hear(of(7, 900), [("b", of(7, 900))].into_iter()), []);
         assert_eq!(office.get(), 9);
     }
 
     #[test]
     fn later_instructions_than_ones_own_are_overtaken() {
-        // Of the same term, and of a later one.
+        // Claims of the same term and of a later one.
         for claimed in [of(9, 41), of(5000, 3)] {
             let mut office = OfficeTerm::after(9, 7);
             let heard = office.hear(of(9, 40), [("a", claimed)].into_iter());
             assert_eq!(heard, [Claim::Overtaken { node: "a", claimed }]);
             assert_eq!((office.get(), office.is_stored()), (claimed.term + 1, false));
-            // It goes by it until it is told the next.
+            // The node follows them until it receives newer ones.
             let own = of(claimed.term + 1, 41);
             assert_eq!(office.hear(own, [("a", claimed)].into_iter()), []);
             office.stored();

@@ -11,12 +11,12 @@ use crate::controller::{ControllerHandle, Shared};
 use crate::counts::Counted;
 use crate::{ClusterView, Fault, Instructions, MemberState, MemberView, NodeKind};
 
-/// What a controller knows in numbers: for metrics.
+/// A controller's values for metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// What was counted.
+    /// Counters.
     pub counted: Counted,
-    /// Reports that were refused, by fault; zeros included.
+    /// Number of refused reports by fault, with zeros.
     pub refused: Vec<(Fault, u64)>,
     /// The load of each machine that has reported.
     pub loads: Vec<LoadFigures>,
@@ -25,22 +25,22 @@ pub struct Figures {
 /// A machine's load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadFigures {
-    /// Its name.
+    /// The machine's name.
     pub node: String,
-    /// What is used, smoothed; per cent.
+    /// Smoothed utilisation in per cent.
     pub smoothed: Signals,
-    /// What is expected to be used in the coming period.
+    /// Expected utilisation in the coming period.
     pub coming: Signals,
-    /// L1 of that.
+    /// L1 of the expected utilisation.
     pub l1: f64,
-    /// L2 of that.
+    /// L2 of the expected utilisation.
     pub l2: f64,
-    /// How far predictions were off, by signal.
+    /// Errors of the predictions, by signal.
     pub errors: Vec<(Signal, ForecastError)>,
 }
 
 impl ControllerHandle {
-    /// For metrics.
+    /// Values for metrics.
     pub fn figures(&self) -> Figures {
         let weigh = self.shared.known().premises.policy.coefficients;
         let roll = self.shared.roll();
@@ -72,20 +72,20 @@ fn shares(plan: &Plan, node: &str) -> BTreeMap<String, f64> {
     plan.names.iter().filter_map(share).collect()
 }
 
-/// Another leader's term: the revision of its coming to the office, unless it says a later one.
+/// Another leader's term: the revision of its election, or a later term in its instructions.
 fn term_of(leader: &Leader, newest: &Instructions) -> u64 {
     let says = Some(newest.term).filter(|_| newest.leader == leader.name);
     leader.term.0.0.max(says.unwrap_or(0))
 }
 
-/// L1 and L2 of what a machine reported, for one that is not planned for.
+/// L1 and L2 of a machine's reports, for machines without a plan.
 fn by_report(weigh: &Coefficients, load: &NodeLoad) -> PlannedLoad {
     let coming = load.coming();
     let l2 = weigh.l2(&coming);
     PlannedLoad { l1: weigh.l1(&coming).get(), l2, l2_offered: l2 }
 }
 
-/// How the cluster stands, as this controller sees it.
+/// The state of the cluster as this controller sees it.
 pub(crate) fn cluster(shared: &Shared) -> ClusterView {
     let newest = shared.instructions.borrow().clone();
     let weigh = shared.known().premises.policy.coefficients;
@@ -95,7 +95,7 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
     let member = |name: &String| {
         let (said, planned) = (roll.members().get(name), newest.plan.nodes.get(name));
         let enrolled = said.map(|said| &said.enrolled).or_else(|| newest.members.get(name));
-        // Who never reported here was silent for as long as this controller listens.
+        // A member that never reported here has been silent since this controller started.
         let silence = now.saturating_sub(said.map_or(Duration::ZERO, |said| said.at));
         let standing = planned.map(|planned| planned.standing);
         let claimed = said.map(|said| said.enrolled.capacity);

@@ -1,4 +1,4 @@
-//! What operators said: noted in the store, known to every controller.
+//! Changes that operators ask for: stored, and known to every controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use tokio::time::{Instant, timeout_at};
 use crate::condition::Late;
 use crate::controller::{ControllerError, ControllerHandle, Shared};
 
-/// Limit of the time that an operator's command waits for the store.
+/// Longest time that an operator's command waits for the store.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
-/// What operators said.
+/// Settings by operators.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wishes {
-    /// Of elastic pools.
+    /// Sizes of elastic pools.
     pub(crate) sizes: BTreeMap<String, SizeWish>,
-    /// Of nodes; those that are not here are up.
+    /// Admin states of nodes. Nodes that are missing here are up.
     pub(crate) admins: BTreeMap<String, AdminState>,
 }
 
-/// What an operator said of an elastic pool's size.
+/// An operator's setting of an elastic pool's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SizeWish {
-    /// Who decides.
+    /// The scaling mode.
     Mode(Mode),
-    /// Nobody decides, and a pin waits for the end of that.
+    /// Scaling is paused, and a pin takes effect after the pause.
     PausedPin {
-        /// How many backends there are to be then.
+        /// The pinned number of backends.
         paused_pin: u32,
     },
 }
 
 impl SizeWish {
-    /// Who decides now.
+    /// The present scaling mode.
     pub fn mode(self) -> Mode {
         match self {
             SizeWish::Mode(mode) => mode,
@@ -49,7 +49,7 @@ impl SizeWish {
         }
     }
 
-    /// How many backends there are to be, now or after a pause, if that is pinned.
+    /// The pinned number of backends, now or after a pause.
     pub fn pin(self) -> Option<u32> {
         match self {
             SizeWish::Mode(Mode::Pinned(count)) | SizeWish::PausedPin { paused_pin: count } => {
@@ -59,7 +59,7 @@ impl SizeWish {
         }
     }
 
-    /// The same, paused: a pin is kept.
+    /// The same setting, paused. A pin is kept.
     #[must_use]
     pub fn paused(self) -> SizeWish {
         match self.pin() {
@@ -70,16 +70,16 @@ impl SizeWish {
 }
 
 impl ControllerHandle {
-    /// What operators said of pools' sizes.
+    /// Operators' settings of pools' sizes.
     pub fn sizes(&self) -> BTreeMap<String, SizeWish> {
         self.shared.known().wishes.sizes.clone()
     }
 
-    /// Notes who decides on a pool's size; `None` returns to what the file says. Every controller learns of it, and
-    /// the leader plans at once.
+    /// Stores the setting of a pool's size; `None` returns to the file's. Every controller learns
+    /// of it, and the leader plans at once.
     ///
     /// # Errors
-    /// [`ControllerError`], if the store does not note it. Nothing has changed then, except that
+    /// [`ControllerError`], if the store does not accept it. Nothing has changed then, except that
     /// [`ControllerError::Unanswered`] and [`ControllerError::Unconfirmed`] may still take effect.
     pub async fn set_size(
         &self,
@@ -92,13 +92,13 @@ impl ControllerHandle {
         self.wish(&key, wish, |wishes, wish| note(&mut wishes.sizes, pool, wish)).await
     }
 
-    /// What operators want of nodes; those that are not here are up.
+    /// Operators' admin states of nodes. Nodes that are missing here are up.
     pub fn admins(&self) -> BTreeMap<String, AdminState> {
         self.shared.known().wishes.admins.clone()
     }
 
-    /// Notes what is wanted of a node, whatever it does then: drained, it leaves names' answers and takes nothing that
-    /// others delegate. Every controller learns of it, and the leader plans at once.
+    /// Stores the admin state of a node. A drained node leaves the answers of names and takes no
+    /// delegated requests. Every controller learns of it, and the leader plans at once.
     ///
     /// # Errors
     /// As [`Self::set_size`].
@@ -110,11 +110,12 @@ impl ControllerHandle {
         self.wish(&key, admin, |wishes, admin| note(&mut wishes.admins, node, admin)).await
     }
 
-    /// Writes a wish and calls `note` with it, in a task of its own, which goes on after a caller that has waited long
-    /// enough.
+    /// Writes a setting and then calls `note` with it, in its own task, which continues after the
+    /// caller's timeout.
     ///
-    /// Wishes are written one after the other. The store could carry out two that it has at once in any order, so that
-    /// the earlier one would undo the later one. While the store leaves one without an answer, others are refused.
+    /// Settings are written one after the other. The store could carry out two concurrent writes in
+    /// any order, so that the earlier one would undo the later. While a write has no answer, others
+    /// are refused.
     async fn wish<T: Serialize + Send + 'static>(
         &self,
         key: &Key,
@@ -187,7 +188,7 @@ fn read_wishes<T: DeserializeOwned>(entries: &BTreeMap<Key, Entry>) -> BTreeMap<
     let wish = |(key, entry): (&Key, &Entry)| {
         let read = serde_json::from_slice(&entry.value);
         let told = |error: &serde_json::Error| {
-            tracing::error!(%error, %key, "an operator's wish cannot be read: it is not followed");
+            tracing::error!(%error, %key, "cannot decode an operator's setting; ignoring it");
         };
         Some((key.name().to_string(), read.inspect_err(told).ok()?))
     };

@@ -1,4 +1,4 @@
-//! Several controllers over one store: one leads, whoever dies.
+//! Several controllers over one store: one always leads, whichever of them ends.
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 mod support;
@@ -11,7 +11,7 @@ use equipoise_testkit::Folder;
 use support::{Flaky, keep_reporting, newer, report, stage, start, store_in, until};
 use tokio::time::Instant;
 
-/// Fails if instructions that are published ever go back.
+/// Fails if published instructions ever go back to older ones.
 async fn watch_order(handle: ControllerHandle) {
     let mut instructions = handle.instructions();
     let mut last = Edition::default();
@@ -72,7 +72,7 @@ async fn when_the_leader_steps_down_another_goes_on_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_is_replaced_within_three_seconds() {
     let scratch = Folder::new("dies");
-    // As between processes, where the lease of one that dies has to run out.
+    // The store behaves as between processes: the lease of a controller that dies has to expire.
     let store = Flaky::new(store_in(&scratch).await);
     let mut leader = start("c0", store.clone(), stage(&["a"]));
     let mut last = newer(&leader.handle(), Edition::default()).await;
@@ -100,7 +100,7 @@ async fn a_leader_whose_store_forgot_goes_on_above_what_nodes_go_by() {
     let first = newer(&one.handle(), Edition::default()).await;
     let told = Edition { term: first.term + 5000, generation: 3 };
     let going_by = |applied| NodeReport { applied: Some(applied), ..report(40.0, &[]) };
-    // One that lies does not bring terms to their end.
+    // A false claim does not use up the terms.
     let end = Edition { term: u64::MAX, generation: 1 };
     one.handle().report("liar", going_by(end)).await.unwrap();
     one.handle().report("edge-1", going_by(told)).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_leader_whose_store_forgot_goes_on_above_what_nodes_go_by() {
     one.stop().await;
     // The store's own revisions are far below that.
     let two = start("two", store, stage(&["a"]));
-    // A controller that hears none of the nodes of the last plan makes no other.
+    // A controller that hears none of the nodes of the last plan makes no new plan.
     let _reports = keep_reporting(&two.handle(), "edge-1", report(40.0, &[]));
     let later = until(&two.handle(), |now| now.leader == "two").await;
     assert!(later.term > next.term, "{} after {}", later.edition(), next.edition());

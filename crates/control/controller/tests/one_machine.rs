@@ -1,4 +1,4 @@
-//! A controller over the embedded store: plans, restarts, wishes, a store that goes.
+//! A controller over the embedded store: plans, restarts, settings, and a store that fails.
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 mod support;
@@ -57,13 +57,13 @@ async fn after_a_crash_it_goes_on_from_the_stored_plan() {
         handle.report("edge-1", report(40.0, SLOW_AND_FAST)).await.unwrap();
         last = newer(&handle, last.edition()).await;
     }
-    // No step down: its tasks end where they are, and with the process goes the store's handle.
+    // It does not resign: its tasks end where they are, and the process's store handle is dropped.
     drop((controller, handle));
     store.close().await;
 
     let store = store_in(&scratch).await;
     let controller = start("one", Arc::new(store), stage(&["slow", "fast"]));
-    // Without a sign of life of any node of the last plan it would make no other.
+    // Without a sign of life of any node of the last plan it would make no new plan.
     controller.handle().report("edge-1", report(40.0, &[])).await.unwrap();
     let first = until(&controller.handle(), |now| now.edition().term > last.edition().term).await;
     assert!(first.generation >= last.generation, "{} {}", first.edition(), last.edition());
@@ -83,7 +83,7 @@ async fn an_overloaded_node_is_told_to_keep_half_and_its_peers_to_share_the_rest
     let handle = controller.handle();
     let mut last = newer(&handle, Edition::default()).await;
     for _ in 0..60 {
-        // A request a second takes a per cent; nodes do as they were told.
+        // A request a second uses one per cent of CPU, and nodes follow the instructions.
         let kept = |plan: &NodePlan| plan.keep_by_class.small_transfer;
         let given = 90.0 * (1.0 - last.plan.nodes.get("a").map_or(1.0, kept));
         let weights = &last.plan.dispatch.weights;
@@ -170,7 +170,7 @@ async fn without_the_store_instructions_go_on_and_it_says_so() {
     let handle = controller.handle();
     let last = newer(&handle, Edition::default()).await;
     store.is_gone.store(true, Relaxed);
-    // The lease cannot be kept alive: nobody leads, and what was said stands.
+    // The lease cannot be renewed, so no controller leads, and the last instructions stand.
     let gone = Duration::from_secs(30);
     tokio::time::sleep(gone).await;
     let view = handle.cluster();
@@ -278,7 +278,7 @@ async fn a_store_that_hangs_holds_no_operator_and_takes_the_change_later() {
     assert!(unanswered(handle.set_size("web", paused).await));
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let began = tokio::time::Instant::now();
-    // The next command need not find out anew that the store hangs.
+    // The next command need not wait to learn that the store hangs.
     let refused = handle.set_admin("edge-1", AdminState::Drain).await;
     assert!(matches!(refused, Err(ControllerError::Busy)), "it was not made: {refused:?}");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
@@ -316,7 +316,8 @@ async fn a_command_that_comes_while_another_is_written_is_made_after_it_or_not_a
         assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
         assert_eq!(handle.sizes()["web"].pin(), Some(2), "the later one counts");
     }
-    // Both wait for longer than a command does: the second one was not begun, and the first may be done later.
+    // Both wait longer than a command's timeout. The second was not started; the first may still
+    // take effect.
     store.hangs.send_replace(true);
     let [first, second] = [3, 4].map(pin);
     let (first, second) = (first.await.unwrap(), second.await.unwrap());

@@ -20,7 +20,7 @@ use support::{Flaky, Stage, keep_reporting, newer, report, start, store_in, unti
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// An elastic pool without listed backends, of at least so many.
+/// An elastic pool without listed backends, of at least `min` backends.
 fn elastic(min: u32) -> Premises {
     let elastic = Elasticity { min, max: 4, ..Elasticity::default() };
     let pool = PoolSpec { elastic: Some(elastic), ..PoolSpec::default() };
@@ -57,13 +57,13 @@ async fn the_next_leader_goes_on_with_the_roster_and_no_name_comes_twice() {
     drop(one);
 
     let two = start("two", store.clone(), source);
-    // A controller that hears none of the nodes of the last plan makes no other.
+    // A controller that hears none of the nodes of the last plan makes no new plan.
     let reports = keep_reporting(&two.handle(), "edge-1", maker(Edition::default()));
     let next = until(&two.handle(), |now| now.leader == "two").await;
     assert_eq!(names(&next), ["web-e1", "web-e2"]);
     assert_eq!(next.rosters["web"].backends["web-e1"].key, entry.key);
     reports.abort();
-    // Its member was started again meanwhile, and has nothing: others are made in their stead.
+    // Its member was restarted in between and has no backends. Others replace them.
     let mut seen = next.edition();
     let again = loop {
         two.handle().report("edge-1", maker(seen)).await.unwrap();
@@ -82,7 +82,7 @@ async fn nothing_is_made_that_the_store_may_not_have() {
     let scratch = Folder::new("mute");
     let store = Flaky::new(store_in(&scratch).await);
     let source = Arc::new(Stage(elastic(2).into()));
-    // Nobody reads along, so that all that is known is what the leader knows.
+    // No other controller follows the store, so all knowledge is with the leader.
     let controller = start("one", store.clone(), source);
     let handle = controller.handle();
     let first = newer(&handle, Edition::default()).await;
@@ -92,7 +92,8 @@ async fn nothing_is_made_that_the_store_may_not_have() {
         handle.report("edge-1", maker(last)).await.unwrap();
         let now = newer(&handle, last).await;
         last = now.edition();
-        // What the store took and did not confirm may be seen by those who read along, then as it was stored.
+        // A write that the store accepted without an answer may be visible to followers, as it was
+        // stored.
         assert!([0, 2].contains(&names(&now).len()), "{now:?}");
     }
     store.is_mute.store(false, Relaxed);
@@ -123,7 +124,7 @@ async fn two_that_hear(
         nodes.map(|node| keep_reporting(&controller.handle(), node, maker())).into()
     });
     let made = until(&two.handle(), |now| names(now).len() == 2).await;
-    // Both have listened for long enough that what they do not hear is silent.
+    // Both have listened for so long that members without reports count as silent.
     sleep(Duration::from_secs(12)).await;
     ([one, two], reports, made)
 }
@@ -148,8 +149,8 @@ async fn a_leader_that_hears_no_node_removes_nothing_says_so_and_steps_down_for_
         sleep(Duration::from_millis(100)).await;
     };
     let said = said.unwrap_or_default();
-    assert!(said.contains("hears none of the 2 other members, and two hears more"), "{said}");
-    // It stands no more, and what runs goes on.
+    assert!(said.contains("reports from none of the 2 other members, and two from more"), "{said}");
+    // It no longer campaigns, and its backends continue.
     sleep(Duration::from_secs(30)).await;
     let later = two.handle().instructions().borrow().clone();
     assert_eq!((later.term, names(&later)), (next.term, names(&made)));
@@ -173,8 +174,8 @@ async fn a_deaf_controller_that_is_left_alone_leads_and_removes_nothing() {
     assert!(view.leads, "{view:?}");
     let now = two.handle().instructions().borrow().clone();
     assert_eq!((now.edition(), names(&now)), (edition, names(&made)), "it plans nothing");
-    assert!(two.handle().condition().problem().is_some_and(|it| it.contains("hears none")));
-    // An operator's word is evidence.
+    assert!(two.handle().condition().problem().is_some_and(|it| it.contains("reports from none")));
+    // An eviction by an operator is evidence.
     two.handle().shut_out(["edge-1".to_string(), "edge-2".to_string()].into());
     until(&two.handle(), |now| names(now).is_empty()).await;
     two.stop().await;
@@ -198,14 +199,14 @@ async fn a_node_that_is_evicted_loses_its_backends_at_once() {
     two.stop().await;
 }
 
-/// Two processes that a machine of its own has made, as of these instructions.
+/// Backends that a single machine has made, as of these instructions.
 fn own(applied: Edition, backends: &[&str], outlives: bool) -> Making {
     let made = Made { state: MadeState::Ready, ..Made::default() };
     let backends = backends.iter().map(|name| (name.to_string(), made.clone())).collect();
     Making { outlives, applied, backends, ..Making::default() }
 }
 
-/// The premises of a machine of its own, which say what it makes.
+/// Sets the premises of a single machine, with the backends that it makes.
 fn says(stage: &Stage, making: Making) {
     stage.0.lock().unwrap().alone = Some([("web".to_string(), making)].into());
 }
@@ -285,7 +286,8 @@ async fn what_drains_is_waited_for_although_the_store_is_new_and_nothing_was_rep
     controller.stop().await;
 }
 
-/// Plans until there are so many backends of the pool, for a machine of its own that makes at once what it is to make.
+/// Plans until the pool has `count` backends. A single machine makes each backend of the roster at
+/// once.
 async fn until_made(controller: &Controller, stage: &Stage, pool: &str, count: usize) {
     let handle = controller.handle();
     for _ in 0..20 {

@@ -2,17 +2,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Waits that double, from `first` up to `most`.
+/// Waits that double after every failure, from `first` up to `most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
-    /// After the first failure.
+    /// The wait after the first failure.
     pub first: Duration,
-    /// Never longer.
+    /// The longest wait.
     pub most: Duration,
 }
 
 impl Backoff {
-    /// The wait after so many failures in a row; none after none.
+    /// The wait after `failures` failures in a row; zero after none.
     pub fn after(self, failures: u32) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let factor = 1_u32.checked_shl(doublings.min(31)).unwrap_or(u32::MAX);

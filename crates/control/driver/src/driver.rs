@@ -5,99 +5,102 @@ use async_trait::async_trait;
 
 use crate::{ExecError, ProcessError, WebhookError};
 
-/// What adds and removes backends. It is asked about one backend at a time, by several tasks at once.
+/// Creates and removes backends. Several tasks call it at once, each about one backend.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
-    /// Whether what it made goes on when this process ends, and is to be adopted by the next.
+    /// True if the backends survive the end of this process, so that the next process adopts them.
     fn outlives_us(&self) -> bool;
 
-    /// Makes a backend that accepts connections when this returns.
+    /// Creates a backend. When this returns, the backend accepts connections.
     ///
-    /// Asking again with the same [`Ask::key`] means the same backend: a first answer may have been lost.
+    /// A repeated call with the same [`Ask::key`] means the same backend: the first answer may have
+    /// been lost.
     ///
     /// # Errors
-    /// Why there is none. Something may have been left of it; [`Self::remove`] is asked before its name is forgotten.
+    /// The backend was not created. Parts of it may exist; the caller calls [`Self::remove`] before
+    /// it forgets the name.
     async fn add(&self, ask: &Ask) -> Result<Added, DriverError>;
 
-    /// Takes a backend away. One that is not there is no error.
+    /// Removes a backend. A backend that does not exist is not an error.
     ///
     /// # Errors
-    /// Why it may still be there.
+    /// The backend may still exist.
     async fn remove(&self, ask: &Ask) -> Result<(), DriverError>;
 
-    /// What there is of the pool; `None` if the driver cannot say.
+    /// Lists the backends of the pool that exist. `None` if the driver cannot list.
     ///
     /// # Errors
-    /// Why it could not be found out.
+    /// The list is not known.
     async fn list(&self) -> Result<Option<Vec<Listed>>, DriverError> {
         Ok(None)
     }
 }
 
-/// A backend that is to be added or removed.
+/// A request to add or remove one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Its pool.
+    /// The name of the pool.
     pub pool: String,
-    /// Its name, unique in the pool for ever: `web-e1`.
+    /// The name of the backend, unique in the pool for ever: `web-e1`.
     pub name: String,
-    /// Which of the pool's sizes; `None` if all are alike.
+    /// The size of the backend; `None` if all backends of the pool are alike.
     pub size: Option<String>,
-    /// The same for every try to add this backend, and no other's.
+    /// Idempotency key: the same for every attempt to add this backend, and different for every
+    /// other.
     pub key: String,
-    /// 1 for the first try.
+    /// Number of this attempt; the first is 1.
     pub attempt: u32,
-    /// Where it serves, if it was added.
+    /// The backend's address, if it was added.
     pub address: Option<SocketAddr>,
-    /// What the driver calls it, if it was added.
+    /// The driver's identifier of the backend, if it was added.
     pub id: Option<String>,
 }
 
-/// What was made.
+/// A backend that a driver created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Added {
-    /// Where it serves.
+    /// The backend's address.
     pub address: SocketAddr,
-    /// What the driver calls it: a process id, an instance's name.
+    /// The driver's identifier: a process id, or an instance's name.
     pub id: String,
 }
 
-/// A backend that a driver says is there.
+/// A backend in a driver's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// As it was asked for.
+    /// The name under which it was added.
     pub name: String,
-    /// Where and as what.
+    /// The backend's address and identifier.
     pub added: Added,
-    /// As it was asked for.
+    /// The size with which it was added.
     pub size: Option<String>,
 }
 
-/// What a driver notices by itself.
+/// An event that a driver reports by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A backend went down; the driver starts it again.
     Down {
-        /// Which.
+        /// The backend's name.
         name: String,
-        /// Why, as far as it is known.
+        /// The cause, as far as it is known.
         reason: String,
-        /// When it is tried again.
+        /// Time until the next start.
         again_in: Duration,
-        /// Whether it went down again and again.
+        /// True if the backend went down repeatedly.
         is_loop: bool,
     },
-    /// It is there again, at the same address.
+    /// A backend runs again, at the same address.
     Up {
-        /// Which.
+        /// The backend's name.
         name: String,
-        /// What it is called now.
+        /// The new identifier of the backend.
         id: String,
     },
 }
 
 impl Event {
-    /// Which backend it is about.
+    /// The name of the backend.
     pub fn name(&self) -> &str {
         match self {
             Event::Down { name, .. } | Event::Up { name, .. } => name,
@@ -105,19 +108,19 @@ impl Event {
     }
 }
 
-/// What a driver could not do.
+/// A driver's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The process driver.
+    /// A failure of the process driver.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The exec driver.
+    /// A failure of the exec driver.
     #[error(transparent)]
     Exec(#[from] ExecError),
-    /// The webhook driver.
+    /// A failure of the webhook driver.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
-    /// Another driver.
+    /// A failure of another driver.
     #[error("{0}")]
     Other(String),
 }

@@ -1,4 +1,5 @@
-//! The operator's scripts: a question as JSON on stdin, an answer as JSON on stdout.
+//! The exec driver: runs the operator's scripts with a JSON request on stdin and a JSON answer on
+//! stdout.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,25 +20,29 @@ use crate::driver::{Added, Ask, Driver, DriverError, Listed};
 use crate::options::{OptionRefused, Refuse};
 use crate::wire::{self, ANSWER_BYTES_MAX, AnswerError};
 
-/// What a script's background processes may still write after it has ended; they may keep its output open for ever.
+/// Time to read remaining output after a script has ended. Its background processes may keep the
+/// pipe open for ever.
 const AFTER_END: Duration = Duration::from_millis(200);
-/// Bytes of stderr in an error: the last.
+/// Number of bytes of stderr in an error, counted from its end.
 const STDERR_BYTES: usize = 2048;
 
-/// Which scripts.
+/// Options of the exec driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecOptions {
-    /// Program and arguments that add a backend and answer `{"address": "IP:PORT", "id": "..."}`. No shell reads them.
+    /// Program and arguments that add a backend and answer `{"address": "IP:PORT", "id": "..."}`.
+    /// They are run without a shell.
     pub add: Vec<String>,
-    /// Those that remove one. One that is not there is to be no error.
+    /// Program and arguments that remove a backend. Removing a backend that does not exist must
+    /// succeed.
     pub remove: Vec<String>,
-    /// Those that answer `{"backends": [{"name", "address", "id", "size"}]}`, if there are any.
+    /// Program and arguments that answer `{"backends": [{"name", "address", "id", "size"}]}`.
+    /// `None`: the driver cannot list.
     pub list: Option<Vec<String>>,
-    /// Variables beside ours.
+    /// Environment variables, in addition to those of equipoise.
     pub environment: BTreeMap<String, String>,
-    /// Their working folder; ours if none.
+    /// Working folder of the scripts; that of equipoise if `None`.
     pub folder: Option<PathBuf>,
-    /// A script that takes longer is killed, with its process group.
+    /// Longest run time of a script. A slower script is killed with its process group.
     pub timeout: Duration,
 }
 
@@ -55,7 +60,7 @@ impl Default for ExecOptions {
 }
 
 impl ExecOptions {
-    /// Whether they can be followed.
+    /// Checks the options.
     ///
     /// # Errors
     /// [`OptionRefused`] names the first option that is wrong.
@@ -71,68 +76,68 @@ impl ExecOptions {
     }
 }
 
-/// A script that did not do what it was asked for.
+/// A script's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// It cannot be started.
+    /// The script cannot be started.
     #[error("cannot run {program}")]
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It says that it failed.
+    /// The script reported a failure.
     #[error("{program} failed ({status}): {stderr}")]
     Failed {
         /// The program.
         program: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
-        /// The last that it wrote there.
+        /// The end of its stderr.
         stderr: String,
     },
-    /// It takes too long.
+    /// The script ran longer than the timeout.
     #[error("{program} was killed after {after:?} (timeout): {stderr}")]
     TimedOut {
         /// The program.
         program: String,
-        /// How long it had.
+        /// The timeout.
         after: Duration,
-        /// The last that it wrote there.
+        /// The end of its stderr.
         stderr: String,
     },
-    /// It writes too much.
+    /// The script wrote too much.
     #[error("{program} wrote more than {ANSWER_BYTES_MAX} bytes to stdout; logs belong on stderr")]
     TooLong {
         /// The program.
         program: String,
     },
-    /// It answers something else.
+    /// The script's answer is invalid.
     #[error("{program}")]
     Answer {
         /// The program.
         program: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: AnswerError,
     },
 }
 
-/// Asks scripts.
+/// The driver that runs the operator's scripts.
 pub struct ExecDriver {
     pool: String,
     options: ExecOptions,
 }
 
 impl ExecDriver {
-    /// For a pool.
+    /// Creates the driver of a pool.
     pub fn new(pool: &str, options: ExecOptions) -> ExecDriver {
         ExecDriver { pool: pool.to_string(), options }
     }
 
-    /// Runs a script to its end. Gives what it wrote to stdout.
+    /// Runs a script to its end. Returns its stdout.
     async fn run(&self, argv: &[String], question: &[u8]) -> Result<Vec<u8>, ExecError> {
         let program = || argv.first().cloned().unwrap_or_default();
         let failed = |source| ExecError::Start { program: program(), source };
@@ -142,7 +147,7 @@ impl ExecDriver {
             command.current_dir(folder);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own, so that all of it can be killed when it takes too long.
+        // The script gets a process group of its own, so that a timeout kills all its processes.
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         let group = Killed(child.id());
         let stdout = Output::read(child.stdout.take(), Keep::First(ANSWER_BYTES_MAX + 1));
@@ -171,17 +176,17 @@ impl ExecDriver {
 
 async fn tell_and_wait(child: &mut Child, question: &[u8]) -> io::Result<ExitStatus> {
     if let Some(mut stdin) = child.stdin.take() {
-        // A script that does not read what it is told is none of our business.
+        // A script need not read its request.
         let _ = stdin.write_all(question).await;
     }
     child.wait().await
 }
 
-/// Kills a process group when it is dropped: by a time-out, or when nobody waits any more.
+/// Kills a process group when it is dropped: after a timeout, or when the caller gives up.
 struct Killed(Option<u32>);
 
 impl Killed {
-    /// The group may go on.
+    /// Disarms: the process group may continue.
     fn not(mut self) {
         self.0 = None;
     }
@@ -201,7 +206,7 @@ enum Keep {
     Last(usize),
 }
 
-/// What a script writes, while it writes.
+/// Collects the output of a running script.
 struct Output {
     read: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
@@ -229,7 +234,7 @@ impl Output {
         Output { read, reader }
     }
 
-    /// All of it, or what there is a moment after the script's end.
+    /// Returns the whole output, or the part that was read [`AFTER_END`] after the script's end.
     async fn bytes(mut self) -> Vec<u8> {
         let _ = timeout(AFTER_END, &mut self.reader).await;
         std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,14 +1,17 @@
-//! What adds and removes the backends of an elastic pool.
+//! Creates and removes the backends of elastic pools.
 //!
 //! ```text
 //! leader's roster --desired state--> scaler::roster (pure) --Task--> Driver --> process, script, webhook
 //!    what exists <-- watch of PoolView <-------- outcomes and events <-----'
 //! ```
 //!
-//! A [`Driver`] is asked for one backend, or to take one away; it keeps no count. The [`Scaler`] of a pool makes what exists
-//! what the leader desires, and tries again what failed. It writes nothing down: the roster names a backend before a driver
-//! is asked for it, so that nothing is leaked when equipoise is killed. What a backend is used for is none of this crate's business: the wiring gives the
-//! published backends to the levels, and the leader decides when one that drains is to be taken away.
+//! A [`Driver`] creates or removes one backend at a time and keeps no count. The [`Scaler`] of a
+//! pool compares the backends that exist with the desired state, asks the driver for the
+//! difference, and retries what failed. The scaler stores nothing: the leader's roster names a
+//! backend before a driver creates it, so nothing is leaked when equipoise is killed.
+//!
+//! This crate does not use the backends. The binary gives the published backends to the levels, and
+//! the leader decides when a draining backend is removed.
 
 mod backoff;
 mod driver;

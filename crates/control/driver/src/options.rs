@@ -8,20 +8,21 @@ use crate::{
     ExecDriver, ExecOptions, ProcessDriver, ProcessOptions, WebhookDriver, WebhookOptions,
 };
 
-/// Which driver, and how. Written down are those whose backends outlive this process.
+/// The kind of a pool's driver, with its options. Options are serialized only for drivers with
+/// backends that outlive this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverOptions {
-    /// Local processes.
+    /// The backends are local processes.
     #[serde(skip)]
     Process(ProcessOptions),
-    /// The operator's scripts.
+    /// The operator's scripts create and remove backends.
     Exec(ExecOptions),
-    /// HTTP requests to a service of the operator's.
+    /// An HTTP service of the operator creates and removes backends.
     Webhook(WebhookOptions),
 }
 
-/// An option that cannot be followed.
+/// An option with a value that is not accepted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{driver}.{option} is {value}; accepted: {accepted}")]
 pub struct OptionRefused {
@@ -29,9 +30,9 @@ pub struct OptionRefused {
     pub driver: &'static str,
     /// The option's name, as in the configuration file.
     pub option: &'static str,
-    /// What it is.
+    /// The value.
     pub value: String,
-    /// What it may be, and what to do.
+    /// The accepted values, or what the operator can do.
     pub accepted: String,
 }
 
@@ -45,28 +46,28 @@ impl DriverOptions {
         }
     }
 
-    /// Whether what such a driver makes goes on when this process ends.
+    /// True if the backends of this kind of driver survive the end of this process.
     pub fn outlives_us(&self) -> bool {
         !matches!(self, DriverOptions::Process(_))
     }
 
-    /// The name of this driver in rosters: 16 hexadecimal digits, which say nothing of its secrets. `None` if what it makes
-    /// ends with its process.
+    /// The name of this driver in rosters: 16 hexadecimal digits that reveal no secret. `None` if
+    /// the backends end with this process.
     pub fn fingerprint(&self) -> Option<String> {
         let text = serde_json::to_vec(&self.without_secrets()?).ok()?;
-        // FNV-1a, which is the same in every process and version.
+        // FNV-1a gives the same value in every process and version.
         let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
         Some(format!("{hash:016x}"))
     }
 
-    /// Whether what one makes is the other's, too.
+    /// True if both drivers manage the same backends.
     pub(crate) fn is_as(&self, other: &DriverOptions) -> bool {
         self.outlives_us() && self.without_secrets() == other.without_secrets()
     }
 
-    /// A service has the same backends whatever its token is.
+    /// The options without the token: a service manages the same backends whatever its token is.
     fn without_secrets(&self) -> Option<DriverOptions> {
         match self {
             DriverOptions::Process(_) => None,
@@ -77,7 +78,7 @@ impl DriverOptions {
         }
     }
 
-    /// Whether they can be followed. Looks at the options alone, not at this machine.
+    /// Checks the options alone, not whether this machine can follow them.
     ///
     /// # Errors
     /// [`OptionRefused`] names the first option that is wrong.
@@ -89,10 +90,10 @@ impl DriverOptions {
         }
     }
 
-    /// The driver for a pool. What it notices by itself goes to `events`.
+    /// Opens the driver of a pool. The driver sends its events to `events`.
     ///
     /// # Errors
-    /// [`OptionRefused`] also for what this machine does not have: a user, a folder, a certificate.
+    /// [`OptionRefused`], also for a user, folder or certificate that this machine does not have.
     pub fn open(
         self,
         pool: &str,
@@ -109,7 +110,7 @@ impl DriverOptions {
     }
 }
 
-/// For the checks of one driver's options.
+/// Builds the errors of one driver's options.
 pub(crate) struct Refuse(pub(crate) &'static str);
 
 impl Refuse {
@@ -130,7 +131,7 @@ impl Refuse {
     ) -> Result<(), OptionRefused> {
         if argv.first().is_none_or(String::is_empty) {
             let accepted = "a list of a program and its arguments, such as [\"/usr/bin/app\", \"--port\", \"{port}\"] \
-                            (no shell reads it)";
+                            (run without a shell)";
             return Err(self.with(option, argv, accepted));
         }
         match argv.iter().find(|word| word.contains('\0')) {

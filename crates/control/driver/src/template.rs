@@ -1,20 +1,21 @@
-/// What a command template may name, with its value.
+/// Placeholder names with their values.
 pub(crate) struct Values<'a>(pub(crate) &'a [(&'static str, &'a str)]);
 
-/// The names of a command template.
+/// The placeholders that a command template may use.
 pub(crate) const NAMES: [&str; 5] = ["address", "name", "pool", "port", "size"];
 
-/// The first `{word}` that is none of [`NAMES`]. Braces around anything but lower-case letters are themselves.
+/// The first `{word}` that is not in [`NAMES`]. Braces around anything but lower-case letters are
+/// ordinary text.
 pub(crate) fn unknown(template: &str) -> Option<&str> {
     placeholders(template).map(|(_, word)| word).find(|word| !NAMES.contains(word))
 }
 
-/// Whether a name is used.
+/// True if the template uses the placeholder `name`.
 pub(crate) fn uses(template: &str, name: &str) -> bool {
     placeholders(template).any(|(_, word)| word == name)
 }
 
-/// The template with values for names.
+/// Replaces the placeholders of the template by their values.
 pub(crate) fn fill(template: &str, values: &Values<'_>) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut done = 0;
@@ -27,7 +28,7 @@ pub(crate) fn fill(template: &str, values: &Values<'_>) -> String {
     filled + &template[done..]
 }
 
-/// Every `{word}`, and where its brace is.
+/// Every `{word}`, with the offset of its brace.
 fn placeholders(template: &str) -> impl Iterator<Item = (usize, &str)> {
     template.match_indices('{').filter_map(|(at, _)| {
         let (word, _) = template[at + 1..].split_once('}')?;
@@ -46,7 +47,7 @@ mod tests {
         let rows = [
             ("--listen=:{port}", "--listen=:80"),
             ("{port}{port}", "8080"),
-            ("{name}", "{port}"), // a value is not read again
+            ("{name}", "{port}"), // values are not expanded again
             (r#"{"port": 1}"#, r#"{"port": 1}"#),
             ("{Port} {} {", "{Port} {} {"),
             ("{{port}}", "{80}"),

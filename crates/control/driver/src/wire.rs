@@ -1,4 +1,4 @@
-//! What scripts and webhooks are told and answer: one JSON object.
+//! The JSON objects that scripts and webhooks receive and return.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::driver::{Added, Ask, Listed};
 
-/// An answer is at most this long.
+/// Longest accepted answer, in bytes.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// An id is at most this long.
+/// Longest accepted id, in bytes.
 const ID_BYTES_MAX: usize = 1024;
 
 #[derive(Serialize)]
@@ -29,7 +29,8 @@ struct Question<'a> {
     id: Option<&'a str>,
 }
 
-/// `{"action":"add","pool":"web","name":"web-e1","size":"small","key":"...","attempt":1}`; with `remove` also address and id.
+/// `{"action":"add","pool":"web","name":"web-e1","size":"small","key":"...","attempt":1}`. A
+/// request to `remove` also has the address and the id.
 pub(crate) fn question(action: &str, ask: &Ask) -> Vec<u8> {
     json(&Question {
         action,
@@ -54,7 +55,7 @@ fn json(question: &Question<'_>) -> Vec<u8> {
     serde_json::to_vec(question).expect("strings and numbers are written as JSON")
 }
 
-/// Unknown fields are let be: a script may say more than we need.
+/// Unknown fields are ignored, so that a script may return more.
 #[derive(Deserialize)]
 struct AddAnswer {
     address: SocketAddr,
@@ -74,38 +75,38 @@ struct ListRow {
     size: Option<String>,
 }
 
-/// An answer that says something else than it should.
+/// An answer that does not have the expected content.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// It is not what was asked for.
-    #[error("the answer to `{action}` should be {expected}, and is {found:?}")]
+    /// The answer is not the expected JSON object.
+    #[error("the answer to `{action}` is {found:?}; expected {expected}")]
     Shape {
-        /// What was asked.
+        /// The requested action.
         action: &'static str,
-        /// What is expected.
+        /// The expected object.
         expected: &'static str,
-        /// How it begins.
+        /// The beginning of the answer.
         found: String,
-        /// What is wrong with it.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
-    /// Where nothing can be reached.
+    /// The address is one at which no backend can be reached.
     #[error("the answer has the address {0}, where no backend can be reached")]
     Unreachable(SocketAddr),
-    /// An id that is too long to keep.
+    /// The id is too long.
     #[error("the answer has an id of {0} bytes; at most {ID_BYTES_MAX} are kept")]
     IdTooLong(usize),
 }
 
-/// `{"address":"10.0.0.7:8080","id":"i-42"}`; without an id the name is it.
+/// Parses `{"address":"10.0.0.7:8080","id":"i-42"}`. A missing id is replaced by the name.
 pub(crate) fn added(answer: &[u8], name: &str) -> Result<Added, AnswerError> {
     let expected = r#"{"address": "IP:PORT", "id": "..."}"#;
     let answer: AddAnswer = parse("add", expected, answer)?;
     checked(answer.address, answer.id, name)
 }
 
-/// `{"backends":[{"name":"web-e1","address":"10.0.0.7:8080","id":"i-42","size":"small"}]}`.
+/// Parses `{"backends":[{"name":"web-e1","address":"10.0.0.7:8080","id":"i-42","size":"small"}]}`.
 pub(crate) fn listed(answer: &[u8]) -> Result<Vec<Listed>, AnswerError> {
     let expected =
         r#"{"backends": [{"name": "...", "address": "IP:PORT", "id": "...", "size": "..."}]}"#;
@@ -155,10 +156,10 @@ mod tests {
         assert_eq!(added(br#"{"address": "[::1]:80"}"#, "n").unwrap().id, "n");
         let long = format!(r#"{{"address": "10.0.0.7:80", "id": "{}"}}"#, "x".repeat(2000));
         let rows: [(&[u8], &str); 7] = [
-            (b"", "should be {\"address\": \"IP:PORT\", \"id\": \"...\"}, and is \"\""),
-            (b"started!", "and is \"started!\""),
-            (br#"{"id": "i"}"#, "should be"),
-            (br#"{"address": "backend:80"}"#, "should be"),
+            (b"", "is \"\"; expected {\"address\": \"IP:PORT\", \"id\": \"...\"}"),
+            (b"started!", "is \"started!\""),
+            (br#"{"id": "i"}"#, "expected"),
+            (br#"{"address": "backend:80"}"#, "expected"),
             (br#"{"address": "0.0.0.0:80"}"#, "no backend can be reached"),
             (br#"{"address": "10.0.0.7:0"}"#, "no backend can be reached"),
             (long.as_bytes(), "an id of 2000 bytes"),

@@ -1,4 +1,4 @@
-//! The exec driver with real scripts.
+//! The exec driver, with real scripts.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use equipoise_driver::{
     Limits, Scaler, ScalerOptions, WebhookOptions, Wish,
 };
 
-/// Keeps a file for each backend in its folder, with what it was told.
+/// Keeps a file for each backend in its folder, with the request.
 const ADD: &str = r#"#!/bin/sh
 set -e
 told=$(cat)
@@ -37,7 +37,7 @@ done
 printf ']}'
 "#;
 
-/// For what surely comes, on a busy machine.
+/// Timeout for events that certainly happen, also on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 fn script(folder: &Path, name: &str, text: &str) -> Vec<String> {
@@ -114,7 +114,7 @@ async fn what_a_script_does_wrong_is_said() {
     let rows = [
         ("#!/bin/sh\necho 'quota exceeded' >&2; exit 4", "failed (exit status: 4): quota exceeded"),
         ("#!/bin/sh\nexit 1", "it wrote nothing to stderr"),
-        ("#!/bin/sh\necho done", r#"should be {"address": "IP:PORT", "id": "..."}, and is "done""#),
+        ("#!/bin/sh\necho done", r#"is "done"; expected {"address": "IP:PORT", "id": "..."}"#),
         ("#!/bin/sh\nhead -c 3000000 /dev/zero", "wrote more than 1048576 bytes"),
         ("#!/bin/sh\nkill -9 $$", "signal: 9"),
         ("#!/no/such/shell\n", "cannot run"),
@@ -133,7 +133,7 @@ async fn one_that_takes_too_long_is_killed_with_what_it_started() {
         "#!/bin/sh\necho 'waiting for the cloud' >&2\nsleep 600 &\necho $! > {}\nwait",
         path.display()
     );
-    // On a busy machine a script may be killed before it has begun: then it is given longer.
+    // On a busy machine the script may be killed before it begins. Then the timeout is raised.
     let mut timeout = Duration::from_millis(700);
     let pid = loop {
         let found = failure(&text, timeout).await;
@@ -158,7 +158,7 @@ async fn one_that_takes_too_long_is_killed_with_what_it_started() {
 #[tokio::test]
 async fn what_a_script_leaves_in_the_background_neither_holds_it_up_nor_is_killed() {
     let folder = tempfile::tempdir().unwrap();
-    // It keeps the script's stdout open.
+    // The background process keeps the script's stdout open.
     let text = r#"#!/bin/sh
 sleep 600 &
 printf '{"address": "10.0.0.7:80", "id": "%s"}' $!
@@ -173,7 +173,7 @@ printf '{"address": "10.0.0.7:80", "id": "%s"}' $!
     assert!(!stat.contains(") Z"), "it lives: {stat}");
 }
 
-/// The leader's roster: these numbers, of which it does not know yet where they are.
+/// The leader's roster with these numbers, and no addresses yet.
 fn roster(numbers: &[u64], driver: &DriverOptions) -> DesiredState {
     let one = |number: &u64| Desired {
         name: format!("web-e{number}"),
@@ -217,7 +217,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
     };
     view.wait_for(is_ready(2)).await.unwrap();
     scaler.stop().await;
-    // One goes by itself; another appears of which no roster knows.
+    // One backend disappears, and another appears that no roster knows.
     fs::remove_file(place.join("web-e1.json")).unwrap();
     fs::write(place.join("web-e7.json"), "").unwrap();
     let mut was = roster(&[1, 2], &driver);

@@ -1,4 +1,4 @@
-//! The process driver with real processes: this test program again, in a role that a variable tells it.
+//! The process driver with real processes, which run this test program with a role in a variable.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,10 +14,10 @@ use equipoise_driver::{
 use tokio::sync::mpsc;
 
 const ROLE: &str = "EQUIPOISE_TEST_ROLE";
-/// For what surely comes, on a busy machine.
+/// Timeout for events that certainly happen, also on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Not a test: what the processes run. Without a role there is nothing to do.
+/// Not a test: the backends' main function. Without a role it does nothing.
 #[test]
 #[ignore = "it is what the other tests start"]
 fn child() {
@@ -49,14 +49,14 @@ fn backend(role: &str) {
     for (count, stream) in listener.incoming().enumerate() {
         let mut stream = stream.unwrap();
         let _ = write!(stream, "{} {}", std::process::id(), grandchild.unwrap_or(0));
-        // The first is the look whether it listens, the second the test's.
+        // The first connection is the driver's readiness check, the second the test's.
         if role == "crashes" && count >= 1 {
             std::process::exit(7);
         }
     }
 }
 
-/// Makes three backends with a driver, says who they are, and waits to be killed.
+/// Makes three backends with a driver, prints their ids, and waits to be killed.
 fn parent() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -70,7 +70,7 @@ fn parent() {
     });
 }
 
-/// Runs [`child`] in a role.
+/// The command and environment that run [`child`] in a role.
 fn role(role: &str) -> (Vec<String>, [(String, String); 1]) {
     let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
     let arguments = ["child", "--exact", "--ignored", "--nocapture"].map(String::from);
@@ -101,7 +101,7 @@ fn driver(options: ProcessOptions) -> (ProcessDriver, mpsc::Receiver<Event>) {
     (ProcessDriver::open("web", options, to).unwrap(), events)
 }
 
-/// The process ids that a backend answers: its own, and its child's.
+/// The process ids in a backend's answer: its own, and its child's.
 fn answer(address: SocketAddr) -> (u32, u32) {
     let mut text = String::new();
     TcpStream::connect(address).unwrap().read_to_string(&mut text).unwrap();
@@ -109,7 +109,7 @@ fn answer(address: SocketAddr) -> (u32, u32) {
     (own.parse().unwrap(), child.parse().unwrap())
 }
 
-/// Zombies are dead: nobody may have reaped them yet.
+/// A zombie counts as dead: its parent may not have reaped it yet.
 fn is_alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = status.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
@@ -209,7 +209,8 @@ async fn one_that_crashes_is_started_again_at_the_same_address_and_a_loop_is_rep
 
 #[tokio::test]
 async fn ports_come_from_the_range() {
-    // Outside the range of automatic ports, so that no connection takes it between here and there.
+    // Outside the range of automatic ports, so that no connection takes the port before the process
+    // does.
     let from = 18_000 + (std::process::id() % 1000) as u16;
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let free = (from..20_000).find(is_free).expect("one of a thousand is free");
@@ -309,7 +310,7 @@ async fn a_size_limits_cpu_and_memory() {
     assert!(!groups.contains("-web/web-e2"), "{groups}");
 }
 
-/// Kernel: SIGKILL gives a process no chance to do anything about its children.
+/// Kernel: a process that gets SIGKILL cannot end its children itself.
 #[test]
 fn when_we_are_killed_our_backends_die() {
     let (argv, variable) = role("parent");
@@ -374,7 +375,7 @@ async fn a_scaler_runs_processes_and_ends_them_with_itself() {
     scaler.desire(desired(Wish::Leave)).await.unwrap();
     view.wait_for(|view| view.backends.len() == 2).await.unwrap();
     assert!(!is_alive(pids[1]));
-    // One that dies is shown, and comes back.
+    // A process that dies is shown as down, and is started again.
     // SAFETY: the process is the test's own.
     unsafe { libc::kill(i32::try_from(pids[0]).unwrap(), libc::SIGKILL) };
     view.wait_for(|view| view.backends[0].state == BackendState::Failed).await.unwrap();

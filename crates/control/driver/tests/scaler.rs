@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Adds in a second, unless it is told to fail; remembers what it was asked.
+/// Adds in a second, unless it is set to fail. Records the requests.
 #[derive(Default)]
 struct Scripted {
     asked: Mutex<Vec<String>>,
@@ -69,7 +69,7 @@ struct Stage {
     _events: mpsc::Sender<Event>,
 }
 
-/// With what an earlier process was to have.
+/// Starts a scaler with the backends of an earlier process.
 async fn stage(driver: Scripted, roster: DesiredState) -> Stage {
     let driver = Arc::new(driver);
     let (events_to, events) = mpsc::channel(8);
@@ -94,7 +94,7 @@ impl Stage {
         self.scaler.desire(now).await.unwrap();
     }
 
-    /// The leader names so many more.
+    /// The leader names `count` more backends.
     async fn out(&self, count: u64) {
         let named = |desired: &mut DesiredState| {
             for number in desired.next_number..desired.next_number + count {
@@ -117,7 +117,7 @@ impl Stage {
         self.desire(are_named).await;
     }
 
-    /// The leader's roster, with what it has learnt.
+    /// The leader's roster, updated from the view.
     fn roster(&self) -> DesiredState {
         let mut roster = self.desired.lock().unwrap().clone();
         for made in &self.scaler.view().backends {
@@ -168,7 +168,7 @@ async fn what_fails_is_tried_again_later_and_later() {
     let problem = stage.scaler.view().backends[0].problem.clone().unwrap();
     assert!(problem.contains("no room"), "{problem}");
     view.wait_for(|view| view.backends[0].state == BackendState::Ready).await.unwrap();
-    // Four tries of a second, and waits of 1, 2 and 4 seconds.
+    // Four attempts of one second, and waits of 1, 2 and 4 seconds.
     let took = began.elapsed();
     assert!(took >= 11 * SECOND && took < 12 * SECOND, "{took:?}");
     assert_eq!(stage.driver.asked(), ["+web-e1 1", "+web-e1 2", "+web-e1 3", "+web-e1 4"]);
@@ -227,7 +227,7 @@ async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
     stage.scaler.change_driver(next.clone()).await.unwrap();
     stage.out(2).await;
     sleep(Duration::from_millis(1500)).await;
-    // One failed: both old ones serve on.
+    // One replacement failed, so both old backends still serve.
     assert_eq!(stage.states()[..2], [BackendState::Ready; 2]);
     let outdated = |stage: &Stage| -> Vec<bool> {
         stage.scaler.view().backends.iter().map(|one| one.is_outdated).collect()

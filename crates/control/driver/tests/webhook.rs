@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// What a service was asked, and what it is to answer.
+/// The requests that a service received, and its answers.
 #[derive(Clone, Default)]
 struct Service {
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -182,7 +182,7 @@ async fn one_that_is_gone_already_is_removed() {
     assert!(driver.remove(&ask()).await.is_err());
 }
 
-/// A service with a certificate of its own.
+/// A service with its own certificate.
 async fn secure_service() -> (SocketAddr, String) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).unwrap();
     let key =

@@ -44,8 +44,10 @@ fn a_controller_with_a_clock_hours_ahead_removes_nothing_when_it_leads_and_gives
     // The controller that no node believes is the only one that is left.
     controllers[0].kill();
     controllers[1].process().wait_for_text("this controller leads");
-    controllers[1].process().wait_for_text("this controller hears none of the");
-    soon("it says so in its status", || controllers[1].asked(&["status"]).contains("hears none"));
+    controllers[1].process().wait_for_text("this controller receives reports from none of the");
+    soon("it says so in its status", || {
+        controllers[1].asked(&["status"]).contains("reports from none")
+    });
     load.wait_for(200);
     controllers[0].start();
     controllers[0].until("one that hears nodes leads", |status| {

@@ -65,7 +65,7 @@ fn a_leader_that_nodes_do_not_reach_removes_nothing_and_one_that_hears_them_lead
 
     network.drop_inbound(place, PORT, true);
     network.until(place, "it says that it is deaf", |status| {
-        problem(status).contains("this controller hears none of the")
+        problem(status).contains("this controller receives reports from none of the")
     });
     let after = network.until(other, "another leads", |status| {
         leader(status).is_some_and(|it| it != CONTROLLERS[place])
@@ -85,7 +85,7 @@ fn a_leader_that_nodes_do_not_reach_removes_nothing_and_one_that_hears_them_lead
 /// For how many seconds a controller has said that it is deaf.
 fn deaf_seconds(status: &Value) -> u64 {
     let (head, tail) = problem(status).split_once(" s: ").unwrap_or_default();
-    let is_deaf = tail.contains("this controller hears none of the");
+    let is_deaf = tail.contains("this controller receives reports from none of the");
     let seconds = head.strip_prefix("for ").and_then(|text| text.parse().ok());
     seconds.filter(|_| is_deaf).unwrap_or(0)
 }

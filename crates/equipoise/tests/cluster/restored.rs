@@ -101,7 +101,7 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
     is_followed(&mut controller, &nodes[0]);
     let printed = controller.process().printed();
     assert!(!printed.contains("is a copy of"), "nothing beside it knows: {printed}");
-    assert!(printed.contains("a node goes by later instructions"), "{printed}");
+    assert!(printed.contains("a node follows later instructions"), "{printed}");
 
     // Whatever was put back, what comes is later: also when it is started again.
     begins_again(&mut controller, &nodes[0]);

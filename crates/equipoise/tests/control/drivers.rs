@@ -20,7 +20,7 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
     let process = |command: &str| format!("{elastic}[pool.elastic.process]\ncommand = {command}\n");
     instance.write(&process("[\"/no/such/program\", \"{port}\"]"));
     assert_eq!(reload(&instance.socket).0, 200);
-    let said = || instance.printed().contains("not added");
+    let said = || instance.printed().contains("cannot add backend");
     assert!(eventually(said), "{}", instance.printed());
     load.wait_for(50);
     assert_eq!(serving(&instance), by_scripts);

@@ -1,4 +1,5 @@
-//! Which members are gone: on evidence alone, since what a gone member has made is taken away.
+//! Decides which members are gone. This needs evidence, because the backends of a gone member are
+//! removed or replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,10 +8,10 @@ use super::Roll;
 use crate::hearing::Witnesses;
 use crate::roster::Gone;
 
-/// A member may be gone after this many periods of silence, and at least this time.
+/// A silent member may be gone after this many periods, and at least this time.
 const SILENT_PERIODS: u32 = 10;
 const SILENT_MIN: Duration = Duration::from_secs(10);
-/// The same if the member's kernel refuses connections: its process does not listen any more.
+/// The same if the member's kernel refuses connections, so that no process listens.
 const REFUSED_PERIODS: u32 = 5;
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 
@@ -19,29 +20,31 @@ const REFUSED_MIN: Duration = Duration::from_secs(1);
 pub(crate) enum Evidence {
     /// An operator evicted it.
     Evicted,
-    /// It said that it leaves.
+    /// It reported that it leaves.
     Left,
     /// It is silent, and its kernel refuses connections.
     Refused,
-    /// It is silent for every controller, and others like it are heard; or it is a controller, and its lease has ended.
+    /// No controller receives its reports, while those of similar members arrive; or it is a
+    /// controller, and its lease has expired.
     Missed,
 }
 
-/// Signs that members are gone, beside their silence.
+/// Signs that members are gone, other than their silence.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
     evicted: BTreeSet<String>,
     left: BTreeSet<String>,
-    /// When its kernel last refused a connection, if nothing has reached it since.
+    /// When its kernel last refused a connection, if no connection succeeded since.
     refused: BTreeMap<String, Duration>,
-    /// When another controller last heard it.
+    /// When another controller last received a report of it.
     heard_elsewhere: BTreeMap<String, Duration>,
-    /// Since when this controller has heard nodes or agents without a break; `None` while it hears none.
+    /// Since when this controller has received reports of nodes or agents without a break; `None`
+    /// while it receives none.
     hears_since: Option<Duration>,
 }
 
 impl Signs {
-    /// A report has come from this member.
+    /// Notes a report of this member.
     pub(super) fn reports(&mut self, member: &str) {
         self.left.remove(member);
         self.refused.remove(member);
@@ -55,7 +58,7 @@ impl Signs {
         self.refused.remove(member);
     }
 
-    /// `members_max` bounds the names that are kept.
+    /// Notes a refused connection. `members_max` limits the number of stored names.
     pub(super) fn is_refused(&mut self, member: &str, now: Duration, members_max: usize) {
         if self.refused.len() < members_max || self.refused.contains_key(member) {
             self.refused.insert(member.to_string(), now);
@@ -68,7 +71,7 @@ impl Signs {
         self.heard_elsewhere.remove(member);
     }
 
-    /// Whether it has left, by its own word or an operator's.
+    /// True if it reported that it leaves, or an operator evicted it.
     pub(super) fn has_left(&self, member: &str) -> bool {
         self.left.contains(member) || self.is_evicted(member)
     }
@@ -79,14 +82,14 @@ impl Signs {
 }
 
 impl Roll {
-    /// The members that operators have evicted, all of them; whether that is new.
+    /// Sets the members that operators have evicted. Returns whether the set changed.
     pub(crate) fn set_evicted(&mut self, evicted: BTreeSet<String>) -> bool {
         let is_new = self.signs.evicted != evicted;
         self.signs.evicted = evicted;
         is_new
     }
 
-    /// Takes in what this controller and the others hear now. Once a period.
+    /// Updates the signs from the other controllers' records. Called once a period.
     pub(crate) fn hear_of(&mut self, now: Duration, witnesses: &Witnesses) {
         let since = self.signs.hears_since.unwrap_or(now);
         self.signs.hears_since = self.hears_another(now, "", witnesses).then_some(since);
@@ -103,15 +106,16 @@ impl Roll {
         SILENT_MIN.max(self.smoothing.period * SILENT_PERIODS)
     }
 
-    /// For how long neither this controller nor another has heard a member; since the start for one that never reported.
+    /// Time since any controller received a report of a member; since the start if it never
+    /// reported.
     fn silence(&self, now: Duration, member: &str) -> Duration {
         let here = self.members.get(member).map(|member| member.at);
         let elsewhere = self.signs.heard_elsewhere.get(member).copied();
         now.saturating_sub(here.max(elsewhere).unwrap_or_default())
     }
 
-    /// The members that report here, without `own`: first those that reported before their silence counts,
-    /// then those that miss no report.
+    /// The members that report here, without `own`: those that are not silent, and of these the
+    /// ones without a missing report.
     pub(crate) fn heard(&self, now: Duration, own: &str) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut heard, mut fresh) = (BTreeSet::new(), BTreeSet::new());
         for (name, member) in &self.members {
@@ -128,8 +132,9 @@ impl Roll {
         (heard, fresh)
     }
 
-    /// Whether a node's silence has lasted for long enough while this controller heard other nodes. After a time in which it
-    /// heard none, the first node that comes back proves nothing about those that have not come back yet.
+    /// True if a node has been silent for long enough while this controller received reports of
+    /// other nodes. After a time without any reports, the first node that returns proves nothing
+    /// about the others.
     fn is_missed(&self, now: Duration, name: &str, witnesses: &Witnesses) -> bool {
         let listened = self.signs.hears_since.map(|since| now.saturating_sub(since));
         listened.is_some_and(|listened| listened >= self.silent_after())
@@ -137,7 +142,7 @@ impl Roll {
             && self.hears_another(now, name, witnesses)
     }
 
-    /// Evidence that a member is gone.
+    /// The evidence that a member is gone, if there is any.
     pub(crate) fn evidence(
         &self,
         now: Duration,
@@ -166,7 +171,7 @@ impl Roll {
         is_missed.then_some(Evidence::Missed)
     }
 
-    /// Whether a node or agent is heard here, other than this one.
+    /// True if this controller receives reports of another node or agent.
     fn hears_another(&self, now: Duration, name: &str, witnesses: &Witnesses) -> bool {
         let mut others = self.members.iter().filter(|(other, _)| other.as_str() != name);
         others.any(|(other, member)| {
@@ -174,7 +179,7 @@ impl Roll {
         })
     }
 
-    /// How sure it is that a member is gone.
+    /// How certain it is that a member is gone.
     pub(crate) fn gone(&self, now: Duration, name: &str, witnesses: &Witnesses) -> Gone {
         if self.evidence(now, name, witnesses).is_some() {
             return Gone::Surely;
@@ -204,7 +209,7 @@ mod tests {
         NodeReport { version: "0.1.0".into(), capacity: 2.0, ..NodeReport::default() }
     }
 
-    /// A roll in which these reported in these seconds, beside controllers `c1`, its own, and `c2`.
+    /// A roll with these reports at these seconds. `c1` (this one) and `c2` are controllers.
     fn roll(reports: &[(&str, u64)]) -> Roll {
         let mut roll = Roll::new(Smoothing::default(), 100, Duration::ZERO);
         for (name, at) in reports {
@@ -213,7 +218,7 @@ mod tests {
         roll
     }
 
-    /// The controller `c2` with what it hears; `None`: it is away.
+    /// The record of controller `c2` with the members that it hears; `None`: it is away.
     fn c2(hears: Option<&[&str]>, is_settled: bool) -> Witnesses {
         let mut witnesses = Witnesses::default();
         let record = |hears: &[&str]| HearingRecord {
@@ -228,7 +233,7 @@ mod tests {
         witnesses
     }
 
-    /// These members report in each of these seconds, and the controller listens.
+    /// These members report in each of these seconds, and the controller judges.
     fn listen(roll: &mut Roll, members: &[&str], seconds: RangeInclusive<u64>, others: &Witnesses) {
         for at in seconds {
             for name in members {
@@ -241,8 +246,8 @@ mod tests {
     #[test]
     fn a_silent_node_is_gone_only_while_another_is_heard_and_no_controller_hears_it() {
         let missed = Some(Evidence::Missed);
-        // nodes that reported once, nodes that report until the end, what c2 hears, whether c2 has listened for long;
-        // evidence that n1 is gone
+        // nodes that reported once, nodes that report until the end, members that c2 hears, whether
+        // c2 has listened for long; evidence that n1 is gone
         let rows = [
             (&["n1"][..], &["n2", "c2"][..], Some(&["n2"][..]), true, missed),
             (&["n1"], &["n2", "c2"], Some(&["n1", "n2"]), true, None),

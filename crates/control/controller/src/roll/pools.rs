@@ -2,11 +2,12 @@ use std::time::Duration;
 
 use equipoise_planner::elastic::{BackendSample, PoolSample};
 
-/// What several balancers saw of one pool, as one would have seen it; `None` if nobody looked.
+/// Combines the observations of several balancers of one pool; `None` if there are none.
 ///
-/// Requests in flight, in queues and limits add up. A limit says nothing if the balancer sent the backend nothing in the
-/// period, or has not learnt it yet, unless that holds for all. The response time is the mean over answers: each balancer's counts
-/// by the answers that it had in the period, which by Little's law are in proportion to N/T.
+/// Requests in flight, queues and limits are added. The limit of a balancer is left out if the
+/// balancer sent the backend nothing in the period or has not learnt it yet, unless that is true of
+/// all balancers. The response time is the mean over answers: each balancer's mean is weighted by
+/// the answers that it had in the period, which by Little's law are in proportion to N/T.
 pub(super) fn together<'a>(samples: impl Iterator<Item = &'a PoolSample>) -> Option<PoolSample> {
     let mut sum: Option<PoolSample> = None;
     for sample in samples {
@@ -34,7 +35,7 @@ fn add(all: &mut BackendSample, one: &BackendSample) {
     };
     let says_something = |it: &BackendSample| it.in_flight > 0.0 && !it.is_guess;
     match (says_something(all), says_something(one)) {
-        // A limit for a part of the requests is none for all of them.
+        // If one balancer has no limit, the sum has none.
         (true, true) => all.limit = all.limit.zip(one.limit).map(|(some, others)| some + others),
         (true, false) => {}
         (false, true) => (all.limit, all.is_guess) = (one.limit, false),
@@ -61,7 +62,7 @@ fn mean_response(
     let answers = rate(all.in_flight, some) + rate(one.in_flight, others);
     if answers > 0.0 {
         let mean_s = (all.in_flight + one.in_flight) / answers;
-        // Between the two, so within what a duration holds.
+        // The mean lies between the two values, so it fits into a `Duration`.
         Duration::try_from_secs_f64(mean_s).unwrap_or(some)
     } else {
         some.max(others)

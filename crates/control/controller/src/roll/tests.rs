@@ -20,12 +20,12 @@ fn roll() -> Roll {
     Roll::new(Smoothing::default(), 2, Duration::ZERO)
 }
 
-/// No other controller.
+/// Records without another controller.
 fn alone() -> Witnesses {
     Witnesses::default()
 }
 
-/// The node reports in each of these seconds, and the controller listens.
+/// The node reports in each of these seconds, and the controller judges.
 fn hears(roll: &mut Roll, node: &str, seconds: RangeInclusive<u64>) {
     for at in seconds {
         roll.take(second(at), node, report(10.0)).unwrap();
@@ -43,7 +43,7 @@ fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
     roll.take(second(1), "a", report(10.0)).unwrap();
     roll.take(second(500), "b", report(10.0)).unwrap();
     assert_eq!(enrolled(&roll, 500), ["a", "b"]);
-    // Silence that falls on all at once is no evidence.
+    // Silence of all members at once is not evidence.
     assert!(roll.forget_silent(second(650), second(600), &alone()).is_empty());
     hears(&mut roll, "b", 640..=650);
     assert_eq!(roll.forget_silent(second(650), second(600), &alone()), ["a"]);
@@ -185,7 +185,7 @@ fn what_an_operator_said_of_a_pool_wins_over_the_file() {
     assert_eq!(inventory.pools()["web"].elastic.as_ref().unwrap().mode, Mode::Pinned(3));
 }
 
-/// A pool with a request in flight at its only backend.
+/// A pool with one request in flight at its only backend.
 fn sample() -> PoolSample {
     let one = BackendSample { in_flight: 1.0, ..BackendSample::default() };
     PoolSample { backends: [("a".to_string(), one)].into(), ..PoolSample::default() }
@@ -195,7 +195,8 @@ fn has(pool: &str) -> NodeReport {
     NodeReport { pools: [(pool.to_string(), sample())].into(), ..report(10.0) }
 }
 
-/// What is in flight at the backend, as the controller counts it after this second; `None`: nothing is known.
+/// The requests in flight at the backend by the controller's count after this second; `None`:
+/// unknown.
 fn settled(roll: &mut Roll, at: u64, enrolled: &BTreeMap<String, Enrolled>) -> Option<f64> {
     roll.hear_of(second(at), &alone());
     roll.settle_pools(second(at), ["web".to_string()].iter(), enrolled, &alone());

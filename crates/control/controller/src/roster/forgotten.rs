@@ -1,4 +1,4 @@
-//! Backends that a roster does not know, and some member has.
+//! Backends that a member has and the roster does not know.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::{Entry, Roster, Seen, Wanted};
 use crate::MadeState;
 
-/// Numbers of names that this roster never gave: a roster did which the store has forgotten, or a machine without a leader.
-/// Members may have such backends, and keep them until the roster has taken them in.
+/// Numbers of names that this roster never gave. A roster that the store has lost gave them, or a
+/// machine without a leader. Members may have backends with these numbers, and keep them until the
+/// roster adopts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forgotten {
-    /// Ranges of numbers: by the first of each, the number after its last.
+    /// Ranges of numbers: the first of each, and the number after its last.
     #[serde(default)]
     ranges: BTreeMap<u64, u64>,
 }
 
 impl Forgotten {
-    /// The most ranges; the oldest is dropped for another.
+    /// Greatest number of ranges. The oldest is dropped for a new one.
     const RANGES_MAX: usize = 1000;
 
     pub(super) fn is_empty(&self) -> bool {
@@ -33,7 +34,7 @@ impl Forgotten {
         (number < *to).then_some((*from, *to))
     }
 
-    /// Adds numbers from `from` up to `to`, which are above all others.
+    /// Adds the numbers from `from` up to `to`, which are above all others.
     fn add(&mut self, from: u64, to: u64) {
         let last = self.ranges.last_key_value().filter(|(_, end)| **end == from);
         let from = last.map_or(from, |(first, _)| *first);
@@ -59,14 +60,14 @@ impl Forgotten {
 }
 
 impl Roster {
-    /// Whether a member may have a backend of this name although the roster does not know it.
+    /// True if a member may have a backend of this name although the roster does not know it.
     pub fn has_forgotten(&self, pool: &str, name: &str) -> bool {
         let Some(number) = number_of(pool, name) else { return false };
         let is_open = self.forgotten.has(number) || number >= self.next_number;
         is_open && !self.backends.contains_key(name)
     }
 
-    /// Whether this roster gave the name to a backend that is gone.
+    /// True if this roster gave the name to a backend that is gone.
     pub fn has_outlived(&self, pool: &str, name: &str) -> bool {
         let Some(number) = number_of(pool, name) else { return false };
         let is_open = self.forgotten.has(number) || number >= self.next_number;
@@ -80,8 +81,8 @@ impl Roster {
         roster
     }
 
-    /// Adds the backends of `before`, an earlier roster, that outlive their process and that this one has forgotten. Their
-    /// numbers are not given again.
+    /// Adds backends of the earlier roster `before` that outlive their process and that this roster
+    /// does not know. Their numbers are not given again.
     pub fn keep_forgotten(&mut self, pool: &str, before: &Roster, is_there: impl Fn(&str) -> bool) {
         let forgotten = before.backends.iter().filter(|(name, entry)| {
             entry.outlives && self.has_forgotten(pool, name) && is_there(name)
@@ -94,8 +95,8 @@ impl Roster {
         }
     }
 
-    /// Takes in backends that this roster has forgotten. A member that may have lost some of its entries is waited for, so
-    /// that none counts twice.
+    /// Adopts backends that this roster does not know. Nothing is adopted from a member that may
+    /// have lost some of its entries, so that no backend counts twice.
     pub(super) fn take_in(&mut self, pool: &str, seen: &Seen<'_>) {
         for making in seen.making.values() {
             let numbers = making.backends.keys().filter_map(|name| number_of(pool, name));
@@ -127,7 +128,7 @@ impl Roster {
                 };
                 let replaces = made.replaces.clone().filter(|_| wanted == Wanted::Serve);
                 let (state, address, id) = (made.state, made.address, made.id.clone());
-                // A driver that may be asked once more is asked under the same key.
+                // If the driver is asked again, it gets the same key.
                 let key = made.key.clone().unwrap_or_else(|| entry.key.clone());
                 let entry =
                     Entry { outlives, driver, wanted, state, address, id, replaces, key, ..entry };
@@ -137,7 +138,7 @@ impl Roster {
         }
     }
 
-    /// Gives no number below this one any more.
+    /// Gives only numbers from this one on.
     fn go_on_from(&mut self, number: u64) {
         if number > self.next_number {
             self.forgotten.add(self.next_number, number);

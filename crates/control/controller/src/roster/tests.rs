@@ -16,7 +16,7 @@ struct Maker {
     leaves: bool,
 }
 
-/// A pool, its members, and what they say.
+/// A pool with its members and their reports.
 struct Bed {
     roster: Roster,
     makers: BTreeMap<String, Maker>,
@@ -45,7 +45,7 @@ impl Bed {
         Edition { term: 7, generation: self.generation }
     }
 
-    /// A period: what was reported, a step, and what is then in force.
+    /// One period: learns from reports, and takes a step.
     fn period(&mut self, step: &Scaling) -> Step {
         self.generation += 1;
         let makers = &self.makers;
@@ -71,7 +71,7 @@ impl Bed {
         self.roster.act("web", step, 4, &seen)
     }
 
-    /// The member does at once what the roster says, and reports it next.
+    /// The member carries out its roster at once, and reports that.
     fn obey(&mut self, member: &str) {
         let edition = self.edition();
         let Some(maker) = self.makers.get_mut(member) else { return };
@@ -83,7 +83,7 @@ impl Bed {
         maker.making.backends.retain(|name, _| is_mine(name));
         for (name, entry) in roster.backends.iter().filter(|(name, _)| is_mine(name)) {
             let has = maker.making.backends.contains_key(name);
-            // What died with a process is not made again under its name.
+            // A backend that ended with its process is not made again under its name.
             let is_lost = !has && entry.address.is_some() && !outlives;
             if entry.wanted == Wanted::Leave || is_lost {
                 maker.making.backends.remove(name);
@@ -199,7 +199,7 @@ fn another_goes_on_with_what_outlives_its_executor() {
         bed.roster.backends.values().all(|it| it.address.is_some() && it.since == bed.edition())
     );
     bed.obey_all();
-    // The first comes back and still lists them, as of an older roster: nothing follows.
+    // The first returns and still lists them, as of an older roster. Nothing follows.
     bed.makers.get_mut("a").unwrap().gone = None;
     let before = bed.roster.clone();
     bed.period(&Scaling::Hold);
@@ -220,7 +220,7 @@ fn processes_end_with_their_executor_unless_it_is_only_out_of_sight() {
     bed.makers.get_mut("a").unwrap().gone = Some(Gone::Surely);
     bed.period(&Scaling::Hold);
     assert_eq!(bed.told(), [("web-e2", "b", Wanted::Serve)]);
-    // A member that was started again has nothing, and says so.
+    // A restarted member has no backends, and reports that.
     let again = Making { applied: bed.edition(), ..Making::default() };
     bed.makers.get_mut("b").unwrap().making = again;
     bed.period(&out(1));
@@ -295,7 +295,7 @@ fn what_a_roster_that_was_put_back_never_named_is_taken_in() {
         bed.obey_all();
         let four = bed.makers["a"].making.clone();
         bed.roster = older;
-        // As long as it is not known what the member has lost, nothing comes to what the roster has.
+        // Until the member's losses are known, nothing is adopted from it.
         let mut three = four.clone();
         three.backends.remove("web-e1");
         three.applied = Edition::default();
@@ -343,7 +343,7 @@ fn a_member_that_is_heard_first_says_that_numbers_were_given_and_one_that_is_hea
     bed.makers.get_mut("a").unwrap().making = making;
     bed.period(&Scaling::Hold);
     assert_eq!(bed.told().len(), 3);
-    // The other had them listed, too. Once they are gone, that brings none back.
+    // The other had them in its list, too. Once they are gone, the list brings none back.
     let making = bed.makers["a"].making.backends.clone();
     bed.makers.get_mut("b").unwrap().making.backends = making;
     bed.obey("a");
@@ -393,7 +393,7 @@ fn what_drains_when_it_is_taken_over_drains_on_and_names_that_are_none_are_left_
     assert_eq!(bed.roster.backends["web-e2"].size.as_deref(), Some("small"));
 }
 
-/// Marks what these have made, or are making, as made by an earlier driver.
+/// Marks these backends as made by an earlier driver, also if they are still being made.
 fn outdate(bed: &mut Bed, names: &[&str]) {
     let backends = &mut bed.makers.get_mut("a").unwrap().making.backends;
     names.iter().for_each(|name| backends.get_mut(*name).unwrap().is_outdated = true);
@@ -413,7 +413,8 @@ fn what_an_earlier_driver_made_is_replaced_and_drains_when_its_successor_is_warm
     assert_eq!(replaces(&bed), both);
     bed.period(&Scaling::Hold);
     assert_eq!(replaces(&bed), both, "each once");
-    // Another driver again, before the first successor is made: it leaves its task to the next.
+    // The driver changes again before the first successor is made. The next successor takes its
+    // task.
     let starting = Made { is_outdated: true, ..Made::default() };
     let edition = bed.edition();
     let making = &mut bed.makers.get_mut("a").unwrap().making;
@@ -439,7 +440,7 @@ fn what_an_earlier_driver_made_is_replaced_and_drains_when_its_successor_is_warm
     assert_eq!(replaces(&bed)[2..], both[2..]);
     bed.obey_all();
     outdate(&mut bed, &["web-e1", "web-e2"]);
-    // A successor that is no longer needed leaves with the one that it was to replace.
+    // A successor that is no longer needed leaves together with the backend that it was to replace.
     assert_eq!(bed.period(&leave(&["web-e6"])).leaving, ["web-e6", "web-e2"]);
     bed.period(&Scaling::Hold);
     bed.period(&Scaling::Hold);
@@ -451,7 +452,7 @@ fn what_an_earlier_driver_made_is_replaced_and_drains_when_its_successor_is_warm
         ("web-e6", Wanted::Drain),
     ];
     assert_eq!(wanted, expected);
-    // One that drains is not taken back from an earlier driver.
+    // A draining backend of an earlier driver does not return.
     outdate(&mut bed, &["web-e1"]);
     bed.period(&out(1));
     assert_eq!(bed.told()[0], ("web-e1", "a", Wanted::Drain));
@@ -495,8 +496,9 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: no name has two executors that would make it, there is never more than room,
-    /// and when things are quiet every member has just what the roster gives it: nothing lost, nothing left over.
+    /// In every sequence of events: no name has two executors that would make it, there are never
+    /// more backends than there is room for, and when nothing changes, every member has exactly the
+    /// backends that the roster gives it.
     #[test]
     fn nothing_is_lost_or_doubled(
         outlives in any::<bool>(),
@@ -591,7 +593,7 @@ fn numbers_that_are_claimed_later_leave_those_claimed_before_open() {
     assert_eq!(is_open(&bed), [3, 5, 7, 9]);
 }
 
-/// Scripts of a member with a driver of this name made these.
+/// Sets the driver's name of member `a`; `None`: it makes processes.
 fn of_driver(bed: &mut Bed, driver: Option<&str>) {
     let making = &mut bed.makers.get_mut("a").unwrap().making;
     (making.driver, making.outlives) = (driver.map(str::to_string), driver.is_some());
@@ -615,7 +617,7 @@ fn each_backend_has_the_driver_that_made_it_whichever_adds_now() {
     backends.get_mut("web-e1").unwrap().driver = Some("old".to_string());
     bed.period(&Scaling::Hold);
     assert_eq!(entry(&bed, "web-e1"), old);
-    // What a store made anew takes in says by what it was made, too, and what it replaces.
+    // A backend that a new roster adopts reports its driver and the backend that it replaces.
     bed.roster = Roster { next_number: 1, ..Roster::default() };
     let new = Made {
         state: MadeState::Ready,
@@ -628,7 +630,7 @@ fn each_backend_has_the_driver_that_made_it_whichever_adds_now() {
     assert_eq!(entry(&bed, "web-e1"), old);
     assert_eq!(entry(&bed, "web-e2"), (false, None, "a".to_string()));
     assert_eq!(bed.roster.backends["web-e2"].replaces.as_deref(), Some("web-e1"));
-    // Scripts' outlive their executor, processes do not.
+    // Backends of scripts outlive their executor; processes do not.
     bed.makers.get_mut("a").unwrap().gone = Some(Gone::Surely);
     bed.period(&Scaling::Hold);
     assert_eq!(bed.told(), [("web-e1", "b", Wanted::Serve)]);

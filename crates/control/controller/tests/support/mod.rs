@@ -1,4 +1,4 @@
-//! What the controller's tests share: a store of their own, a source that they set, reports.
+//! Support of the controller's tests: a store, a source of premises, reports.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
@@ -39,7 +39,7 @@ impl Source for Stage {
     }
 }
 
-/// A pool `web` of these backends, by load.
+/// A pool `web` of these backends, with weights by load.
 pub(crate) fn stage(backends: &[&str]) -> Arc<Stage> {
     let spec = BackendSpec { weight: Weight::DEFAULT, ..BackendSpec::default() };
     let backends = backends.iter().map(|name| (name.to_string(), spec.clone())).collect();
@@ -53,7 +53,7 @@ pub(crate) fn start(name: &str, store: Arc<dyn Store>, source: Arc<Stage>) -> Co
     Controller::start(options, store, source, Arc::new(Recorder::default())).unwrap()
 }
 
-/// A fine report; backends by their requests in flight and response time in milliseconds.
+/// A valid report. Backends have requests in flight, and a response time in milliseconds.
 pub(crate) fn report(cpu: f64, backends: &[(&str, f64, u64)]) -> NodeReport {
     let load = Some(Reported { cpu, memory: 30.0, net: None });
     let sample = |(name, in_flight, response_ms): &(&str, f64, u64)| {
@@ -67,7 +67,7 @@ pub(crate) fn report(cpu: f64, backends: &[(&str, f64, u64)]) -> NodeReport {
     NodeReport { version: "test".into(), capacity: 2.0, load, pools, ..NodeReport::default() }
 }
 
-/// Waits for instructions that fit.
+/// Waits for instructions that satisfy `fits`.
 pub(crate) async fn until(
     controller: &ControllerHandle,
     mut fits: impl FnMut(&Instructions) -> bool,
@@ -82,16 +82,16 @@ pub(crate) async fn newer(controller: &ControllerHandle, than: Edition) -> Arc<I
     until(controller, |now| now.edition() > than).await
 }
 
-/// A store that can be taken away.
+/// A store that can fail.
 #[derive(Debug)]
 pub(crate) struct Flaky {
     pub(crate) inner: Embedded,
     pub(crate) is_gone: AtomicBool,
-    /// It does what it is told, and nobody hears of it: neither answers nor changes.
+    /// It carries out requests, but returns neither answers nor changes.
     pub(crate) is_mute: AtomicBool,
-    /// It can be read, and lets nobody write.
+    /// It can be read, and refuses writes.
     pub(crate) is_read_only: AtomicBool,
-    /// It does what it is told, and answers seconds later.
+    /// It carries out requests, and answers seconds later.
     pub(crate) is_late: AtomicBool,
     /// Writes wait while this is true.
     pub(crate) hangs: watch::Sender<bool>,

@@ -12,7 +12,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// By name. It has that user's own group and no others.
+    /// Finds a user by name. The account has the user's primary group and no other groups.
     pub(super) fn find(name: &str, refuse: &Refuse) -> Result<Account, OptionRefused> {
         let accepted = "a user of this machine";
         let unknown = || refuse.with("user", name, accepted);
@@ -20,7 +20,8 @@ impl Account {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = ptr::null_mut();
         let mut strings = vec![0; 16 << 10];
-        // SAFETY: all pointers are valid for the call, `strings` for the length given; the name ends with NUL.
+        // SAFETY: all pointers are valid for the call, `strings` for its length. The name ends with
+        // NUL.
         let outcome = unsafe {
             libc::getpwnam_r(
                 c_name.as_ptr(),

@@ -1,4 +1,5 @@
-//! CPU and memory of a process by control groups, version 1 or 2: what makes one size smaller than another.
+//! Limits the CPU and memory of processes by control groups, version 1 or 2, so that one pool has
+//! backends of several sizes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,12 +9,13 @@ use std::sync::Arc;
 use super::ProcessError;
 use crate::options::{OptionRefused, Refuse};
 
-/// What a process of a size may use.
+/// Limits of a process of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SizeLimit {
-    /// Cores, 0.01 or more; no limit if none.
+    /// CPU cores, at least 0.01; unlimited if `None`.
     pub cpus: Option<f64>,
-    /// Bytes of memory; no limit if none. One that needs more is killed, and started again.
+    /// Memory in bytes; unlimited if `None`. The kernel kills a process that needs more, and the
+    /// driver starts it again.
     pub memory_bytes: Option<u64>,
 }
 
@@ -33,16 +35,17 @@ impl SizeLimit {
     }
 }
 
-/// A period of the scheduler's bandwidth control. Short, so that a small share is not served in long gaps.
+/// Period of the scheduler's bandwidth control. It is short, so that a process with a small share
+/// does not pause for long.
 const PERIOD_US: u64 = 20_000;
-/// The kernel accepts no less.
+/// The smallest quota that the kernel accepts.
 const QUOTA_US_LEAST: u64 = 1_000;
 
 fn quota_us(cpus: f64, period_us: u64) -> u64 {
     (cpus * period_us as f64).round() as u64
 }
 
-/// The period and quota of a share: the period is longer where the quota would be too small.
+/// Period and quota for a number of cores. The period is longer if the quota would be too small.
 fn bandwidth(cpus: f64) -> (u64, u64) {
     let mut period_us = PERIOD_US;
     while quota_us(cpus, period_us) < QUOTA_US_LEAST {
@@ -51,13 +54,13 @@ fn bandwidth(cpus: f64) -> (u64, u64) {
     (period_us, quota_us(cpus, period_us))
 }
 
-/// Where a pool's groups are made.
+/// The control groups of a pool.
 #[derive(Debug)]
 pub(super) struct Groups {
     trees: Vec<Tree>,
 }
 
-/// One hierarchy with a folder of ours.
+/// One control group hierarchy, with a folder of this pool.
 #[derive(Clone, Debug)]
 struct Tree {
     version: Version,
@@ -76,7 +79,7 @@ enum Controller {
     Memory,
 }
 
-/// The groups of one process. They are removed when this is dropped: the process has ended then.
+/// The control groups of one process. Dropping it removes them; the process has ended by then.
 #[derive(Debug)]
 pub(super) struct Group {
     folders: Vec<PathBuf>,
@@ -84,13 +87,13 @@ pub(super) struct Group {
 }
 
 impl Groups {
-    /// Makes folders for a pool beside what the machine has.
+    /// Creates the pool's folders.
     pub(super) fn open(pool: &str, refuse: &Refuse) -> Result<Groups, OptionRefused> {
         let pid = rustix::process::getpid().as_raw_nonzero();
         let ours = format!("equipoise-{pid}-{pool}");
         let opened = Self::trees(Path::new("/sys/fs/cgroup"), &ours);
         opened.map(|trees| Groups { trees }).map_err(|error| {
-            let accepted = format!("nothing here: control groups cannot be made ({error}). Run as root, or without limits");
+            let accepted = format!("no limits here, because control groups cannot be created ({error}); run as root, or remove the limits");
             refuse.with("limits", pool, accepted)
         })
     }
@@ -102,7 +105,8 @@ impl Groups {
                 .iter()
                 .all(|one| controllers.split_whitespace().any(|it| it == *one))
         {
-            // Of the root: a group with processes in it could not hand controllers on.
+            // The folder is in the root group, because a group that has processes cannot enable
+            // controllers for its children.
             fs::write(root.join("cgroup.subtree_control"), "+cpu +memory")?;
             let folder = root.join(ours);
             make(&folder)?;
@@ -117,7 +121,7 @@ impl Groups {
         Ok(vec![tree("cpu", Controller::Cpu)?, tree("memory", Controller::Memory)?])
     }
 
-    /// A group with a limit.
+    /// Creates a control group with a limit.
     pub(super) fn make(&self, name: &str, limit: &SizeLimit) -> Result<Group, ProcessError> {
         let what = || format!("the control group of {name}");
         self.try_make(name, limit).map_err(|source| ProcessError::Prepare { what: what(), source })
@@ -139,7 +143,7 @@ impl Groups {
     }
 }
 
-/// Files and what is written to them.
+/// The files of a group, each with the text to write.
 fn settings(version: Version, limit: &SizeLimit) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if let Some((period_us, quota_us)) = limit.cpus.map(bandwidth) {
@@ -172,7 +176,7 @@ fn make(folder: &Path) -> io::Result<()> {
 }
 
 impl Group {
-    /// Where a process writes itself in.
+    /// The files to which a process writes its id.
     pub(super) fn files(&self) -> impl Iterator<Item = &File> {
         self.files.iter().map(AsRef::as_ref)
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::options::LogOptions;
 
-/// A backend's output in files of bounded size and number.
+/// The output of one backend, in files of bounded size and number.
 #[derive(Debug)]
 pub(super) struct RotatedLog {
     path: PathBuf,
@@ -17,7 +17,8 @@ pub(super) struct RotatedLog {
 }
 
 impl RotatedLog {
-    /// Goes on with a file that is there. Removes the oldest of backends that are gone.
+    /// Opens the log and appends to an existing file. Removes the oldest logs of backends that no
+    /// longer exist.
     pub(super) fn open(
         options: &LogOptions,
         pool: &str,
@@ -32,7 +33,7 @@ impl RotatedLog {
         Ok(RotatedLog { path, bytes_max, files, file: Some(file), bytes })
     }
 
-    /// Best effort: a process is not stopped by a full disk, nor by a log that it may not write.
+    /// Writes as much as possible. A full disk or an unwritable file does not stop the process.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         if self.bytes > 0 && self.bytes + bytes.len() as u64 > self.bytes_max {
             self.rotate();
@@ -64,7 +65,8 @@ impl RotatedLog {
     }
 }
 
-/// Leaves the files of those that run, and of the latest `gone_kept` others of the pool, by when they were written last.
+/// Removes log files of the pool's backends. Files of running backends stay, and so do those of the
+/// `gone_kept` other backends that wrote last.
 fn prune(options: &LogOptions, pool: &str, is_running: impl Fn(&str) -> bool) -> io::Result<()> {
     let prefix = format!("{pool}-e");
     let mut backends: Vec<(SystemTime, String)> = Vec::new();
@@ -97,7 +99,7 @@ fn prune(options: &LogOptions, pool: &str, is_running: impl Fn(&str) -> bool) ->
     Ok(())
 }
 
-/// Bytes of a process's last output that are kept for errors.
+/// Number of bytes of a process's last output that are kept for errors.
 const TAIL_BYTES: usize = 2048;
 
 /// The last output of a process.
@@ -112,7 +114,7 @@ impl LastOutput {
         tail.drain(..over);
     }
 
-    /// The last lines, of all that were written since this was asked last.
+    /// Returns the last lines written since the previous call.
     pub(super) fn take(&self) -> String {
         let tail = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let text = String::from_utf8_lossy(&tail);
@@ -121,7 +123,8 @@ impl LastOutput {
     }
 }
 
-/// Reads a process's output until its end. A process never waits for us: what cannot be kept is dropped.
+/// Reads a process's output until its end. The process never waits for this thread; output that
+/// cannot be written is dropped.
 pub(super) fn copy(mut from: impl Read, log: &Mutex<Option<RotatedLog>>, last: &LastOutput) {
     let mut buffer = [0; 16 << 10];
     loop {

@@ -1,4 +1,4 @@
-//! Backends that are processes of this machine, children of ours.
+//! The process driver: backends are child processes on this machine.
 
 mod account;
 mod limits;
@@ -28,10 +28,11 @@ pub use options::{LogOptions, Ports, ProcessOptions};
 use ports::PortAllotment;
 use supervisor::{Job, Supervised};
 
-/// How long after SIGKILL a process may still be there, in a system call that cannot be interrupted.
+/// Longest time from SIGKILL to the end of a process, which may be in an uninterruptible system
+/// call.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes backends of a command template, and keeps them running.
+/// Starts backends by a command template, and restarts them when they end.
 pub struct ProcessDriver {
     pool: String,
     options: ProcessOptions,
@@ -42,83 +43,85 @@ pub struct ProcessDriver {
     events: mpsc::Sender<Event>,
 }
 
-/// A process that is no backend.
+/// A failure to start, run or stop a backend's process.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It cannot be started.
+    /// The process cannot be started.
     #[error("cannot start {program}")]
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Something that it needs cannot be had.
+    /// A resource of the process cannot be created.
     #[error("cannot prepare {what}")]
     Prepare {
-        /// What.
+        /// The resource.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// No port is left.
+    /// No port is free.
     #[error(
         "no port of {first}-{last} is free on {address}: {used} are used by this pool, the others by other programs"
     )]
     NoPort {
-        /// The address.
+        /// The address on which a port was sought.
         address: std::net::IpAddr,
         /// The range's first port.
         first: u16,
-        /// Its last.
+        /// The range's last port.
         last: u16,
-        /// Ports that this pool's backends have.
+        /// Number of ports that this pool's backends use.
         used: usize,
     },
-    /// It ended before it accepted connections.
-    #[error("it ended ({status}) before it accepted connections at {address}{tail}")]
+    /// The process ended before it accepted connections.
+    #[error("the process ended ({status}) before it accepted connections at {address}{tail}")]
     Ended {
-        /// How.
+        /// The exit status.
         status: ExitStatus,
-        /// Where it should have listened.
+        /// The address at which it should have listened.
         address: SocketAddr,
-        /// The last of its output.
+        /// The end of its output.
         tail: Tail,
     },
-    /// It ended after it had served.
-    #[error("it ended ({status}){tail}")]
+    /// The process ended after it had accepted connections.
+    #[error("the process ended ({status}){tail}")]
     Died {
-        /// How.
+        /// The exit status.
         status: ExitStatus,
-        /// The last of its output.
+        /// The end of its output.
         tail: Tail,
     },
-    /// It does not listen.
-    #[error("it accepts no connections at {address} after {after:?} (ready-timeout){tail}")]
+    /// The process did not accept connections in time.
+    #[error(
+        "the process accepts no connections at {address} after {after:?} (ready-timeout){tail}"
+    )]
     NotReady {
-        /// Where it should listen.
+        /// The address at which it should listen.
         address: SocketAddr,
-        /// How long it had.
+        /// The time it had.
         after: Duration,
-        /// The last of its output.
+        /// The end of its output.
         tail: Tail,
     },
-    /// It was to go before it was ready.
-    #[error("it was stopped before it was ready")]
+    /// The backend was removed before it was ready.
+    #[error("the process was stopped before it was ready")]
     Stopped,
-    /// It does not even go when it is killed.
-    #[error("process {pid} is still there {after:?} after SIGKILL: it is stuck in the kernel")]
+    /// The process still exists after SIGKILL.
+    #[error("process {pid} still exists {after:?} after SIGKILL; it is stuck in the kernel")]
     Unkillable {
-        /// Which.
+        /// The process id.
         pid: u32,
-        /// How long.
+        /// Time since SIGKILL.
         after: Duration,
     },
 }
 
-/// The last lines that a process wrote.
+/// The last lines of a process's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail(pub(crate) String);
 
@@ -132,10 +135,10 @@ impl std::fmt::Display for Tail {
 }
 
 impl ProcessDriver {
-    /// For a pool.
+    /// Creates the driver of a pool.
     ///
     /// # Errors
-    /// [`OptionRefused`] for a user, folder or control group that this machine does not have.
+    /// [`OptionRefused`], also for a user, folder or control group that this machine does not have.
     pub fn open(
         pool: &str,
         options: ProcessOptions,
@@ -220,7 +223,7 @@ impl Driver for ProcessDriver {
     async fn add(&self, ask: &Ask) -> Result<Added, DriverError> {
         let there = self.running().get(&ask.name).cloned();
         if let Some(old) = there {
-            // Of an earlier try whose answer nobody waited for.
+            // The caller of an earlier attempt gave up before the answer.
             self.end(&ask.name, &old).await?;
         }
         let (first, ready) = oneshot::channel();
@@ -246,7 +249,7 @@ impl Driver for ProcessDriver {
 }
 
 impl ProcessDriver {
-    /// SIGTERM, then SIGKILL after the time-out, to the whole process group.
+    /// Sends SIGTERM to the process group, and SIGKILL after the stop timeout.
     async fn end(&self, name: &str, supervised: &Supervised) -> Result<(), ProcessError> {
         supervised.terminate();
         if !supervised.ended_within(self.options.stop_timeout).await {

@@ -8,61 +8,63 @@ use crate::Backoff;
 use crate::options::{OptionRefused, Refuse};
 use crate::template::{NAMES, unknown, uses};
 
-/// How a pool's backends are made of a command.
+/// Options of the process driver.
 ///
-/// In the command, in values of the environment and in the working folder, `{port}`, `{address}`, `{name}`, `{size}` and
-/// `{pool}` stand for the backend's.
+/// The driver replaces `{port}`, `{address}`, `{name}`, `{size}` and `{pool}` in the command, in
+/// values of the environment and in the working folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessOptions {
-    /// Program and arguments. No shell reads them.
+    /// Program and arguments, run without a shell.
     pub command: Vec<String>,
-    /// Variables of the environment.
+    /// Environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Whether it also gets all of our variables; else `PATH`, `LANG` and `TZ` alone.
+    /// True if the processes inherit the environment of equipoise. Otherwise they inherit only
+    /// `PATH`, `LANG` and `TZ`.
     pub inherit_environment: bool,
-    /// Its working folder; ours if none.
+    /// Working folder; that of equipoise if `None`.
     pub folder: Option<PathBuf>,
-    /// Whom it runs as; us if none. Needs root.
+    /// User that runs the processes; that of equipoise if `None`. Another user needs root.
     pub user: Option<String>,
-    /// Where it listens.
+    /// Address at which the processes listen.
     pub address: IpAddr,
-    /// Which ports it may get.
+    /// Ports at which the processes listen.
     pub ports: Ports,
-    /// How long it may take to accept connections.
+    /// Longest time from the start to the first accepted connection.
     pub ready_timeout: Duration,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
-    /// Waits before it is started again.
+    /// Waits before a process is started again.
     pub restart: Backoff,
-    /// One that ran so long ran well: waits begin anew.
+    /// Run time after which the waits begin at the shortest again.
     pub well_after: Duration,
-    /// Ends in a row, none after running well, that are reported as a loop.
+    /// Number of ends in a row, none after `well_after`, from which events report a loop.
     pub loop_after: u32,
-    /// Where its output goes; nowhere if none, but for the last lines in errors.
+    /// Log files of the output. If `None`, only errors show its last lines.
     pub logs: Option<LogOptions>,
-    /// CPU and memory by size, by control groups; `*` is for every other size. Needs root.
+    /// Limits of CPU and memory by size, through control groups; `*` is for every other size. They
+    /// need root.
     pub limits: BTreeMap<String, SizeLimit>,
 }
 
-/// Which ports a pool's processes get.
+/// The ports of a pool's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// One that the kernel says is free.
+    /// A port that the kernel reports as free.
     Free,
-    /// Of a range, both ends included.
+    /// A port of this range, both ends included.
     Range(u16, u16),
 }
 
-/// Where the output of processes is kept: `NAME.log`, older parts as `NAME.log.1` and up.
+/// Log files: `NAME.log`, and older parts as `NAME.log.1` and up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// The folder.
     pub folder: PathBuf,
-    /// Bytes of one file.
+    /// Largest size of one file, in bytes.
     pub bytes_max: u64,
-    /// Files of one backend.
+    /// Number of files of one backend.
     pub files: u32,
-    /// Backends that are gone whose files are kept, the latest.
+    /// Number of removed backends that keep their log files.
     pub gone_kept: u32,
 }
 
@@ -94,13 +96,13 @@ impl Default for ProcessOptions {
 }
 
 impl ProcessOptions {
-    /// What a process of a size may use.
+    /// The limit of a process of a size.
     pub fn limit_of(&self, size: Option<&str>) -> Option<SizeLimit> {
         let own = size.and_then(|size| self.limits.get(size));
         own.or_else(|| self.limits.get("*")).copied()
     }
 
-    /// Whether they can be followed; looks at nothing but the options.
+    /// Checks the options alone, not whether this machine can follow them.
     ///
     /// # Errors
     /// [`OptionRefused`] names the first option that is wrong.
@@ -152,7 +154,7 @@ impl ProcessOptions {
             }
         }
         if !all().any(|(_, template)| uses(template, "port")) {
-            let accepted = "an argument, or a variable of the environment, with {port}: a backend must know where to \
+            let accepted = "{port} in an argument or in an environment variable, so that a backend knows where to \
                             listen";
             return Err(refuse.with("command", &self.command, accepted));
         }
@@ -190,10 +192,10 @@ mod tests {
         }
         let limit = SizeLimit { cpus: Some(0.0), memory_bytes: None };
         let rows = [
-            (with(|o| o.command.clear()), "no shell reads it"),
+            (with(|o| o.command.clear()), "run without a shell"),
             (with(|o| o.command = vec![String::new()]), "process.command"),
             (with(|o| o.command[1] += "\0"), "without NUL"),
-            (with(|o| o.command[2] = "80".into()), "must know where to listen"),
+            (with(|o| o.command[2] = "80".into()), "a backend knows where to listen"),
             (with(|o| o.command[2] += "{prot}"), "is \"{prot}\"; accepted: {address}, {name}"),
             (with(|o| _ = o.environment.insert("A=B".into(), "1".into())), "without `=`"),
             (with(|o| o.folder = Some("/srv/{nam}".into())), "process.folder"),

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::ProcessError;
 use super::options::Ports;
 
-/// The ports that a pool's processes have.
+/// The ports of a pool's processes.
 ///
-/// That a port is free is asked of the kernel by binding it for a moment. Another program may take it before the process
-/// does: then the process ends, and is tried again with another one.
+/// The allotment binds a port for a moment to learn that it is free. Another program may take the
+/// port before the process does. Then the process ends, and the next attempt uses another port.
 #[derive(Debug)]
 pub(super) struct PortAllotment {
     address: IpAddr,
@@ -19,18 +19,18 @@ pub(super) struct PortAllotment {
 #[derive(Debug, Default)]
 struct State {
     taken: BTreeSet<u16>,
-    /// Where the search in a range goes on, so that a port is not used again at once.
+    /// Where the next search in a range begins, so that a port is not reused at once.
     next: u16,
 }
 
-/// A port that is given back when this is dropped.
+/// A port that returns to the allotment when this is dropped.
 #[derive(Debug)]
 pub(super) struct Taken {
     allotment: Arc<PortAllotment>,
     port: u16,
 }
 
-/// Kernel-chosen ports that may turn out to be one of ours already.
+/// Attempts to get a port from the kernel that no process of this pool has.
 const TRIES: usize = 100;
 
 impl PortAllotment {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_port_of_a_range_is_given_once_and_not_again_at_once() {
-        // Ports that somebody else holds are stepped over, so the range is found around a free one.
+        // The search skips ports that another program holds, so the range is a port that was free.
         let held = TcpListener::bind((LOCAL, 0)).unwrap();
         let port = held.local_addr().unwrap().port();
         let only = Arc::new(PortAllotment::new(LOCAL, Ports::Range(port, port)));

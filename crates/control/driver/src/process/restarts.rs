@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::Backoff;
 
-/// When a process that ended is started again. Pure.
+/// Decides when a process that ended is started again. Pure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Restarts {
     backoff: Backoff,
@@ -23,7 +23,7 @@ impl Restarts {
         Restarts { backoff, well_after, loop_after, in_a_row: 0 }
     }
 
-    /// It ended after it ran for so long.
+    /// The process ended after it ran for `ran`.
     pub(super) fn ended(&mut self, ran: Duration) -> Next {
         if ran >= self.well_after {
             self.in_a_row = 0;
@@ -42,7 +42,7 @@ mod tests {
     fn waits_double_until_it_ran_well() {
         let backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(4) };
         let mut restarts = Restarts::new(backoff, Duration::from_secs(10), 3);
-        // Seconds that it ran, the wait in seconds, whether that is a loop.
+        // Run time in seconds, wait in seconds, whether it is a loop.
         let rows = [
             (0, 1, false),
             (9, 2, false),

@@ -1,8 +1,9 @@
-//! One thread for each process: it starts it, waits for its end, and starts it again.
+//! One thread for each process: it starts the process, waits for its end, and starts it again.
 //!
-//! The kernel kills a child with `PR_SET_PDEATHSIG` when the *thread* that made it ends, not the process. Here that thread
-//! waits for the child, so it ends with the process alone, and however this process ends, its backends do not
-//! survive it. What a backend itself starts is in its process group, and is killed with it while we live.
+//! With `PR_SET_PDEATHSIG` the kernel kills a child when the *thread* that started it ends, which
+//! need not be the end of the whole process. Here that thread waits for the child, so it ends only
+//! with equipoise. No backend therefore survives equipoise, however it ends. Processes that a
+//! backend starts are in its process group; while equipoise runs, they are killed with the backend.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,14 +28,14 @@ use super::{ProcessError, Tail};
 use crate::Backoff;
 use crate::driver::{Added, Event};
 
-/// Between two looks at whether a process listens.
+/// Interval between two attempts to connect to a starting process.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A connection that is not made on this machine in so long is none.
+/// Timeout of a connection on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// The threads only wait.
+/// Stack size. The threads only wait.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What is to run.
+/// A process to run.
 pub(super) struct Job {
     pub(super) name: String,
     pub(super) argv: Vec<String>,
@@ -49,11 +50,11 @@ pub(super) struct Job {
     pub(super) well_after: Duration,
     pub(super) loop_after: u32,
     pub(super) events: mpsc::Sender<Event>,
-    /// Where it listens. Given back when the job is over.
+    /// The port at which the process listens. It is free again when the job ends.
     pub(super) port: Taken,
 }
 
-/// A process that is kept running, until it is told to go.
+/// A process that is restarted until it is terminated.
 pub(super) struct Supervised {
     shared: Arc<Shared>,
     ended: watch::Receiver<bool>,
@@ -68,7 +69,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     is_unwanted: bool,
-    /// Set only while the process is not reaped, so that no other's id is ever signalled.
+    /// Set only until the process is reaped, so that no signal reaches another process that got its
+    /// id.
     running: Option<Pid>,
 }
 
@@ -77,7 +79,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits, but not when it is to go. Whether it is.
+    /// Waits, and returns early when the process becomes unwanted. Returns whether it is.
     fn is_unwanted_after(&self, wait: Duration) -> bool {
         let state = self.state();
         let waited = self.changed.wait_timeout_while(state, wait, |state| !state.is_unwanted);
@@ -86,7 +88,8 @@ impl Shared {
 }
 
 impl Supervised {
-    /// Starts it. `first` hears whether it became ready; if not, it is over.
+    /// Starts the thread of a process. `first` receives the outcome of the first start; after a
+    /// failure the thread ends.
     pub(super) fn start(
         job: Job,
         first: oneshot::Sender<Result<Added, ProcessError>>,
@@ -99,14 +102,14 @@ impl Supervised {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 supervise(job, &supervised, first);
-                // Whoever waited is gone if this fails.
+                // This fails only if the receiver is dropped.
                 let _ = ended_to.send(true);
             })
             .map_err(|source| ProcessError::Prepare { what, source })?;
         Ok(Arc::new(Supervised { shared, ended }))
     }
 
-    /// SIGTERM to its process group; it is not started again.
+    /// Sends SIGTERM to the process group. The process is not started again.
     pub(super) fn terminate(&self) {
         let mut state = self.shared.state();
         state.is_unwanted = true;
@@ -114,7 +117,7 @@ impl Supervised {
         signal(state.running, Signal::TERM);
     }
 
-    /// SIGKILL to its process group.
+    /// Sends SIGKILL to the process group.
     pub(super) fn kill(&self) {
         signal(self.shared.state().running, Signal::KILL);
     }
@@ -126,14 +129,14 @@ impl Supervised {
     pub(super) async fn ended_within(&self, timeout: Duration) -> bool {
         let mut ended = self.ended.clone();
         let over = ended.wait_for(|ended| *ended);
-        // The sender is gone only with the thread.
+        // The sender is dropped only when the thread ends.
         tokio::time::timeout(timeout, over).await.is_ok()
     }
 }
 
 fn signal(group: Option<Pid>, signal: Signal) {
     if let Some(pid) = group {
-        // It may have gone a moment ago: then there is nothing to signal.
+        // An error means that the process has just ended.
         let _ = rustix::process::kill_process_group(pid, signal);
     }
 }
@@ -156,7 +159,7 @@ fn supervise(mut job: Job, shared: &Shared, first: oneshot::Sender<Result<Added,
             run(&job, shared, pid, || match first.take() {
                 Some(first) => {
                     let added = Added { address: job.port.address(), id: pid.to_string() };
-                    // Nobody waits: it was given up.
+                    // An error means that the caller has given up.
                     first.send(Ok(added)).is_ok()
                 }
                 None => {
@@ -188,14 +191,14 @@ fn supervise(mut job: Job, shared: &Shared, first: oneshot::Sender<Result<Added,
     }
 }
 
-/// Why a process does not run, and whether it was given up.
+/// The reason why a process does not run, and whether to give it up.
 fn failure(
     job: &Job,
     outcome: Result<Run, ProcessError>,
     last: &LastOutput,
 ) -> (ProcessError, bool) {
     let address = job.port.address();
-    // What it wrote before it ended is read within a moment, by another thread.
+    // Another thread reads the last output of the process. This gives it a moment.
     thread::sleep(Duration::from_millis(5));
     let tail = || Tail(last.take());
     match outcome {
@@ -217,7 +220,7 @@ fn failure(
     }
 }
 
-/// Starts the process, unless it is to go already.
+/// Starts the process, unless it is unwanted already.
 fn start(
     job: &Job,
     shared: &Shared,
@@ -236,14 +239,14 @@ fn start(
     let child = command
         .spawn()
         .map_err(|source| ProcessError::Start { program: job.argv[0].clone(), source })?;
-    // The pipe's other ends are in `command`: with them open, the output would never end.
+    // `command` holds the pipe's write ends. While they are open, the output does not end.
     drop(command);
     let pid = Pid::from_child(&child);
     state.running = Some(pid);
     drop(state);
     let (log, last) = (log.clone(), last.clone());
     let copier = thread::Builder::new().name("process-log".to_string()).stack_size(STACK_BYTES);
-    // Without the copier the pipe is closed here, and the process goes on unheard.
+    // If the thread does not start, the pipe closes here and the output is lost.
     let _ = copier.spawn(move || copy(output, &log, &last));
     Ok(pid)
 }
@@ -270,11 +273,11 @@ fn command(job: &Job) -> Command {
         job.group.iter().flat_map(Group::files).map(AsRawFd::as_raw_fd).collect();
     let parent = rustix::process::getpid();
     let in_child = move || {
-        // SAFETY: write, prctl and getppid are async-signal-safe; the descriptors live as long as the job, which this
-        // thread holds.
+        // SAFETY: write, prctl and getppid are async-signal-safe. The descriptors live as long as
+        // the job, which this thread holds.
         unsafe {
             for group in &groups {
-                // "0" is the process that writes it.
+                // "0" stands for the process that writes it.
                 if libc::write(*group, b"0".as_ptr().cast(), 1) != 1 {
                     return Err(io::Error::last_os_error());
                 }
@@ -283,19 +286,20 @@ fn command(job: &Job) -> Command {
                 return Err(io::Error::last_os_error());
             }
             if libc::getppid() != parent.as_raw_nonzero().get() {
-                // We died before the line above could tell the kernel.
+                // The parent ended before prctl took effect.
                 libc::_exit(1);
             }
         }
         Ok(())
     };
-    // SAFETY: the closure makes only the calls above, and allocates only for an error that ends the child.
+    // SAFETY: the closure makes only the calls above, and allocates only for an error that ends the
+    // child.
     unsafe { command.pre_exec(in_child) };
     command
 }
 
-/// Waits until the process listens, tells `ready`, and waits for its end. It is killed if it does not become ready in time or
-/// `ready` says that nobody wants it.
+/// Waits until the process accepts connections, calls `ready`, and waits for the end of the
+/// process. Kills the process if it is not ready in time or `ready` returns false.
 fn run(job: &Job, shared: &Shared, pid: Pid, ready: impl FnOnce() -> bool) -> Run {
     let began = Instant::now();
     let (mut was_ready, mut is_late) = (false, false);
@@ -323,8 +327,8 @@ fn has_ended(pid: Pid) -> bool {
     !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
 }
 
-/// Waits for the end, without reaping: until then the process id, and with it the group's, stays ours. What is left of the
-/// group is killed, and then it is reaped.
+/// Waits for the end of the process, kills the rest of its group and then reaps it. Until it is
+/// reaped, no other process gets its id, nor the group's.
 fn reap(shared: &Shared, pid: Pid) -> io::Result<ExitStatus> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let ended = loop {

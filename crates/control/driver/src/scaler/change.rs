@@ -1,19 +1,19 @@
-//! The drivers of a pool: the last one adds, and each removes what it made. The leader decides which backends replace those
-//! of an earlier driver.
+//! The drivers of a pool. The latest driver adds backends, and each driver removes those that it
+//! made. The leader decides which backends replace those of an earlier driver.
 
 use super::roster::Roster;
 
-/// A driver, as far as decisions need to know it.
+/// The properties of a driver that decisions use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Maker {
     /// Its name in rosters: [`crate::DriverOptions::fingerprint`].
     pub(crate) name: Option<String>,
-    /// Whether its backends outlive this process.
+    /// True if its backends outlive this process.
     pub(crate) outlives: bool,
 }
 
 impl Roster {
-    /// The number of a driver: a new one, unless a driver of that name is known.
+    /// The number of a driver. A driver with an unknown name gets a new number.
     pub(crate) fn know(&mut self, maker: Maker) -> u32 {
         if let Some(known) = maker.name.as_ref().and_then(|name| self.names.get(name)) {
             return *known;
@@ -26,15 +26,16 @@ impl Roster {
         number
     }
 
-    /// From now on this driver adds.
+    /// Makes this driver the one that adds.
     pub(crate) fn change_driver(&mut self, maker: Maker) -> u32 {
         self.maker = self.know(maker);
-        // What one could not make, another may.
+        // The new driver may succeed where the earlier failed.
         self.gates.clear();
         self.maker
     }
 
-    /// Forgets drivers without a name that have nothing to remove. A roster may name the others again.
+    /// Forgets unnamed drivers that have nothing to remove. Named drivers stay, because a roster
+    /// may name them again.
     pub(crate) fn forget_makers(&mut self, is_asked: impl Fn(u32) -> bool) {
         let (current, members) = (self.maker, &self.members);
         let has_some = |number| members.values().any(|one| one.maker == number);
@@ -43,12 +44,12 @@ impl Roster {
         });
     }
 
-    /// The driver of that name; the one that adds, if no driver here has it.
+    /// The driver of this name; if there is none, the driver that adds.
     pub(super) fn named(&self, name: Option<&String>) -> u32 {
         name.and_then(|name| self.names.get(name)).copied().unwrap_or(self.maker)
     }
 
-    /// The driver that made a backend, or is to make it.
+    /// The driver that made a backend, or will make it.
     pub(crate) fn maker_of(&self, name: &str) -> u32 {
         self.members.get(name).map_or(self.maker, |one| one.maker)
     }
@@ -62,12 +63,12 @@ impl Roster {
         self.makers.get(&number).is_some_and(|maker| maker.outlives)
     }
 
-    /// Whether an earlier driver made it, or is to, and it is wanted all the same.
+    /// True if an earlier driver made this backend, or will, and it is still wanted.
     pub(crate) fn is_outdated(&self, name: &str) -> bool {
         self.members.get(name).is_some_and(|one| one.maker != self.maker && one.is_up())
     }
 
-    /// Whether there is anything that this driver made or is to make.
+    /// True if there is a backend of this driver, made or not.
     pub(crate) fn has_of(&self, maker: u32) -> bool {
         self.members.values().any(|one| one.maker == maker)
     }

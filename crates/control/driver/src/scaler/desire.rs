@@ -1,4 +1,4 @@
-//! What is to exist, as the leader says it, against what exists here.
+//! Compares the leader's desired state of a pool with the backends that exist on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,67 +8,71 @@ use tracing::warn;
 use super::roster::{Member, Phase, Roster};
 use crate::driver::{Added, Listed};
 
-/// The backends of a pool that are to exist here, by the leader's roster.
+/// The backends of a pool that should exist on this machine, by the leader's roster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
-    /// These, each with its wish.
+    /// Backends of this machine, each with its wish.
     pub backends: Vec<Desired>,
-    /// These stay as they are: the roster has forgotten them, and the leader is to take them in.
+    /// Backends that stay as they are: the roster has lost them, and the leader will adopt them.
     pub kept: BTreeSet<String>,
-    /// Backends that the roster gives to other members. Those that outlive their member's process are left to them.
+    /// Backends that the roster gives to other members. This machine forgets those that outlive the
+    /// process that made them.
     pub others: BTreeSet<String>,
     /// The number of the next backend that the roster names.
     pub next_number: u64,
 }
 
-/// A backend that is to exist here, or to leave.
+/// A backend that should exist on this machine, or leave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// Its name, unique in the pool for ever.
+    /// The name, unique in the pool for ever.
     pub name: String,
-    /// The same for every try to add it, and no other's.
+    /// Idempotency key: the same for every attempt to add this backend, and different for every
+    /// other.
     pub key: String,
-    /// Which of the pool's sizes.
+    /// The size; `None` if all backends of the pool are alike.
     pub size: Option<String>,
-    /// What is to become of it.
+    /// The state that the leader wants.
     pub wish: Wish,
-    /// Where it is, if it was added, here or at another member.
+    /// Address and identifier, if it was added, here or at another member.
     pub added: Option<Added>,
-    /// The driver that made it or is to make it: [`crate::DriverOptions::fingerprint`].
+    /// The driver that made it or will make it: [`crate::DriverOptions::fingerprint`].
     pub driver: Option<String>,
-    /// Whether it outlives the process that made it.
+    /// True if it outlives the process that made it.
     pub outlives: bool,
     /// The backend that it replaces.
     pub replaces: Option<String>,
 }
 
-/// What is to become of a backend.
+/// The state that the leader wants for a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// It is to serve.
+    /// The backend serves.
     Serve,
-    /// It is to finish what it has, and gets nothing new.
+    /// The backend finishes its work and receives no new work.
     Drain,
-    /// It is to be taken away now.
+    /// The backend is removed now.
     Leave,
 }
 
-/// What drivers say there is, by their number; without those that cannot say.
+/// The lists of the drivers that can list, by the driver's number.
 pub(crate) type Listings = BTreeMap<u32, Vec<Listed>>;
 
-/// A listing that is older says nothing of what a roster names: others may have made it since.
+/// Greatest age of a listing that is compared with a roster. Other members may have made backends
+/// since an older one.
 const LISTING_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Above the number of every backend: a name with a larger one is not ours.
+/// Names of this pool have smaller numbers than this. Other names are ignored.
 const NUMBER_MAX: u64 = 1 << 53;
-/// The same of those that only a driver names: the leader takes in none above it.
+/// The same for names that only a driver lists: the leader adopts none with a larger number.
 const LISTED_MAX: u64 = 1 << 52;
 
 impl Roster {
-    /// Goes on with what outlived an earlier process: `has`, by the roster that process used last. The next names have
-    /// `next_number` and more.
+    /// Adopts the backends that outlived an earlier process. `has` are those of the roster that the
+    /// earlier process used last. New names begin at `next_number`.
     ///
-    /// What is listed under a name of this pool and not in `has` is adopted: no other process would ever remove it.
+    /// A listed backend with a name of this pool that is not in `has` is adopted too, because no
+    /// other process would remove it.
     pub(crate) fn adopt(
         &mut self,
         now: Duration,
@@ -91,11 +95,11 @@ impl Roster {
         self.listing = Some((now, listings));
     }
 
-    /// One that a driver lists.
+    /// Adopts a listed backend.
     fn take_in(&mut self, maker: u32, one: &Listed) {
         let number = self.number(&one.name).filter(|number| *number < LISTED_MAX);
         let Some(number) = number.filter(|_| !self.members.contains_key(&one.name)) else { return };
-        // The roster has its key, if it knows it.
+        // The roster gives the real key later, if it knows this backend.
         let key = one.name.clone();
         let member = Member {
             may_exist: true,
@@ -107,7 +111,7 @@ impl Roster {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// Makes what exists what is desired; saying it again changes nothing.
+    /// Makes `desired` the target state. Repeating the call changes nothing.
     pub(crate) fn desire(&mut self, now: Duration, desired: &DesiredState) {
         let listing = self.listing.take();
         let listing = listing.filter(|(at, _)| now.saturating_sub(*at) <= LISTING_AGE_MAX);
@@ -136,7 +140,7 @@ impl Roster {
     pub(super) fn heed(&mut self, now: Duration, one: &Desired) {
         let drain_timeout = self.limits.drain_timeout;
         let Some(member) = self.members.get_mut(&one.name) else { return };
-        // It was listed, and no driver was asked for it under another key here.
+        // The backend was only listed, so no driver received another key for it.
         if member.key == one.name {
             member.key.clone_from(&one.key);
         }
@@ -154,8 +158,9 @@ impl Roster {
         }
     }
 
-    /// One that the roster gives this member, and that is not known here. What died with an earlier process is not there,
-    /// which the view shows; what outlives its process is gone on with, unless its driver does not list it.
+    /// A backend that the roster gives this machine, and that is not known here. `None` if it ended
+    /// with an earlier process, so that the view shows its absence. A backend that outlives its
+    /// process is adopted, unless its driver does not list it.
     fn taken_over(
         &self,
         now: Duration,
@@ -171,17 +176,18 @@ impl Roster {
                 warn!(
                     pool = self.pool,
                     backend = one.name,
-                    "no driver of this pool's made it: remove it by hand, if it runs"
+                    "no driver of this pool made this backend; if it runs, remove it by hand"
                 );
                 return None;
             }
-            // A driver that did not make it does not say whether it exists.
+            // The list of a driver that did not make the backend does not show whether the backend
+            // exists.
             let is_known = one.driver.as_ref().is_none_or(|name| self.names.contains_key(name));
             if !is_new && !is_known {
                 warn!(
                     pool = self.pool,
                     backend = one.name,
-                    "an unknown driver made it: it is kept by the roster, and the present driver is to remove it"
+                    "an unknown driver made this backend; it stays in the roster, and the present driver will remove it"
                 );
             }
             let listed = listings.and_then(|all| all.get(&maker)).filter(|_| is_known);
@@ -193,7 +199,7 @@ impl Roster {
             let is_gone = seen == Some(None);
             let phase = match (one.wish, &added) {
                 (Wish::Serve, Some(_)) => Phase::Ready,
-                // It was being added: it is asked for again under its key.
+                // It was being added. The driver is asked again, with the same key.
                 (Wish::Serve, None) if one.added.is_none() => wanted,
                 _ if is_gone => return None,
                 (Wish::Drain, Some(_)) => {
@@ -222,7 +228,7 @@ impl Roster {
 }
 
 impl Member {
-    /// It is to be gone, drained or not.
+    /// Removes the backend, drained or not.
     fn go(&mut self, now: Duration) {
         match self.phase {
             Phase::Adding { .. } => self.phase = Phase::Adding { is_unwanted: true },

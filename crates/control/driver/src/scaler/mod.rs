@@ -1,4 +1,4 @@
-//! The scaler of a pool: a task that keeps what exists, asks the driver, and publishes.
+//! The scaler of a pool: a task that owns the roster, asks the drivers, and publishes the view.
 
 mod change;
 pub(crate) mod desire;
@@ -19,14 +19,14 @@ use crate::options::{DriverOptions, OptionRefused, Refuse};
 use crate::{Backoff, Desired, DesiredState, Driver, Event};
 use view::PoolView;
 
-/// Bounds of a scaler.
+/// Limits of a scaler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Backends being added at the same time.
+    /// Number of backends that are added at the same time.
     pub parallel: u32,
-    /// A draining backend is removed after this, whatever it still has.
+    /// Longest drain. After it the backend is removed even if it still has work.
     pub drain_timeout: Duration,
-    /// Waits between tries to add, by backend and by size, and to remove.
+    /// Waits between attempts to add, per backend and per size, and between attempts to remove.
     pub retry: Backoff,
 }
 
@@ -42,10 +42,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether they can be followed.
+    /// Checks the limits.
     ///
     /// # Errors
-    /// [`OptionRefused`] names the first that is wrong.
+    /// [`OptionRefused`] names the first limit that is wrong.
     pub fn check(&self) -> Result<(), OptionRefused> {
         let refuse = Refuse("elastic");
         if !(1..=256).contains(&self.parallel) {
@@ -62,19 +62,20 @@ impl Limits {
     }
 }
 
-/// What a scaler is started with.
+/// Options of a scaler.
 pub struct ScalerOptions {
-    /// The pool. Names of backends begin with it.
+    /// The pool's name, with which the names of its backends begin.
     pub pool: String,
-    /// Its bounds.
+    /// The scaler's limits.
     pub limits: Limits,
-    /// What adds.
+    /// The driver that adds backends.
     pub driver: DriverOptions,
-    /// Drivers that this machine had for the pool, by the names that rosters have for them: each removes what it made.
+    /// Drivers that this machine used for the pool before, by their names in rosters. Each removes
+    /// the backends that it made.
     pub earlier: BTreeMap<String, DriverOptions>,
     /// Backends that outlived an earlier process, by the roster that it used last.
     pub has: Vec<Desired>,
-    /// The number of that roster's next backend.
+    /// The next number of that roster.
     pub next_number: u64,
 }
 
@@ -83,7 +84,7 @@ pub struct ScalerOptions {
 #[error("the scaler has stopped")]
 pub struct Stopped;
 
-/// What the task is told.
+/// A command to the task.
 enum Command {
     Desire { desired: DesiredState, done: oneshot::Sender<()> },
     Limits(Limits),
@@ -91,32 +92,33 @@ enum Command {
     Stop { done: oneshot::Sender<()> },
 }
 
-/// Commands that may wait: more than a plan has for one period.
+/// Capacity of the command queue, more than one plan needs.
 const COMMANDS: usize = 256;
-/// The same for what a driver notices.
+/// Capacity of the queue of drivers' events.
 const EVENTS: usize = 256;
 
-/// A pool's scaler. It stops when this is dropped: then processes end, and what outlives us stays.
+/// A pool's scaler. Dropping it stops it: its processes end, and backends that outlive equipoise
+/// stay.
 pub struct Scaler {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<PoolView>>,
     task: Option<JoinHandle<()>>,
-    /// For what another driver notices.
+    /// Given to drivers that are opened later.
     events: Option<mpsc::Sender<Event>>,
 }
 
-/// A driver that cannot be changed.
+/// A failure to change the driver.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The other cannot be started; the one that there is goes on.
+    /// The new driver cannot be opened. The present one continues.
     #[error(transparent)]
     Option(#[from] OptionRefused),
-    /// There is nothing to change any more.
+    /// The scaler has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// An earlier driver that could not be opened: it fails for this reason whatever it is asked.
+/// An earlier driver that could not be opened. Every call fails with this reason.
 struct Unusable(String);
 
 #[async_trait]
@@ -139,11 +141,11 @@ impl Driver for Unusable {
 }
 
 impl Scaler {
-    /// Starts it, with what outlived an earlier process.
+    /// Starts a scaler, with the backends that outlived an earlier process.
     ///
     /// # Errors
-    /// [`OptionRefused`] of the driver that adds: nothing has been added or removed then. An earlier one that is refused
-    /// leaves what it made as it is.
+    /// [`OptionRefused`] of the driver that adds; then no backend was added or removed. If an
+    /// earlier driver is refused, its backends stay as they are.
     pub async fn start(options: ScalerOptions) -> Result<Scaler, OptionRefused> {
         let (events_to, events) = mpsc::channel(EVENTS);
         let (limits, pool) = (options.limits, options.pool);
@@ -152,7 +154,7 @@ impl Scaler {
         let (name, driver) = (options.driver.fingerprint(), open(&options.driver)?);
         let mut work = task::Work::new(&pool, limits, driver, name);
         for (name, earlier) in &options.earlier {
-            // A later version may have another name for the same.
+            // A later version may give the same driver another name.
             if earlier.is_as(&options.driver) {
                 work.know(name, None);
                 continue;
@@ -160,7 +162,7 @@ impl Scaler {
             let driver = open(earlier).unwrap_or_else(|refused| {
                 tracing::warn!(
                     pool,
-                    "an earlier driver cannot be used, and what it made stays as it is until you mend that and restart: \
+                    "cannot use an earlier driver; its backends stay as they are until you correct this and restart: \
                      {refused}"
                 );
                 Arc::new(Unusable(refused.to_string()))
@@ -171,7 +173,7 @@ impl Scaler {
         Ok(Scaler { events: Some(events_to), ..scaler })
     }
 
-    /// The same with a driver of one's own, and what it notices.
+    /// Starts a scaler with the given driver and its events.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -201,11 +203,12 @@ impl Scaler {
         Scaler { commands, view, task, events: None }
     }
 
-    /// Goes over to a driver with other options, which must be this pool's: what comes is made by it, and what the one
-    /// before made is taken away by that one, and shown as [outdated](crate::ElasticBackend::is_outdated).
+    /// Changes the options of the pool's driver. The new driver adds backends from now on. The
+    /// earlier driver removes those that it made, and the view shows them as
+    /// [outdated](crate::ElasticBackend::is_outdated).
     ///
     /// # Errors
-    /// [`ChangeError`]; everything goes on as before.
+    /// [`ChangeError`]; nothing has changed then.
     pub async fn set_driver(&self, options: DriverOptions) -> Result<(), ChangeError> {
         let events = self.events.clone().unwrap_or_else(|| mpsc::channel(1).0);
         let (pool, name) = (self.view.borrow().pool.clone(), options.fingerprint());
@@ -213,7 +216,7 @@ impl Scaler {
         Ok(self.tell(Command::Driver { driver, name }).await?)
     }
 
-    /// The same with a driver of one's own.
+    /// Changes the driver to the given one.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -221,17 +224,17 @@ impl Scaler {
         self.tell(Command::Driver { driver, name: None }).await
     }
 
-    /// What exists, and every change of it.
+    /// A receiver of every change of the view.
     pub fn subscribe(&self) -> watch::Receiver<Arc<PoolView>> {
         self.view.clone()
     }
 
-    /// What exists.
+    /// The backends that exist now.
     pub fn view(&self) -> Arc<PoolView> {
         self.view.borrow().clone()
     }
 
-    /// Makes what exists what is desired. Returns when the view shows all that is desired and can be had.
+    /// Sets the desired state. Returns when the view shows every desired backend that can be had.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -241,7 +244,7 @@ impl Scaler {
         is_done.await.map_err(|_| Stopped)
     }
 
-    /// Goes by other limits.
+    /// Changes the limits.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -249,7 +252,7 @@ impl Scaler {
         self.tell(Command::Limits(limits)).await
     }
 
-    /// Stops. Processes are ended; what outlives us stays.
+    /// Stops the scaler. Its processes end, and backends that outlive equipoise stay.
     pub async fn stop(mut self) {
         let (done, ended) = oneshot::channel();
         if self.tell(Command::Stop { done }).await.is_ok() {

@@ -1,4 +1,5 @@
-//! What exists of a pool here, and what is to be done about it: a state machine without I/O. `now` is an argument everywhere.
+//! The backends of a pool on this machine, and the next tasks: a state machine without I/O. `now`
+//! is an argument everywhere.
 //!
 //! ```text
 //!            Serve                       Drain              Leave, or time-out
@@ -8,10 +9,12 @@
 //!                                     Broken   (Leave goes from every phase to Unwanted without a drain)
 //! ```
 //!
-//! The leader says what is to exist: `desire.rs`. The pool's drivers, of which the last adds: `change.rs`.
+//! The desired state comes from the leader: `desire.rs`. The pool's drivers, of which the latest
+//! adds: `change.rs`.
 //!
-//! Adding fails by size: after a failure there is at most one try at a time for that size, with a wait that doubles, so
-//! that a size which cannot be had does not hold up the others, nor is asked for without end.
+//! Failures to add count by size. After a failure there is at most one attempt at a time for that
+//! size, with a wait that doubles. So a size that cannot be had neither delays the others nor is
+//! requested in a loop.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +26,7 @@ use super::desire::Listings;
 use super::view::BackendState;
 use crate::driver::{Added, Ask, Event};
 
-/// What the driver is to be asked.
+/// A request to a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Add(Ask),
@@ -31,7 +34,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// Which backend it is about.
+    /// The name of the backend.
     pub(crate) fn name(&self) -> &str {
         match self {
             Task::Add(ask) | Task::Remove(ask) => &ask.name,
@@ -41,48 +44,48 @@ impl Task {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Phase {
-    /// To be added, not before this.
+    /// The driver will be asked to add it, at this time or later.
     Wanted {
         not_before: Duration,
     },
-    /// The driver has been asked. `is_unwanted`: it is to leave as soon as that has ended.
+    /// The driver is adding it. `is_unwanted`: remove it as soon as that has ended.
     Adding {
         is_unwanted: bool,
     },
     Ready,
-    /// The driver says it is down and starts it again.
+    /// The driver reports that it is down, and starts it again.
     Broken,
-    /// Until this at most.
+    /// The backend is removed at this time at the latest.
     Draining {
         until: Duration,
     },
-    /// To be removed, not before this.
+    /// The driver will be asked to remove it, at this time or later.
     Unwanted {
         not_before: Duration,
     },
-    /// The driver has been asked.
+    /// The driver is removing it.
     Removing,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(super) number: u64,
-    /// Number of the driver that made it or is to make it, and that removes it.
+    /// Number of the driver that made it or will make it, and that removes it.
     pub(super) maker: u32,
     pub(super) size: Option<String>,
     pub(super) key: String,
     /// The backend that it replaces, by the leader's roster.
     pub(super) replaces: Option<String>,
     pub(super) phase: Phase,
-    /// Whether a driver may have been asked for it, here or at another member.
+    /// True if a driver may have been asked for it, here or at another member.
     pub(super) may_exist: bool,
-    /// Tries that failed, to add it or to remove it.
+    /// Failed attempts to add or to remove it.
     pub(super) failures: u32,
     pub(super) added: Option<Added>,
     pub(super) problem: Option<String>,
 }
 
-/// Failures to add a size, one after the other.
+/// Failures in a row to add a size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gate {
     failures: u32,
@@ -97,17 +100,17 @@ pub(crate) struct Roster {
     pub(super) members: BTreeMap<String, Member>,
     /// The pool's drivers.
     pub(super) makers: BTreeMap<u32, Maker>,
-    /// Numbers of drivers by the names that rosters have for them.
+    /// Numbers of drivers by their names in rosters.
     pub(super) names: BTreeMap<String, u32>,
     /// The driver that adds.
     pub(super) maker: u32,
     pub(super) gates: BTreeMap<Option<String>, Gate>,
-    /// What drivers listed when this process began, until the first roster is known.
+    /// The drivers' lists of the start of this process, until the first roster arrives.
     pub(super) listing: Option<(Duration, Listings)>,
 }
 
 impl Roster {
-    /// Without backends; this driver adds.
+    /// A roster without backends. The driver that adds is `maker`.
     pub(crate) fn new(pool: &str, limits: Limits, maker: Maker) -> Roster {
         let mut roster = Roster {
             pool: pool.to_string(),
@@ -128,7 +131,7 @@ impl Roster {
         self.limits = limits;
     }
 
-    /// All that these drivers made is to go at once, drained or not.
+    /// Removes all backends of these drivers at once, drained or not.
     pub(crate) fn remove_all(&mut self, now: Duration, of: impl Fn(u32) -> bool) {
         self.members.retain(|_, one| one.may_exist || !of(one.maker));
         for member in self.members.values_mut().filter(|one| of(one.maker)) {
@@ -140,7 +143,8 @@ impl Roster {
         }
     }
 
-    /// What the driver is to be asked now. Each is asked for once until its outcome is told.
+    /// The tasks that are due. A backend has no further task until the outcome of this one is
+    /// reported.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut order: Vec<(u32, u64, String)> = self
@@ -148,7 +152,8 @@ impl Roster {
             .iter()
             .map(|(name, one)| (one.failures, one.number, name.clone()))
             .collect();
-        // Those that failed least first: one that cannot be added does not hold up the others.
+        // Backends with the fewest failures first, so that one that cannot be added does not delay
+        // the others.
         order.sort();
         for (_, _, name) in order {
             let member = &self.members[&name];
@@ -180,8 +185,9 @@ impl Roster {
         gate.not_before <= now && !self.waits(member)
     }
 
-    /// Whether no time that passes makes it due: it waits until another's adding has ended, or, as no driver was asked for it
-    /// before the driver changed, for the leader to name another in its place.
+    /// True if the passing of time alone does not make it due. It waits for the end of another
+    /// addition, or for the leader: after a change of driver the leader replaces backends that no
+    /// driver was asked for.
     fn waits(&self, member: &Member) -> bool {
         if member.maker != self.maker && !member.may_exist {
             return true;
@@ -193,7 +199,7 @@ impl Roster {
             || gate.failures > 0 && adding().any(|one| one.size == member.size)
     }
 
-    /// When [`Self::due`] will have something that no outcome or step brings about.
+    /// When [`Self::due`] will have a task, if no outcome and no command comes before.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         let at = |one: &Member| match one.phase {
             Phase::Wanted { .. } if self.waits(one) => None,
@@ -207,7 +213,7 @@ impl Roster {
         self.members.values().filter_map(at).min()
     }
 
-    /// How adding a backend ended.
+    /// Takes the outcome of adding a backend.
     pub(crate) fn added(&mut self, now: Duration, name: &str, outcome: Result<Added, String>) {
         let retry = self.limits.retry;
         let Some(member) = self.members.get_mut(name) else { return };
@@ -227,17 +233,17 @@ impl Roster {
                 let not_before = now + retry.after(member.failures);
                 let wait = gate.not_before.max(not_before) - now;
                 member.problem =
-                    Some(format!("{problem}; tried again in {wait:.0?} at the earliest"));
+                    Some(format!("{problem}; next attempt in {wait:.0?} at the earliest"));
                 member.phase = Phase::Wanted { not_before };
             }
         }
         if is_unwanted {
-            // Failed or not, something may have been left of it.
+            // Even after a failure, parts of the backend may exist.
             member.unwanted(now);
         }
     }
 
-    /// How removing a backend ended.
+    /// Takes the outcome of removing a backend.
     pub(crate) fn removed(&mut self, now: Duration, name: &str, outcome: Result<(), String>) {
         let retry = self.limits.retry;
         let Some(member) = self.members.get_mut(name) else { return };
@@ -252,19 +258,19 @@ impl Roster {
                 member.failures = member.failures.saturating_add(1);
                 let wait = retry.after(member.failures);
                 member.problem =
-                    Some(format!("it could not be removed: {problem}; tried again in {wait:.0?}"));
+                    Some(format!("cannot remove it: {problem}; next attempt in {wait:.0?}"));
                 member.phase = Phase::Unwanted { not_before: now + wait };
             }
         }
     }
 
-    /// What the driver noticed by itself.
+    /// Takes an event of a driver.
     pub(crate) fn noticed(&mut self, event: &Event) {
         let Some(member) = self.members.get_mut(event.name()) else { return };
         match event {
             Event::Down { reason, again_in, is_loop, .. } => {
-                let often = if *is_loop { "goes down again and again: " } else { "" };
-                member.problem = Some(format!("{often}{reason}; started again in {again_in:.1?}"));
+                let often = if *is_loop { "went down repeatedly: " } else { "" };
+                member.problem = Some(format!("{often}{reason}; next start in {again_in:.1?}"));
                 if member.phase == Phase::Ready {
                     member.phase = Phase::Broken;
                 }
@@ -298,7 +304,7 @@ impl Roster {
         }
     }
 
-    /// Names with what they are, in the order of their making.
+    /// The backends with their names, in the order of their numbers.
     pub(crate) fn members(&self) -> Vec<(&String, &Member)> {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_key(|(_, one)| one.number);
@@ -318,7 +324,7 @@ impl Member {
         self.phase = Phase::Unwanted { not_before: now };
     }
 
-    /// Whether it is wanted.
+    /// True if the backend is wanted and not draining.
     pub(super) fn is_up(&self) -> bool {
         use Phase::{Adding, Broken, Ready, Wanted};
         matches!(self.phase, Wanted { .. } | Adding { is_unwanted: false } | Ready | Broken)

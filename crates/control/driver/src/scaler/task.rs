@@ -14,32 +14,33 @@ use super::view::{ElasticBackend, PoolView};
 use super::{Command, Limits};
 use crate::driver::{Added, Driver, Event, chain};
 
-/// A listing at the start that takes longer has failed.
+/// Timeout of a driver's list at the start.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// For removing everything at the end.
+/// Timeout of the removal of all processes at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How asking the driver ended.
+/// The outcome of a driver's task.
 enum Outcome {
     Added(String, Result<Added, String>),
     Removed(String, Result<(), String>),
 }
 
-/// The task's state: the roster, and what it acts through.
+/// State of the task: the roster, and the drivers that execute it.
 pub(super) struct Work {
     pool: String,
     roster: Roster,
-    /// By number, as the roster has them.
+    /// By the roster's numbers.
     drivers: BTreeMap<u32, Arc<dyn Driver>>,
     asked: JoinSet<Outcome>,
-    /// What each of these tasks is about: one that does not end by itself says nothing.
+    /// The backend of each running task, for tasks that panic or are aborted and so return no
+    /// outcome.
     about: HashMap<Id, (Task, AbortHandle)>,
     started: Instant,
     view: watch::Sender<Arc<PoolView>>,
 }
 
 impl Work {
-    /// This driver adds; `name` is what rosters call it.
+    /// Starts with a driver that adds; `name` is its name in rosters.
     pub(super) fn new(
         pool: &str,
         limits: Limits,
@@ -59,7 +60,7 @@ impl Work {
         }
     }
 
-    /// Has an earlier driver by the name that rosters have for it, too; `None` if it is the one that adds.
+    /// Registers an earlier driver under its name in rosters; `None` if it is the driver that adds.
     pub(super) fn know(&mut self, name: &str, driver: Option<Arc<dyn Driver>>) {
         match driver {
             None => drop(self.roster.names.insert(name.to_string(), self.roster.maker)),
@@ -83,14 +84,14 @@ impl Work {
         self.drivers.get(&maker).expect("a driver stays as long as something is its business")
     }
 
-    /// Goes over to another driver.
+    /// Changes the driver that adds.
     fn change_driver(&mut self, driver: Arc<dyn Driver>, name: Option<String>) {
         let maker = Maker { name, outlives: driver.outlives_us() };
         let number = self.roster.change_driver(maker);
         self.drivers.insert(number, driver);
     }
 
-    /// Drivers that have nothing left to do.
+    /// Drops drivers that have nothing left to do.
     fn forget_drivers(&mut self) {
         let about = &self.about;
         let asked: Vec<u32> =
@@ -100,7 +101,7 @@ impl Work {
         self.drivers.retain(|maker, _| roster.maker(*maker).is_some());
     }
 
-    /// Goes on with what outlived an earlier process.
+    /// Adopts the backends that outlived an earlier process.
     pub(super) async fn adopt(&mut self, has: &[Desired], next_number: u64) {
         let mut listings = Listings::new();
         for (maker, driver) in self.drivers.iter().filter(|(_, it)| it.outlives_us()) {
@@ -113,7 +114,7 @@ impl Work {
                 Err(problem) => {
                     warn!(
                         pool = self.pool,
-                        problem, "cannot list what there is: going on by the roster"
+                        problem, "cannot list the existing backends; using the roster"
                     );
                 }
             }
@@ -122,7 +123,7 @@ impl Work {
         self.publish();
     }
 
-    /// Until it is stopped, or its handle is gone.
+    /// Runs until the scaler is stopped or its handle is dropped.
     pub(super) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
@@ -151,13 +152,13 @@ impl Work {
     fn wake(&self) -> Instant {
         let never = Instant::now() + Duration::from_secs(3600);
         let due = self.roster.next_at().map(|at| {
-            // What is due already waits for an outcome or for its turn.
+            // A task that is already due waits for an outcome or for a slot.
             (self.started + at).max(Instant::now() + Duration::from_millis(20))
         });
         due.map_or(never, |due| due.min(never))
     }
 
-    /// Asks the driver for what is due.
+    /// Starts the tasks that are due.
     fn turn(&mut self) {
         for task in self.roster.due(self.now()) {
             self.ask(task);
@@ -172,12 +173,12 @@ impl Work {
         let handle = self.asked.spawn(async move {
             match asked {
                 Task::Add(ask) => {
-                    info!(pool = ask.pool, backend = ask.name, size = ask.size, "adding");
+                    info!(pool = ask.pool, backend = ask.name, size = ask.size, "adding backend");
                     let outcome = driver.add(&ask).await.map_err(|error| chain(&error));
                     Outcome::Added(ask.name, outcome)
                 }
                 Task::Remove(ask) => {
-                    info!(pool = ask.pool, backend = ask.name, "removing");
+                    info!(pool = ask.pool, backend = ask.name, "removing backend");
                     let outcome = driver.remove(&ask).await.map_err(|error| chain(&error));
                     Outcome::Removed(ask.name, outcome)
                 }
@@ -191,7 +192,7 @@ impl Work {
         match command {
             Command::Desire { desired, done } => {
                 self.roster.desire(now, &desired);
-                // Who waits looks at the view.
+                // The caller reads the view next.
                 self.publish();
                 let _ = done.send(());
             }
@@ -204,9 +205,18 @@ impl Work {
     fn notice(&mut self, event: &Event) {
         match event {
             Event::Down { name, reason, again_in, is_loop } => {
-                warn!(pool = self.pool, backend = name, reason, ?again_in, is_loop, "went down");
+                warn!(
+                    pool = self.pool,
+                    backend = name,
+                    reason,
+                    ?again_in,
+                    is_loop,
+                    "backend went down"
+                );
             }
-            Event::Up { name, .. } => info!(pool = self.pool, backend = name, "is up again"),
+            Event::Up { name, .. } => {
+                info!(pool = self.pool, backend = name, "backend is up again")
+            }
         }
         self.roster.noticed(event);
     }
@@ -228,29 +238,33 @@ impl Work {
             Outcome::Added(name, outcome) => {
                 match &outcome {
                     Ok(Added { address, id }) => {
-                        info!(pool = self.pool, backend = name, %address, id, "added");
+                        info!(pool = self.pool, backend = name, %address, id, "backend added");
                     }
-                    Err(problem) => warn!(pool = self.pool, backend = name, problem, "not added"),
+                    Err(problem) => {
+                        warn!(pool = self.pool, backend = name, problem, "cannot add backend")
+                    }
                 }
                 self.roster.added(now, &name, outcome);
             }
             Outcome::Removed(name, outcome) => {
                 match &outcome {
-                    Ok(()) => info!(pool = self.pool, backend = name, "removed"),
-                    Err(problem) => warn!(pool = self.pool, backend = name, problem, "not removed"),
+                    Ok(()) => info!(pool = self.pool, backend = name, "backend removed"),
+                    Err(problem) => {
+                        warn!(pool = self.pool, backend = name, problem, "cannot remove backend")
+                    }
                 }
                 self.roster.removed(now, &name, outcome);
             }
         }
     }
 
-    /// Ends processes.
+    /// Ends the processes of all process drivers.
     async fn end(&mut self, events: &mut mpsc::Receiver<Event>) {
         let dying = self.drivers.iter().filter(|(_, it)| !it.outlives_us());
         let ending: BTreeSet<u32> = dying.map(|(maker, _)| *maker).collect();
         if !ending.is_empty() {
             self.roster.remove_all(self.now(), |maker| ending.contains(&maker));
-            // Nobody needs to wait until they are ready.
+            // Additions are aborted, because no caller needs the result.
             let adding = self.about.values().filter(|(task, _)| matches!(task, Task::Add(_)));
             let dies =
                 |task: &Task| !self.driver_of(self.roster.maker_of(task.name())).outlives_us();

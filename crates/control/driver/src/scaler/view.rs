@@ -1,22 +1,22 @@
 use std::net::SocketAddr;
 
-/// How far a backend is on its way.
+/// State of an elastic backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackendState {
-    /// Asked for; it does not serve yet.
+    /// Being added; it does not serve yet.
     Starting,
-    /// Serves.
+    /// Serving.
     Ready,
-    /// Keeps what it has and takes nothing new; it leaves when it has nothing left.
+    /// Receives no new work; it is removed when it has none left.
     Draining,
-    /// Is being taken away.
+    /// Being removed.
     Leaving,
-    /// Could not be added, or went down. It is tried again.
+    /// Could not be added, or went down. The driver is asked again.
     Failed,
 }
 
 impl BackendState {
-    /// Its name in metrics and answers.
+    /// The state's name in metrics and API responses.
     pub fn name(self) -> &'static str {
         match self {
             BackendState::Starting => "starting",
@@ -28,44 +28,44 @@ impl BackendState {
     }
 }
 
-/// A backend that the scaler made.
+/// A backend that a driver made or makes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ElasticBackend {
-    /// Unique in its pool for ever.
+    /// The name, unique in the pool for ever.
     pub name: String,
-    /// Where it serves; `None` before it was added.
+    /// The backend's address; `None` before it was added.
     pub address: Option<SocketAddr>,
-    /// Which of the pool's sizes.
+    /// The size; `None` if all backends of the pool are alike.
     pub size: Option<String>,
-    /// How far it is.
+    /// The backend's state.
     pub state: BackendState,
-    /// What the driver calls it.
+    /// The driver's identifier of it.
     pub id: Option<String>,
-    /// What went wrong last, and what is done about it.
+    /// The last failure, and the next step.
     pub problem: Option<String>,
-    /// An earlier driver made it, or is to: the present one is to replace it.
+    /// True if an earlier driver made it, or will. The present driver replaces it.
     pub is_outdated: bool,
-    /// The driver that made it, or is to: [`crate::DriverOptions::fingerprint`].
+    /// The driver that made it, or will: [`crate::DriverOptions::fingerprint`].
     pub driver: Option<String>,
-    /// Whether it outlives this process.
+    /// True if it outlives this process.
     pub outlives: bool,
     /// The backend that it replaces, by the leader's roster.
     pub replaces: Option<String>,
-    /// The key under which the driver is asked for it; `None` if it was found in a listing alone.
+    /// The key under which the driver is asked for it; `None` if it is known from a listing alone.
     pub key: Option<String>,
 }
 
-/// The backends that a pool's scaler made, by name.
+/// The elastic backends of a pool on this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolView {
-    /// The pool.
+    /// The pool's name.
     pub pool: String,
-    /// In the order of their making.
+    /// The backends, in the order of their numbers.
     pub backends: Vec<ElasticBackend>,
-    /// Above the numbers of all names that the pool ever had, as far as this process knows.
+    /// Larger than the numbers of all names that the pool ever had, as far as this process knows.
     pub next_number: u64,
     /// The driver that adds: [`crate::DriverOptions::fingerprint`].
     pub driver: Option<String>,
-    /// Whether what it makes outlives this process.
+    /// True if its backends outlive this process.
     pub outlives: bool,
 }

@@ -22,10 +22,10 @@ use super::{AskError, Token, WebhookOptions};
 use crate::options::{OptionRefused, Refuse};
 use crate::wire::ANSWER_BYTES_MAX;
 
-/// The largest file of certificates.
+/// Largest accepted file of certificates, in bytes.
 const CA_BYTES_MAX: u64 = 4 << 20;
 
-/// Posts JSON, with retries. A connection for each try: backends come and go seldom.
+/// Sends JSON by POST, with retries. Each attempt opens a connection, because requests are rare.
 pub(super) struct Client {
     options: WebhookOptions,
     tls: Option<TlsConnector>,
@@ -47,7 +47,7 @@ impl Client {
         Ok(Client { options, tls })
     }
 
-    /// The last answer, or why there was none; and how often it was tried.
+    /// Sends a request. Returns the last answer or error, and the number of attempts.
     pub(super) async fn ask(
         &self,
         url: &Uri,
@@ -62,7 +62,7 @@ impl Client {
             let outcome = outcome.unwrap_or(Err(AskError::TimedOut(limit)));
             let tried = match &outcome {
                 Ok(answer) => Tried::Answered(answer.status, answer.retry_after_s),
-                // The same would come again.
+                // The answer to a further attempt would be as long.
                 Err(AskError::TooLong) => return (outcome, tries),
                 Err(_) => Tried::Unanswered,
             };
@@ -79,7 +79,7 @@ impl Client {
         let is_secure = url.scheme_str() == Some("https");
         let port = url.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let failed = |source| AskError::Connect { host: format!("{host}:{port}"), source };
-        // IPv6 addresses stand in brackets in a URL, and without in names.
+        // IPv6 addresses have brackets in a URL, and none in names.
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((bare, port)).await.map_err(failed)?;
         let request = self.request(url, key, body);
@@ -134,7 +134,7 @@ async fn exchange(
         let body = read(response.into_body()).await?;
         Ok(Answer { status, body, retry_after_s })
     };
-    // The connection is driven here, so that whatever ends the try closes it.
+    // The connection is driven in this future, so that dropping the attempt also closes it.
     let mut answer = std::pin::pin!(answer);
     tokio::select! {
         answer = &mut answer => answer,
@@ -158,7 +158,7 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, AskError> {
     Ok(bytes)
 }
 
-/// Trusts the operator's certificates, or the system's.
+/// Trusts the certificates of option `ca`, or those of the system.
 fn connector(options: &WebhookOptions, refuse: &Refuse) -> Result<TlsConnector, OptionRefused> {
     let mut roots = RootCertStore::empty();
     let (trusted, from) = match &options.ca {
@@ -173,11 +173,11 @@ fn connector(options: &WebhookOptions, refuse: &Refuse) -> Result<TlsConnector, 
         }
         None => (rustls_native_certs::load_native_certs().certs, "the system".to_string()),
     };
-    // Some of a system's certificates may be of kinds that are not known here.
+    // The system may have certificates of kinds that rustls does not know.
     let (known, _) = roots.add_parsable_certificates(trusted);
     if known == 0 {
-        let accepted = "a PEM file with a certificate that is to be trusted";
-        return Err(refuse.with("ca", format!("{from} (it has none)"), accepted));
+        let accepted = "a PEM file with trusted certificates";
+        return Err(refuse.with("ca", format!("{from} (no certificates)"), accepted));
     }
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))

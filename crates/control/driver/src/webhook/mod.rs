@@ -1,4 +1,5 @@
-//! A service of the operator's that adds and removes backends: one POST with JSON, one answer with JSON.
+//! The webhook driver: asks a service of the operator, with one POST for each request. Requests and
+//! answers are JSON.
 
 mod client;
 mod retry;
@@ -17,34 +18,35 @@ use crate::options::{OptionRefused, Refuse};
 use crate::wire::{self, ANSWER_BYTES_MAX, AnswerError};
 use client::{Answer, Client};
 
-/// Where the service is, and how it is asked.
+/// Options of the webhook driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WebhookOptions {
-    /// URL to which a question to add is posted; the answer is `{"address": "IP:PORT", "id": "..."}`.
+    /// URL to add a backend. The answer is `{"address": "IP:PORT", "id": "..."}`.
     pub add: String,
-    /// URL for a question to remove; 404 and 410 mean that it is gone.
+    /// URL to remove a backend. Status 404 and 410 mean that the backend does not exist.
     pub remove: String,
-    /// URL for a question to list, if there is one; the answer is `{"backends": [{"name", "address", "id", "size"}]}`.
+    /// URL to list the backends, if the service can. The answer is
+    /// `{"backends": [{"name", "address", "id", "size"}]}`.
     pub list: Option<String>,
-    /// Sent as a bearer token.
+    /// Bearer token of every request.
     pub token: Option<Token>,
-    /// A PEM file of certificates that are trusted in the place of the system's.
+    /// PEM file of trusted certificates; the system's if `None`.
     pub ca: Option<PathBuf>,
-    /// For one try.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// Tries, before the failure is reported.
+    /// Number of attempts before the failure is reported.
     pub tries: u32,
-    /// Waits between them, unless the service says `Retry-After`.
+    /// Waits between attempts, unless the answer has `Retry-After`.
     pub retry: Backoff,
 }
 
-/// A secret that is not shown.
+/// A secret, which is never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(String);
 
 impl Token {
-    /// Any text; [`WebhookOptions::check`] looks at it.
+    /// Accepts any text. [`WebhookOptions::check`] checks it.
     pub fn new(token: impl Into<String>) -> Token {
         Token(token.into())
     }
@@ -72,7 +74,7 @@ impl Default for WebhookOptions {
 }
 
 impl WebhookOptions {
-    /// Whether they can be followed.
+    /// Checks the options.
     ///
     /// # Errors
     /// [`OptionRefused`] names the first option that is wrong.
@@ -114,67 +116,67 @@ fn url(refuse: &Refuse, option: &'static str, text: &str) -> Result<Uri, OptionR
     Ok(uri)
 }
 
-/// A service that did not do what it was asked for.
+/// A service's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// It cannot be asked.
+    /// No attempt got an answer.
     #[error("cannot ask {url} (tried {tries} times)")]
     Ask {
-        /// Where.
+        /// The URL.
         url: String,
-        /// How often.
+        /// Number of attempts.
         tries: u32,
-        /// Why not, the last time.
+        /// The error of the last attempt.
         #[source]
         source: AskError,
     },
-    /// It refuses.
+    /// The service answered with an error.
     #[error("{url} answered {status} (tried {tries} times): {body:?}")]
     Refused {
-        /// Where.
+        /// The URL.
         url: String,
-        /// What it answered the last time.
+        /// The status of the last answer.
         status: u16,
-        /// How often it was asked.
+        /// Number of attempts.
         tries: u32,
-        /// How its answer begins.
+        /// The beginning of the last answer.
         body: String,
     },
-    /// It answers something else.
+    /// The answer is invalid.
     #[error("{url}")]
     Answer {
-        /// Where.
+        /// The URL.
         url: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: AnswerError,
     },
 }
 
-/// Why no answer came.
+/// An attempt that got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Its name is unknown, or it is not reached.
+    /// The name is unknown, or the service is not reachable.
     #[error("cannot connect to {host}")]
     Connect {
-        /// Where to.
+        /// Host and port.
         host: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The exchange broke off.
+    /// The connection failed during the exchange.
     #[error("the exchange failed")]
     Exchange(#[source] hyper::Error),
-    /// It takes too long.
+    /// The whole answer did not arrive in time.
     #[error("no whole answer within {0:?} (timeout)")]
     TimedOut(Duration),
-    /// It answers too much.
+    /// The answer is too long.
     #[error("the answer has more than {ANSWER_BYTES_MAX} bytes")]
     TooLong,
 }
 
-/// Asks a service.
+/// The driver that asks a web service.
 pub struct WebhookDriver {
     pool: String,
     client: Client,
@@ -184,10 +186,10 @@ pub struct WebhookDriver {
 }
 
 impl WebhookDriver {
-    /// For a pool.
+    /// Creates the driver of a pool.
     ///
     /// # Errors
-    /// [`OptionRefused`] also for certificates that cannot be read.
+    /// [`OptionRefused`], also for certificates that cannot be read.
     pub fn open(pool: &str, options: WebhookOptions) -> Result<WebhookDriver, OptionRefused> {
         options.check()?;
         let refuse = Refuse("webhook");

@@ -2,21 +2,23 @@ use std::time::Duration;
 
 use crate::Backoff;
 
-/// How a try ended, as far as the next one goes by it.
+/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// No whole answer.
+    /// The whole answer did not arrive.
     Unanswered,
-    /// With this status, and so many seconds of `Retry-After`.
+    /// An answer with this status, and the seconds of its `Retry-After`.
     Answered(u16, Option<u64>),
 }
 
-/// A longer `Retry-After` is reported as a failure, and asked again later by whoever wanted it.
+/// Longest wait for a retry. A longer `Retry-After` ends the request with a failure, and the scaler
+/// tries again later.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The wait before the next try; `None` if there is none. Pure.
+/// The wait before the next attempt; `None` if there is none. Pure.
 ///
-/// Tried again are what got no answer, 408, 425, 429 and 5xx but 501: the key makes it the same request.
+/// Retries follow a missing answer and status 408, 425, 429 and 5xx except 501. A retry is safe
+/// because the key marks it as the same request.
 pub(super) fn next(backoff: Backoff, tries: u32, tries_max: u32, tried: Tried) -> Option<Duration> {
     let wait = match tried {
         Tried::Unanswered => backoff.after(tries),

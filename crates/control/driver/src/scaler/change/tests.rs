@@ -15,7 +15,7 @@ fn maker(name: &str) -> Maker {
     Maker { name: Some(name.to_string()), outlives: true }
 }
 
-/// Has these, by number, and no others; each by the driver of this name.
+/// Desires exactly these backends: number, wish, driver's name.
 fn desire(roster: &mut Roster, now: Duration, wishes: &[(u64, Wish, &str)]) {
     let one = |(number, wish, driver): &(u64, Wish, &str)| Desired {
         name: format!("web-e{number}"),
@@ -32,7 +32,7 @@ fn desire(roster: &mut Roster, now: Duration, wishes: &[(u64, Wish, &str)]) {
     roster.desire(now, &DesiredState { backends, next_number, ..DesiredState::default() });
 }
 
-/// Made by driver `a`, which has number 0.
+/// A roster of `count` backends of driver `a`, which has number 0.
 fn roster(count: u64) -> Roster {
     let mut roster = Roster::new("web", Limits::default(), maker("a"));
     let wishes: Vec<_> = (1..=count).map(|number| (number, Wish::Serve, "a")).collect();
@@ -40,7 +40,7 @@ fn roster(count: u64) -> Roster {
     roster
 }
 
-/// What is due, with the driver that is asked.
+/// The due tasks, each with the number of the driver.
 fn asked(roster: &mut Roster, now: Duration) -> Vec<(String, u32)> {
     let text = |task: &Task| match task {
         Task::Add(ask) => (format!("+{}", ask.name), ask.name.clone()),
@@ -115,7 +115,7 @@ fn what_a_driver_could_not_make_does_not_hold_up_the_next() {
     assert_eq!(asked(&mut roster, at(0)), []);
     roster.change_driver(maker("b"));
     desire(&mut roster, at(0), &[(1, Wish::Leave, "a"), (2, Wish::Serve, "b")]);
-    // What may be left of the one that failed is its driver's business.
+    // The driver that failed removes what may be left.
     assert_eq!(asked(&mut roster, at(0)), of(&[("-web-e1", 0), ("+web-e2", 1)]));
     assert_eq!(states(&roster), [("web-e1", Leaving), ("web-e2", Starting)]);
 }

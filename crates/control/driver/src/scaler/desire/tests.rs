@@ -6,13 +6,13 @@ use super::*;
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// Of a pool whose driver is called so; processes have no name.
+/// A roster with a driver of this name. Process drivers have no name.
 fn roster(driver: Option<&str>) -> Roster {
     let maker = Maker { name: driver.map(str::to_string), outlives: driver.is_some() };
     Roster::new("web", Limits::default(), maker)
 }
 
-/// By a roster that has named nine.
+/// Applies a desired state of a leader that has named nine backends.
 fn desire(roster: &mut Roster, all: &[Desired], others: &[&str]) {
     let (backends, kept) = (all.to_vec(), BTreeSet::new());
     let others = others.iter().map(ToString::to_string).collect();
@@ -23,7 +23,7 @@ fn added() -> Added {
     Added { address: ([127, 0, 0, 1], 80).into(), id: "i".to_string() }
 }
 
-/// Of the driver of this name; a process, without.
+/// A desired backend of the driver of this name, or of a process driver.
 fn desired(number: u32, wish: Wish, is_added: bool, driver: Option<&str>) -> Desired {
     Desired {
         name: format!("web-e{number}"),
@@ -54,7 +54,7 @@ fn listed(name: &str, port: u16) -> Listed {
     Listed { name: name.to_string(), added, size: None }
 }
 
-/// One that is being added, one that serves, one that drains and one that leaves, made by `a`.
+/// Four backends of driver `a`: one being added, one that serves, one that drains, one that leaves.
 fn four() -> Vec<Desired> {
     let by_a = |number, wish, is_added| desired(number, wish, is_added, Some("a"));
     let wishes = [Wish::Serve, Wish::Serve, Wish::Drain, Wish::Leave];
@@ -125,7 +125,7 @@ fn what_scripts_made_is_gone_on_with_by_the_roster_alone_and_processes_are_gone(
 #[test]
 fn an_earlier_process_roster_is_gone_on_with_and_what_is_listed_decides() {
     assert_eq!(states(&adopted(&four(), None)), ALL_FOUR);
-    // The first was made although no answer came; the second is gone; no roster names the ninth.
+    // The first exists although no answer came, the second is gone, and no roster names the ninth.
     let there = [
         listed("web-e1", 81),
         listed("web-e4", 84),
@@ -140,7 +140,7 @@ fn an_earlier_process_roster_is_gone_on_with_and_what_is_listed_decides() {
     assert_eq!(states(&kept), expected);
     assert_eq!(kept.members["web-e1"].address(), Some(there[0].added.address));
     assert_eq!(kept.next_number, 10, "names go on after the last");
-    // The same where only the leader's roster is left; what it does not know leaves.
+    // The same if only the leader's roster is left. Backends that it does not know are removed.
     let mut lost = adopted(&[], Some(&there));
     for roster in [&mut kept, &mut lost] {
         desire(roster, &four(), &[]);
@@ -185,7 +185,7 @@ fn each_backend_is_removed_by_the_driver_that_made_it_and_outdated_if_that_adds_
     assert!(roster.is_outdated("web-e2"));
     desire(&mut roster, &[desired(2, Wish::Leave, true, Some("a"))], &[]);
     assert_eq!((asked(&mut roster), roster.maker_of("web-e2")), (vec!["-web-e2".into()], earlier));
-    // No driver here can remove that of an unknown one.
+    // No driver here can remove the backend of an unknown one.
     desire(&mut roster, &[desired(1, Wish::Serve, true, Some("b"))], &[]);
     assert!(!roster.members.contains_key("web-e1"));
 }

@@ -22,7 +22,7 @@ fn roster() -> Roster {
     Roster::new("web", limits(), Maker { name: None, outlives: true })
 }
 
-/// Wants so many more of a size; their names.
+/// Wants `count` more backends of a size. Returns their names.
 fn out(roster: &mut Roster, now: Duration, size: Option<&str>, count: u32) -> Vec<String> {
     let one = |_| {
         let (number, phase) = (roster.next_number, Phase::Wanted { not_before: now });
@@ -41,7 +41,7 @@ fn wish(roster: &mut Roster, now: Duration, name: &str, wish: Wish) {
     roster.heed(now, &Desired { name, key, size, wish, added, driver, outlives: true, replaces });
 }
 
-/// As the leader has one leave: one that serves drains first.
+/// Acts as the leader: a backend that serves drains first.
 fn leave(roster: &mut Roster, now: Duration, names: &[&str]) {
     for name in names {
         let serves = state(roster, name) == Some(BackendState::Ready);
@@ -53,7 +53,7 @@ fn made(port: u16) -> Added {
     Added { address: SocketAddr::from(([127, 0, 0, 1], port)), id: format!("id-{port}") }
 }
 
-/// What is due, as `+name` and `-name`.
+/// The due tasks, as `+name` and `-name`.
 fn due(roster: &mut Roster, now: Duration) -> Vec<String> {
     let text = |task: Task| match task {
         Task::Add(ask) => format!("+{}", ask.name),
@@ -71,7 +71,7 @@ fn state(roster: &Roster, name: &str) -> Option<BackendState> {
     roster.members.get(name).map(Member::state)
 }
 
-/// A pool with so many ready backends at second 0.
+/// A pool with `count` ready backends at second 0.
 fn serving(count: u32) -> Roster {
     let mut roster = roster();
     out(&mut roster, at(0), None, count);
@@ -130,7 +130,8 @@ fn failures_to_add_wait_longer_each_time_and_do_not_hold_up_another_size() {
     out(&mut roster, at(0), Some("small"), 1);
     assert_eq!(due(&mut roster, at(0)), ["+web-e3"], "the other size goes on");
     roster.added(at(0), "web-e3", Ok(made(83)));
-    // Two failures of the size: two seconds, and then one try at a time.
+    // After two failures of the size the wait is two seconds, and then there is one attempt at a
+    // time.
     assert_eq!(roster.next_at(), Some(at(2)));
     assert_eq!(due(&mut roster, at(1)), [""; 0]);
     assert_eq!(due(&mut roster, at(2)), ["+web-e1"]);
@@ -197,18 +198,18 @@ fn what_the_driver_notices_is_shown() {
     roster.noticed(&Event::Down { name: name(), reason, again_in: SECOND, is_loop: true });
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Failed));
     let problem = roster.members["web-e1"].problem().cloned().unwrap();
-    assert!(problem.contains("again and again: exit code 1"), "{problem}");
+    assert!(problem.contains("repeatedly: exit code 1"), "{problem}");
     roster.noticed(&Event::Up { name: name(), id: "77".to_string() });
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Ready));
     assert_eq!(roster.members["web-e1"].id().unwrap(), "77");
-    // One that drains goes on draining, up or down.
+    // A draining backend continues to drain, up or down.
     leave(&mut roster, at(0), &["web-e1"]);
     let reason = String::new();
     roster.noticed(&Event::Down { name: name(), reason, again_in: SECOND, is_loop: false });
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Draining));
 }
 
-/// The columns of the table below.
+/// Applies the event of a column of the table below.
 fn happen(roster: &mut Roster, it: &str, column: usize) {
     let name = it.to_string();
     match column {
@@ -240,9 +241,10 @@ fn every_outcome_in_every_phase_is_as_the_table_says() {
         ("unwanted", Phase::Unwanted { not_before: at(0) }),
         ("removing", Phase::Removing),
     ];
-    // After: added, not added, removed, not removed, down, up, Leave, Drain, Serve. `None`: it is gone.
+    // Columns: added, not added, removed, not removed, down, up, Leave, Drain, Serve. `None`:
+    // removed.
     let all = |state: BackendState| [Some(state); 9];
-    // The rows' differences from their phase, by column.
+    // A row in which only these columns differ from the phase's own state.
     let but = |state: BackendState, others: &[(usize, Option<BackendState>)]| {
         let mut row = all(state);
         others.iter().for_each(|(column, other)| row[*column] = *other);
@@ -291,7 +293,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever happens: each is asked about once at a time, no name comes twice, and in the end all can be taken away.
+    /// In every sequence of events: a backend has at most one task at a time, no name repeats, and
+    /// in the end all backends can be removed.
     #[test]
     fn invariants_hold(acts in proptest::collection::vec(act(), 1..120)) {
         let (mut roster, mut now) = (roster(), at(0));
