@@ -200,7 +200,7 @@ fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
     assert!(metrics().contains("equipoise_interface_bytes_per_second{interface=\"lo\",direction="));
     let node = || instance.json("/v1/nodes")["nodes"][0].clone();
     assert!(eventually(|| node()["net_percent"] == 100.0), "{:#}", node());
-    let is_warned = || instance.printed().contains("interface that is not there");
+    let is_warned = || instance.printed().contains("interface that does not exist");
     assert!(eventually(is_warned), "{}", instance.printed());
 }
 

@@ -196,7 +196,7 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
     instance.folder.write("equipoise.toml", "# A template that failed.\n");
     let (worked, said) = instance.command(&["reload"]);
     assert!(
-        !worked && said.contains("would remove all that runs") && said.contains("SIGTERM"),
+        !worked && said.contains("would remove everything that runs") && said.contains("SIGTERM"),
         "{said}"
     );
     assert_eq!(instance.who(), "b");
@@ -516,7 +516,7 @@ fn a_stop_lets_a_request_finish_and_a_second_signal_does_not_wait() {
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(slow.wait(|requests| requests.len() == 1));
     instance.process.signal(libc::SIGTERM);
-    instance.process.wait_for_text("finishing what is in flight");
+    instance.process.wait_for_text("finishing the work in flight");
     let (worked, status) = instance.command(&["status"]);
     assert!(worked && status.contains("STOPPING"), "{status}");
     assert_eq!(get(instance.api.address(), "/v1/health").status(), 503);
@@ -532,7 +532,7 @@ fn a_stop_lets_a_request_finish_and_a_second_signal_does_not_wait() {
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(stuck.wait(|requests| requests.len() == 1));
     instance.process.signal(libc::SIGTERM);
-    instance.process.wait_for_text("finishing what is in flight");
+    instance.process.wait_for_text("finishing the work in flight");
     instance.process.signal(libc::SIGTERM);
     assert_eq!(instance.process.ended().code(), Some(1));
 }

@@ -1,4 +1,4 @@
-//! `equipoise agent`: a machine of backends that only reports.
+//! `equipoise agent`: a machine of backends that only reports its load.
 
 mod desk;
 
@@ -22,12 +22,12 @@ use crate::config::{self, Cluster, ClusterRole, Config, Loaded};
 use crate::run::entrance::Entrance;
 use crate::run::logs::Logs;
 
-/// Reports as configured in `file` until the stop.
+/// Sends reports as `file` configures, until the process is stopped.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     let Loaded { config, warnings } = config::load(file)?;
     let Some(place) = &config.cluster else {
         bail!(
-            "{} has no [cluster] table: an agent needs to know where controllers are (`cluster.controllers`)",
+            "{} has no [cluster] table; an agent needs `cluster.controllers`, the addresses of the controllers",
             file.display()
         );
     };
@@ -41,17 +41,17 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     for pool in config.planning.makers.keys() {
         tracing::warn!(
             pool,
-            "an agent only reports: it makes no backends of the pool; `equipoise run` does"
+            "an agent only reports and creates no backends for the pool; run `equipoise run` for that"
         );
     }
     let mut signals = Signals::install().context("cannot handle signals")?;
     let node = cluster::node(place, controllers, token.as_ref(), &config.instance.name)?;
-    // It does nothing by instructions.
+    // An agent applies no instructions, so it does not save them.
     let client = NodeClient::start(NodeOptions { keeps: false, ..node });
     let mut instructions = client.instructions();
     let desk = Arc::new(Desk::new(file, &config, client));
     if let Err(error) = serve(&desk, &config, place) {
-        tracing::warn!("this agent only reports, and answers nobody here: {error:#}");
+        tracing::warn!("the agent reports, but cannot serve its API: {error:#}");
     }
     let seen = cluster::look_out(
         &config.instance.name,
@@ -71,12 +71,12 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
             asked = signals.next() => match asked {
                 Asked::Stop => break,
                 Asked::Reload => {
-                    tracing::info!("an agent reads its file at the start only: restart it");
+                    tracing::info!("an agent reads its file only at start; restart it to apply changes");
                     continue;
                 }
             },
         }
-        // A network that came up later.
+        // The network may have come up after the start.
         if addresses.is_empty() {
             addresses = cluster::addresses(place).await;
         }
@@ -96,7 +96,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells the controllers that this agent ends.
+/// Reports to the controllers that this agent stops.
 async fn leave(desk: &Desk) {
     notify(Notice::Stopping);
     let last = measured(&Utilisation::default());
@@ -104,7 +104,7 @@ async fn leave(desk: &Desk) {
     tracing::info!("stopped");
 }
 
-/// It has begun.
+/// Creates the monitor, and takes its first sample.
 fn monitor(config: &Config) -> Monitor {
     let link_speeds = config.planning.link_speeds.clone();
     let mut monitor = Monitor::new(MonitorOptions { link_speeds, ..MonitorOptions::default() });
@@ -112,7 +112,7 @@ fn monitor(config: &Config) -> Monitor {
     monitor
 }
 
-/// The part of a report that is of this machine alone.
+/// The part of a report that describes this machine.
 fn measured(used: &Utilisation) -> NodeReport {
     NodeReport {
         kind: NodeKind::Agent,
@@ -125,7 +125,7 @@ fn measured(used: &Utilisation) -> NodeReport {
     }
 }
 
-/// Answers `equipoise status` and scrapes on a unix socket, until the process ends.
+/// Serves `equipoise status` and metrics on a unix socket until the process ends.
 fn serve(desk: &Arc<Desk>, config: &Config, place: &Cluster) -> anyhow::Result<()> {
     let socket = match &config.operations.api_socket {
         usual if *usual == config::default_api_socket() => place.agent_socket(),

@@ -1,4 +1,4 @@
-//! This machine's part in a cluster: the controllers' store and server, or a node's client.
+//! This machine's part in a cluster: a controller's store and server, or a node's client.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ use super::planning::capacity;
 use crate::commands::cluster::authority;
 use crate::config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
 
-/// Peers that a node looks for each period.
+/// Peers that a node probes in each period.
 const PEERS_LOOKED_FOR: usize = 3;
 
-/// A controller's store; embedded, it is closed at the end.
+/// A controller's store. An embedded one must be closed at the end.
 pub(super) struct OpenStore {
     pub(super) store: Arc<dyn Store>,
     embedded: Option<Arc<Embedded>>,
 }
 
 impl OpenStore {
-    /// The store's file of this machine, in an existing folder.
+    /// Opens the store's file of this machine, in an existing folder.
     pub(super) async fn embedded(file: PathBuf) -> anyhow::Result<OpenStore> {
         let embedded = Embedded::open(EmbeddedOptions::new(file.clone())).await?;
         if let Some(restored) = embedded.restored() {
@@ -45,13 +45,13 @@ impl OpenStore {
         Ok(OpenStore { store: Arc::clone(&embedded) as Arc<dyn Store>, embedded: Some(embedded) })
     }
 
-    /// The store that all controllers share. Tries for a few seconds.
+    /// Connects to the store that all controllers share. Retries for a few seconds.
     pub(super) async fn etcd(place: &EtcdPlace) -> anyhow::Result<OpenStore> {
         let etcd = Etcd::connect(etcd_options(place)?).await?;
         Ok(OpenStore { store: Arc::new(etcd), embedded: None })
     }
 
-    /// Ends it, when nothing uses it any more.
+    /// Closes the store once nothing uses it any more.
     pub(super) async fn close(self) {
         drop(self.store);
         if let Some(embedded) = self.embedded {
@@ -60,17 +60,17 @@ impl OpenStore {
     }
 }
 
-/// Reports an operator's tasks after a store was restored to an older state.
+/// Logs the operator's tasks after a store was restored to an older state.
 fn say_restored(file: &Path, restored: Restored) {
     let Restored { found, lost, .. } = restored;
     let file = file.display();
     tracing::warn!(
         %found, %lost,
-        "the store's file {file} {restored}. Plans go on in a later term, so that every node follows them. What was written \
-         since is undone: pins, pauses and drains; and in a cluster nodes that were evicted since may come back, and \
-         join tokens that were used or revoked since are good again. The audit log has what was done since: do it \
-         again (`equipoise cluster evict`, `equipoise cluster token revoke`), and take away backends that scripts or a \
-         service made since and that `equipoise status --cluster` does not show"
+        "the store's file {file} {restored}. Plans continue in a later term, so that every node follows them. All later changes are \
+         lost: pins, pauses and drains. In a cluster, nodes that were evicted later may return, and join tokens that \
+         were used or revoked later are valid again. The audit log has these changes: repeat them \
+         (`equipoise cluster evict`, `equipoise cluster token revoke`), and remove backends that scripts or a service \
+         created later and that `equipoise status --cluster` does not show"
     );
 }
 
@@ -97,13 +97,13 @@ fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
     Ok(options)
 }
 
-/// The part of this machine in its cluster.
+/// The part of this machine in a cluster.
 pub(super) enum Seat {
-    /// There is none.
+    /// In no cluster.
     Alone,
     /// Plans, and serves nodes.
     Controller(ControllerSeat),
-    /// Reports, and follows.
+    /// Sends reports, and follows instructions.
     Node(NodeSeat),
 }
 
@@ -124,7 +124,7 @@ pub(super) struct NodeSeat {
 }
 
 impl Seat {
-    /// Takes the seat that the configuration names: a node begins to join.
+    /// Takes the part that the configuration names. A node begins to join.
     pub(super) fn take(
         config: &Config,
         instance: &Arc<str>,
@@ -133,7 +133,8 @@ impl Seat {
         let Some(cluster) = config.cluster.clone() else { return Ok(Seat::Alone) };
         let doors = config.session.front_doors.iter();
         let doors = doors.filter(|door| door.protocol != Protocol::Udp);
-        // Peers delegate to it where it takes what they delegate.
+        // The address at which peers reach this node; a front door that accepts delegated requests
+        // is preferred.
         let front_door = doors.min_by_key(|door| door.dispatch.is_none()).map(|door| door.listen);
         let addresses = OnceLock::new();
         Ok(match cluster.role.clone() {
@@ -153,7 +154,7 @@ impl Seat {
         })
     }
 
-    /// As it was configured at the start.
+    /// The `[cluster]` table as it was at the start.
     pub(super) fn cluster(&self) -> Option<&Cluster> {
         match self {
             Seat::Alone => None,
@@ -176,7 +177,7 @@ impl Seat {
         }
     }
 
-    /// Serves nodes, if this is a cluster's controller.
+    /// Starts the server for nodes, if this machine is a controller of a cluster.
     pub(super) async fn serve(
         &self,
         instance: &Arc<str>,
@@ -198,7 +199,7 @@ impl Seat {
         Ok(Some(server))
     }
 
-    /// A member's sightings of its peers, by the newest instructions.
+    /// A member's observations of its peers, with the peers of the newest instructions.
     pub(super) fn look_out(
         &self,
         instance: &Arc<str>,
@@ -208,7 +209,7 @@ impl Seat {
         self.cluster().map(|_| look_out(instance, newest, period))
     }
 
-    /// The part of a report that says where this machine is.
+    /// The part of a report that gives this machine's addresses.
     pub(super) async fn place(&self) -> NodeReport {
         let (cluster, front_door, known) = match self {
             Seat::Alone => return NodeReport::default(),
@@ -219,7 +220,7 @@ impl Seat {
             Some(addresses) => addresses.clone(),
             None => addresses(cluster).await,
         };
-        // A network that comes up later is asked again.
+        // If the network comes up later, the addresses are looked up again.
         if !addresses.is_empty() {
             let _ = known.set(addresses.clone());
         }
@@ -233,7 +234,7 @@ impl Seat {
     }
 }
 
-/// Options with which a node joins the cluster.
+/// Options for a node that joins the cluster.
 pub(super) fn node(
     cluster: &Cluster,
     controllers: &[ControllerAddress],
@@ -248,8 +249,8 @@ pub(super) fn node(
     Ok(NodeOptions::new(name, controllers.to_vec(), token, cluster.folder()))
 }
 
-/// This machine's addresses, as others know it: those stated, or else the one from which it reaches
-/// a controller.
+/// This machine's addresses as other members reach it: those stated, or else the one from which it
+/// reaches a controller.
 pub(super) async fn addresses(cluster: &Cluster) -> Vec<IpAddr> {
     let stated: Vec<IpAddr> =
         cluster.advertise.iter().filter_map(|host| host.parse().ok()).collect();
@@ -271,7 +272,7 @@ pub(super) async fn addresses(cluster: &Cluster) -> Vec<IpAddr> {
     Vec::new()
 }
 
-/// The kernel's routing says from which; nothing is sent.
+/// The local address that the kernel's routing chooses; nothing is sent.
 fn address_towards(there: SocketAddr) -> std::io::Result<IpAddr> {
     let any: SocketAddr =
         if there.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
@@ -280,7 +281,7 @@ fn address_towards(there: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// Looks each period whether some peers can be reached; what was seen last.
+/// Probes some peers in each period. The receiver has the last observations.
 pub(super) fn look_out(
     instance: &Arc<str>,
     instructions: watch::Receiver<Arc<Instructions>>,
@@ -292,7 +293,7 @@ pub(super) fn look_out(
     tokio::spawn(async move {
         let mut turns = tokio::time::interval(period);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // All receivers are gone: the end.
+        // The process ends: all receivers were dropped.
         while !tell.is_closed() {
             turns.tick().await;
             let now = Arc::clone(&instructions.borrow());
@@ -302,7 +303,7 @@ pub(super) fn look_out(
     seen
 }
 
-/// A node's or an agent's standing, as the API shows it.
+/// The state of a node or agent in its cluster, in the API's form.
 pub(super) fn standing(
     kind: NodeKind,
     status: &NodeStatus,
@@ -341,7 +342,7 @@ pub(super) fn standing(
     }
 }
 
-/// Load that this machine measured of itself.
+/// The load of this machine by its own measurement.
 pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients) -> OwnLoad {
     let signals = used.cpu_percent.zip(used.memory_percent);
     let signals = signals.map(|(cpu, memory)| Signals { cpu, memory, net: used.net_percent });
@@ -356,8 +357,8 @@ pub(super) fn own_load(used: &Utilisation, weigh: &Coefficients) -> OwnLoad {
     }
 }
 
-/// Where to give a command that a node cannot obey: to the controller that it follows, or else to
-/// the first.
+/// Where to run a command that a node cannot serve: at the controller that it follows, or else at
+/// the first one.
 pub(super) fn ask_there(status: &NodeStatus, command: &str) -> String {
     let first = status.following.as_deref();
     let first = first.or(status.reports.keys().next().map(String::as_str));
@@ -370,18 +371,18 @@ pub(super) fn ask_there(status: &NodeStatus, command: &str) -> String {
             format!("equipoise {command} --api SOCKET, with the `api.socket` of {it}")
         }
         Some(it) => format!("ssh {} equipoise {command}", it.host()),
-        None => format!("equipoise {command}, on a controller's machine"),
+        None => format!("`equipoise {command}` on a controller's machine"),
     };
-    format!("ask on a controller: {line}; the controllers are {}", names(status))
+    format!("run it on a controller: {line}; the controllers are {}", names(status))
 }
 
-/// The controllers that a node's file names.
+/// The controllers in a node's file.
 pub(super) fn names(status: &NodeStatus) -> String {
     status.reports.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A node's part of the metrics: of what it follows. `up`: since when it could have had
-/// instructions.
+/// A node's figures about its cluster, for metrics. `up` is the time in which it could have
+/// received instructions.
 pub(super) fn reading(status: &NodeStatus, up: Duration) -> PlanningReading {
     let edition = status.edition.unwrap_or_default();
     PlanningReading {

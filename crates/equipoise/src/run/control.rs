@@ -1,5 +1,4 @@
-//! The control side of a running process: what it steers, and the tasks that keep the levels in
-//! step.
+//! The control side of a running process: its state, and the tasks that keep the levels in step.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -34,33 +33,33 @@ pub(crate) struct Control {
     pub(super) stopping: AtomicBool,
     pub(super) rates: Mutex<RateWindow>,
     pub(super) reloads: Mutex<Reloads>,
-    /// Reads the file, off every lock.
+    /// Reads configuration files without holding a lock.
     pub(super) loader: Loader,
     /// Number of reloads that have begun to read.
     pub(super) reloads_begun: AtomicU64,
-    /// The configuration that runs. Held for a switch, and not while a file is read: one switch at
-    /// a time.
+    /// The configuration in force. The lock is held for a switch, so that one switch runs at a
+    /// time, and never while a file is read.
     pub(super) config: tokio::sync::Mutex<Config>,
-    /// The configuration at the start, for options that take effect only there.
+    /// The configuration at the start, for options that take effect only then.
     pub(super) fixed: Config,
 }
 
 /// The controlled levels.
 pub(crate) struct Levels {
-    /// Of the session level.
+    /// The registry of the session level.
     pub(crate) registry: RegistryHandle,
     pub(crate) packet: PacketPlane,
     pub(crate) dns: DnsPlane,
     pub(crate) planner: Arc<Planner>,
     pub(crate) slices: Arc<SlicePlane>,
-    /// Of backends.
+    /// Host names of backends.
     pub(crate) hosts: HostNames,
     /// Data-plane threads.
     pub(crate) threads: usize,
 }
 
 impl Control {
-    /// The control side of a process that has just taken `config`, read from `file`.
+    /// The control side of a process that has just applied `config`, read from `file`.
     pub(crate) fn new(
         file: PathBuf,
         config: Config,
@@ -84,7 +83,7 @@ impl Control {
         }
     }
 
-    /// Takes no more changes from now on.
+    /// Refuses changes from now on.
     pub(crate) fn set_stopping(&self) {
         self.stopping.store(true, Relaxed);
     }
@@ -99,22 +98,23 @@ impl Control {
         &self.levels.planner
     }
 
-    /// Ends the packet level, or leaves it running, as the command line says.
+    /// Stops the packet level, or leaves its program running, as the command line says.
     pub(crate) async fn stop_packet(&self) {
         self.levels.packet.stop().await;
     }
 
-    /// Steps down as the slice level's controller.
+    /// Stops the slice level's controller. A leader steps down.
     pub(crate) async fn stop_slices(&self) {
         self.levels.slices.stop().await;
     }
 
-    /// Ends the DNS level.
+    /// Stops the DNS level.
     pub(crate) async fn stop_dns(&self) {
         self.levels.dns.stop().await;
     }
 
-    /// Tells the packet and DNS levels what checks and operators change, until the registry ends.
+    /// Passes changes by checks and operators to the packet and DNS levels, until the registry
+    /// ends.
     pub(crate) async fn follow_pools(self: Arc<Self>) {
         let mut pools = self.levels.registry.pools();
         while pools.changed().await.is_ok() {
@@ -122,14 +122,14 @@ impl Control {
         }
     }
 
-    /// Follows backends that are made for elastic pools or leave them, peers, and addresses of host
-    /// names, until the end.
+    /// Applies changes of elastic backends, peers and addresses of host names, until the process
+    /// ends.
     pub(crate) async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
         let mut peers = self.levels.planner.peers();
         let mut tls = self.levels.planner.tls();
         let mut addresses = self.levels.hosts.changes();
-        // Backends of an earlier process may exist already, and peers may be known.
+        // Backends and peers that an earlier process saved may be known already.
         made.mark_changed();
         loop {
             let changed = tokio::select! {
@@ -146,15 +146,17 @@ impl Control {
             }
             let config = self.config.lock().await;
             if let Err(error) = self.join_made(&config).await {
-                tracing::error!("what was made or learnt does not join its pool: {error:#}");
+                tracing::error!(
+                    "could not add elastic backends or peers to their pools: {error:#}"
+                );
             }
         }
     }
 
-    /// Tells the DNS level what is planned of its names, until the end.
+    /// Passes the planned shares of names to the DNS level, until the process ends.
     pub(crate) async fn follow_plan(self: Arc<Self>) {
         let mut newest = self.levels.planner.newest();
-        // Instructions of an earlier process exist already.
+        // An earlier process may have saved instructions.
         newest.mark_changed();
         while newest.changed().await.is_ok() {
             newest.mark_unchanged();
@@ -162,21 +164,23 @@ impl Control {
         }
     }
 
-    /// Has what is known already join its pools, before there is any traffic.
+    /// Adds backends and peers that are known already to their pools, before there is any traffic.
     pub(crate) async fn join_known(&self) {
         let config = self.config.lock().await;
         if let Err(error) = self.join_made(&config).await {
-            tracing::error!("what was made or kept does not join its pool: {error:#}");
+            tracing::error!(
+                "could not add saved elastic backends or peers to their pools: {error:#}"
+            );
         }
     }
 
-    /// Answers queries from now on.
+    /// Opens the DNS level: it answers queries from now on.
     pub(crate) async fn open_names(&self) -> anyhow::Result<()> {
         let dns = self.config.lock().await.dns.clone();
         self.levels.dns.follow(dns, || self.seen()).await
     }
 
-    /// The session level's configuration with what is made, learnt and resolved.
+    /// The session level's configuration with elastic backends, peers and resolved addresses.
     pub(super) fn session(&self, config: &SessionConfig) -> SessionConfig {
         self.levels.hosts.resolved(self.levels.planner.with_made(config))
     }
@@ -185,8 +189,8 @@ impl Control {
         let session = self.session(&config.session);
         let wish = PacketWish::new(config.packet.clone(), session.pools.clone());
         let pools = self.levels.registry.pools().borrow().clone();
-        // A fault of the packet level, such as an interface that has gone, does not hold up the
-        // session level.
+        // A failure of the packet level, such as a missing interface, must not delay the session
+        // level.
         let packet = self.levels.packet.follow(wish, &pools).await;
         self.levels.registry.apply(session).await?;
         self.levels.planner.drain_leaving().await;
@@ -194,7 +198,7 @@ impl Control {
         packet
     }
 
-    /// How pools and planned shares are now.
+    /// The current pools and planned shares.
     pub(super) fn seen(&self) -> (Arc<Vec<PoolState>>, PlannedShares) {
         (self.levels.registry.pools().borrow().clone(), self.levels.planner.shares())
     }
@@ -205,12 +209,12 @@ impl Control {
         self.levels.packet.sync(&pools).await;
     }
 
-    /// How long what is in flight may take when the process stops.
+    /// Time for work in flight to finish when the process stops.
     pub(crate) async fn grace(&self) -> Duration {
         self.config.lock().await.operations.grace
     }
 
-    /// Feeds the rates, until the registry ends.
+    /// Samples the counters from which rates are computed, until the registry ends.
     pub(crate) async fn sample_rates(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The DNS level of a running process: an engine while there are zones, and its input.
+//! The DNS level of a running process: an engine while the file has zones, and its input.
 
 mod grown;
 
@@ -24,37 +24,36 @@ use self::grown::Grown;
 use crate::run::planning::{PlannedShare, PlannedShares};
 use crate::run::sources;
 
-/// Resolvers that status and metrics tell.
+/// Largest number of resolvers in status and metrics.
 const RESOLVERS_TOLD: usize = 20;
 
 /// Half-life of a load that is no longer observed.
 const LOAD_HALF_LIFE: Duration = Duration::from_secs(60);
-/// Resolvers that are asked for among the busiest, to be given the load of the prefix that they are
-/// in.
+/// Busiest resolvers that learn the load of the prefix in which they are.
 const RESOLVERS_LEARNT: usize = 256;
 
-/// The DNS level, if it runs.
+/// The DNS level. Its engine runs while the file has zones.
 pub(crate) struct DnsPlane {
     threads: usize,
-    /// Secret numbers of this process.
+    /// Secrets of this process.
     secrets: (u64, u64),
     query_log: QueryLog,
-    /// Where `query_log` writes.
+    /// The log that `query_log` writes to.
     lines: Option<LogLines>,
     state: Mutex<State>,
 }
 
 struct State {
     engine: Option<Arc<Engine>>,
-    /// The file's part.
+    /// The file's zones and options.
     config: DnsConfig,
     grown: Grown,
     /// The zones of the snapshot in force.
     zones: Vec<Arc<ZoneConfig>>,
     generation: Generation,
-    /// How nodes stood in the snapshot in force.
+    /// States of the nodes in the snapshot in force.
     told: Vec<Vec<NodeState>>,
-    /// The load of resolvers, by the clients that the session level sees.
+    /// Load of resolvers, from the clients that the session level sees.
     loads: ResolverLoads,
 }
 
@@ -73,7 +72,8 @@ impl Default for State {
 }
 
 impl DnsPlane {
-    /// Nothing runs yet; `threads`: cores to use; `lines`: the log that answers are written to.
+    /// The level without an engine. `threads` is the number of cores to use; answers are logged to
+    /// `lines`.
     pub(crate) fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
         let log = lines.clone();
@@ -82,8 +82,8 @@ impl DnsPlane {
         DnsPlane { threads, secrets, query_log, lines, state: Mutex::default() }
     }
 
-    /// Applies another configuration, whole or not at all: starts the engine with the first zone,
-    /// stops it with the last one. `seen` returns pools and planned shares, and is called when no
+    /// Applies a configuration completely or not at all. Starts the engine with the first zone, and
+    /// stops it with the last one. `seen` returns pools and planned shares. It is called when no
     /// other task can change them.
     pub(crate) async fn follow(
         &self,
@@ -109,7 +109,7 @@ impl DnsPlane {
         match state.engine.clone() {
             Some(engine) => {
                 let snapshot = self.snapshot(&mut state, &served, &told).await?;
-                engine.listen(&config.listen, tcp).context("the DNS level stays as it is")?;
+                engine.listen(&config.listen, tcp).context("the DNS level was not changed")?;
                 engine.publish(snapshot);
             }
             None => {
@@ -129,7 +129,7 @@ impl DnsPlane {
         Ok(())
     }
 
-    /// Sends current pools and planned shares to the engine, if they changed. Callers are
+    /// Sends the current pools and planned shares to the engine, if they changed. Callers are
     /// serialized around `seen`, so that an older view never replaces a newer one.
     pub(crate) async fn sync(&self, seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares)) {
         let mut state = self.state.lock().await;
@@ -139,28 +139,33 @@ impl DnsPlane {
         let served = grown.take(config, &pools);
         let told = standings(&served, &pools, &shares);
         let same = |(a, b): (&Arc<ZoneConfig>, &Arc<ZoneConfig>)| Arc::ptr_eq(a, b);
-        // Where `told` is the same, there are as many zones.
+        // If `told` is equal, the number of zones is equal too.
         if told == state.told && served.zones.iter().zip(&state.zones).all(same) {
             return;
         }
         let snapshot = match self.snapshot(&mut state, &served, &told).await {
             Ok(snapshot) => snapshot,
-            Err(error) => return tracing::error!("dns: answers stay as they are: {error:#}"),
+            Err(error) => {
+                return tracing::error!("dns: the answers could not be changed: {error:#}");
+            }
         };
         for name in snapshot.names_told.iter().filter(|name| name.fail_open) {
-            tracing::warn!("dns: no backend of {} serves: others are given", name.name);
+            tracing::warn!(
+                "dns: no backend of {} serves; its answers have backends that do not serve",
+                name.name
+            );
         }
         engine.publish(snapshot);
         (state.zones, state.told) = (served.zones, told);
     }
 
-    /// Whether there is a zone to answer for.
+    /// Whether the level has a zone to answer for.
     pub(crate) async fn runs(&self) -> bool {
         self.state.lock().await.engine.is_some()
     }
 
-    /// Learns how many pieces of work a second clients of each prefix bring ([`sources::learn`]),
-    /// and assigns by it from now on.
+    /// Learns the work per second of the clients of each prefix ([`sources::learn`]), which answers
+    /// then take into account.
     pub(crate) async fn learn(&self, rates: &SourceRates) {
         let mut state = self.state.lock().await;
         let State { engine: Some(engine), loads, config, .. } = &mut *state else { return };
@@ -172,7 +177,7 @@ impl DnsPlane {
         engine.publish_loads(Arc::new(table));
     }
 
-    /// Stops to answer.
+    /// Stops answering queries.
     pub(crate) async fn stop(&self) {
         let engine = self.state.lock().await.engine.take();
         if let Some(engine) = engine
@@ -182,7 +187,7 @@ impl DnsPlane {
         }
     }
 
-    /// Everything, with the reasons that never happened; `None` without a zone.
+    /// The level's status, zero counts included; `None` without a zone.
     pub(crate) async fn status(&self) -> Option<wire::DnsStatus> {
         let state = self.state.lock().await;
         let engine = state.engine.as_ref()?;
@@ -192,7 +197,7 @@ impl DnsPlane {
         Some(status)
     }
 
-    /// Made off the async threads: a zone may have many records and nodes.
+    /// Builds a snapshot on a blocking thread: a zone may have many records and nodes.
     async fn snapshot(
         &self,
         state: &mut State,
@@ -209,11 +214,11 @@ impl DnsPlane {
             let input = SnapshotInput { generation, config, states, threads, before, secrets };
             Arc::new(build(&input, &mut rand::rng()))
         });
-        made.await.context("cannot make answers")
+        made.await.context("cannot build the answers")
     }
 }
 
-/// How the nodes of each zone stand.
+/// The states of the nodes of each zone.
 fn standings(
     config: &DnsConfig,
     pools: &[PoolState],
@@ -231,7 +236,7 @@ fn standings(
     config.zones.iter().map(zone).collect()
 }
 
-/// Local health and admin state count beside the plan.
+/// Combines local health and admin state with the plan.
 fn by_plan(local: NodeState, planned: &PlannedShare) -> NodeState {
     let standing = match planned.standing {
         _ if local.standing != Standing::Serving || planned.share > 0.0 => local.standing,
@@ -246,7 +251,7 @@ fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {
     let pool = pools.iter().find(|pool| pool.name == node.pool);
     let backend = pool.and_then(|pool| pool.backends.iter().find(|b| b.name == node.name));
     let Some(backend) = backend else {
-        // The registry receives the pool after us: until then its backends count as new ones.
+        // The registry receives the pool after the DNS level; until then its backends count as new.
         return NodeState { standing: Standing::Serving, share: 1.0 };
     };
     let standing = match eligibility(backend.admin, backend.health, backend.weight) {
@@ -307,7 +312,7 @@ fn counted(status: &mut wire::DnsStatus, figures: &Figures) {
     status.latency_seconds_sum = figures.latency_us_sum as f64 / 1e6;
 }
 
-/// Leaves out what never happened, for people.
+/// Removes zero counts, for people.
 pub(crate) fn without_zeros(status: &mut wire::DnsStatus) {
     let counts = [
         &mut status.types,

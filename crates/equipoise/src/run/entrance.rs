@@ -1,4 +1,4 @@
-//! The API's entrance: access, and the log of changes.
+//! Access to the API, and the audit log.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// As configured at the start.
+    /// Opens both as configured at the start.
     ///
     /// # Errors
-    /// The audit log cannot be opened: nothing is to be changed that cannot be noted.
+    /// The audit log cannot be opened. A process that cannot log changes must not accept any.
     pub(crate) fn open(operations: &Operations) -> Result<Entrance, AuditError> {
         Ok(Entrance {
             gate: Arc::new(Gate::new(operations.api_policy.clone())),
@@ -34,7 +34,7 @@ impl Entrance {
         Arc::new(AuditJournal(Arc::clone(&self.audit)))
     }
 
-    /// For metrics.
+    /// The figures of access, for metrics.
     pub(crate) fn reading(&self) -> AccessReading {
         AccessReading {
             turned_away: self.gate.turned_away(),
@@ -44,14 +44,14 @@ impl Entrance {
         }
     }
 
-    /// Applies the configuration. An audit log that cannot be opened leaves the previous one.
+    /// Applies a configuration. If its audit log cannot be opened, the previous one stays in use.
     pub(crate) fn follow(&self, operations: &Operations) {
         self.gate.set(operations.api_policy.clone());
         self.audit.reopen(&operations.audit);
     }
 }
 
-/// Requests to the cluster API are logged with those to the API.
+/// Logs requests to the cluster API in the same audit log as requests to the API.
 #[derive(Debug)]
 struct AuditJournal(Arc<Audit>);
 

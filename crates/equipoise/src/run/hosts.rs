@@ -1,8 +1,7 @@
-//! Host names of backends: resolved off every lock, again when their records expire, and for as
-//! long as the configuration has them.
+//! Host names of backends. They are resolved without holding a lock, again when their records
+//! expire, and as long as the configuration has them.
 //!
-//! Each name has a task. A task keeps the last answer when a name cannot be resolved, and tries
-//! again.
+//! Each name has a task. If a name cannot be resolved, its task keeps the last answer and retries.
 
 mod lookup;
 
@@ -20,45 +19,45 @@ use tokio::time::{Instant, sleep, timeout};
 use self::lookup::{Found, LookupError, look_up};
 use crate::run::lock;
 
-/// Lookups that are young: at most this many, each for at most [`YOUNG_FOR`].
+/// Largest number of young lookups; a lookup is young for at most [`YOUNG_FOR`].
 const YOUNG_MAX: usize = 32;
-/// Time after which a lookup makes room for another young one. Servers that are alive have answered
-/// by then.
+/// Time after which a lookup makes room for another young one. Servers that work have answered by
+/// this time.
 const YOUNG_FOR: Duration = Duration::from_millis(500);
-/// Lookups that may go on for longer. Beyond it a lookup ends when it is no longer young, and is
-/// tried again.
+/// Largest number of older lookups. A further lookup ends when it is no longer young, and is
+/// retried.
 const OLD_MAX: usize = 64;
-/// Longest time that resolving a name may take, whatever `resolv.conf` says.
+/// Longest time to resolve a name, whatever `resolv.conf` allows.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
-/// A record's time to live is taken for at least this, so that no server makes us ask without a
-/// pause, and at most this, so that changes of `/etc/hosts` and of a server's mind arrive.
+/// Bounds of a record's time to live: at least this, so that a server cannot cause lookups without
+/// a pause; at most this, so that changes of `/etc/hosts` and of records take effect.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
-/// Changes of one name that the log has in a minute. A name with a new answer at every lookup would
-/// fill it.
+/// Changes of one name that are logged in a minute. A name with a new answer at each lookup would
+/// fill the log.
 const LINES_MAX: u32 = 5;
 /// Pause after the first failure to resolve a name; doubled with each further one.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// The host names that backends have, and their addresses.
+/// Host names of backends, and their addresses.
 #[derive(Clone)]
 pub(crate) struct HostNames(Arc<Shared>);
 
 struct Shared {
     names: Mutex<BTreeMap<Arc<str>, Known>>,
-    /// Rises when an answer differs from the one before.
+    /// Rises with each answer that differs from the previous one.
     changes: watch::Sender<u64>,
     lookups: Lookups,
 }
 
-/// A name that backends have.
+/// A host name of backends.
 struct Known {
     resolved: Resolved,
     /// An attempt has ended, with or without an answer.
     was_tried: bool,
     lines: Lines,
-    /// Has it resolved at once.
+    /// Wakes the task, so that it resolves the name at once.
     again: Arc<Notify>,
     task: AbortHandle,
 }
@@ -78,8 +77,8 @@ impl HostNames {
         }))
     }
 
-    /// Resolves all names now, those of `config` included, and waits for the first attempt at each
-    /// of those: at most `patience`.
+    /// Resolves all names now, those of `config` included. Waits for the first attempt at each of
+    /// those, at most `patience`.
     pub(crate) async fn learn(&self, config: &SessionConfig, patience: Duration) {
         let wanted = names(config);
         self.add(&wanted);
@@ -101,12 +100,12 @@ impl HostNames {
     /// Forgets every name that `config` does not have.
     pub(crate) fn forget_others(&self, config: &SessionConfig) {
         let wanted = names(config);
-        // A reload that ended in between may have removed some.
+        // A reload that ended in between may have removed some of these names.
         self.add(&wanted);
         lock(&self.0.names).retain(|name, _| wanted.contains(name));
     }
 
-    /// `config` with the addresses that its host names have now.
+    /// `config` with the current addresses of its host names.
     pub(crate) fn resolved(&self, mut config: SessionConfig) -> SessionConfig {
         let known = lock(&self.0.names);
         for backend in config.pools.iter_mut().flat_map(|pool| &mut pool.backends) {
@@ -120,7 +119,7 @@ impl HostNames {
         config
     }
 
-    /// Changes whenever an answer does.
+    /// Changes with each new answer.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
@@ -157,7 +156,7 @@ fn names(config: &SessionConfig) -> BTreeSet<Arc<str>> {
     backends.filter_map(|backend| name(&backend.place)).collect()
 }
 
-/// Resolves a name when its records expire, and when `again` says so.
+/// Resolves a name when its records expire, and when `again` is notified.
 async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) {
     let mut retry = RETRY_MIN;
     loop {
@@ -181,8 +180,7 @@ async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) 
     }
 }
 
-/// Bounds the lookups that are under way, so that names without an answer do not hold up the
-/// others.
+/// Bounds the lookups in progress, so that names without an answer do not delay the others.
 struct Lookups {
     young: Semaphore,
     old: Semaphore,
@@ -195,7 +193,7 @@ impl Default for Lookups {
 }
 
 impl Lookups {
-    /// Resolves a name in its turn.
+    /// Resolves a name once a place is free.
     async fn look_up(&self, name: &str, within: Duration) -> Result<Found, LookupError> {
         // Neither semaphore is ever closed.
         let young = self.young.acquire().await;
@@ -212,7 +210,7 @@ impl Lookups {
 }
 
 impl Shared {
-    /// Takes over an answer, and logs it if it is another than before.
+    /// Stores an answer, and logs it if it changed.
     fn note(&self, name: &Arc<str>, found: Result<Found, LookupError>) {
         let mut names = lock(&self.names);
         let Some(known) = names.get_mut(name) else { return };
@@ -221,7 +219,7 @@ impl Shared {
             Ok(found) => {
                 let kept = before.addresses().iter().copied().filter(found.keeps);
                 let next = Resolved::new(found.addresses.into_iter().chain(kept));
-                // Equal addresses keep the note of which of them connected.
+                // Equal addresses keep the record of which one accepted a connection.
                 if next == *before { before.with_problem(None) } else { next.succeeding(before) }
             }
             Err(error) => before.with_problem(Some(error.to_string().into())),
@@ -231,7 +229,7 @@ impl Shared {
             log(name, before, &next);
             if known.lines.written == LINES_MAX {
                 tracing::info!(
-                    "backend {name}: changes often, no further changes are logged this minute"
+                    "backend {name}: its addresses change often; further changes are not logged in this minute"
                 );
             }
         }
@@ -244,7 +242,7 @@ impl Shared {
     }
 }
 
-/// Bounds the log lines about one name.
+/// Limits the log lines about one name.
 #[derive(Default)]
 pub(super) struct Lines {
     minute: Option<Instant>,
@@ -270,10 +268,10 @@ fn log(name: &str, before: &Resolved, now: &Resolved) {
         None if now != before => tracing::info!("backend {name}: resolved to {addresses}"),
         None => tracing::info!("backend {name}: resolved again"),
         Some(problem) if now.addresses().is_empty() => {
-            tracing::warn!("backend {name}: not resolved, it gets no requests: {problem}");
+            tracing::warn!("backend {name}: not resolved; it gets no requests: {problem}");
         }
         Some(problem) => {
-            tracing::warn!("backend {name}: not resolved, it stays at {addresses}: {problem}");
+            tracing::warn!("backend {name}: not resolved; it keeps {addresses}: {problem}");
         }
     }
 }
@@ -282,8 +280,8 @@ fn listed(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The names of `config` that do not resolve, each with the reason. Tries each once, all of them
-/// for at most `patience`.
+/// Names of `config` that do not resolve, each with the reason. Tries each name once, all of them
+/// within `patience`.
 pub(crate) async fn unresolved(
     config: &SessionConfig,
     patience: Duration,

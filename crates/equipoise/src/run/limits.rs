@@ -1,10 +1,10 @@
 use std::io;
 
-/// Raises the limit of open files to as many as this user may have; every connection takes two.
+/// Raises the limit of open files to this user's maximum, because each connection takes two.
 /// Returns the limit.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the operating system.
 pub(crate) fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writes of one rlimit.

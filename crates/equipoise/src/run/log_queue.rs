@@ -1,4 +1,4 @@
-//! The queue between the threads that log and standard error, which may accept nothing for a while.
+//! The queue between the threads that log and standard error, which may block for a while.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use crate::run::lock;
 
-/// Limits of the lines that wait. A line that exceeds one of them is lost, and counted.
+/// Limits of the waiting lines. A line beyond a limit is lost and counted.
 const LINES_MAX: usize = 8192;
 const BYTES_MAX: usize = 4 << 20;
 
-/// A bounded queue of lines with a thread that writes them. A thread that adds a line never waits
-/// for a write.
+/// A bounded queue of lines, with a thread that writes them. Adding a line never waits for a write.
 #[derive(Debug, Default)]
 pub(crate) struct LogQueue {
     state: Mutex<State>,
@@ -25,9 +24,9 @@ pub(crate) struct LogQueue {
 #[derive(Debug, Default)]
 struct State {
     lines: Vec<Vec<u8>>,
-    /// Size of `lines`.
+    /// Total size of `lines`, in bytes.
     bytes: usize,
-    /// The thread writes lines that it has taken from the queue.
+    /// The thread is writing lines that it took from the queue.
     is_writing: bool,
     /// Lines lost since the start.
     lost: u64,
@@ -43,11 +42,11 @@ impl State {
 }
 
 impl LogQueue {
-    /// Starts the thread that writes to `to`. It calls `report` with the number of lines lost when
-    /// writing works again.
+    /// Starts the thread that writes to `to`. After lines were lost, it calls `report` with their
+    /// number once writing works again.
     ///
     /// # Errors
-    /// The operating system denies a thread.
+    /// The operating system refuses a thread.
     pub(crate) fn start(
         to: impl Write + Send + 'static,
         report: fn(u64),
@@ -80,10 +79,10 @@ impl LogQueue {
         self.added.notify_one();
     }
 
-    /// Waits until every line is written, at most for `within`.
+    /// Waits until every line is written, for at most `within`.
     pub(crate) fn flush(&self, within: Duration) {
         let waits = |state: &mut State| state.is_writing || !state.lines.is_empty();
-        // Lines that are not written in time are lost with the process.
+        // Lines that are not written in time are lost when the process ends.
         drop(self.written.wait_timeout_while(lock(&self.state), within, waits));
     }
 
@@ -97,8 +96,7 @@ impl LogQueue {
         loop {
             let (lines, lost) = self.take(is_writable);
             if lost > 0 {
-                // The queue has just been emptied: the report follows the lines taken from it,
-                // where the lost lines are missing.
+                // The queue was just emptied: the report follows the lines before the lost ones.
                 report(lost);
             }
             let mut failed = 0;
@@ -110,8 +108,8 @@ impl LogQueue {
         }
     }
 
-    /// Waits for lines and takes them all, with the number of lost lines to report. Where writing
-    /// fails, a report would be lost, too.
+    /// Waits for lines and takes them all. Also returns the number of lost lines to report, which
+    /// is 0 while writing fails, since the report would be lost too.
     fn take(&self, is_writable: bool) -> (Vec<Vec<u8>>, u64) {
         let mut state = lock(&self.state);
         state.is_writing = false;
@@ -127,7 +125,7 @@ impl LogQueue {
     }
 }
 
-/// One event of `tracing`, which writes each event at once.
+/// Writes one event of `tracing`, which passes each event in one call.
 #[derive(Debug)]
 pub(crate) struct EventWriter(pub(crate) Arc<LogQueue>);
 
@@ -151,7 +149,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(60);
 
-    /// A write blocks until the test takes its bytes; it fails when the test has gone.
+    /// A writer that blocks until the test takes the bytes, and fails once the test has dropped the
+    /// receiver.
     struct Blocking(mpsc::SyncSender<Vec<u8>>);
 
     impl Write for Blocking {
@@ -173,7 +172,8 @@ mod tests {
             REPORTED.fetch_add(lost, Relaxed);
         };
         let queue = LogQueue::start(Blocking(writer), report).unwrap();
-        // The thread takes this line and blocks, so that the queue has room for the lines below.
+        // The thread takes this line and blocks. The queue then has room for exactly the lines
+        // below.
         queue.push(b"first\n");
         while !lock(&queue.state).is_writing {
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! Events for the operator, on standard error; the access log, where the configuration says.
+//! The log of events on standard error, and the access log.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -18,13 +18,13 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 use crate::config::{AccessLog, LogFormat, LogLevel};
 use crate::run::log_queue::{EventWriter, LogQueue};
 
-/// The process's log, once [`Logs::start`] has started it.
+/// The log of this process, once [`Logs::start`] has started it.
 static EVENTS: OnceLock<Arc<LogQueue>> = OnceLock::new();
 
-/// Limit of the time that the end of the process waits for standard error to accept the last lines.
+/// Longest time that the end of the process waits for standard error to accept the last lines.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// The log's settings that can be changed while it is written.
+/// Settings of the log that can change while it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Logs {
     level: reload::Handle<Targets, Registry>,
@@ -35,10 +35,13 @@ impl Logs {
     /// Starts the thread that writes events to standard error.
     ///
     /// # Errors
-    /// The operating system denies a thread.
+    /// The operating system refuses a thread.
     pub(crate) fn start(level: LogLevel, format: LogFormat) -> anyhow::Result<Logs> {
         let queue = LogQueue::start(io::stderr(), |lines| {
-            tracing::warn!(lines, "lines of the log were lost: standard error did not accept them");
+            tracing::warn!(
+                lines,
+                "log lines were lost, because standard error did not accept them"
+            );
         });
         let queue = queue.context("cannot start the thread of the log")?;
         let queue = Arc::clone(EVENTS.get_or_init(|| queue));
@@ -50,23 +53,23 @@ impl Logs {
             LogFormat::Json => layer.json().flatten_event(true).boxed(),
         };
         let started = tracing_subscriber::registry().with(filter).with(layer).try_init();
-        // Another subscriber is there only where a test has set one; its log is as good.
+        // Only tests install another subscriber; their log serves as well.
         let _ = started;
         Ok(Logs { level: handle, reopen_access_log: Arc::default() })
     }
 
-    /// Changes what is logged.
+    /// Changes the level that is logged.
     pub(crate) fn set_level(&self, level: LogLevel) {
-        // The subscriber lives as long as the process.
+        // Cannot fail: the subscriber exists until the process ends.
         let _ = self.level.modify(|current| *current = filter(level));
     }
 
-    /// Has the access log's file opened again, since it may have been moved away (logrotate).
+    /// Reopens the access log's file, which logrotate may have renamed.
     pub(crate) fn reopen_access_log(&self) {
         self.reopen_access_log.store(true, Relaxed);
     }
 
-    /// Where the engine's log thread writes.
+    /// The destination of the engine's log thread.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -87,12 +90,13 @@ impl Logs {
     }
 }
 
-/// Lines of the log that were lost since the start.
+/// Number of log lines lost since the start.
 pub(crate) fn lines_lost() -> u64 {
     EVENTS.get().map_or(0, |queue| queue.lost())
 }
 
-/// Prints the error that ends the process. A process with a log does not wait for standard error.
+/// Prints the error that ends the process. If the log runs, its thread writes the error, so that
+/// this call does not wait for standard error.
 pub(crate) fn print_error(message: &str) {
     match EVENTS.get() {
         Some(queue) => queue.push_last(format!("{message}\n").as_bytes()),
@@ -100,14 +104,14 @@ pub(crate) fn print_error(message: &str) {
     }
 }
 
-/// Waits for a bounded time until the last lines of the log are written.
+/// Waits until the last log lines are written, for at most [`END_WITHIN`].
 pub(crate) fn finish() {
     if let Some(queue) = EVENTS.get() {
         queue.flush(END_WITHIN);
     }
 }
 
-/// How lines of the access log are written beside events of this format.
+/// The format of access log lines for this format of events.
 pub(crate) fn line_format(format: LogFormat) -> LineFormat {
     match format {
         LogFormat::Text => LineFormat::Text,
@@ -119,7 +123,7 @@ fn colour() -> bool {
     io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// The audit log is written whatever the level is.
+/// The filter for a level. The audit log passes at every level.
 fn filter(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -128,19 +132,19 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // The resolver warns at every attempt. Each name has a line of our own when that changes.
+    // The resolver warns at every attempt; we log each change of a name once.
     let resolver = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     let targets = Targets::new().with_default(level).with_target("hickory", resolver);
     targets.with_target("audit", LevelFilter::INFO)
 }
 
 fn append_to(path: PathBuf) -> io::Result<File> {
-    // Without O_NONBLOCK, opening a FIFO waits until another process reads it.
+    // Without O_NONBLOCK, opening a FIFO blocks until another process reads it.
     let mut options = OpenOptions::new();
     options.create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// A file that is opened again by its path when it is asked to be.
+/// A file that is reopened by its path on request.
 struct Reopened {
     path: PathBuf,
     file: File,
@@ -150,11 +154,11 @@ struct Reopened {
 impl Write for Reopened {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.reopen.swap(false, Relaxed) {
-            // The file that was moved away is better than none.
+            // If the file cannot be reopened, the renamed one stays in use.
             match append_to(self.path.clone()) {
                 Ok(file) => self.file = file,
                 Err(error) => {
-                    tracing::warn!(path = %self.path.display(), %error, "access log not reopened")
+                    tracing::warn!(path = %self.path.display(), %error, "could not reopen the access log; writing to the old file")
                 }
             }
         }

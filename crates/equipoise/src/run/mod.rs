@@ -1,4 +1,4 @@
-//! `equipoise run`: from a configuration file to a process that balances, to its end.
+//! `equipoise run`: starts a process from a configuration file, and runs it until its end.
 
 mod agent;
 mod cluster;
@@ -57,12 +57,12 @@ use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::slice::SlicePlane;
 
-/// Runs as configured in `file` until the stop.
+/// Runs as `file` configures, until the process is stopped.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
     Running::start(file, leave).await?.until_stopped().await
 }
 
-/// A process that balances.
+/// A running process.
 pub(crate) struct Running {
     signals: Signals,
     plane: DataPlane,
@@ -71,28 +71,29 @@ pub(crate) struct Running {
     audit: Arc<Audit>,
 }
 
-/// Time that the start waits for host names of backends. Those that do not resolve in time join
-/// their pools later.
+/// Time for which the start waits for host names of backends. Names that do not resolve in time
+/// join their pools later.
 const NAMES_WITHIN: Duration = Duration::from_secs(2);
 
-/// Queued events of failing backends for the registry; a lost one is repeated by the next failure.
+/// Queued events of failing backends for the registry. A lost event is repeated by the next
+/// failure.
 const EVENTS_WAITING: usize = 1024;
 
 impl Running {
-    /// Loads, opens everything, and is ready.
+    /// Loads the file, opens all levels, and reports readiness.
     pub(crate) async fn start(file: &Path, leave: Leave) -> anyhow::Result<Running> {
         let Loaded { config, warnings } = config::load(file)?;
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let logs = Logs::start(config.operations.log_level, config.operations.log_format)?;
         warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(&file)));
-        // From here on a signal is noted, and obeyed when everything stands.
+        // A signal from here on is queued, and handled when the start is complete.
         let signals = Signals::install().context("cannot handle signals")?;
         match limits::raise_open_files() {
             Ok(limit) => tracing::debug!(limit, "open files"),
-            Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+            Err(error) => tracing::warn!(%error, "could not raise the limit of open files"),
         }
-        // The API first: its socket's lock keeps a second process from sharing the ports of the
-        // first.
+        // The API comes first: the lock of its socket prevents a second process from sharing the
+        // ports of the first.
         let listening = ApiListening::open(&config.operations).await?;
         let entrance = Entrance::open(&config.operations)?;
         let hosts = HostNames::new();
@@ -116,8 +117,8 @@ impl Running {
             Levels { registry, packet, dns, planner, slices, hosts, threads: plane.threads };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         control.join_known().await;
-        // Not before: names over elastic pools would answer that there is nothing, and resolvers
-        // keep that.
+        // Names open only now: names over elastic pools would answer before that they do not exist,
+        // and resolvers would cache this.
         control.open_names().await?;
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
@@ -131,12 +132,12 @@ impl Running {
         Ok(Running { signals, plane: plane.data, control, api, audit })
     }
 
-    /// Obeys signals until one says stop; then finishes what is in flight.
+    /// Handles signals until one requests a stop; then finishes the work in flight.
     pub(crate) async fn until_stopped(mut self) -> anyhow::Result<ExitCode> {
         while self.signals.next().await == Asked::Reload {
             let service = self.api.service.clone();
             tokio::spawn(async move {
-                // The log has the result.
+                // The outcome is logged.
                 let _ = service.reload_by_signal("SIGHUP").await;
             });
         }
@@ -147,7 +148,7 @@ impl Running {
         self.control.stop_packet().await;
         self.control.stop_dns().await;
         let grace = self.control.grace().await;
-        tracing::info!(?grace, "stopping: finishing what is in flight");
+        tracing::info!(?grace, "stopping: finishing the work in flight");
         let engine = self.plane.take().context("the data plane was stopped twice")?;
         let StopReport { cut } = tokio::select! {
             report = engine.stop(grace) => report,
@@ -160,7 +161,7 @@ impl Running {
         self.control.planner().stop_scalers().await;
         self.control.planner().leave().await;
         if cut > 0 {
-            tracing::warn!(cut, "the grace period is over: what was left has been cut");
+            tracing::warn!(cut, "the grace period is over: the remaining work was cut");
         }
         self.api.stop().await;
         self.audit.finish(LAST_LINES_WITHIN);
@@ -169,14 +170,14 @@ impl Running {
     }
 }
 
-/// Where the packet level keeps what outlives the process.
+/// Folder of the packet level's files that outlive the process.
 fn run_folder() -> PathBuf {
-    // systemd's `RuntimeDirectory=equipoise`.
+    // systemd sets this with `RuntimeDirectory=equipoise`.
     let given = std::env::var_os("RUNTIME_DIRECTORY").filter(|name| !name.is_empty());
     given.map_or_else(|| "/run/equipoise".into(), PathBuf::from)
 }
 
-/// The data plane, with the registry that steers it.
+/// The data plane, with the registry that controls it.
 struct Plane {
     data: DataPlane,
     registry: equipoise_session::registry::RegistryHandle,
@@ -206,14 +207,14 @@ impl Plane {
     }
 }
 
-/// The request of a signal.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Reload,
     Stop,
 }
 
-/// The signals that are obeyed.
+/// The signals that this process handles.
 #[derive(Debug)]
 struct Signals {
     hangup: Signal,
@@ -243,7 +244,7 @@ impl Signals {
     }
 }
 
-/// The API's listeners, open.
+/// The API's open listeners.
 struct ApiListening {
     unix: ApiUnix,
     tcp: Option<ApiTcp>,
@@ -265,7 +266,7 @@ impl ApiListening {
         let (stop, stopping) = watch::channel(());
         let stopped = || {
             let mut stopping = stopping.clone();
-            // It ends when the sender is dropped, too.
+            // Dropping the sender also ends the wait.
             async move { drop(stopping.changed().await) }
         };
         let mut tasks = JoinSet::new();
@@ -281,17 +282,17 @@ impl ApiListening {
     }
 }
 
-/// The API, served.
+/// The running API.
 struct Api {
     service: ApiService<Control>,
     stop: watch::Sender<()>,
     tasks: JoinSet<std::io::Result<()>>,
 }
 
-/// Limit of the time that the end waits for the last lines of the audit log.
+/// Longest time that the end waits for the last lines of the audit log.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time for answers that the API is still sending at the end.
+/// Time for responses that the API is still sending at the end.
 const API_GRACE: Duration = Duration::from_secs(1);
 
 impl Api {
@@ -304,7 +305,8 @@ impl Api {
     }
 }
 
-/// The guarded value stays sound when a holder panics: it is changed by assignments alone.
+/// Locks a mutex even if another holder panicked: the guarded values change only by single
+/// assignments.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,4 +1,4 @@
-//! Tells systemd how far we are.
+//! Reports the state of the process to systemd.
 //!
 //! # Source
 //! sd_notify(3): one datagram of `KEY=value` lines to the socket that `NOTIFY_SOCKET` names.
@@ -9,14 +9,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Where the process is in its life.
+/// State of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Front doors are open.
+    /// The front doors are open.
     Ready,
-    /// The configuration is being read again; [`Notice::Ready`] follows, whatever came of it.
+    /// The configuration is being read again. [`Notice::Ready`] follows, whether the reload
+    /// succeeds or fails.
     Reloading,
-    /// Work in flight is being finished.
+    /// The process finishes its work in flight.
     Stopping,
 }
 
@@ -24,18 +25,18 @@ impl Notice {
     fn lines(self) -> String {
         match self {
             Notice::Ready => "READY=1\n".into(),
-            // `Type=notify-reload` tells this notice from an older one by the time.
+            // `Type=notify-reload` needs the time to distinguish this notice from an older one.
             Notice::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\n", monotonic_us()),
             Notice::Stopping => "STOPPING=1\n".into(),
         }
     }
 }
 
-/// Sends `notice`, if systemd wants to know.
+/// Sends `notice`, if systemd started the process with a notification socket.
 pub(crate) fn notify(notice: Notice) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, &notice.lines()) {
-        tracing::warn!(?notice, %error, "systemd not notified");
+        tracing::warn!(?notice, %error, "could not notify systemd");
     }
 }
 

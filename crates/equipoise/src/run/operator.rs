@@ -1,4 +1,4 @@
-//! Requests of the API, answered by the registry and the configuration file.
+//! Serves the API from the registry and the configuration file.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -26,7 +26,8 @@ use crate::run::{dns, lock, packet_reading, reading};
 impl Control {
     async fn changed(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {
         let status = self.levels.registry.status().await.map_err(refused)?;
-        let gone = || OperateError::NotFound(format!("{pool}/{backend} was removed meanwhile"));
+        let gone =
+            || OperateError::NotFound(format!("{pool}/{backend} was removed during the change"));
         let pool = status.pools.iter().find(|entry| &*entry.name == pool).ok_or_else(gone)?;
         let named = |entry: &&_| is_named(entry, backend);
         let backend = pool.backends.iter().find(named).ok_or_else(gone)?;
@@ -46,7 +47,7 @@ impl Control {
     }
 }
 
-/// A backend has its name and its address as names.
+/// Whether `asked` is the name or the address of the backend.
 fn is_named(backend: &equipoise_session::registry::BackendStatus, asked: &str) -> bool {
     &*backend.name == asked || backend.place.text(backend.address) == asked
 }
@@ -63,9 +64,9 @@ impl Operator for Control {
         let is_degraded = controller.is_some_and(|controller| controller.problem.is_some());
         let parts = [
             ("controller", is_degraded),
-            // No backends are made for an elastic pool that the controllers do not have.
+            // The controllers' files lack an elastic pool of this file, so it gets no backends.
             ("elastic", !self.levels.planner.unscaled().is_empty()),
-            // A file that it reads does not answer: reloads fail, and traffic goes on.
+            // A file that a reload or check reads does not answer. Traffic is not affected.
             ("configuration", self.loader.hangs().is_some()),
         ];
         parts.into_iter().filter(|(_, degraded)| *degraded).map(|(part, _)| part).collect()

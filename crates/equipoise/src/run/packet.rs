@@ -1,4 +1,4 @@
-//! The packet level of a running process: an engine while there are VIPs, and its input.
+//! The packet level of a running process: an engine while the file has VIPs, and its input.
 
 mod empty_places;
 
@@ -22,17 +22,17 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::empty_places::EmptyPlaces;
 use self::empty_places::EmptyPlacesLog;
 
-/// The desired state of the packet level: its tables of the file, and the pools that they name.
+/// The desired state of the packet level: the `[[packet]]` tables and the pools that they name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PacketWish {
     pub(crate) config: PacketConfig,
     pub(crate) pools: Vec<PoolConfig>,
-    /// Backends that get no packets, because of what their names resolve to.
+    /// Backends that get no packets because of the addresses of their names.
     pub(crate) empty: EmptyPlaces,
 }
 
 impl PacketWish {
-    /// The VIPs of `config` over `pools` with resolved names.
+    /// The VIPs of `config`, over `pools` with resolved names.
     pub(crate) fn new(config: PacketConfig, pools: Vec<PoolConfig>) -> PacketWish {
         PacketWish { config, pools, empty: EmptyPlaces::new() }.with_empty_places()
     }
@@ -48,8 +48,8 @@ impl PacketWish {
         !is_empty && destination(vip, backend).is_some()
     }
 
-    /// The addresses of each host name begin with those that its checks stay with: packets go to
-    /// the first of a family.
+    /// Puts the address that checks use first in each host name's list, since packets go to the
+    /// first address of a family.
     fn beginning_where_checked(mut self, pools: &[PoolState]) -> PacketWish {
         let states: HashMap<&str, _> = pools.iter().map(|state| (&*state.name, state)).collect();
         for pool in &mut self.pools {
@@ -67,7 +67,7 @@ impl PacketWish {
     }
 }
 
-/// The packet level, if it runs.
+/// The packet level. Its engine runs while the file has VIPs.
 pub(crate) struct PacketPlane {
     instance: Arc<str>,
     run_folder: PathBuf,
@@ -80,19 +80,20 @@ struct State {
     engine: Option<Arc<Engine>>,
     wish: PacketWish,
     generation: Generation,
-    /// The states of pools that the engine went by last.
+    /// The input that the engine applied last.
     told: Option<Wanted>,
     log: EmptyPlacesLog,
 }
 
 impl PacketPlane {
-    /// Nothing runs yet. `leave`: what becomes of the program when the process stops.
+    /// The level without an engine. `leave` says whether the program stays loaded when the process
+    /// stops.
     pub(crate) fn new(instance: Arc<str>, run_folder: PathBuf, leave: Leave) -> PacketPlane {
         PacketPlane { instance, run_folder, leave, state: Mutex::default() }
     }
 
-    /// Goes over to another configuration, whole or not at all: starts the engine with the first
-    /// VIP, stops it with the last one.
+    /// Applies a configuration completely or not at all. Starts the engine with the first VIP, and
+    /// stops it with the last one.
     pub(crate) async fn follow(&self, wish: PacketWish, pools: &[PoolState]) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         if wish.config.vips.is_empty() {
@@ -119,7 +120,7 @@ impl PacketPlane {
         Ok(())
     }
 
-    /// Tells the engine how pools are now, if that is another way than before.
+    /// Sends the current state of pools to the engine, if it changed.
     pub(crate) async fn sync(&self, pools: &[PoolState]) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
@@ -137,7 +138,9 @@ impl PacketPlane {
         }
         match tell(&engine, state.with_departed(&wish, &wanted, pools)).await {
             Ok(()) => state.go_over_to(wish, wanted),
-            Err(error) => tracing::error!("a change did not reach the packet level: {error:#}"),
+            Err(error) => {
+                tracing::error!("could not apply a change of pools to the packet level: {error:#}")
+            }
         }
     }
 
@@ -147,7 +150,7 @@ impl PacketPlane {
         state.engine.clone().map(|engine| (engine, state.wish.clone()))
     }
 
-    /// Ends it as the command line says.
+    /// Stops the engine as the command line says.
     pub(crate) async fn stop(&self) {
         let engine = self.state.lock().await.engine.take();
         if let Some(engine) = engine {
@@ -155,7 +158,7 @@ impl PacketPlane {
         }
     }
 
-    /// There are no VIPs any more, or there never were.
+    /// Removes everything of the packet level: the configuration has no VIPs.
     async fn end(&self, state: &mut State) -> anyhow::Result<()> {
         state.told = None;
         if let Some(engine) = state.engine.take() {
@@ -164,7 +167,9 @@ impl PacketPlane {
         }
         let (instance, run_folder) = (Arc::clone(&self.instance), self.run_folder.clone());
         for interface in spawn_blocking(move || sweep(&instance, &run_folder)).await? {
-            tracing::info!("packet: interface {interface}: detached what an earlier process left");
+            tracing::info!(
+                "packet: interface {interface}: detached the program of an earlier process"
+            );
         }
         Ok(())
     }
@@ -172,7 +177,7 @@ impl PacketPlane {
 
 async fn tell(engine: &Arc<Engine>, wanted: Wanted) -> anyhow::Result<()> {
     let engine = Arc::clone(engine);
-    spawn_blocking(move || engine.apply(wanted)).await??.context("the packet level stays as it is")
+    spawn_blocking(move || engine.apply(wanted)).await??.context("the packet level was not changed")
 }
 
 async fn stop(engine: Arc<Engine>, leave: Leave) {
@@ -198,9 +203,9 @@ impl State {
         }
     }
 
-    /// `wanted`, with the addresses of host names that checks left since the last time because they
-    /// failed there. They are unhealthy, so that flows leave them, too (`when-down = "move"`). An
-    /// address that the name lost is not among them: its flows drain.
+    /// Adds to `wanted` the addresses of host names that checks have left since the last time
+    /// because they failed. They are added as unhealthy, so that flows leave them too (`when-down =
+    /// "move"`). An address that the name lost is not added: its flows drain.
     fn with_departed(&self, wish: &PacketWish, wanted: &Wanted, pools: &[PoolState]) -> Wanted {
         let mut wanted = wanted.clone();
         let Some(told) = &self.told else { return wanted };
@@ -227,7 +232,7 @@ impl State {
         wanted
     }
 
-    /// Stores the input that the engine has installed.
+    /// Stores the input that the engine has applied.
     fn go_over_to(&mut self, wish: PacketWish, wanted: Wanted) {
         self.log.note(&self.wish.empty, &wish.empty);
         self.wish = wish;
@@ -235,8 +240,8 @@ impl State {
     }
 }
 
-/// Generations rise from one process to the next: the later one takes over the tables of the
-/// earlier.
+/// A generation that rises from one process to the next, because a later process adopts the tables
+/// of the earlier one.
 fn unix_microseconds() -> Generation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Generation(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
@@ -246,11 +251,11 @@ fn interfaces(vips: &[VipConfig]) -> BTreeMap<Arc<str>, Role> {
     let replies = vips.iter().filter(|vip| vip.forward == Forward::Nat);
     let replies = replies.flat_map(|vip| &vip.reply_interfaces).map(|name| (name, Role::Replies));
     let clients = vips.iter().flat_map(|vip| &vip.interfaces).map(|name| (name, Role::Clients));
-    // The later of two entries holds: whoever sees clients sees replies too.
+    // For an interface in both roles, the later entry counts: a client interface sees replies too.
     replies.chain(clients).map(|(name, role)| (Arc::clone(name), role)).collect()
 }
 
-/// MAC addresses accepted by VIPs on a shared interface are accepted for all of them.
+/// MAC addresses of the VIPs on an interface. A shared interface accepts those of all its VIPs.
 fn macs(vips: &[VipConfig]) -> BTreeMap<Arc<str>, BTreeSet<[u8; 6]>> {
     let mut macs = BTreeMap::<_, BTreeSet<_>>::new();
     for vip in vips {
@@ -271,7 +276,7 @@ fn spec(
     let by_address: HashMap<SocketAddr, &BackendState> =
         state.into_iter().flat_map(|pool| &pool.backends).map(|b| (b.address, b)).collect();
     let mut ids = HashSet::new();
-    // Two names may have the same address.
+    // Two host names may have the same address.
     let backends = pool.into_iter().flat_map(|pool| &pool.backends);
     let backends = backends.filter(|b| wish.has_place(vip, b) && ids.insert(id(vip, b)));
     let backends = backends.map(|b| backend(vip, b, by_address.get(&b.address).copied())).collect();
@@ -286,8 +291,8 @@ fn spec(
     }
 }
 
-/// A check through the tunnel for each backend of a TCP VIP with health checks in its pool, as
-/// often as those.
+/// One check through the tunnel for each backend of a TCP VIP with health checks in its pool, at
+/// the interval of those checks.
 fn tunnel_checks(wish: &PacketWish, pools: &HashMap<&str, &PoolConfig>) -> Vec<TunnelCheck> {
     let is_tunnel = |vip: &&VipConfig| matches!(vip.forward, Forward::Tunnel | Forward::Gue);
     let is_checked = |vip: &&VipConfig| vip.check_tunnel && vip.vip.protocol == Protocol::Tcp;
@@ -308,7 +313,8 @@ fn tunnel_checks(wish: &PacketWish, pools: &HashMap<&str, &PoolConfig>) -> Vec<T
     checks
 }
 
-/// The port of a VIP that is checked at a backend: of several, the one that the pool names.
+/// The port of a VIP to check at a backend. If the VIP has several, it is the port of the backend's
+/// address.
 fn checked_port(vip: &VipConfig, backend: &BackendConfig) -> Option<u16> {
     let (first, last) = vip.vip.ports.bounds();
     match vip.vip.ports {
@@ -325,8 +331,8 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
     BackendSpec { address, port, weight, admin, health, on_down: vip.when_down }
 }
 
-/// The packet level's id of a backend of a VIP's pool: only nat changes ports, and only of VIPs
-/// with one port.
+/// The packet level's id of a backend of a VIP. Only nat changes ports, and only for VIPs with one
+/// port.
 pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
     id_at(vip, destination(vip, backend).unwrap_or(backend.address))
 }
@@ -336,9 +342,9 @@ fn id_at(vip: &VipConfig, address: SocketAddr) -> BackendId {
     BackendId { address: address.ip(), port: translated.then(|| address.port()) }
 }
 
-/// The addresses of host names that have failed their checks: within a family, checks go from one
-/// address to the next only when it fails. One of the other family that passes has not failed,
-/// although packets no longer go there.
+/// Addresses of host names that failed their checks. Within a family, checks move to the next
+/// address only when one fails. If packets go to the other family, a passing address of this one
+/// has not failed.
 fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> HashSet<BackendId> {
     let checked: HashMap<_, _> =
         state.backends.iter().map(|it| (it.address, &it.checked_at)).collect();
@@ -357,8 +363,8 @@ fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> 
     config.backends.iter().flat_map(failed_of).collect()
 }
 
-/// Where a VIP's packets for a backend go: of a host name's addresses, the first of the VIP's
-/// family, which is the one that checks stay with ([`PacketWish::beginning_where_checked`]).
+/// The destination of a VIP's packets for a backend. For a host name it is the first address of the
+/// VIP's family, which is the one that checks use ([`PacketWish::beginning_where_checked`]).
 /// Tunnels may use the other family, if the name has no address of this one. `None` while no
 /// address fits.
 fn destination(vip: &VipConfig, backend: &BackendConfig) -> Option<SocketAddr> {

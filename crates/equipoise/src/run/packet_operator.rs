@@ -20,7 +20,7 @@ use super::packet_reading;
 
 type Running = (Arc<Engine>, PacketWish);
 
-/// Asks the engine's thread, which may have something longer to do.
+/// Sends a question to the engine's thread, which may be busy for a while.
 async fn ask<R: Send + 'static>(
     engine: &Arc<Engine>,
     question: impl FnOnce(&Engine) -> Result<R, Stopped> + Send + 'static,
@@ -39,7 +39,7 @@ impl Control {
         self.packet().running().await.ok_or(OperateError::NoPacketLevel)
     }
 
-    /// How the packet level is; `None` without one.
+    /// The status of the packet level; `None` if its engine does not run.
     pub(crate) async fn packet_status(&self) -> Option<PacketStatus> {
         let (engine, wish) = self.packet().running().await?;
         let status = ask(&engine, Engine::status).await.ok()?;
@@ -61,7 +61,7 @@ impl Control {
             return Err(refused(format!("`{}`: {text}", question.vip)));
         };
         if source.is_ipv4() != to.address.is_ipv4() {
-            let text = "are of two IP families";
+            let text = "are of different IP families";
             return Err(refused(format!("`{source}` and `{}` {text}", question.vip)));
         }
         let mac = question.mac.as_deref().map(mac_of).transpose()?;
@@ -78,7 +78,7 @@ impl Control {
         Ok(Pins { pins: pins.iter().map(|pin| shown(pin, &wish)).collect() })
     }
 
-    /// Makes a pin, or moves one that is there.
+    /// Creates a pin, or moves an existing one (`there`).
     pub(super) async fn set_pin(&self, pin: &Pin, there: bool) -> Result<Pin, OperateError> {
         let (engine, wish) = self.packet_level().await?;
         let vip = configured(&pin.vip, &wish)?;
@@ -97,7 +97,7 @@ impl Control {
     pub(super) async fn drop_pin(&self, key: &PinKey) -> Result<Pins, OperateError> {
         let (engine, wish) = self.packet_level().await?;
         let pins = ask(&engine, Engine::pins).await?;
-        // Its VIP need not be in the file any more.
+        // The file may no longer have the VIP of the pin.
         let vip = vip_of(&key.vip)?;
         let listed = pins.iter().find(|pin| pin.vip == vip && flow_text(pin) == key.flow);
         let (id, flow) = match listed {
@@ -130,7 +130,10 @@ fn configured<'w>(text: &str, wish: &'w PacketWish) -> Result<&'w VipConfig, Ope
     let vip = vip_of(text)?;
     wish.config.vips.iter().find(|config| config.vip == vip).ok_or_else(|| {
         let known: Vec<_> = wish.config.vips.iter().map(|vip| format!("`{}`", vip.vip)).collect();
-        OperateError::NotFound(format!("there is no VIP `{vip}`; there are {}", known.join(", ")))
+        OperateError::NotFound(format!(
+            "there is no VIP `{vip}`; the VIPs are {}",
+            known.join(", ")
+        ))
     })
 }
 
@@ -147,19 +150,19 @@ fn backend_of(text: &str, vip: &VipConfig, wish: &PacketWish) -> Result<BackendI
     found.map(|backend| id(vip, backend)).ok_or_else(|| {
         let known: Vec<_> = backends.iter().map(|backend| format!("`{}`", backend.name)).collect();
         OperateError::NotFound(format!(
-            "pool `{}` has no backend `{text}`; there are {}",
+            "pool `{}` has no backend `{text}`; its backends are {}",
             vip.pool,
             known.join(", ")
         ))
     })
 }
 
-/// A flow as its VIP knows flows.
+/// Parses a flow in the form that the VIP's flow key has.
 fn flow_of(text: &str, vip: &VipConfig) -> Result<FlowId, OperateError> {
     let wrong = |accepted: &str| {
         let key = crate::config::key_word(vip.key);
         refused(format!(
-            "`{text}` is not a flow of {}, which knows flows by {key}; accepted: {accepted}",
+            "`{text}` is not a flow of {}, which identifies flows by {key}; accepted: {accepted}",
             vip.vip
         ))
     };
@@ -253,7 +256,7 @@ mod tests {
         let error = flow_of("198.51.100.7", &vip("192.0.2.1:80/tcp", FlowKey::FiveTuple));
         assert_eq!(
             error.unwrap_err().to_string(),
-            "`198.51.100.7` is not a flow of 192.0.2.1:80/tcp, which knows flows by five-tuple; accepted: IP:PORT, such \
+            "`198.51.100.7` is not a flow of 192.0.2.1:80/tcp, which identifies flows by five-tuple; accepted: IP:PORT, such \
              as 198.51.100.7:40000"
         );
         for (text, key) in [

@@ -1,4 +1,4 @@
-//! The packet level's words in those of the API.
+//! Converts the packet level's status to the API's types.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::config::{forward_word, key_word, packet_scheduler_word};
 /// Checks through tunnels.
 type Tunnels = BTreeMap<(VipId, BackendId), TunnelReport>;
 
-/// Every way to a backend, by the name that status and metrics give it.
+/// Ways to a backend, with their names in status and metrics.
 const HOWS: [(How, &str); 6] = [
     (How::Ring, "ring"),
     (How::Pin, "pin"),
@@ -36,7 +36,7 @@ fn how_word(how: How) -> &'static str {
     HOWS.iter().find(|(of, _)| *of == how).map_or("", |(_, word)| word)
 }
 
-/// Everything, with the reasons that never happened.
+/// The status, zero counts included.
 pub(crate) fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::PacketStatus {
     let control = &status.control;
     let count = |number: usize| number as u64;
@@ -63,7 +63,7 @@ pub(crate) fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> 
     }
 }
 
-/// Leaves out what never happened, for people.
+/// Removes zero counts, for people.
 pub(crate) fn without_zeros(status: &mut wire::PacketStatus) {
     let mut counts = vec![&mut status.drops, &mut status.notes];
     for vip in &mut status.vips {
@@ -121,7 +121,7 @@ fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipSta
     }
 }
 
-/// Those of the engine, and those that have an empty place.
+/// The backends of the engine, and those with an empty place.
 fn backends(
     status: &VipStatus,
     tunnels: &Tunnels,
@@ -132,7 +132,7 @@ fn backends(
     let empty = wish.empty.iter().filter(|((vip, _), _)| *vip == status.vip);
     for (_, place) in empty {
         let detail = Some(place.detail.clone());
-        // One that got packets at this address before may still drain.
+        // A backend that had packets at this address before may still drain.
         match backends.iter_mut().find(|it| *it.name == *place.name) {
             Some(draining) => draining.detail = detail,
             None => backends.push(wire::VipBackendStatus {
@@ -191,7 +191,7 @@ fn backend(
     }
 }
 
-/// Adds flows and checks of the packet level to what the session level says of pools.
+/// Adds flows and checks of the packet level to the session level's status of pools.
 pub(crate) fn add_to_pools(
     pools: &mut [api::PoolStatus],
     packet: &wire::PacketStatus,
@@ -205,8 +205,9 @@ pub(crate) fn add_to_pools(
     }
 }
 
-/// Adds a backend's flows and checks to what the session level says of it: one that still has flows is not drained, and
-/// one that a VIP's packets do not reach is unhealthy. Front doors (`has_door`) go on using it.
+/// Adds flows and tunnel checks to the session level's status of a backend. A backend with flows is
+/// not drained. A backend that a VIP's packets do not reach is unhealthy; front doors (`has_door`)
+/// continue to use it.
 pub(crate) fn add_to_backend(
     backend: &mut api::BackendStatus,
     pool: &str,
@@ -234,7 +235,7 @@ pub(crate) fn add_to_backend(
     }
 }
 
-/// As its pool names it, or its address if it is not there any more.
+/// The backend's name in its pool; its address if the pool does not have it any more.
 pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) -> String {
     let config = wish.config.vips.iter().find(|config| config.vip == *vip);
     let named = config.and_then(|config| {
@@ -244,7 +245,7 @@ pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) 
     named.map_or_else(|| backend.to_string(), |backend| backend.name.to_string())
 }
 
-/// Where a flow goes, in words.
+/// Explains in words where a flow goes.
 pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
     let Explanation { decision, vip, registered, is_registered } = explanation;
     let config = vip.and_then(|id| wish.config.vips.iter().find(|config| config.vip == id));
@@ -265,7 +266,7 @@ pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::Flow
         (Verdict::Drop(reason), ..) => dropped(reason),
         (_, _, Some(_)) if let Some(config) = turns => next_turn(config),
         (_, _, Some(how)) => forwarded(how, *is_registered, config),
-        (_, _, None) => "it is answered on the spot".to_owned(),
+        (_, _, None) => "the program answers it itself".to_owned(),
     };
     wire::FlowAnswer {
         verdict: verdict.into(),
@@ -294,7 +295,8 @@ fn backend_of(decision: &Decision, config: Option<&VipConfig>) -> Option<Backend
     Some(BackendId { address, port: (translated && port > 0).then_some(port) })
 }
 
-/// Whether the backend of a flow that is not known is chosen when its first packet comes: the scheduler is no hash.
+/// Whether the scheduler chooses the backend of an unknown flow at its first packet, because it is
+/// not a hash.
 fn goes_by_turn(decision: &Decision, config: &VipConfig) -> bool {
     let is_hash = matches!(config.scheduler, SchedulerKind::Maglev | SchedulerKind::WeightedRandom);
     !is_hash && matches!(decision.how, Some(How::Turn | How::Ring | How::Fallback))
@@ -302,14 +304,14 @@ fn goes_by_turn(decision: &Decision, config: &VipConfig) -> bool {
 
 fn next_turn(config: &VipConfig) -> String {
     let chosen = match config.scheduler {
-        SchedulerKind::LeastConnection => "the one with the fewest flows then",
+        SchedulerKind::LeastConnection => "the backend with the fewest flows at that time",
         SchedulerKind::WeightedLeastConnection => {
-            "the one with the fewest flows for its weight then"
+            "the backend with the fewest flows for its weight at that time"
         }
-        _ => "the one that has its turn then",
+        _ => "the backend whose turn it is",
     };
     format!(
-        "the flow is not known, and {} is no hash: its first packet goes to {chosen}",
+        "the flow is not known, and {} is not a hash: its first packet goes to {chosen}",
         packet_scheduler_word(config.scheduler)
     )
 }
@@ -318,18 +320,18 @@ fn forwarded(how: How, registered: bool, config: Option<&VipConfig>) -> String {
     let scheduler = config.map_or("", |vip| packet_scheduler_word(vip.scheduler));
     match how {
         How::Pin if registered => "it is pinned there by an operator or application".to_owned(),
-        How::Pin => "it is pinned: it was established there before the VIP's table said otherwise, or its scheduler \
+        How::Pin => "it is pinned: it was established there before the VIP's table changed, or its scheduler \
                      chose that backend"
             .to_owned(),
         How::Pending => {
-            "it is recorded there: it opened, or its pool is changing, a moment ago".to_owned()
+            "it has a pending record: it opened a moment ago, or its pool is changing".to_owned()
         }
-        How::Ring => format!("the VIP's table ({scheduler}) says so, and the flow is not pinned"),
+        How::Ring => format!("the VIP's table ({scheduler}) has this backend, and the flow is not pinned"),
         How::Fallback => format!(
             "the VIP's table ({scheduler}) names a backend that takes no packets; this is the table's next answer"
         ),
         How::Turn => format!("it is new, and {scheduler} chose"),
-        How::Fragment => "as its datagram's first fragment".to_owned(),
+        How::Fragment => "the first fragment of its datagram went there".to_owned(),
     }
 }
 
@@ -337,10 +339,10 @@ fn dropped(reason: Reason) -> String {
     let what = match reason {
         Reason::NoBackend => "no backend of the pool takes packets; see `equipoise status`",
         Reason::NeighbourUnresolved => {
-            "the MAC address of the next hop to its backend is not known; is the backend up, and the route right?"
+            "the MAC address of the next hop to its backend is not known; check the backend and the route"
         }
         Reason::Family => {
-            "VIP and backend are of two IP families, which this way of forwarding cannot join"
+            "VIP and backend have different IP families, which this forwarding method does not support"
         }
         _ => "docs/operations/drops.md explains the reason",
     };

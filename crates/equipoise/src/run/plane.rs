@@ -5,8 +5,8 @@ use equipoise_core::SourcePrefix;
 use equipoise_session::registry::Publish;
 use equipoise_session::{BindError, Engine, LogLines, Snapshot};
 
-/// The data plane, which the registry publishes to until it is taken away to be stopped. The
-/// registry goes on after that, so that status and metrics show how the rest is finished.
+/// The data plane. The registry publishes snapshots to it until it is taken and stopped. The
+/// registry continues after that, so that status and metrics show how the remaining work finishes.
 #[derive(Clone)]
 pub(crate) struct DataPlane(Arc<Mutex<Option<Engine>>>);
 
@@ -15,17 +15,17 @@ impl DataPlane {
         DataPlane(Arc::new(Mutex::new(Some(engine))))
     }
 
-    /// The engine, the first time.
+    /// Takes the engine; `None` if it was taken before.
     pub(crate) fn take(&self) -> Option<Engine> {
         self.lock().take()
     }
 
-    /// The work since the last time by the clients' prefixes, until the engine is taken.
+    /// Work of clients since the last call, by prefix; `None` once the engine is taken.
     pub(crate) fn take_sources(&self) -> Option<HashMap<SourcePrefix, u64>> {
         self.lock().as_ref().map(Engine::take_sources)
     }
 
-    /// The access log, for lines of another level, until the engine is taken.
+    /// The access log for lines of another level; `None` once the engine is taken.
     pub(crate) fn log_lines(&self) -> Option<LogLines> {
         self.lock().as_ref().map(Engine::log_lines)
     }

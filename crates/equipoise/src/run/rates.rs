@@ -1,4 +1,4 @@
-//! Rates from totals: a short row of samples, and the difference to its oldest.
+//! Computes rates from totals: keeps a short series of samples, and compares with its oldest.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use equipoise_api::wire::Rates;
 
-/// An object with a rate.
+/// An object that has rates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     FrontDoor(Arc<str>),
     Backend { pool: Arc<str>, backend: Arc<str> },
 }
 
-/// Its counters, in the order of [`Rates`].
+/// Counters of a subject, in the order of [`Rates`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) requests: u64,
@@ -22,9 +22,9 @@ pub(crate) struct Totals {
     pub(crate) bytes_out: u64,
 }
 
-/// Between samples.
+/// Interval between samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
-/// Rates are averages over about this long.
+/// Time over which rates are averaged, approximately.
 const WINDOW: Duration = Duration::from_secs(5);
 
 /// The samples of the last [`WINDOW`].
@@ -34,7 +34,7 @@ pub(crate) struct RateWindow {
 }
 
 impl RateWindow {
-    /// Adds a sample, and forgets those that are older than the window.
+    /// Adds a sample, and removes those that are older than the window.
     pub(crate) fn add(&mut self, now: Instant, totals: HashMap<Subject, Totals>) {
         while self
             .samples
@@ -46,13 +46,13 @@ impl RateWindow {
         self.samples.push_back((now, totals));
     }
 
-    /// The time over which rates at `now` are averages; zero without a sample.
+    /// Time over which rates at `now` are averaged; zero without a sample.
     pub(crate) fn span(&self, now: Instant) -> Duration {
         self.samples.front().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
 
-    /// The rates of `subject` with these `totals` at `now`; zero until it has been sampled, and
-    /// again when it began anew under its old name.
+    /// The rates of `subject` with these `totals` at `now`. They are zero until it was sampled, and
+    /// after it was removed and created again under its old name.
     pub(crate) fn rates(&self, now: Instant, subject: &Subject, totals: Totals) -> Rates {
         let seconds = self.span(now).as_secs_f64();
         let Some(before) = self.samples.front().and_then(|(_, sample)| sample.get(subject)) else {

@@ -1,4 +1,4 @@
-//! The session level's words in those of the API.
+//! Converts the session level's status to the API's types.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -19,7 +19,7 @@ use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats
 
 use crate::run::rates::{RateWindow, Subject, Totals};
 
-/// What the rates are made of.
+/// The counters from which rates are computed.
 pub(crate) fn totals(status: &Status) -> HashMap<Subject, Totals> {
     let doors = status.front_doors.iter().map(|door| (door_subject(door), door_totals(door)));
     let backends = status.pools.iter().flat_map(|pool| {
@@ -50,7 +50,7 @@ fn backend_totals(backend: &BackendStatus) -> Totals {
     Totals {
         requests: backend.requests,
         errors: backend.failures.iter().map(|(_, count)| count).sum(),
-        // In and out are the front door's: towards the backends, towards the clients.
+        // "In" and "out" are those of the front door: towards backends, and towards clients.
         bytes_in: backend.bytes_out,
         bytes_out: backend.bytes_in,
     }
@@ -82,7 +82,7 @@ pub(crate) fn front_door(
     }
 }
 
-/// Delegation in the API's words.
+/// Converts the status of delegation.
 fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
     let class = |class: RequestClass| {
         let counts = &node.classes[class];
@@ -180,14 +180,15 @@ fn health_detail(backend: &BackendStatus) -> Option<String> {
         match (resolved.problem(), resolved.addresses()) {
             (Some(problem), []) => parts.push(format!("its name is not resolved: {problem}")),
             (Some(problem), _) => {
-                parts.push(format!("its name is not resolved anew: {problem}"));
+                parts.push(format!("its name could not be resolved again: {problem}"));
             }
             (None, []) => parts.push("its name is not resolved yet".to_owned()),
             (None, _) => {}
         }
     }
     if let Some(left) = backend.ejection_left {
-        parts.push(format!("ejected for {} s more, its requests failed", left.as_secs() + 1));
+        parts
+            .push(format!("ejected for {} s more because its requests failed", left.as_secs() + 1));
     }
     if let Some(error) = backend.last_check.as_ref().and_then(|check| check.result.as_ref().err()) {
         parts.push(format!("last check failed: {error}"));
@@ -210,7 +211,7 @@ fn protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// By the name that the configuration uses, which is how it serializes.
+/// The scheduler's name in the configuration, which is also its serialized form.
 fn scheduler(kind: SchedulerKind) -> String {
     let value = serde_json::to_value(kind).expect("an enum without fields serializes to its name");
     value.as_str().expect("an enum without fields serializes to its name").to_owned()
@@ -261,13 +262,13 @@ fn state(backend: &BackendStatus) -> wire::BackendState {
     }
 }
 
-/// Times that accepting paused at `door`; `view` has its counters.
+/// Number of pauses in accepting at `door`; `view` has its counters.
 pub(crate) fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
     let found = view.front_doors.iter().find(|series| series.name == door.name);
     found.map_or(0, |series| series.stats.sum(|shard| shard.accept_pauses.get()))
 }
 
-/// The figures of a front door, which `status` has too.
+/// The figures of a front door; `status` has its state.
 pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorReading {
     let known = status.front_doors.iter().find(|it| it.name == door.name);
     let stats = &door.stats;
@@ -316,7 +317,7 @@ pub(crate) fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
 fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendReading {
     let stats = &series.live.stats;
     let sum = |of: fn(&BackendStats) -> &Counter| stats.sum(|shard| of(shard).get());
-    // Reasons that do not blame a backend are not counted at one.
+    // Reasons that do not blame a backend are not counted for one.
     let failures = Reason::ALL.iter().filter(|reason| reason.blames_backend());
     BackendReading {
         name: backend.name.to_string(),

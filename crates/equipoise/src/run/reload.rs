@@ -1,4 +1,4 @@
-//! Reading the file anew: whole, or not at all.
+//! Reloads the configuration file, completely or not at all.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,11 +13,11 @@ use crate::run::control::Control;
 use crate::run::lock;
 use crate::run::packet::PacketWish;
 
-/// Time that a reload waits for new host names. Those that do not resolve in time join their pools
-/// later.
+/// Time for which a reload waits for new host names. Names that do not resolve in time join their
+/// pools later.
 const NAMES_WITHIN: Duration = Duration::from_millis(500);
 
-/// How reading the file went.
+/// Outcomes of reloads.
 #[derive(Debug)]
 pub(super) struct Reloads {
     pub(super) figures: ReloadReading,
@@ -27,7 +27,7 @@ pub(super) struct Reloads {
 }
 
 impl Reloads {
-    /// A process has just taken its file.
+    /// The state of a process that has just read its file.
     pub(super) fn begun() -> Reloads {
         let figures = ReloadReading {
             succeeded: 1,
@@ -39,7 +39,7 @@ impl Reloads {
     }
 }
 
-/// A configuration that was read for a reload.
+/// A configuration that a reload has read.
 pub(crate) struct Prepared {
     /// The reload's number, in the order in which reading began.
     number: u64,
@@ -47,8 +47,8 @@ pub(crate) struct Prepared {
 }
 
 impl Control {
-    /// Reads and checks the file, and resolves new names; takes no lock, since files and resolvers
-    /// may hang.
+    /// Reads and checks the file, and resolves new names. Takes no lock, because files and
+    /// resolvers may hang.
     pub(super) async fn prepare(&self) -> Prepared {
         let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
         let outcome = self.loader.load(&self.file).await.map_err(|errors| {
@@ -60,18 +60,18 @@ impl Control {
         Prepared { number, outcome }
     }
 
-    /// Switches every level to what was read, or leaves everything as it is.
+    /// Switches every level to the new configuration, or changes nothing.
     pub(super) async fn switch(&self, prepared: Prepared) -> Result<Reloaded, Vec<String>> {
         let mut running = self.config.lock().await;
         let Loaded { config, warnings } = prepared.outcome?;
         if lock(&self.reloads).newest > prepared.number {
             let file = self.file.display();
             return Err(vec![format!(
-                "{file}: a reload that began later has taken effect already"
+                "{file}: not applied, because a reload that began later has taken effect"
             )]);
         }
         if config.is_empty() && !running.is_empty() {
-            let text = "it states nothing, and would remove all that runs (to stop: end the process, by `systemctl stop` \
+            let text = "the file is empty, which would remove everything that runs (to stop equipoise, use `systemctl stop` \
                         or SIGTERM)";
             self.levels.hosts.forget_others(&running.session);
             return Err(vec![format!("{}: {text}", self.file.display())]);
@@ -100,20 +100,20 @@ impl Control {
         Ok(reloaded)
     }
 
-    /// The slice level first: it goes back as it came.
+    /// Applies the slice level first, because its previous state can be restored exactly.
     async fn follow_all(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
         self.levels.slices.follow(&after.slices).await?;
         let applied = self.apply(before, after).await;
         if applied.is_err()
             && let Err(error) = self.levels.slices.follow(&before.slices).await
         {
-            tracing::error!("the slice level could not go back: {error:#}");
+            tracing::error!("could not restore the slice level: {error:#}");
         }
         applied
     }
 
-    /// The packet level goes first: it can go back without losing a flow, and a front door that was
-    /// closed cannot.
+    /// Applies the packet level first, because it can be restored without losing a flow. A front
+    /// door that was closed cannot be restored.
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
         let wish = |config: &Config| {
             PacketWish::new(config.packet.clone(), self.session(&config.session).pools)
@@ -122,7 +122,7 @@ impl Control {
         self.levels.packet.follow(wish(after), &pools).await?;
         if let Err(error) = self.levels.dns.follow(after.dns.clone(), || self.seen()).await {
             if let Err(error) = self.levels.packet.follow(wish(before), &pools).await {
-                tracing::error!("the packet level could not go back: {error:#}");
+                tracing::error!("could not restore the packet level: {error:#}");
             }
             return Err(error);
         }
@@ -136,11 +136,11 @@ impl Control {
         if let Err(error) = applied {
             let back = self.levels.dns.follow(before.dns.clone(), || self.seen()).await;
             if let Err(error) = back {
-                tracing::error!("the DNS level could not go back: {error:#}");
+                tracing::error!("could not restore the DNS level: {error:#}");
             }
             let back = self.levels.packet.follow(wish(before), &pools).await;
             if let Err(error) = back {
-                tracing::error!("the packet level could not go back: {error:#}");
+                tracing::error!("could not restore the packet level: {error:#}");
             }
             let error: ApplyError = error;
             return Err(error.into());
@@ -159,9 +159,7 @@ impl Control {
                 reloads.figures.succeeded += 1;
                 reloads.figures.last_success_unix_seconds = now;
                 for option in &reloaded.need_restart {
-                    tracing::warn!(
-                        "`{option}` has changed and takes effect when equipoise is restarted"
-                    );
+                    tracing::warn!("`{option}` changed; restart equipoise to apply it");
                 }
             }
             Err(errors) => {
@@ -169,7 +167,7 @@ impl Control {
                 for error in errors {
                     tracing::error!("{error}");
                 }
-                tracing::error!("not reloaded: the running configuration stays");
+                tracing::error!("reload failed: the running configuration stays in force");
             }
         }
         let errors = outcome.as_ref().err().cloned().unwrap_or_default();
@@ -178,7 +176,7 @@ impl Control {
     }
 }
 
-/// Changed options that are only read at the start.
+/// Changed options that are read only at start.
 fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
     let (before, after) = (&fixed.operations, &now.operations);
     [

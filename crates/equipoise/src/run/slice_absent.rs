@@ -11,10 +11,10 @@ use equipoise_api::wire::slice::{
 
 use crate::config::{Config, SliceStream};
 
-/// Why there is none.
+/// The error of commands that need the slice level.
 pub(crate) const ABSENT: &str = "this equipoise was built without the slice level: build it with the feature `slice`, which is on by default";
 
-/// Nothing.
+/// A slice level without streams.
 pub(crate) struct SlicePlane;
 
 impl SlicePlane {

@@ -1,5 +1,5 @@
-//! The load of clients by their networks: from the levels that see them to the DNS level, over the
-//! cluster if there is one.
+//! The load of clients by their networks. It goes from the levels that see clients to the DNS
+//! level, through the cluster if there is one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,31 +9,31 @@ use equipoise_controller::{SOURCES_REPORTED_MAX, SourceRates, largest};
 use equipoise_core::SourcePrefix;
 use equipoise_dns::{ResolverLoads, Source};
 
-/// How often the work of clients is looked at.
+/// Interval at which the work of clients is read.
 pub(crate) const LEARN_PERIOD: Duration = Duration::from_secs(2);
 
 /// Half-life of a load that is no longer observed.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
-/// Prefixes that bring less are forgotten, pieces of work a second.
+/// Prefixes with fewer pieces of work per second are forgotten.
 const LEAST: f64 = 0.05;
 
-/// Prefixes that are remembered: those that bring most.
+/// Largest number of remembered prefixes; those with the most work are kept.
 const PREFIXES_MAX: usize = 4096;
 
-/// Work a second in the time `over`: of every prefix, and not averaged, which happens at its
-/// receiver.
+/// Work per second of every prefix in the time `over`. It is not averaged; the receiver averages
+/// it.
 pub(crate) fn rates(work: &HashMap<SourcePrefix, u64>, over: Duration) -> SourceRates {
     let seconds = over.as_secs_f64().max(1e-3);
     work.iter().map(|(prefix, pieces)| (*prefix, *pieces as f64 / seconds)).collect()
 }
 
-/// Has `loads` learn what clients of each prefix bring, `resolvers` being those that ask most, with
-/// how much they ask.
+/// Teaches `loads` the load of each prefix. `resolvers` are those that ask most, each with its
+/// number of queries.
 ///
-/// It is the load of the client subnet that a resolver tells (RFC 7871), and of resolvers in that
-/// prefix, as they ask: those that serve a site from within it. A resolver elsewhere that tells no
-/// subnet stays unknown.
+/// A prefix's load is used for the client subnet that a resolver sends (RFC 7871). It is also
+/// divided over the resolvers in the prefix, in proportion to their queries: these serve a site
+/// from within it. A resolver elsewhere that sends no subnet stays unknown.
 pub(crate) fn learn(
     loads: &mut ResolverLoads,
     rates: &SourceRates,
@@ -54,17 +54,17 @@ pub(crate) fn learn(
     loads.observe_all(inside, now);
 }
 
-/// The load of this node's clients, for reports: averaged over some seconds, since it is a sample
-/// and controllers do not average.
+/// The load of this node's clients, for reports. It is averaged over some seconds, because a report
+/// is a sample and controllers do not average.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(HashMap<SourcePrefix, f64>);
 
 impl Seen {
-    /// Takes the [`rates`] of the time `over`.
+    /// Adds the [`rates`] of the time `over`.
     pub(crate) fn take(&mut self, rates: &SourceRates, over: Duration) {
         let kept = 0.5f64.powf(over.as_secs_f64() / HALF_LIFE.as_secs_f64());
         for (prefix, rate) in rates {
-            // A new value counts at once.
+            // A new prefix has its rate at once.
             let known = self.0.entry(*prefix).or_insert(*rate);
             *known = *known * kept + rate * (1.0 - kept);
         }
@@ -125,7 +125,7 @@ mod tests {
         };
         let known = pass(&work, half_life);
         assert!(known.iter().all(|load| (load - 32.0).abs() < 1e-6), "{known:?}");
-        // The clients of one go, and those of another are three times as many.
+        // The clients of one prefix leave, and those of another triple.
         work.remove(&prefix(0));
         work.insert(prefix(1), 192);
         let known = pass(&work, half_life);

@@ -209,7 +209,7 @@ fn commands_about_the_cluster_ask_the_api_that_is_named() {
     let socket = node.file.with_extension("sock");
     let output = equipoise(&["status", "--cluster", "--api", text(&socket)]);
     let shown = stdout(&output);
-    assert!(!output.status.success() && shown.contains("ask on a controller"), "{shown}");
+    assert!(!output.status.success() && shown.contains("on a controller: "), "{shown}");
     assert!(shown.contains("what the node n1 knows itself"), "{shown}");
 }
 
@@ -223,6 +223,6 @@ fn who_is_no_controller_says_where_to_ask() {
     for path in ["members", "tokens", "nodes"] {
         let (status, _, problem) = ask(&node, &format!("GET /v1/cluster/{path}"), "", "");
         let detail = problem["detail"].as_str().unwrap_or_default();
-        assert!(status == 404 && detail.contains("ask on a controller"), "{path}: {problem:#}");
+        assert!(status == 404 && detail.contains("on a controller: "), "{path}: {problem:#}");
     }
 }

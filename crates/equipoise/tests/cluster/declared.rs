@@ -74,7 +74,8 @@ fn nodes_make_the_backends_that_the_controllers_declare_and_keep_them_without_co
     site.write(&one, backend.address(), &cluster);
     one.asked(&["reload"]);
     soon("the processes end", || made(&nodes).is_empty());
-    let problem = "the controllers are to declare the elastic pool web, and c1 does not";
+    let problem =
+        "this node's file expects the controllers to declare the elastic pool web, but c1 does not";
     soon("a node says so", || nodes[0].asked(&["status"]).contains(problem));
 }
 

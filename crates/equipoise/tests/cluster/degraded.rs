@@ -78,7 +78,7 @@ fn a_controller_whose_store_is_gone_says_for_how_long_there_was_no_plan_and_why(
     assert!(worked && shown.contains("\ncontroller c1: no plan for "), "{shown}");
     assert!(shown.contains("\nstore: nothing has come of it for "), "{shown}");
     let shown = one.asked(&["status"]);
-    assert!(shown.contains("see to the store"), "{shown}");
+    assert!(shown.contains("repair the store"), "{shown}");
     site.etcd.start_member(0);
     soon("it plans again", || {
         let now = controller(&one);

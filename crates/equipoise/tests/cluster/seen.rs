@@ -115,7 +115,7 @@ fn says_whom_to_ask(node: &Machine, address: &str) {
     ];
     for (command, there) in rows {
         let said = asked(command);
-        let there = format!("ask on a controller: equipoise {there} --api SOCKET");
+        let there = format!("run it on a controller: equipoise {there} --api SOCKET");
         assert!(said.contains(&there) && said.contains(address), "{said}");
     }
 }
@@ -191,7 +191,7 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
         "{shown}"
     );
     let said = stderr(&equipoise(&["plan", "--api", text(&socket)]));
-    assert!(said.contains("a1 is an agent and plans nothing; ask on a controller"), "{said}");
+    assert!(said.contains("a1 is an agent and does not plan; run it on a controller"), "{said}");
 
     // And when it does not run either.
     node.kill();

@@ -68,7 +68,8 @@ fn a_pool_that_is_elastic_on_a_node_alone_shows_in_its_log_status_and_health() {
     let degraded = || ask(&socket, "/v1/health").map(|health| health["degraded"].clone());
     soon("health lists it", || degraded() == Some(json!(["elastic"])));
     let said = node.asked(&["status"]);
-    let problem = "pool web is elastic in this node's file and not in that of the controller c1";
+    let problem =
+        "pool web is elastic in this node's file but not in the file of the controller c1";
     assert!(said.contains(&format!("cluster: {problem}")), "{said}");
     node.process().wait_for_text(problem);
 

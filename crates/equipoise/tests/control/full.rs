@@ -144,12 +144,12 @@ fn a_pool_whose_store_is_damaged_has_the_backends_that_it_had_and_at_least_its_l
     instance.start(&pool).wait_for_text("the controller does not run");
     assert!(eventually(|| serving(&instance).len() == 3), "{}", instance.printed());
     let printed = instance.printed();
-    assert!(
-        printed.contains("without a controller the pool neither grows nor shrinks"),
-        "{printed}"
-    );
+    assert!(printed.contains("the pool keeps its size, because no controller runs"), "{printed}");
     let (worked, said) = instance.command(&["plan"]);
-    assert!(!worked && said.contains("numbers of backends are held: pool web at 3"), "{said}");
+    assert!(
+        !worked && said.contains("pools keep their number of backends: pool web at 3"),
+        "{said}"
+    );
     assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
 
     // One that ends comes again, and a reload doubles nothing.

@@ -44,7 +44,7 @@ fn joins_and_follows(upstream: &str) {
     let pool = format!("backends = ['app.names.test:{port}']\nupstream = '{upstream}'");
     let instance = Instance::start(&test, zone.address, &pool);
     assert_eq!(instance.ask().0, 503, "the place is empty, and nothing else is refused");
-    instance.process.wait_for_text("not resolved, it gets no requests");
+    instance.process.wait_for_text("not resolved; it gets no requests");
     let backend = instance.backend();
     assert_eq!(
         (&backend["state"], &backend["resolved"]),
@@ -75,7 +75,7 @@ fn joins_and_follows(upstream: &str) {
     }
     // The last good answer stays when the record goes.
     zone.change("other 1 IN A 127.0.0.9\n");
-    instance.process.wait_for_text("not resolved, it stays at 127.0.0.2");
+    instance.process.wait_for_text("not resolved; it keeps 127.0.0.2");
     assert_eq!(instance.ask(), (200, "b".to_owned()));
 }
 

@@ -52,5 +52,5 @@ fn a_name_that_resolves_to_a_vip_refuses_neither_the_start_nor_a_reload() {
     assert!(is_served_by(&bed, "backend-2"), "{:?}\n{}", bed.curl(&[&url]), bed.log());
     bed.command(&["reload"]);
     let status = bed.command(&["status", "--json"]);
-    assert!(status.contains("packets would come back to the balancer"), "{status}");
+    assert!(status.contains("packets would return to the balancer"), "{status}");
 }

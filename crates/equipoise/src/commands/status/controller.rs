@@ -10,7 +10,7 @@ pub(crate) fn line(controller: &ControllerStatus) -> String {
     let state = match controller.state {
         ControllerState::Leads => "leads".to_string(),
         ControllerState::Follows => format!("{} leads", leader.unwrap_or("another")),
-        ControllerState::Vacant => "nobody leads".to_string(),
+        ControllerState::Vacant => "no controller leads".to_string(),
         ControllerState::Stopped => {
             let age = duration(controller.plan_age_seconds);
             return with_problem(format!("controller: not running for {age}"), controller);
@@ -71,17 +71,17 @@ mod tests {
         };
         assert_eq!(
             line(&vacant),
-            "controller: nobody leads · no plan yet: no plan for 43 s: no controller leads; look at the logs"
+            "controller: no controller leads · no plan yet: no plan for 43 s: no controller leads; look at the logs"
         );
         let stopped = ControllerStatus {
             state: ControllerState::Stopped,
             problem: Some("the store's file f is damaged".into()),
-            remedy: Some("when this is mended: equipoise reload".into()),
+            remedy: Some("fix this, then run `equipoise reload`".into()),
             ..vacant
         };
         assert_eq!(
             line(&stopped),
-            "controller: not running for 43 s: the store's file f is damaged; when this is mended: equipoise reload"
+            "controller: not running for 43 s: the store's file f is damaged; fix this, then run `equipoise reload`"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The API of an agent: its state in the cluster, and its measurements. Nothing can be changed.
+//! The API of an agent: its state in the cluster, and its measurements. It accepts no changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::config::{self, Config, Loader};
 use crate::run::cluster;
 use crate::run::planning::machine;
 
-/// An agent, as its API sees it.
+/// State behind the API of an agent.
 pub(super) struct Desk {
     name: String,
     file: PathBuf,
@@ -32,7 +32,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// It has just begun, by this file.
+    /// The state of an agent that starts with this file.
     pub(super) fn new(file: &Path, config: &Config, client: NodeClient) -> Desk {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Desk {
@@ -51,7 +51,7 @@ impl Desk {
         &self.client
     }
 
-    /// Notes what was measured last.
+    /// Stores the last measurement.
     pub(super) fn measured(&self, used: &Utilisation) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(used.clone());
     }
@@ -142,13 +142,15 @@ impl Operator for Desk {
     async fn prepare_reload(&self) {}
 
     async fn reload(&self, (): ()) -> Result<Reloaded, OperateError> {
-        Err(OperateError::Refused("an agent reads its file at the start only: restart it".into()))
+        Err(OperateError::Refused(
+            "an agent reads its file only at start; restart it to apply changes".into(),
+        ))
     }
 
     async fn plan(&self, _: bool) -> Result<PlanStatus, OperateError> {
         let there = cluster::ask_there(&self.client.status(), "plan");
         Err(OperateError::NotPlanning(format!(
-            "{} is an agent and plans nothing; {there}",
+            "{} is an agent and does not plan; {there}",
             self.name
         )))
     }

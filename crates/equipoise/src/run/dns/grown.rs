@@ -1,4 +1,4 @@
-//! Names over elastic pools: the zones of the file with the backends that such pools have now.
+//! Names over elastic pools: adds the backends that these pools have now to the zones of the file.
 //! Pure.
 
 use std::net::IpAddr;
@@ -8,17 +8,16 @@ use equipoise_dns::config::{DnsConfig, NameConfig, NodeConfig, ZoneConfig};
 use equipoise_session::config::{ips, is_stand_in};
 use equipoise_session::registry::{BackendState, PoolState};
 
-/// Zones as the file has them, each beside what is served of it.
+/// Zones of the file, each with the zone that is served.
 #[derive(Default)]
 pub(super) struct Grown(Vec<(Arc<ZoneConfig>, Arc<ZoneConfig>)>);
 
 impl Grown {
-    /// `stated`, its names over elastic pools spread over what those have in the registry. A zone
-    /// in which nothing has changed is the same `Arc` as before, so that its records are not made
-    /// anew.
+    /// Returns `stated` with the registry's backends in names over elastic pools. A zone without
+    /// changes is the same `Arc` as before, so that its records are not built again.
     ///
-    /// While a reload goes on, a backend that is no longer listed counts as made until the registry
-    /// has left it out.
+    /// During a reload, a backend that is no longer listed counts as an elastic one until the
+    /// registry has removed it.
     pub(super) fn take(&mut self, stated: &DnsConfig, pools: &[PoolState]) -> DnsConfig {
         let one = |zone: &Arc<ZoneConfig>| (Arc::clone(zone), self.zone(zone, pools));
         let zones: Vec<_> = stated.zones.iter().map(one).collect();
@@ -68,7 +67,7 @@ fn place(pool: &Arc<str>, backend: &BackendState, nodes: &mut Vec<NodeConfig>) -
     })
 }
 
-/// The addresses that a backend's host name has now.
+/// The current addresses of a backend's host name.
 fn resolved(node: &NodeConfig, pools: &[PoolState]) -> Vec<IpAddr> {
     let pool = pools.iter().filter(|pool| pool.name == node.pool);
     let backends = pool.flat_map(|pool| &pool.backends).filter(|it| it.name == node.name);

@@ -28,7 +28,7 @@ async fn what_is_seen_is_asked_for_in_turn_with_all_who_tell_it() {
     let nothing = || (Arc::default(), PlannedShares::new());
     plane.follow(config(), nothing).await.unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
-    // Another task is about to publish.
+    // Another task is about to publish a snapshot.
     let busy = plane.state.lock().await;
     let telling = [true, false].map(|sync| {
         let (plane, asked) = (Arc::clone(&plane), Arc::clone(&asked));
@@ -43,7 +43,7 @@ async fn what_is_seen_is_asked_for_in_turn_with_all_who_tell_it() {
             }
         })
     });
-    // The test has one thread: both have come as far as they can.
+    // The test has one thread: both tasks wait for the lock now.
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     assert_eq!(

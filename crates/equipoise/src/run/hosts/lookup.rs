@@ -15,22 +15,23 @@ use tokio::time::timeout;
 /// The addresses of a name.
 pub(super) struct Found {
     pub(super) addresses: Vec<SocketAddr>,
-    /// Whether an address of the last answer still counts: its family could not be looked up.
+    /// Whether an address of the last answer stays valid, because its family could not be looked
+    /// up.
     pub(super) keeps: fn(&SocketAddr) -> bool,
-    /// Time after which to ask again.
+    /// Time until the next lookup.
     pub(super) ttl: Duration,
 }
 
-/// A name could not be resolved.
+/// Reasons why a name could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LookupError {
     /// No server answered.
     #[error("no answer from the servers of /etc/resolv.conf within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// A server denied the name, or knows no address of it.
+    /// A server denied the name, or the name has no address.
     #[error("the name does not exist, or has no address")]
     NoAddress,
-    /// The name cannot be asked for.
+    /// The text is not a host name.
     #[error("not a host name")]
     Name,
     /// Any other failure.
@@ -38,13 +39,13 @@ pub(super) enum LookupError {
     Resolver(Box<NetError>),
 }
 
-/// Resolves `HOST:PORT`, both families. The resolver's files are read each time, so that their
-/// changes count; answers are not cached.
+/// Resolves `HOST:PORT` in both families. The resolver's files are read each time, so that their
+/// changes take effect. Answers are not cached.
 pub(super) async fn look_up(name: &str, within: Duration) -> Result<Found, LookupError> {
     let (host, port) = name.rsplit_once(':').ok_or(LookupError::Name)?;
     let port: u16 = port.parse().map_err(|_| LookupError::Name)?;
     let host = Name::from_str_relaxed(host).map_err(|_| LookupError::Name)?;
-    // A name of that file is asked of no server, in neither family (as `getaddrinfo` does).
+    // A name in that file is not looked up at servers, in either family (as `getaddrinfo` does).
     let listed = listed(&host);
     if !listed.is_empty() {
         return Ok(found(listed.into_iter(), port, Duration::MAX));
@@ -77,7 +78,7 @@ pub(super) async fn look_up(name: &str, within: Duration) -> Result<Found, Looku
     if found.addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok(found) }
 }
 
-/// The records of one family; `None`: the name has none.
+/// The records of one family; `None` if the name has none.
 fn of_family(
     answer: Result<Lookup, NetError>,
     within: Duration,
@@ -95,7 +96,7 @@ fn found(addresses: impl Iterator<Item = IpAddr>, port: u16, ttl: Duration) -> F
     Found { addresses, keeps: |_| false, ttl }
 }
 
-/// The addresses that `/etc/hosts` has for a name.
+/// The addresses of a name in `/etc/hosts`.
 fn listed(host: &Name) -> Vec<IpAddr> {
     let hosts = Hosts::from_system().unwrap_or_default();
     let of = |kind| hosts.lookup_static_host(&Query::query(host.clone(), kind));
@@ -106,8 +107,8 @@ fn listed(host: &Name) -> Vec<IpAddr> {
     lookups.flat_map(addresses).collect()
 }
 
-/// By `/etc/resolv.conf`. Without one, or without a server in it, the server of this machine is
-/// asked (resolv.conf(5)).
+/// A resolver as configured in `/etc/resolv.conf`. Without that file, or without a server in it, it
+/// uses a server on this machine (resolv.conf(5)).
 fn resolver() -> Result<TokioResolver, NetError> {
     let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|_| {
         let server = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());

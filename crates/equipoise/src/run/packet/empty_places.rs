@@ -1,7 +1,7 @@
 //! Host names of backends with addresses that a VIP cannot use.
 //!
-//! The answer of a resolver is no error of the configuration. Such a backend has an empty place at
-//! its VIP: it gets no packets, `status` and the log give the reason, and everything else
+//! A resolver's answer is not an error of the configuration. Such a backend has an empty place at
+//! its VIP: it gets no packets, `status` and the log show the reason, and everything else
 //! continues.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,22 +17,22 @@ use tokio::time::Instant;
 use super::{destination, id};
 use crate::run::hosts::Lines;
 
-/// By VIP and the address that identifies the backend.
+/// Empty places by VIP and by the address that identifies the backend.
 pub(crate) type EmptyPlaces = BTreeMap<(VipId, SocketAddr), EmptyPlace>;
 
-/// A backend that gets no packets of a VIP, because of the address that its name resolves to.
+/// A backend that gets no packets of a VIP because of the address of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EmptyPlace {
-    /// The name of the backend in its pool.
+    /// Name of the backend in its pool.
     pub(crate) name: Arc<str>,
-    /// The address that the VIP cannot use.
+    /// Address that the VIP cannot use.
     pub(crate) at: BackendId,
-    /// The problem, for `status` and the log.
+    /// Description of the problem, for `status` and the log.
     pub(crate) detail: String,
 }
 
-/// The empty places of all VIPs. Addresses that the file states come first, then names in the order
-/// of the file.
+/// The empty places of all VIPs. Addresses in the file claim their sources first, then host names
+/// in the order of the file.
 pub(super) fn find(vips: &[VipConfig], pools: &[PoolConfig]) -> EmptyPlaces {
     let is_named = |backend: &&BackendConfig| matches!(backend.place, Place::Host { .. });
     if !pools.iter().flat_map(|pool| &pool.backends).any(|backend| is_named(&backend)) {
@@ -56,11 +56,11 @@ pub(super) fn find(vips: &[VipConfig], pools: &[PoolConfig]) -> EmptyPlaces {
             let at = id(vip, backend);
             let problem = if let Some(other) = addresses.get(&to.ip()) {
                 format!(
-                    "{at}, and VIP {other} has that address: packets would come back to the balancer"
+                    "{at}, which is the address of VIP {other}: packets would return to the balancer"
                 )
             } else if let Some(other) = sources.claim(vip, to) {
                 format!(
-                    "{at}, and VIP {other} sends packets there by nat, too: replies could not be told apart"
+                    "{at}, where VIP {other} also sends packets by nat: the balancer could not assign replies to a VIP"
                 )
             } else {
                 continue;
@@ -73,7 +73,7 @@ pub(super) fn find(vips: &[VipConfig], pools: &[PoolConfig]) -> EmptyPlaces {
     empty
 }
 
-/// The VIP that a reply belongs to with nat, by the source of the reply.
+/// The VIP of a reply with nat, by the source of the reply.
 #[derive(Default)]
 struct ReplySources(HashMap<(IpAddr, Protocol), Vec<PortsOf>>);
 
@@ -81,7 +81,7 @@ struct ReplySources(HashMap<(IpAddr, Protocol), Vec<PortsOf>>);
 type PortsOf = (u16, u16, VipId);
 
 impl ReplySources {
-    /// Notes that replies from `to` belong to `vip`. Returns another VIP that has them already.
+    /// Claims replies from `to` for `vip`. Returns another VIP that has claimed them already.
     fn claim(&mut self, vip: &VipConfig, to: SocketAddr) -> Option<VipId> {
         if vip.forward != Forward::Nat {
             return None;
@@ -101,12 +101,12 @@ impl ReplySources {
     }
 }
 
-/// Log lines about empty places, few a minute for each.
+/// Log lines about empty places, limited to a few each minute for each place.
 #[derive(Default)]
 pub(super) struct EmptyPlacesLog(BTreeMap<(VipId, SocketAddr), Lines>);
 
 impl EmptyPlacesLog {
-    /// Logs the places that became empty, or that are no longer.
+    /// Logs places that became empty or are no longer empty.
     pub(super) fn note(&mut self, before: &EmptyPlaces, now: &EmptyPlaces) {
         let mut may_write = |key| self.0.entry(key).or_default().may_write(Instant::now());
         for (key, place) in now {
@@ -116,7 +116,7 @@ impl EmptyPlacesLog {
         }
         for (key, place) in before {
             if !now.contains_key(key) && may_write(*key) {
-                tracing::info!("backend {}: {}: its place is no longer empty", place.name, key.0);
+                tracing::info!("backend {}: {}: it gets packets again", place.name, key.0);
             }
         }
     }

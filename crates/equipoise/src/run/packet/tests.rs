@@ -168,7 +168,7 @@ fn flows_leave_an_address_that_failed_its_checks_and_drain_from_one_that_the_nam
     let listed = [("10.0.0.9".to_string(), Eligible), ("10.0.0.2".to_string(), Eligible)];
     let with = |standing| [&listed[..], &[("10.0.0.8".to_string(), standing)]].concat();
     let (failed, pools) = at(&both, both[1]);
-    // The first VIP moves flows of a backend that is down, the second one keeps them.
+    // The first VIP moves the flows of a backend that is down; the second VIP keeps them.
     assert_eq!(told(&failed, &pools), [with(Gone), with(Draining)]);
     let (lost, pools) = at(&both[1..], both[1]);
     assert_eq!(told(&lost, &pools), [listed.to_vec(), listed.to_vec()]);
@@ -231,7 +231,7 @@ fn each_backend_of_a_tunnel_is_checked_at_the_port_of_the_vip() {
     let rules = State::default().wanted(&wish(TUNNEL), &[]).checks.remove(0).rules;
     assert_eq!(rules.interval, std::time::Duration::from_secs(7));
 
-    // Of several ports, the one that the pool names, if the VIP has it.
+    // For several ports: the port of the backend's address, if the VIP has it.
     let any = TUNNEL.replace(":80/tcp", ":*/tcp").replace("0.1:80", "0.1:8080");
     let vip = "192.0.2.1:*/tcp";
     assert_eq!(checked(&any), [row(vip, 8080, first), row(vip, 80, second)]);
@@ -278,7 +278,7 @@ forward = "nat"
 pool = "b"
 "#;
 
-/// The configuration, with `loop.test` resolved to this address.
+/// The configuration with `loop.test` resolved to this address.
 fn resolved(text: &str, address: &str) -> PacketWish {
     let PacketWish { config, mut pools, .. } = wish(text);
     let Place::Host { resolved, .. } = &mut pools[0].backends[0].place else { panic!() };
@@ -301,8 +301,8 @@ fn a_name_that_resolves_to_a_vip_has_an_empty_place() {
         let (backends, details) = placed(&resolved(NAMED, &format!("{vip}:80")));
         assert_eq!(backends, without, "{vip}");
         let said = format!(
-            "no packets go to it: its name resolves to {vip}:80, and VIP {vip}:80/tcp has that address: packets would \
-             come back to the balancer"
+            "no packets go to it: its name resolves to {vip}:80, which is the address of VIP {vip}:80/tcp: packets would \
+             return to the balancer"
         );
         assert_eq!(details, [said]);
     }
@@ -316,10 +316,10 @@ fn a_name_that_resolves_to_a_backend_of_another_nat_vip_has_an_empty_place() {
     let without = vec![vec!["10.0.0.1:80".to_owned()], vec!["10.0.0.2:80".to_owned()]];
     let (backends, details) = placed(&resolved(NAMED, "10.0.0.2:80"));
     assert_eq!(backends, without);
-    let said = "no packets go to it: its name resolves to 10.0.0.2:80, and VIP 192.0.2.21:80/tcp sends packets there by \
-                nat, too: replies could not be told apart";
+    let said = "no packets go to it: its name resolves to 10.0.0.2:80, where VIP 192.0.2.21:80/tcp also sends packets \
+                by nat: the balancer could not assign replies to a VIP";
     assert_eq!(details, [said]);
-    // Replies are distinguished by protocol and port, and only nat needs to.
+    // Only nat has to assign replies, and protocol and port distinguish them.
     for (is, other) in [("21:80/tcp", "21:80/udp"), ("0.2:80", "0.2:81")] {
         let text = NAMED.replace(is, other);
         assert_ne!(text, NAMED);

@@ -1,13 +1,14 @@
-//! An error that comes again and again: said at first, when it is another, and then at growing intervals. No clock.
+//! Throttles the log of an error that repeats: a new error is logged at once, a repeated one at
+//! growing intervals. No clock.
 
 use std::time::Duration;
 
-/// From the first time that it is said again to the next; each is twice as long as the one before.
+/// Interval from the first log line to the next; each further interval is twice as long.
 const FIRST: Duration = Duration::from_secs(60);
-/// No longer than this.
+/// Longest interval.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What was said last.
+/// The error that was logged last.
 #[derive(Debug, Default)]
 pub(super) struct Complaint {
     said: Option<Said>,
@@ -18,12 +19,13 @@ struct Said {
     text: String,
     at: Duration,
     pause: Duration,
-    /// Times that it came and was not said.
+    /// Repetitions since the last log line.
     unsaid: u32,
 }
 
 impl Complaint {
-    /// Whether to say it now; then how often it came since it was said last.
+    /// Whether to log the error now. The value is the number of repetitions since the last log
+    /// line.
     pub(super) fn comes(&mut self, text: &str, now: Duration) -> Option<u32> {
         let Some(said) = self.said.as_mut().filter(|said| said.text == text) else {
             let text = text.to_string();
@@ -38,7 +40,7 @@ impl Complaint {
         Some(std::mem::take(&mut said.unsaid))
     }
 
-    /// It is mended.
+    /// Forgets the error: it is fixed.
     pub(super) fn is_over(&mut self) {
         self.said = None;
     }

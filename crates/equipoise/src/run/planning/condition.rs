@@ -1,4 +1,5 @@
-//! How the controller does that is to run in this process, in the API's words: it may be lost, and traffic goes on without a sign.
+//! The state of this process's controller, in the API's types. A controller may fail without any
+//! effect on traffic, so operators need to see it.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::run::cluster::Seat;
 use crate::run::lock;
 
 impl Planner {
-    /// How the controller does; `None` if none is to run here.
+    /// State of the controller; `None` if no controller should run here.
     pub(crate) fn controller_status(&self) -> Option<ControllerStatus> {
         match &*lock(&self.active) {
             Active::Unasked => None,
@@ -30,15 +31,15 @@ impl Planner {
         }
     }
 
-    /// What is done about a controller that does not start, or is to be done.
+    /// The next step for a controller that does not start: a retry, or an operator's action.
     pub(super) fn what_next(&self) -> &'static str {
         match self.seat {
-            Seat::Controller(_) => "it is tried again every few seconds",
-            Seat::Alone | Seat::Node(_) => "when this is mended: equipoise reload",
+            Seat::Controller(_) => "the start is retried every few seconds",
+            Seat::Alone | Seat::Node(_) => "fix this, then run `equipoise reload`",
         }
     }
 
-    /// A controller that does not run, for metrics: what is counted begins at zero, and a plan's age grows.
+    /// Metrics of a controller that does not run: counters are zero, and the age of the plan grows.
     pub(super) fn reading_without(&self) -> Option<PlanningReading> {
         let has_failed = matches!(&*lock(&self.active), Active::Failed(_));
         has_failed.then(|| PlanningReading {
@@ -48,7 +49,7 @@ impl Planner {
         })
     }
 
-    /// For how long a controller has been wanted.
+    /// Time since the configuration first asked for a controller.
     fn since_asked(&self) -> Duration {
         lock(&self.asked_since).map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -72,22 +73,26 @@ fn running_status(condition: &Condition) -> ControllerStatus {
     }
 }
 
-/// What is said last goes on for as long as it takes; this is about planning.
+/// An operator's remedy. Silent nodes come first, because the rest of the text concerns planning.
 fn remedy(condition: &Condition) -> String {
     if condition.unheard.is_some() {
-        return "see to what is between the nodes and this controller's `cluster.listen`: a firewall, the network, its \
-                clock; a node that is gone for good: equipoise cluster evict NODE"
+        return "check the path from the nodes to this controller's `cluster.listen` (firewall, network) and its \
+                clock; for a node that is lost for good: equipoise cluster evict NODE"
             .to_string();
     }
     let is_store = condition.store.failing_for.is_some() || condition.cannot_lead.is_some();
     let text = match &condition.leader {
-        _ if is_store => "see to the store (its disk; etcd): it goes on by itself then",
-        Some(leader) if *leader != condition.name => {
-            return format!("look at the log of {leader}, and at the store between you");
+        _ if is_store => {
+            "repair the store (its disk, or etcd); the controller then continues by itself"
         }
-        Some(_) => "mend the file, and reload",
+        Some(leader) if *leader != condition.name => {
+            return format!(
+                "read the log of {leader}, and check the store that both controllers use"
+            );
+        }
+        Some(_) => "fix the configuration file, and reload",
         None => {
-            "look at the logs of the controllers and at their store; if nothing helps, restart this one"
+            "read the logs of the controllers and check their store; if that does not help, restart this one"
         }
     };
     text.to_string()

@@ -1,4 +1,5 @@
-//! Elastic pools of this node that the controllers' files declare: what instructions say of them becomes part of the wish.
+//! Elastic pools of this node that the controllers' files declare. Their declarations come in the
+//! instructions and complete the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,21 +12,21 @@ use super::{Planner, Wish};
 use crate::config::{Loader, Maker, Severity, text_for};
 use crate::run::{cluster, lock};
 
-/// What a node knows of the pools that it does not declare itself, by pool.
+/// Declarations that this node knows, by pool.
 pub(super) type Declared = BTreeMap<String, Known>;
 
-/// A pool that the controllers declare.
+/// An elastic pool that the controllers declare.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// The text in the instructions.
+    /// Text of the declaration, from the instructions.
     text: String,
-    /// Its content, or that of an earlier text if this one cannot be used.
+    /// Its content, or that of an earlier text if this one is invalid.
     options: Option<(Elasticity, Maker)>,
-    /// Why this text cannot be used.
+    /// Reason why this text is invalid.
     pub(super) problem: Option<String>,
 }
 
-/// `wish` with these pools as the controllers declare them.
+/// Adds the declared pools to `wish`.
 fn with(mut wish: Wish, declared: &Declared) -> Wish {
     let planning = &mut wish.planning;
     for pool in &planning.awaited {
@@ -40,12 +41,12 @@ fn with(mut wish: Wish, declared: &Declared) -> Wish {
     wish
 }
 
-/// The options in a text of the controllers; else why it cannot be used.
+/// Reads a declaration. The error is the reason why it cannot be used.
 async fn read(pool: &str, text: &str, own: Option<IpAddr>) -> Result<(Elasticity, Maker), String> {
     let refused = |why: &str| {
         format!("the controllers' [pool.elastic] of pool {pool} cannot be used here: {why}")
     };
-    let text = text_for(text, own).ok_or_else(|| refused("it is no TOML of a pool"))?;
+    let text = text_for(text, own).ok_or_else(|| refused("it is not the TOML of a pool"))?;
     let loaded = Loader::default().check(Path::new("instructions"), text).await;
     let planning = loaded.map(|loaded| loaded.config.planning).map_err(|errors| {
         let errors = errors.problems.iter().filter(|it| it.severity == Severity::Error);
@@ -58,7 +59,8 @@ async fn read(pool: &str, text: &str, own: Option<IpAddr>) -> Result<(Elasticity
 }
 
 impl Planner {
-    /// The wish with what the newest instructions declare. The caller holds `changing`.
+    /// Adds the declarations in the newest instructions to the desired state. The caller holds
+    /// `changing`.
     pub(super) async fn with_declared(&self, wish: Wish) -> Wish {
         let Some(client) = self.seat.client() else { return wish };
         let newest = client.instructions().borrow().clone();
@@ -91,19 +93,19 @@ impl Planner {
                 tracing::info!(
                     pool,
                     driver = options.1.driver.kind(),
-                    "elastic, as the controllers declare"
+                    "the pool is elastic, as the controllers' files declare"
                 );
                 Known { text, options: Some(options), problem: None }
             }
             Err(problem) => {
-                tracing::error!(pool, "the pool stays as it was: {problem}");
+                tracing::error!(pool, "kept the pool's earlier declaration: {problem}");
                 let options = before.and_then(|known| known.options);
                 Known { text, options, problem: Some(problem) }
             }
         }
     }
 
-    /// Follows what the controllers declare.
+    /// Follows changes of the declarations.
     pub(super) async fn watch_declared(self: Arc<Self>) {
         let Some(client) = self.seat.client() else { return };
         let mut instructions = client.instructions();

@@ -1,4 +1,4 @@
-//! What this node does of its instructions.
+//! Applies instructions to this node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,16 @@ use super::peers::{Learnt, shares};
 use super::scaling::Scalers;
 use crate::config::peers_of;
 
-/// Makes what rosters say, whoever leads, and gives the newest instructions to `newest`. The machine's own controller, if it
-/// is given, plans at once after what the machine has lost is known.
+/// Applies the rosters of all instructions to the scalers, and forwards the newest instructions to
+/// `newest`. After the first application it is known which backends the machine lost; `controller`,
+/// the machine's own, then plans at once.
 pub(super) async fn rosters(
     scalers: Arc<Scalers>,
     mut instructions: watch::Receiver<Arc<Instructions>>,
     newest: Option<watch::Sender<Arc<Instructions>>>,
     controller: Option<ControllerHandle>,
 ) {
-    // Those that came before this began, too.
+    // Instructions that arrived before this task started count too.
     instructions.mark_changed();
     while instructions.changed().await.is_ok() {
         let now = instructions.borrow_and_update().clone();
@@ -40,7 +41,7 @@ pub(super) async fn rosters(
     }
 }
 
-/// Follows whether operators have evicted this node.
+/// Follows whether this node is evicted.
 pub(super) async fn evictions(scalers: Arc<Scalers>, mut is_evicted: watch::Receiver<bool>) {
     is_evicted.mark_changed();
     while is_evicted.changed().await.is_ok() {
@@ -49,13 +50,14 @@ pub(super) async fn evictions(scalers: Arc<Scalers>, mut is_evicted: watch::Rece
     }
 }
 
-/// What is refused is let in again after so many periods without a newer plan: the crowd may have gone long ago, and with the
-/// controllers gone nobody would say so. Another controller takes a lost one's place sooner.
+/// Periods without a newer plan after which refused requests are admitted again. The overload may
+/// have ended, and without controllers no plan would say so. A standby controller takes over sooner
+/// than this.
 const REFUSAL_PERIODS: u32 = 15;
 
-/// Does what is planned of this node, whoever plans it.
+/// Applies plans to this node, whichever controller made them.
 pub(super) struct Follower {
-    /// This node, as the plan has it.
+    /// Name of this node in the plan.
     pub(super) node: Arc<str>,
     pub(super) registry: RegistryHandle,
     pub(super) wish: watch::Receiver<Arc<Wish>>,
@@ -64,9 +66,10 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Ends when nobody plans any more; what was planned last stays, but for what is refused.
+    /// Runs until no controller sends instructions any more. The last plan stays in effect, except
+    /// for its refusals.
     pub(super) async fn follow(self, mut instructions: watch::Receiver<Arc<Instructions>>) {
-        // Those that came before this began, too.
+        // Instructions that arrived before this task started count too.
         instructions.mark_changed();
         let mut refusing: Option<Refusing> = None;
         loop {
@@ -100,29 +103,30 @@ impl Follower {
         }
     }
 
-    /// Refuses nobody any more; keeps and delegates as before.
+    /// Stops refusing requests; keeps and delegates as before.
     async fn let_in(&self, shares: &Shares) {
         tracing::warn!(
-            "nothing was planned for {REFUSAL_PERIODS} periods: what was refused is let in again. Is a controller there?"
+            "no plan for {REFUSAL_PERIODS} periods: this node admits refused requests again. Check that a controller runs"
         );
         let shares = Shares { refuse: PerClass::default(), ..shares.clone() };
         if let Err(error) = self.registry.set_shares(Some(Arc::new(shares))).await {
-            tracing::debug!(%error, "what was refused is not let in again");
+            tracing::debug!(%error, "could not admit refused requests again");
         }
     }
 
-    /// Gives pools the weights that are planned.
+    /// Sets the planned weights of pools.
     async fn weights(&self, now: &Instructions, wish: &Wish) {
         for (pool, plan) in now.plan.pools.iter().filter(|(pool, _)| wish.weighs(pool)) {
             let weights = plan.weights.iter().map(|(name, it)| (name.clone(), it.weight));
-            // Nothing follows from what is so already.
+            // The registry ignores weights that are already set.
             if let Err(error) = self.registry.set_planned(pool, weights.collect()).await {
-                tracing::debug!(%error, "planned weights have no pool: a reload took it away");
+                tracing::debug!(%error, "planned weights name a pool that a reload removed");
             }
         }
     }
 
-    /// Uses the room that peers reported, where no response of theirs says more. What waits may then leave.
+    /// Applies the room that peers reported, unless a response of the peer is newer. Waiting
+    /// requests may then be delegated.
     fn set_room(&self, now: &Instructions, application: &str) {
         let view = self.registry.stats();
         let pool = |name: &str| view.pools.iter().find(|pool| &*pool.name == name);
@@ -137,8 +141,8 @@ impl Follower {
         }
     }
 
-    /// Keeps, delegates and refuses as planned; what is refused, if anything is. Whoever is told of new peers puts them into the
-    /// configuration.
+    /// Applies the planned shares: keep, delegate, refuse. Returns the refusals, if there are any.
+    /// The receiver of `learnt` adds new peers to the configuration.
     async fn dispatch(&self, now: &Instructions) -> Option<Refusing> {
         let learnt = Learnt::of(now, &self.node);
         self.learnt.send_if_modified(|known| {
@@ -146,17 +150,17 @@ impl Follower {
             *known = learnt;
             is_new
         });
-        // A node that the plan does not know yet goes on as before.
+        // A node that the plan does not know yet continues as before.
         let shares = shares(now, &self.node)?;
         if let Err(error) = self.registry.set_shares(Some(Arc::clone(&shares))).await {
-            tracing::debug!(%error, "planned shares were not followed");
+            tracing::debug!(%error, "could not apply the planned shares");
         }
         let refuses = shares.refuse != PerClass::default();
         refuses.then_some(Refusing { shares, period: now.period })
     }
 }
 
-/// Shares by which something is refused, of a plan that is followed by another after this period.
+/// Shares with refusals, and the period after which the next plan is due.
 struct Refusing {
     shares: Arc<Shares>,
     period: Duration,

@@ -1,4 +1,5 @@
-//! Pools without a controller: each keeps as many backends as it had, or its least. No I/O.
+//! Elastic pools without a controller: each keeps the number of backends that it had, and at least
+//! its minimum. No I/O.
 
 use std::time::Duration;
 
@@ -6,16 +7,17 @@ use equipoise_controller::{Edition, Entry, MadeState, Roster, Wanted};
 use equipoise_driver::{BackendState, ElasticBackend, PoolView};
 use equipoise_planner::elastic::{Elasticity, Mode};
 
-/// What a pool is held by.
+/// The fixed state of a pool without a controller.
 pub(super) struct Held {
-    /// What is to exist.
+    /// Backends that should exist.
     pub(super) roster: Roster,
-    /// How many backends that are, with those of the file.
+    /// Number of these backends, those listed in the file included.
     pub(super) target: u32,
 }
 
-/// Goes on from the roster `before`, by which `own`, this member, has `view`. What ended with an earlier process is made again,
-/// and what is missing to `min`. `listed` backends are in the file. `nonce` makes keys unlike any before.
+/// Fixes the size of a pool. `before` is the last roster; `own`, this member, has the backends of
+/// `view`. Backends that ended with an earlier process are created again, and others up to `min`.
+/// `listed` backends are in the file. `nonce` makes the keys of new backends unique.
 pub(super) fn hold(
     before: &Roster,
     own: &str,
@@ -60,7 +62,8 @@ pub(super) fn hold(
     Held { roster, target: target(elastic, view, listed, lost.len() as u32) }
 }
 
-/// Sizes of those that an earlier process had and this one has not. One that was being replaced counts once.
+/// Sizes of backends that an earlier process had and this one does not have. A backend and its
+/// replacement count once.
 fn lost(before: &Roster, own: &str, view: &PoolView) -> Vec<Option<String>> {
     let is_there = |name: &str| view.backends.iter().any(|made| made.name == name);
     let is_replaced =
@@ -74,7 +77,7 @@ fn lost(before: &Roster, own: &str, view: &PoolView) -> Vec<Option<String>> {
     served.filter(is_lost).map(|(_, entry)| entry.size.clone()).collect()
 }
 
-/// What a pool has, beside the `listed` ones of its file.
+/// Backends of a pool, the `listed` ones of the file included.
 fn count(view: &PoolView, listed: u32) -> u32 {
     let stays = |it: &&ElasticBackend| {
         matches!(it.state, BackendState::Starting | BackendState::Ready | BackendState::Failed)
@@ -82,7 +85,7 @@ fn count(view: &PoolView, listed: u32) -> u32 {
     listed + view.backends.iter().filter(stays).count() as u32
 }
 
-/// How many backends a pool is held at.
+/// The number of backends that the pool is fixed at.
 fn target(elastic: &Elasticity, view: &PoolView, listed: u32, lost: u32) -> u32 {
     let there = count(view, listed);
     match elastic.mode {
@@ -92,7 +95,7 @@ fn target(elastic: &Elasticity, view: &PoolView, listed: u32, lost: u32) -> u32 
     }
 }
 
-/// Sizes of backends to make until there are as many: those that were lost again, then the cheapest.
+/// Sizes of the backends to create: those of lost backends first, then the cheapest size.
 fn missing(
     elastic: &Elasticity,
     view: &PoolView,
@@ -210,7 +213,7 @@ mod tests {
         let found = &held.roster.backends["web-e10"];
         assert!(found.outlives && found.address.is_some() && found.driver.is_some());
         assert_eq!(held.roster.backends["web-e11"].key, "web-e11-n");
-        // The second time nothing is missing.
+        // The second call creates nothing.
         view.backends.push(made("web-e11"));
         assert_eq!(hold(&held.roster, "a", &view, &elastic, 0, "m").roster.next_number, 12);
     }

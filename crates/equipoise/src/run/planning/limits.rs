@@ -1,5 +1,5 @@
-//! Learned limits of backends that several balancers of the cluster share: each reports what it
-//! knows, and hears of the others in the answers.
+//! Shares learned concurrency limits between the balancers of a cluster. Each reports its
+//! measurements, and receives those of the others in the answers.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,19 +15,19 @@ use tokio::time::{Instant, timeout};
 
 use super::Planner;
 
-/// Answers that are older count as none: then each balancer learns alone.
+/// Largest age of an answer that is used. Without a recent answer each balancer learns alone.
 const AGE_MAX: Duration = Duration::from_secs(3);
 
-/// Limits are shared if nodes report this often. The learner takes into account how old reports
-/// are.
+/// Longest reporting period with which limits are shared. The learner takes the age of reports into
+/// account.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
-/// This process among those that share limits.
+/// The identity of this process among the balancers that share limits.
 #[derive(Debug)]
 pub(super) struct Balancer {
-    /// Its number, unlike that of any other process.
+    /// A random number that identifies the process.
     id: u64,
-    /// Its machine and network namespace: where a loopback address is the same backend.
+    /// Machine and network namespace: within one, a loopback address is the same backend.
     machine: String,
 }
 
@@ -36,7 +36,7 @@ impl Balancer {
         Balancer { id: rand::random(), machine: machine() }
     }
 
-    /// The backend as all balancers name it.
+    /// The name of a backend that is the same in all balancers.
     fn name(&self, pool: &str, backend: &BackendSeries) -> SharedBackend {
         let place = backend.place.text(backend.address);
         let mut addresses = backend.place.addresses(&backend.address).iter();
@@ -48,7 +48,7 @@ impl Balancer {
         }
     }
 
-    /// Tallies of the backends that have had work lately and whose limits are learned.
+    /// Tallies of backends that had work recently and learn their limit.
     fn tallies(&self, view: &StatsView) -> BTreeMap<SharedBackend, Tally> {
         let mut tallies = BTreeMap::new();
         for pool in &view.pools {
@@ -64,7 +64,7 @@ impl Balancer {
         tallies
     }
 
-    /// Gives each backend what other balancers know of it.
+    /// Gives each backend the tallies of other balancers.
     fn hear(&self, view: &StatsView, mut tallies: Tallies) {
         for pool in &view.pools {
             for backend in pool.backends.iter().filter(|it| it.live.tally().is_some()) {
@@ -75,7 +75,7 @@ impl Balancer {
     }
 }
 
-/// A text that differs between machines, between boots and between network namespaces.
+/// A text that differs between machines, boots and network namespaces.
 fn machine() -> String {
     let mut hasher = DefaultHasher::new();
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().hash(&mut hasher);
@@ -89,7 +89,7 @@ impl Planner {
         self.is_in_cluster() && self.period <= PERIOD_MAX
     }
 
-    /// Tallies of backends that other balancers may have, too.
+    /// Tallies of backends that other balancers may use too.
     pub(super) fn tallies(&self) -> BTreeMap<SharedBackend, Tally> {
         match self.shares_limits() {
             true => self.balancer.tallies(&self.registry.stats()),
@@ -97,16 +97,16 @@ impl Planner {
         }
     }
 
-    /// Takes tallies that this controller has of other balancers, as a node takes the answers of
-    /// controllers.
+    /// On a controller: applies the tallies of other balancers, which a node receives in the
+    /// answers of controllers.
     pub(super) fn hear_balancers(&self, tallies: Tallies) {
         if self.shares_limits() {
             self.balancer.hear(&self.registry.stats(), tallies);
         }
     }
 
-    /// On a node: takes what controllers answer of other balancers, and none while they do not
-    /// answer.
+    /// On a node: applies the tallies in the controllers' answers. While no controller answers, it
+    /// applies empty tallies.
     pub(super) async fn follow_balancers(self: Arc<Self>) {
         let Some(mut heard) = self.seat.client().map(|client| client.tallies()) else { return };
         let mut last: Option<Instant> = None;
@@ -114,7 +114,7 @@ impl Planner {
             if let Ok(Err(_)) = timeout(AGE_MAX, heard.changed()).await {
                 return;
             }
-            // Each controller answers each report.
+            // Every controller answers every report; one answer for each period is enough.
             if last.is_some_and(|last| last.elapsed() < self.period / 2) {
                 continue;
             }

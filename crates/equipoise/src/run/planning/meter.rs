@@ -1,4 +1,5 @@
-//! What the balancer sees of pools and of its requests: from counters to in flight, response time and rates. Pure.
+//! Measures pools and requests: derives requests in flight, response times and rates from counters.
+//! Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,39 +10,40 @@ use equipoise_core::load::{ClassRate, ClassRates, PerClass};
 use equipoise_planner::elastic::{BackendSample, PoolSample};
 use equipoise_session::registry::ClassCounts;
 
-/// A backend's counters at one moment.
+/// A snapshot of a backend's counters.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     pub(super) pool: Arc<str>,
     pub(super) backend: Arc<str>,
     /// Requests that hold a permit.
     pub(super) in_flight: u32,
-    /// Requests in flight that hold none.
+    /// Requests in flight without a permit.
     pub(super) open: u32,
-    /// The number in flight at which it serves most: a stated limit, or the one that was learned.
+    /// Number in flight at which the backend serves most: the stated limit, or the learned one.
     pub(super) limit: Option<f64>,
     /// The limit is not learned yet.
     pub(super) is_guess: bool,
-    /// Requests, connections or client addresses given to it so far.
+    /// Requests, connections or client addresses sent to the backend so far.
     pub(super) given: u64,
-    /// Answers so far.
+    /// Responses so far.
     pub(super) answers: u64,
-    /// Time for which their requests held permits: without that for which a backend waited for a client.
+    /// Total time for which answered requests held permits. Time in which the backend waited for a
+    /// client is not included.
     pub(super) permit_time: Duration,
 }
 
-/// A pool's queue at one moment.
+/// A snapshot of a pool's queue.
 #[derive(Clone, Debug)]
 pub(super) struct CountedQueue {
     pub(super) pool: Arc<str>,
     pub(super) waiting: usize,
-    /// Requests that left it without a backend so far.
+    /// Requests so far that left the queue without a backend.
     pub(super) unserved: u64,
 }
 
 type Name = (Arc<str>, Arc<str>);
 
-/// Counters of a backend at the end of the period before.
+/// Counters of a backend at the end of the previous period.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     given: u64,
@@ -49,7 +51,7 @@ struct Before {
     permit_time: Duration,
 }
 
-/// What has been seen in this period.
+/// Glances and previous counters of the current period.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     glances: HashMap<Name, Glances>,
@@ -63,7 +65,7 @@ pub(super) struct Meter {
 struct Glances {
     sum: u64,
     count: u64,
-    /// Since a glance saw nothing.
+    /// Glances since the last one that saw nothing.
     in_row: u64,
 }
 
@@ -85,7 +87,7 @@ impl Glances {
 }
 
 impl Meter {
-    /// Looks at requests in flight and in queues; several times a period.
+    /// Samples requests in flight and queues. Called several times in a period.
     pub(super) fn glance(&mut self, counted: &[Counted], queues: &[CountedQueue]) {
         for one in counted {
             let name = (Arc::clone(&one.pool), Arc::clone(&one.backend));
@@ -97,11 +99,12 @@ impl Meter {
         }
     }
 
-    /// Ends the period: what was seen since the last time, by pool. Nothing the first time.
+    /// Ends the period and returns the samples of each pool; empty the first time.
     ///
-    /// The mean number in flight is the time for which answered requests held permits in the period for each unit of
-    /// time (Little's law), as long as a request holds one for less than the period: exact, where glances are a sample.
-    /// Otherwise it is the mean of the glances, which also see what has not been answered.
+    /// If requests hold permits for less than a period, the mean number in flight is the permit
+    /// time of answered requests divided by the length of the period (Little's law). This is exact,
+    /// while glances are samples. Otherwise it is the mean of the glances, which also see requests
+    /// without an answer yet.
     pub(super) fn settle(
         &mut self,
         now: Instant,
@@ -147,12 +150,13 @@ impl Meter {
 pub(super) struct QueueMeter(Glances);
 
 impl QueueMeter {
-    /// Looks at the number of requests that wait; several times a period.
+    /// Samples the number of waiting requests. Called several times in a period.
     pub(super) fn glance(&mut self, waiting: usize) {
         self.0.add(waiting as u64);
     }
 
-    /// Ends the period: the requests that wait if the queue stands. A queue that comes and goes is no overload.
+    /// Ends the period and returns the number of waiting requests, or 0 if the queue was empty in
+    /// between: a queue that comes and goes is not an overload.
     pub(super) fn settle(&mut self, waiting: usize) -> usize {
         self.glance(waiting);
         let glances = std::mem::take(&mut self.0);
@@ -160,14 +164,14 @@ impl QueueMeter {
     }
 }
 
-/// Requests by class, from counters to rates.
+/// Rates of requests by class, from counters.
 #[derive(Debug, Default)]
 pub(super) struct ClassMeter {
     before: Option<(Instant, PerClass<ClassCounts>)>,
 }
 
 impl ClassMeter {
-    /// What came each second since the last time; nothing the first time.
+    /// Rates since the last call; zero the first time.
     pub(super) fn settle(&mut self, now: Instant, counts: &PerClass<ClassCounts>) -> ClassRates {
         let Some((since, before)) = self.before.replace((now, *counts)) else {
             return ClassRates::default();
@@ -178,13 +182,14 @@ impl ClassMeter {
         }
         PerClass::from_fn(|class| {
             let (now, before) = (&counts[class], &before[class]);
-            // A front door that went took its counters along.
+            // The counters of a removed front door are missing from the new sum.
             let rate =
                 |of: fn(&ClassCounts) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
             ClassRate {
                 arrived: rate(|it| it.arrived),
-                // When they leave, as they are counted where they arrive: counted when they are done, what is asked of a node that has a
-                // queue would seem to fall whenever more of it is delegated.
+                // Delegated requests are counted when they leave, as arrivals are. Counted when
+                // they end, the demand of a node with a queue would seem to fall whenever it
+                // delegates more.
                 delegated: rate(|it| it.given),
                 refused: rate(|it| it.refused),
                 taken: (rate(|it| it.taken) - rate(|it| it.handed_back)).max(0.0),
@@ -194,10 +199,10 @@ impl ClassMeter {
     }
 }
 
-/// Requests a second that arrived beyond those that got a backend.
+/// Arrivals per second beyond those that got a backend.
 fn excess(before: &CountedQueue, now: &CountedQueue, elapsed: Duration) -> f64 {
     let growth = now.waiting as f64 - before.waiting as f64;
-    // A pool that began anew under its old name has a smaller counter.
+    // A pool that was removed and created again under its old name has a smaller counter.
     let unserved = now.unserved.saturating_sub(before.unserved) as f64;
     let rate = (growth + unserved) / elapsed.as_secs_f64();
     if rate.is_finite() { rate } else { 0.0 }
@@ -206,7 +211,7 @@ fn excess(before: &CountedQueue, now: &CountedQueue, elapsed: Duration) -> f64 {
 fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) -> BackendSample {
     let is_given = one.given > before.given;
     let glanced = glances.mean().max(if is_given { BRIEF } else { 0.0 });
-    // One that began anew under its old name has smaller counters.
+    // A backend that was removed and created again under its old name has smaller counters.
     let answered = one.answers.saturating_sub(before.answers);
     let took = one.permit_time.saturating_sub(before.permit_time);
     let response = u32::try_from(answered).ok().filter(|n| *n > 0).map(|n| took / n);
@@ -222,11 +227,12 @@ fn sample(one: &Counted, before: Before, glances: Glances, elapsed: Duration) ->
     BackendSample { in_flight, response, limit, is_guess, open, ..BackendSample::default() }
 }
 
-/// In flight at a backend whose connections all came and went between two glances.
+/// Number in flight of a backend that had connections only between glances.
 const BRIEF: f64 = 0.001;
 
-/// How long what is in flight takes at the rate of this period's answers. Those answers tell of the load when they were
-/// asked for: after a rise they are too short, and speed `V = N/T` would seem larger than it ever is.
+/// Time until the requests in flight are served at this period's rate. The responses of this period
+/// belong to earlier arrivals: after a rise of the load their times are too short, and the rate `V
+/// = N/T` would exceed the true one.
 fn to_come(in_flight: f64, answered: u64, elapsed: Duration) -> Duration {
     let seconds = in_flight * elapsed.as_secs_f64() / answered.max(1) as f64;
     Duration::try_from_secs_f64(seconds).unwrap_or(elapsed)
@@ -271,7 +277,7 @@ mod tests {
         (0..4).for_each(|_| meter.glance(&[], &queue(10, 7)));
         let sample = meter.settle(start + 2 * second, &[], &queue(20, 17))["web"].clone();
         assert_eq!((sample.queued, sample.is_standing, sample.excess), (6.0, true, 15.0));
-        // No backend: there is a sample all the same.
+        // The pool has no backend, and still gets a sample.
         assert!(sample.backends.is_empty());
         (0..2).for_each(|_| meter.glance(&[], &queue(0, 17)));
         let sample = meter.settle(start + 3 * second, &[], &queue(3, 17))["web"].clone();
@@ -331,10 +337,10 @@ mod tests {
         let (mut meter, start) = (Meter::default(), Instant::now());
         let second = Duration::from_secs(1);
         meter.settle(start, &counted(24, 0, 0), &[]);
-        // Two answers a second to those that came first of 24.
+        // Two answers in a second, of the 24 requests that came first.
         let sample = settled(&mut meter, start + second, &counted(24, 2, 3000)).unwrap();
         assert_eq!((sample.in_flight, sample.response), (24.0, Some(12 * second)));
-        // Later they have waited for all before them, and more than what is left.
+        // Later responses waited for all before them, and took longer than the rest will.
         let sample = settled(&mut meter, start + 2 * second, &counted(4, 4, 27_000)).unwrap();
         assert_eq!(sample.response, Some(12 * second));
     }

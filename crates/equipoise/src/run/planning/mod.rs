@@ -1,14 +1,15 @@
-//! Planning in this process: what it measures of itself, the controller while a pool asks for one, and doing what is
-//! planned.
+//! Planning in this process: measures load, runs the controller if the configuration asks for one,
+//! and applies plans.
 //!
 //! ```text
 //! monitor (thread) --utilisation--> reports, each period --> controller --instructions--> weights of pools
 //! registry's counters --meter--^                ^-- premises: file and registry
 //! ```
 //!
-//! Without a pool that asks, only the monitor runs, and the history of utilisation is kept. A controller that cannot
-//! start stops nothing: pools keep the weights that they have, elastic ones the number of their backends, which are made
-//! if they are not there, and `equipoise plan` says why.
+//! If no pool asks for a controller, only the monitor runs and keeps a history of utilisation. A
+//! controller that cannot start does not stop traffic: pools keep their weights, and elastic pools
+//! keep their number of backends, which are created again if they are missing. `equipoise plan`
+//! shows the reason.
 
 mod complaint;
 mod condition;
@@ -69,15 +70,15 @@ use crate::encryption::peer_tls;
 use crate::run::cluster::{OpenStore, Seat};
 use crate::run::lock;
 
-/// All of it.
+/// The planning side of this process.
 pub(crate) struct Planner {
     instance: Arc<str>,
     registry: RegistryHandle,
     recorder: Arc<Recorder>,
     period: Duration,
-    /// Folder and period hold until the process ends.
+    /// State folder. Like the period, it is fixed until the process ends.
     state: Option<std::path::PathBuf>,
-    /// This machine's part in a cluster; it holds until the process ends, too.
+    /// This machine's part in a cluster; fixed until the process ends.
     seat: Seat,
     wish: watch::Sender<Arc<Wish>>,
     /// Elastic pools that the controllers declare.
@@ -85,30 +86,30 @@ pub(crate) struct Planner {
     scalers: Arc<Scalers>,
     utilisation: watch::Receiver<Option<Utilisation>>,
     applied: watch::Sender<Option<Edition>>,
-    /// What the cluster says of this node's peers.
+    /// Peers and secret that the cluster has for this node.
     learnt: watch::Sender<Learnt>,
-    /// How this node encrypts what goes between it and its peers, once that is known.
+    /// Certificates for connections between nodes, once known.
     tls: watch::Sender<Option<PeerTls>>,
-    /// In a cluster: the newest instructions, whoever planned them.
+    /// In a cluster: the newest instructions, from any controller.
     newest: watch::Sender<Arc<Instructions>>,
-    /// Backends that drain because they are to leave, by pool and name.
+    /// Backends that drain before their removal, by pool and name.
     leaving: Mutex<BTreeSet<(String, String)>>,
-    /// What clients bring to this node, for the controllers.
+    /// Load that clients bring to this node, for the reports.
     sources: Mutex<SourceRates>,
-    /// This process among the balancers that share limits.
+    /// Identity of this process among the balancers that share limits.
     balancer: Balancer,
-    /// One change at a time.
+    /// Serializes changes of the configuration and of the controller.
     changing: tokio::sync::Mutex<()>,
     active: Mutex<Active>,
-    /// Since when a controller is to run here, if one is.
+    /// When the configuration first asked for a controller that runs here.
     asked_since: Mutex<Option<Instant>>,
-    /// That the controller does not run, as it was said last.
+    /// Throttles the log of a controller that does not run.
     complaint: Mutex<Complaint>,
     began: Instant,
     sampling: monitor::Sampling,
 }
 
-/// The controller that runs, if one does, or why none does.
+/// The state of the controller in this process.
 enum Active {
     Unasked,
     Failed(String),
@@ -118,21 +119,21 @@ enum Active {
 struct RunningController {
     controller: Controller,
     store: OpenStore,
-    /// What serves the cluster's nodes, if there is one.
+    /// Server for the cluster's nodes, if this controller serves any.
     server: Option<ClusterServer>,
     following: JoinHandle<()>,
     scaling: JoinHandle<()>,
 }
 
-/// Periods between two writes of a plan that says to do the same, with the embedded store: a crash between them forgets
-/// how far weights have moved, and a disk is not written every second for ever.
+/// Periods between writes of an unchanged plan to the embedded store. A crash between two writes
+/// loses the progress of weights; a write each period would wear the disk.
 const WRITE_PERIODS: u32 = 10;
 
-/// Between two tries of a cluster's controller to start.
+/// Interval between attempts to start a cluster's controller.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 impl Planner {
-    /// Starts measuring, and the controller if the configuration asks for one.
+    /// Starts the monitor, and the controller if the configuration asks for one.
     pub(crate) async fn start(
         config: &Config,
         registry: RegistryHandle,
@@ -187,7 +188,7 @@ impl Planner {
         tokio::spawn(Arc::clone(&planner).report());
         planner.follow(config).await;
         if let Some(client) = planner.seat.client() {
-            // What an earlier process kept holds from the first request on.
+            // Instructions that an earlier process saved apply from the first request on.
             let now = client.instructions().borrow().clone();
             planner.scalers.obey(now).await;
         }
@@ -198,13 +199,13 @@ impl Planner {
         Ok(planner)
     }
 
-    /// Goes over to this configuration.
+    /// Applies a new configuration.
     pub(crate) async fn follow(&self, config: &Config) {
         let _one = self.changing.lock().await;
         if self.seat.cluster() != config.cluster.as_ref() {
-            tracing::warn!("[cluster] changed: what it says now takes a restart");
+            tracing::warn!("[cluster] changed: restart equipoise to apply it");
         }
-        // Whoever reloads wants to know.
+        // After a reload, the operator needs to see the error again.
         lock(&self.complaint).is_over();
         let wish = Arc::new(self.with_declared(Wish::of(config)).await);
         if let Some(client) = self.seat.client() {
@@ -226,7 +227,7 @@ impl Planner {
         }
     }
 
-    /// Whether a controller is to run here.
+    /// Whether a controller should run here.
     fn asks(&self, wish: &Wish) -> bool {
         match &self.seat {
             Seat::Alone => wish.plans_any_pool() || self.scalers.is_ending(),
@@ -235,7 +236,8 @@ impl Planner {
         }
     }
 
-    /// Stops the controller of a machine of its own when the last backends of the last pool that was planned are gone.
+    /// Stops the controller of a single machine once the last elastic pool is removed from the file
+    /// and its backends are gone.
     async fn rest(self: Arc<Self>) {
         let mut changes = self.scalers.changes();
         while changes.changed().await.is_ok() {
@@ -247,18 +249,18 @@ impl Planner {
         }
     }
 
-    /// Steps down, if this process leads.
+    /// Stops the controller. A leader steps down first.
     pub(crate) async fn stop(&self) {
         let _one = self.changing.lock().await;
         self.stop_controller().await;
     }
 
-    /// Ends what was made for elastic pools and does not outlive this process.
+    /// Stops the scalers, which end the backends that do not outlive this process.
     pub(crate) async fn stop_scalers(&self) {
         self.scalers.stop().await;
     }
 
-    /// In a cluster: the newest instructions, blank before there are any.
+    /// In a cluster: the newest instructions. They are blank before the first ones arrive.
     pub(crate) fn newest(&self) -> watch::Receiver<Arc<Instructions>> {
         self.newest.subscribe()
     }
@@ -268,18 +270,18 @@ impl Planner {
         !matches!(self.seat, Seat::Alone)
     }
 
-    /// Reports from now on that clients bring this.
+    /// Sets the load of clients that the following reports include.
     pub(crate) fn tell_sources(&self, rates: SourceRates) {
         *lock(&self.sources) = rates;
     }
 
-    /// What is planned of the names that are answered here by load.
+    /// Planned shares of the names that this process answers by load.
     pub(crate) fn shares(&self) -> PlannedShares {
         let newest = self.newest.borrow().clone();
         shares::planned(&self.wish.borrow().planning.names, &newest)
     }
 
-    /// The configuration, with what was made for elastic pools, and with the peers that the cluster has.
+    /// The configuration with the backends of elastic pools and the peers of the cluster.
     pub(crate) fn with_made(&self, config: &SessionConfig) -> SessionConfig {
         let mut config = self.scalers.with_made(config, &self.wish.borrow());
         self.learnt.borrow().add_to(&mut config);
@@ -289,12 +291,12 @@ impl Planner {
         config
     }
 
-    /// When it has changed how this node encrypts.
+    /// Changes of the certificates for connections between nodes.
     pub(crate) fn tls(&self) -> watch::Receiver<Option<PeerTls>> {
         self.tls.subscribe()
     }
 
-    /// When what is known of this node's peers has changed.
+    /// Changes of this node's peers and their secret.
     pub(crate) fn peers(&self) -> watch::Receiver<Learnt> {
         self.learnt.subscribe()
     }
@@ -309,29 +311,29 @@ impl Planner {
         }
     }
 
-    /// When what is made for elastic pools has changed.
+    /// Changes of the backends of elastic pools.
     pub(crate) fn made(&self) -> watch::Receiver<u64> {
         self.scalers.changes()
     }
 
-    /// Drains who is to leave, once it is in its pool, and gives new work to who is needed again.
+    /// Drains backends that will be removed, and enables those that are needed again.
     pub(crate) async fn drain_leaving(&self) {
         let leaving: BTreeSet<(String, String)> = self.scalers.draining().into_iter().collect();
         let before = std::mem::replace(&mut *lock(&self.leaving), leaving.clone());
         let wanted = leaving.iter().map(|one| (one, AdminState::Drain));
-        // Those that are needed again, of which the pool has those that have not left.
+        // Backends that are needed again, as far as the pool still has them.
         let again = before.difference(&leaving).map(|one| (one, AdminState::Up));
         for ((pool, backend), admin) in again.chain(wanted) {
             if let Err(error) = self.registry.set_admin(pool, backend, admin).await {
-                tracing::debug!(%error, "who is to drain is not there");
+                tracing::debug!(%error, "cannot drain: the backend does not exist");
             }
         }
     }
 
-    /// The controller that runs here.
+    /// The controller of this process.
     ///
     /// # Errors
-    /// Why none does, in words.
+    /// The reason why none runs.
     pub(crate) fn controller(&self) -> Result<ControllerHandle, String> {
         match &*lock(&self.active) {
             Active::Running(running) => Ok(running.controller.handle()),
@@ -340,15 +342,16 @@ impl Planner {
                 Err(format!("the controller does not run: {why}{held}"))
             }
             Active::Unasked if self.seat.client().is_some() => {
-                Err("this machine is a node of a cluster: ask on a controller's".to_string())
+                Err("this machine is a node of a cluster: run the command on a controller"
+                    .to_string())
             }
-            Active::Unasked => Err("nothing is planned: no pool has weights = \"load\", \
-                                    and none is elastic"
+            Active::Unasked => Err("nothing is planned here: no pool has weights = \"load\" and \
+                                    none has a [pool.elastic] table"
                 .to_string()),
         }
     }
 
-    /// The store's file, or etcd's endpoints.
+    /// The store's file, or the endpoints of etcd.
     fn store_name(&self) -> String {
         match self.seat.etcd() {
             Some(etcd) => etcd.endpoints.join(", "),
@@ -381,7 +384,7 @@ impl Planner {
                 if let Some(again) = lock(&self.complaint).comes(&error, self.began.elapsed()) {
                     tracing::error!(
                         again,
-                        "the controller does not run: {error}. Pools keep the weights that they have; \
+                        "the controller does not run: {error}. Pools keep their weights; \
                          {what_next}"
                     );
                 }
@@ -395,7 +398,7 @@ impl Planner {
         *lock(&self.active) = active;
     }
 
-    /// A cluster's controller whose store was away at the start, or whose address was in use.
+    /// Retries the start of a cluster's controller after its store or address was not available.
     async fn try_again(self: Arc<Self>) {
         while let Seat::Controller(_) = self.seat {
             tokio::time::sleep(TRY_AGAIN).await;
@@ -415,7 +418,7 @@ impl Planner {
         ));
         let options = ControllerOptions {
             smoothing: Smoothing { period: self.period, ..Smoothing::default() },
-            // Other controllers and their nodes go by what is written.
+            // Other controllers and their nodes follow the plan in the shared store.
             write_every: match self.seat.etcd() {
                 Some(_) => Duration::ZERO,
                 None => self.period * WRITE_PERIODS,
@@ -454,7 +457,7 @@ impl Planner {
         if let Active::Running(running) = active {
             running.following.abort();
             running.scaling.abort();
-            // Nodes go to another controller at once.
+            // The nodes connect to another controller at once.
             if let Some(server) = running.server {
                 server.stop().await;
             }
@@ -464,7 +467,8 @@ impl Planner {
         }
     }
 
-    /// What the cluster API took, refused and dropped, and the bytes that it sent to nodes; `None` without one.
+    /// Counts of requests to the cluster API (accepted, refused, dropped), and bytes sent to nodes.
+    /// `None` if this process has no such API.
     fn served(&self) -> Option<(Vec<(String, u64)>, u64)> {
         match &*lock(&self.active) {
             Active::Running(running) => {

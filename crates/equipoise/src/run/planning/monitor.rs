@@ -1,4 +1,5 @@
-//! What this machine is doing, sampled by a thread of its own: reading the kernel's files may wait.
+//! Samples this machine's utilisation on a separate thread, because reading the kernel's files may
+//! block.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -7,25 +8,26 @@ use std::time::{Duration, Instant};
 use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
 use tokio::sync::watch;
 
-/// The thread's life: it ends when this is dropped.
+/// Handle of the sampling thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Sampling {
     link_speeds: mpsc::Sender<BTreeMap<String, u64>>,
 }
 
 impl Sampling {
-    /// From the next sample on, links have these speeds, in bits a second; others have what the kernel says.
+    /// Sets link speeds in bits per second, from the next sample on. Other links have the kernel's
+    /// speed.
     pub(super) fn set_link_speeds(&self, stated: BTreeMap<String, u64>) {
-        // Without the thread nothing is measured, and reports say so.
+        // Without the thread nothing is measured, and reports have no utilisation.
         let _ = self.link_speeds.send(stated);
     }
 }
 
-/// The first sample, which has no rates, and what the log should have of what cannot be measured.
+/// Takes the first sample, which has no rates, and logs which signals cannot be measured.
 pub(crate) fn begin(monitor: &mut Monitor) {
     let missing = monitor.missing();
     if !missing.is_empty() {
-        tracing::debug!(?missing, "the kernel does not say everything");
+        tracing::debug!(?missing, "the kernel does not provide all load signals");
     }
     say_missing_links(monitor);
     monitor.sample();
@@ -35,12 +37,12 @@ fn say_missing_links(monitor: &Monitor) {
     for interface in monitor.missing_links() {
         tracing::warn!(
             interface,
-            "`load.links` has an interface that is not there; it counts as soon as it is"
+            "`load.links` names an interface that does not exist; it counts once it exists"
         );
     }
 }
 
-/// Starts sampling once a `period`.
+/// Starts the thread, which samples once each `period`.
 pub(super) fn start(
     period: Duration,
     link_speeds: BTreeMap<String, u64>,
@@ -60,7 +62,7 @@ pub(super) fn start(
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     told.send_replace(Some(monitor.sample()));
-                    // After a long stop there is nothing to catch up with.
+                    // After a long pause, missed samples are skipped.
                     due = (due + period).max(Instant::now());
                 }
             }

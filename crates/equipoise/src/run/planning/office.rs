@@ -1,4 +1,4 @@
-//! What the API asks of a cluster's controller.
+//! Requests of the API to a cluster's controller.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::run::cluster::{self, Seat};
 use crate::run::lock;
 
 impl Planner {
-    /// The cluster, as this controller sees it.
+    /// The members of the cluster, as this controller sees them.
     pub(crate) fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
         let members = self.office()?.members();
         match self.controller() {
@@ -26,13 +26,13 @@ impl Planner {
         }
     }
 
-    /// The join tokens there are.
+    /// Lists the join tokens.
     pub(crate) async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
         let listed = self.office()?.tokens().await.map_err(refused)?;
         Ok(ClusterTokens { tokens: listed.tokens.into_iter().map(wire_token).collect() })
     }
 
-    /// Makes a join token.
+    /// Creates a join token.
     pub(crate) async fn create_token(
         &self,
         wanted: TokenWanted,
@@ -46,14 +46,14 @@ impl Planner {
         Ok(TokenMade { token: made.token, listed: wire_token(made.listed) })
     }
 
-    /// Makes a join token worthless.
+    /// Revokes a join token.
     pub(crate) async fn revoke_token(&self, id: &str) -> Result<(), OperateError> {
         let office = self.office()?;
         let id = id.parse().map_err(|_| refused(OfficeError::NoSuchToken))?;
         office.revoke_token(&id).await.map_err(refused)
     }
 
-    /// The nodes that ever joined.
+    /// Lists all nodes that ever joined.
     pub(crate) async fn joined_nodes(&self) -> Result<JoinedNodes, OperateError> {
         let office = self.office()?;
         let joined = office.joined().await.map_err(refused)?;
@@ -61,7 +61,7 @@ impl Planner {
         Ok(JoinedNodes { nodes: joined.into_iter().map(node).collect(), controllers })
     }
 
-    /// Shuts a node out.
+    /// Evicts a node.
     pub(crate) async fn evict_node(&self, node: &str) -> Result<(), OperateError> {
         let office = self.office()?;
         let name = node.parse().map_err(|_| refused(OfficeError::NoSuchNode))?;
@@ -71,12 +71,12 @@ impl Planner {
     pub(super) fn office(&self) -> Result<Office, OperateError> {
         match (&self.seat, &*lock(&self.active)) {
             (Seat::Alone, _) => Err(OperateError::NoCluster(
-                "this machine is alone: its file has no [cluster] table; docs/cluster.md says how \
-                 to make a cluster"
+                "this machine is in no cluster: its file has no [cluster] table; see docs/cluster.md for how \
+                 to set one up"
                     .into(),
             )),
             (Seat::Node(node), _) => Err(OperateError::NoCluster(format!(
-                "{} is a node of its cluster: `equipoise status --cluster` shows members here, too; for the rest ask on a \
+                "{} is a node of its cluster: `equipoise status --cluster` works here too; run other commands on a \
                      controller: {}",
                 self.instance,
                 cluster::names(&node.client.status())
@@ -94,7 +94,8 @@ impl Planner {
     }
 }
 
-/// What a controller knows, as its API has it; `admins` has what is wanted of members, if not that they are up.
+/// Converts the members that a controller knows to the API's form. `admins` has the admin states
+/// that are not `up`.
 pub(crate) fn wire_members(
     members: Members,
     admins: &BTreeMap<String, AdminState>,
@@ -122,9 +123,9 @@ pub(crate) fn wire_members(
 
 fn refused(error: OfficeError) -> OperateError {
     match error {
-        OfficeError::NoSuchToken => OperateError::NotFound(
-            "there is no such token; GET /v1/cluster/tokens lists those there are".into(),
-        ),
+        OfficeError::NoSuchToken => {
+            OperateError::NotFound("no such token; GET /v1/cluster/tokens lists the tokens".into())
+        }
         OfficeError::NoSuchNode => OperateError::NotFound(error.to_string()),
         OfficeError::IsController(_) => OperateError::Conflict(error.to_string()),
         OfficeError::TimeToLive | OfficeError::TooMany(_) => {
@@ -136,7 +137,7 @@ fn refused(error: OfficeError) -> OperateError {
     }
 }
 
-/// A token, as the API lists it.
+/// Converts a token to the API's form.
 pub(crate) fn wire_token(listed: ListedToken) -> ClusterToken {
     ClusterToken {
         id: listed.id.to_string(),

@@ -1,4 +1,4 @@
-//! What the API asks of planning.
+//! Requests of the API to planning.
 
 use equipoise_api::OperateError;
 use equipoise_api::metrics::{MachineReading, PlanningReading};
@@ -13,16 +13,16 @@ use equipoise_planner::elastic::{Elasticity, Mode};
 use super::{Planner, views};
 use crate::run::cluster;
 
-/// The longest that can be asked for, as the API says it.
+/// Longest history that the API returns, in seconds.
 const HISTORY_SECONDS_MAX: u64 = 86_400;
 
 impl Planner {
-    /// What is planned, or would be planned now.
+    /// The current plan, or the next one.
     pub(crate) fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
         let controller = self.asked(|| "plan".to_string())?;
         let preview = if next { controller.preview() } else { None };
         if next && preview.is_none() {
-            let why = "there would be no plan: what there is contradicts itself; see the log";
+            let why = "there is no next plan: the configuration and the reports contradict each other; see the log";
             return Err(OperateError::NotPlanning(why.to_string()));
         }
         let instructions = controller.instructions().borrow().clone();
@@ -33,7 +33,7 @@ impl Planner {
         Ok(views::plan(&controller.cluster(), &shown, preview.as_ref()))
     }
 
-    /// Follows an operator's word about a pool's size.
+    /// Applies an operator's setting for the size of a pool.
     pub(crate) async fn wish(
         &self,
         pool: &str,
@@ -42,14 +42,15 @@ impl Planner {
         let controller = self.asked(|| "plan".to_string())?;
         let size = self.size(pool, &wish, controller.sizes().get(pool))?;
         controller.set_size(pool, size).await.map_err(|error| self.not_noted(error))?;
-        // One plan may be under way that does not know of it yet.
+        // A plan in progress may not include the change yet; the one after it does.
         let mut seen = controller.instructions().borrow().edition();
         seen.generation += 1;
         controller.newer_than(seen, self.period * 3).await;
         self.plan(false)
     }
 
-    /// What is to be noted; `None`: what the file says. `said` is what was said before.
+    /// The setting to store; `None` removes the stored one, so that the file decides. `said` is the
+    /// setting before.
     fn size(
         &self,
         pool: &str,
@@ -60,10 +61,14 @@ impl Planner {
         let Some(elastic) = planning.elastic.get(pool) else {
             let known: Vec<&str> = planning.elastic.keys().map(String::as_str).collect();
             let known = match known.as_slice() {
-                [] => "no pool is: add a [pool.elastic] table to one".to_string(),
+                [] => {
+                    "there are no elastic pools; add a [pool.elastic] table to a pool".to_string()
+                }
                 known => format!("elastic pools: {}", known.join(", ")),
             };
-            return Err(OperateError::NotFound(format!("no pool {pool} is elastic; {known}")));
+            return Err(OperateError::NotFound(format!(
+                "there is no elastic pool {pool}; {known}"
+            )));
         };
         let Elasticity { min, max, .. } = *elastic;
         let refused = |text: String| Err(OperateError::Refused(text));
@@ -71,7 +76,7 @@ impl Planner {
             (PlanMode::Paused, None) => {
                 Ok(Some(said.copied().unwrap_or(SizeWish::Mode(elastic.mode)).paused()))
             }
-            // What the file says is said by the file, and stays so when it changes.
+            // The file's own mode is not stored, so that a later change of the file takes effect.
             (PlanMode::Auto, None) => {
                 Ok((elastic.mode != Mode::Auto).then_some(SizeWish::Mode(Mode::Auto)))
             }
@@ -87,17 +92,17 @@ impl Planner {
             }
             (PlanMode::Pinned, Some(count)) => Ok(Some(SizeWish::Mode(Mode::Pinned(count)))),
             (PlanMode::Pinned, None) => {
-                refused(format!("pinned at how many? Accepted: a `count` of {min} to {max}"))
+                refused(format!("mode `pinned` needs a `count`; accepted: {min} to {max}"))
             }
-            (_, Some(_)) => refused("a `count` goes with the mode `pinned` alone".to_string()),
+            (_, Some(_)) => refused("`count` is accepted with mode `pinned` only".to_string()),
         }
     }
 
-    /// Who reports here.
+    /// The members that report here.
     pub(crate) fn nodes(&self) -> Nodes {
         match self.controller() {
             Ok(controller) => {
-                // It knows who was evicted, too.
+                // The server also knows evicted members.
                 let served = self.office().ok().map(|office| office.members().view);
                 let view = served.unwrap_or_else(|| controller.cluster());
                 views::nodes(&view, &controller.admins())
@@ -106,7 +111,7 @@ impl Planner {
         }
     }
 
-    /// Follows an operator's word about a node.
+    /// Applies an operator's admin state for a node.
     pub(crate) async fn set_node_admin(
         &self,
         node: &str,
@@ -126,7 +131,7 @@ impl Planner {
         }
         let mut seen = controller.instructions().borrow().edition();
         controller.set_admin(node, admin).await.map_err(|error| self.not_noted(error))?;
-        // One plan may be under way that does not know of it yet.
+        // A plan in progress may not include the change yet; the one after it does.
         seen.generation += 1;
         controller.newer_than(seen, self.period * 3).await;
         Ok(self.nodes())
@@ -141,7 +146,7 @@ impl Planner {
         let HistoryQuestion { seconds, step } = question;
         if let Some(long) = seconds.into_iter().chain(step).find(|it| *it > HISTORY_SECONDS_MAX) {
             return Err(OperateError::Refused(format!(
-                "{long} s are too long; accepted: at most {HISTORY_SECONDS_MAX} (a day), as long as history is kept"
+                "{long} s are too long; accepted: at most {HISTORY_SECONDS_MAX} (a day, the length of the history)"
             )));
         }
         views::history(node, question, &self.recorder).map_err(|error| match error {
@@ -153,12 +158,12 @@ impl Planner {
         })
     }
 
-    /// What this machine is doing, for metrics; `None` before it was measured.
+    /// This machine's utilisation, for metrics; `None` before the first sample.
     pub(crate) fn machine(&self) -> Option<MachineReading> {
         self.utilisation.borrow().as_ref().map(views::machine)
     }
 
-    /// For metrics; `None` where no controller is to run.
+    /// The planner's figures, for metrics; `None` if no controller should run here.
     pub(crate) fn reading(&self) -> Option<PlanningReading> {
         if let Some(client) = self.seat.client() {
             return Some(cluster::reading(&client.status(), self.began.elapsed()));
@@ -170,7 +175,7 @@ impl Planner {
         Some(PlanningReading { cluster, cluster_sent_bytes, ..reading })
     }
 
-    /// How a node stands to its cluster.
+    /// The state of a node in its cluster.
     pub(crate) fn standing(&self) -> Option<ClusterStanding> {
         let status = self.seat.client()?.status();
         let mut standing = cluster::standing(NodeKind::Node, &status, self.own_load());
@@ -180,10 +185,10 @@ impl Planner {
 
     fn not_noted(&self, error: ControllerError) -> OperateError {
         let store = self.store_name();
-        let look = "see to its disk or its members, then look at `equipoise plan` and `equipoise status --cluster`";
+        let look = "repair its disk or its members, then check `equipoise plan` and `equipoise status --cluster`";
         match error {
             ControllerError::Unanswered => OperateError::Unavailable(format!(
-                "the store {store} has not taken the change, which may still take effect: {look}"
+                "the store {store} did not answer; the change may still take effect: {look}"
             )),
             ControllerError::Unconfirmed(error) => {
                 let why = crate::cli::with_causes(&anyhow::Error::from(error));
@@ -192,7 +197,7 @@ impl Planner {
                 ))
             }
             ControllerError::Busy => OperateError::Unavailable(format!(
-                "an earlier change waits for the store {store}, and may still take effect; this one was not made: {look}"
+                "the store {store} is still writing an earlier change, which may take effect; this change was not made: {look}"
             )),
             error => OperateError::Refused(crate::cli::with_causes(&anyhow::Error::from(error))),
         }
@@ -204,13 +209,14 @@ impl Planner {
         used.as_ref().map(|used| cluster::own_load(used, &weigh))
     }
 
-    /// The controller that runs here; `command` is what can be given to another's.
+    /// The controller of this process. Otherwise the error names `command`, to run on another
+    /// controller.
     fn asked(&self, command: impl FnOnce() -> String) -> Result<ControllerHandle, OperateError> {
         self.controller().map_err(|why| {
             OperateError::NotPlanning(match self.seat.client() {
                 Some(client) => {
                     let there = cluster::ask_there(&client.status(), &command());
-                    format!("{} is a node of its cluster and plans nothing; {there}", self.instance)
+                    format!("{} is a node of its cluster and does not plan; {there}", self.instance)
                 }
                 None => why,
             })

@@ -1,4 +1,4 @@
-//! What a node in node mode learns from the cluster: its peers, and the secret that they share. Pure.
+//! The peers of a node in node mode and their shared secret, as learned from the cluster. Pure.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use equipoise_session::dispatch::{DelegationKeys, PeerTls, Shares};
 
 use crate::config::peer_check_interval;
 
-/// Whom there is to delegate to, and how that is signed.
+/// Peers for delegation, and the secret that signs delegated requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Learnt {
     peers: Vec<BackendConfig>,
@@ -18,7 +18,7 @@ pub(crate) struct Learnt {
 }
 
 impl Learnt {
-    /// What the instructions say to the node of this name.
+    /// The peers and secret that the instructions have for a node.
     pub(super) fn of(instructions: &Instructions, node: &str) -> Learnt {
         let others = instructions.members.iter().filter(|(name, member)| {
             member.kind == NodeKind::Node && member.dispatches && name.as_str() != node
@@ -37,14 +37,14 @@ impl Learnt {
         }
     }
 
-    /// Completes front doors in node mode: peers and secret that the file states are its own business.
+    /// Adds peers and secret to front doors in node mode. Values that the file states are kept.
     pub(super) fn add_to(&self, config: &mut SessionConfig) {
         let doors = config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut());
         for node in doors {
             if node.keys.is_empty()
                 && let Some(secret) = &self.secret
             {
-                // A secret that is none leaves the door without: nothing is delegated.
+                // With an invalid secret the door has no key, and nothing is delegated.
                 let secrets = vec![secret.reveal().as_bytes().to_vec()];
                 node.keys = DelegationKeys::new(secrets).unwrap_or_default();
             }
@@ -59,7 +59,8 @@ impl Learnt {
     }
 }
 
-/// Encrypts what goes between nodes, where that is asked for and files do not say how.
+/// Adds certificates for connections between nodes, where the configuration asks for TLS and names
+/// no files.
 pub(super) fn encrypt(config: &mut SessionConfig, tls: &PeerTls) {
     for node in config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut()) {
         node.transport.provide(tls);
@@ -69,10 +70,12 @@ pub(super) fn encrypt(config: &mut SessionConfig, tls: &PeerTls) {
     }
 }
 
-/// Shares are followed in steps of this part: who moves by less needs no new snapshot on every thread each period.
+/// Step to which shares are rounded. Smaller changes would cost a new snapshot on every thread each
+/// period.
 const STEP: f64 = 0.005;
 
-/// What the instructions have the node of this name keep, and who takes the rest; `None` if they do not know it.
+/// The shares of a node: what it keeps, and the weights of its peers. `None` if the plan does not
+/// know the node.
 pub(super) fn shares(instructions: &Instructions, node: &str) -> Option<Arc<Shares>> {
     let own = instructions.plan.nodes.get(node)?;
     let dispatch = &instructions.plan.dispatch;

@@ -1,20 +1,20 @@
-//! Where the controller keeps what outlives the process.
+//! The place of the controller's persistent state.
 
 use crate::run::cluster::OpenStore;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
-/// The file of an instance, in the folder that the configuration names or in this user's.
+/// The store's file of an instance, in the stated folder or in the user's state folder.
 pub(in crate::run) fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
     let folder = stated.map_or_else(state_folder, Path::to_path_buf);
     folder.join(plain(instance)).join("controller.store")
 }
 
-/// Where this user's programs keep state: systemd's `StateDirectory=equipoise` first.
+/// The user's folder for state. systemd's `StateDirectory=equipoise` has precedence.
 fn state_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = set("STATE_DIRECTORY") {
-        // systemd lists several with colons between them; ours is the first.
+        // systemd separates several folders with colons; ours is the first.
         let folder = folder.to_string_lossy().into_owned();
         return folder.split(':').next().unwrap_or_default().into();
     }
@@ -32,7 +32,7 @@ fn state_folder() -> PathBuf {
     }
 }
 
-/// A host's name may have what neither a file's nor a key's can.
+/// Replaces characters of a host name that files or keys may not have.
 pub(in crate::run) fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let plain: String = name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect();
@@ -42,14 +42,14 @@ pub(in crate::run) fn plain(name: &str) -> String {
     }
 }
 
-/// Opens the file, or makes it.
+/// Opens the store's file, and creates it if it does not exist.
 pub(in crate::run) async fn open(file: &Path) -> anyhow::Result<OpenStore> {
     if let Some(folder) = file.parent() {
         use std::os::unix::fs::DirBuilderExt;
         let mut make = std::fs::DirBuilder::new();
         let made = make.recursive(true).mode(0o750).create(folder);
         made.with_context(|| {
-            format!("cannot make the folder {}; set [controller] state to one", folder.display())
+            format!("cannot create the folder {}; set [controller] state to a folder that this user can write", folder.display())
         })?;
     }
     OpenStore::embedded(file.to_path_buf()).await

@@ -1,4 +1,4 @@
-//! What there is to plan for, as the file and the registry have it.
+//! Inputs of the planner from this process: the file and the registry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::Wish;
 use super::scaling::Scalers;
 use crate::run::lock;
 
-/// Where the controller of this process learns what there is.
+/// Source of the inputs.
 pub(super) struct Here {
     registry: RegistryHandle,
     wish: watch::Receiver<Arc<Wish>>,
@@ -24,7 +24,8 @@ pub(super) struct Here {
     ages: Mutex<Ages>,
 }
 
-/// When backends were first seen. Those that were there at the start are as old as can be.
+/// Times at which backends were first seen. Backends that existed at the start have the largest
+/// age.
 #[derive(Debug, Default)]
 struct Ages {
     began: bool,
@@ -73,13 +74,13 @@ impl Source for Here {
     }
 }
 
-/// Zones whose answers are spread by load.
+/// Zones with answers by load.
 fn names(wish: &Wish) -> BTreeMap<String, NameSpec> {
     let name = |(zone, nodes)| (zone, NameSpec { nodes });
     wish.names().into_iter().map(name).collect()
 }
 
-/// Elastic pools, as the leader keeps their rosters.
+/// Elastic pools for which the leader keeps rosters.
 fn made(wish: &Wish) -> BTreeMap<String, MadePool> {
     let pool = |pool: &String| {
         let (maker, declared) = (wish.planning.makers.get(pool), wish.planning.declared.get(pool));
@@ -121,7 +122,7 @@ fn now() -> Duration {
 type Name = (Arc<str>, Arc<str>);
 
 impl Ages {
-    /// How long each backend has been there; those that are gone are forgotten.
+    /// The age of each backend. Backends that no longer exist are forgotten.
     fn of(&mut self, pools: &[&PoolStatus], now: Instant) -> HashMap<Name, Duration> {
         let first = if self.began { Some(now) } else { None };
         self.began = true;

@@ -1,4 +1,5 @@
-//! What this node reports of itself each period: to the controller of this process, or to those of its cluster.
+//! The report of this node in each period: to the controller of this process, or to those of its
+//! cluster.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,16 +15,16 @@ use super::meter::{ClassMeter, Counted, CountedQueue, Meter, QueueMeter};
 use super::{Active, Planner};
 use crate::run::lock;
 
-/// Glances at what is in flight in a period.
+/// Glances at requests in flight in each period.
 const GLANCES: u32 = 10;
-/// Between two glances, at least.
+/// Shortest interval between glances.
 const GLANCE_MIN: Duration = Duration::from_millis(10);
 
-/// The longest that a process waits at its end for controllers to hear that it leaves.
+/// Longest time that a process waits at its end until the controllers confirm that it leaves.
 pub(in crate::run) const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Planner {
-    /// Each period: what this node does and sees, for the controller or at least for the history.
+    /// Reports each period: to the controllers, or at least to the history.
     pub(super) async fn report(self: Arc<Self>) {
         let mut utilisation = self.utilisation.clone();
         let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
@@ -87,13 +88,13 @@ impl Planner {
             self.tell_peers(&report);
             let Some(controller) = controller else { continue };
             if let Err(error) = controller.report(&self.instance, report).await {
-                tracing::debug!(%error, "the controller did not take this node's report");
+                tracing::debug!(%error, "the controller did not accept this node's report");
             }
             self.hear_balancers(controller.tallies(&self.instance));
         }
     }
 
-    /// Tells the controllers that this node leaves: what it made has ended.
+    /// Reports to the controllers that this node leaves: the backends that it created have ended.
     pub(crate) async fn leave(&self) {
         if let Some(client) = self.seat.client() {
             let version = env!("CARGO_PKG_VERSION").into();
@@ -102,7 +103,7 @@ impl Planner {
         }
     }
 
-    /// To the cluster's other controllers.
+    /// Sends the report to the cluster's other controllers.
     fn tell_peers(&self, report: &NodeReport) {
         if let Active::Running(running) = &*lock(&self.active)
             && let Some(server) = &running.server
@@ -111,7 +112,7 @@ impl Planner {
         }
     }
 
-    /// Requests by class so far, where this node dispatches.
+    /// Requests by class so far, if this node dispatches.
     fn requests(&self) -> PerClass<ClassCounts> {
         let view = self.registry.stats();
         let doors: Vec<_> = view.front_doors.iter().map(|door| class_counts(&door.stats)).collect();
@@ -129,12 +130,13 @@ impl Planner {
         })
     }
 
-    /// Whether requests can be done here: a node without its application would look idle, and be delegated to.
+    /// Whether the local application can serve. Without it the node would look idle and attract
+    /// delegated requests.
     fn serves(&self, application: &str) -> bool {
         !self.able(application).is_empty()
     }
 
-    /// The names of the application's backends that may take requests.
+    /// Names of the application's backends that may receive requests.
     fn able(&self, application: &str) -> Vec<Arc<str>> {
         let pools = self.registry.pools().borrow().clone();
         let pool = pools.iter().find(|pool| &*pool.name == application);
@@ -143,7 +145,7 @@ impl Planner {
         able.map(|backend| Arc::clone(&backend.name)).collect()
     }
 
-    /// Requests that wait for the application, where this node dispatches.
+    /// Requests that wait for the application, if this node dispatches.
     fn waiting(&self) -> usize {
         let Some(application) = self.wish.borrow().application.clone() else { return 0 };
         let view = self.registry.stats();
@@ -151,8 +153,8 @@ impl Planner {
         pool.map_or(0, |pool| pool.queue.len())
     }
 
-    /// The permits of the application, in whose queue so many wait; `None` if a backend has no limit, or if there is no
-    /// backend.
+    /// The permits of the application, with `queued` requests in its queue. `None` if it has no
+    /// backend, or a backend without a limit.
     fn permits(&self, application: &str, queued: usize) -> Option<Permits> {
         let (view, able) = (self.registry.stats(), self.able(application));
         let pool = view.pools.iter().find(|pool| &*pool.name == application)?;
@@ -162,8 +164,8 @@ impl Planner {
         Some(Permits { free, queued: u32::try_from(queued).unwrap_or(u32::MAX) })
     }
 
-    /// The counters of the backends and queues of pools that are planned, where requests pass them: of a pool that only names
-    /// or VIPs lead to they are 0 under any load.
+    /// Counters of backends and queues of planned pools behind front doors. In pools that only
+    /// names or VIPs use, the counters would be 0 under any load.
     fn counted(&self) -> (Vec<Counted>, Vec<CountedQueue>) {
         let (view, wish) = (self.registry.stats(), self.wish.borrow().clone());
         let (mut counted, mut queues) = (Vec::new(), Vec::new());
@@ -194,8 +196,8 @@ impl Planner {
     }
 }
 
-/// Processors that this process may use, a fraction where it is in a quota. Before the monitor's
-/// first sample: whole processors by the standard library.
+/// Processors that this process may use, a fraction within a quota. Before the monitor's first
+/// sample, the standard library's number.
 pub(in crate::run) fn capacity(used: Option<&Utilisation>) -> f64 {
     let whole = || std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     used.and_then(|used| used.processors).filter(|it| *it > 0.0).unwrap_or_else(whole)

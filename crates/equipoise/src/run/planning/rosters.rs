@@ -1,4 +1,4 @@
-//! What rosters mean for this machine's pools and for its drivers. No I/O.
+//! Derives from rosters what this machine's pools and drivers need. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use equipoise_driver::{
 use equipoise_session::config::{BackendConfig, Place};
 use equipoise_session::registry::RegistryHandle;
 
-/// By pool.
+/// Rosters by pool.
 pub(super) type Rosters = BTreeMap<String, Roster>;
 
-/// What of rosters makes a difference to pools: who is in them, where, and whether it drains.
+/// The part of rosters that affects pools: names, addresses, and whether a backend drains.
 pub(super) fn places(
     rosters: &Rosters,
 ) -> impl Iterator<Item = (&String, &String, Option<SocketAddr>, Wanted)> {
@@ -27,8 +27,9 @@ pub(super) fn places(
     })
 }
 
-/// The store's rosters on a machine of its own, without backends that it has removed since: the
-/// store may have been put back to an older copy. `saved` is what the machine used last.
+/// On a single machine: the store's rosters without backends that the machine has removed since, or
+/// `None` if nothing changes. The store may have been restored from an older copy. `saved` has the
+/// rosters that the machine used last.
 pub(super) fn without_outlived(stored: &Rosters, saved: &Rosters) -> Option<Rosters> {
     let is_gone = |pool: &str, name: &str, entry: &Entry| {
         entry.outlives && saved.get(pool).is_some_and(|saved| saved.has_outlived(pool, name))
@@ -45,8 +46,8 @@ pub(super) fn without_outlived(stored: &Rosters, saved: &Rosters) -> Option<Rost
     })
 }
 
-/// What is to be saved of rosters: the backends of `own`, this member, and those of `saved` which
-/// the store has forgotten and which this machine still has.
+/// The rosters to save: the backends of `own`, this member, and backends of `saved` that the store
+/// has forgotten and this machine still has.
 pub(super) fn to_save(
     rosters: &Rosters,
     saved: &Rosters,
@@ -71,13 +72,13 @@ pub(super) fn to_save(
     all
 }
 
-/// A backend of a roster as its pool is to have it; `None` before it serves, and when it is to leave.
+/// The entry of a roster as a backend of its pool. `None` before it serves, and once it leaves.
 pub(super) fn joined(name: &str, entry: &Entry) -> Option<BackendConfig> {
     let address = entry.address.filter(|_| entry.wanted != Wanted::Leave)?;
     Some(backend(name, address))
 }
 
-/// A backend of this machine that serves, or still has work, as its pool is to have it.
+/// A backend of this machine as a backend of its pool, if it serves or still has work.
 pub(super) fn own(made: &ElasticBackend) -> Option<BackendConfig> {
     let serves = matches!(made.state, BackendState::Ready | BackendState::Draining);
     made.address.filter(|_| serves).map(|address| backend(&made.name, address))
@@ -89,7 +90,7 @@ fn backend(name: &str, address: SocketAddr) -> BackendConfig {
     BackendConfig { name, address, place, weight, backup, concurrency }
 }
 
-/// The backends that a member is to have, for its driver's scaler, which has `view` now.
+/// The backends that a member should have, for its scaler, which has `view` now.
 pub(super) fn desired(roster: &Roster, member: &str, view: &PoolView) -> DesiredState {
     let there = view.backends.iter().map(|made| &made.name);
     let kept = there.filter(|name| roster.has_forgotten(&view.pool, name)).cloned().collect();
@@ -102,14 +103,15 @@ pub(super) fn desired(roster: &Roster, member: &str, view: &PoolView) -> Desired
     }
 }
 
-/// The same for a member that is evicted: its processes end, and others go on with what outlives them.
+/// The same for an evicted member: its processes end, and other members take over the backends that
+/// outlive them.
 pub(super) fn desired_of_evicted(roster: &Roster, view: &PoolView) -> DesiredState {
     let left = view.backends.iter().filter(|made| made.outlives);
     let others = left.map(|made| made.name.clone()).collect();
     DesiredState { others, next_number: roster.next_number, ..DesiredState::default() }
 }
 
-/// The backends that a roster gives a member.
+/// The backends that a roster assigns to a member.
 pub(super) fn of_member(roster: &Roster, member: &str) -> impl Iterator<Item = Desired> {
     let own = roster.backends.iter().filter(move |(_, entry)| entry.executor == member);
     own.map(|(name, entry)| Desired {
@@ -128,7 +130,8 @@ pub(super) fn of_member(roster: &Roster, member: &str) -> impl Iterator<Item = D
     })
 }
 
-/// What a driver's scaler has, as the leader is told. `ends`: this machine's file has no driver for the pool any more.
+/// The state of a scaler, for the leader. `ends`: this machine's file has no driver for the pool
+/// any more.
 pub(super) fn making(view: &PoolView, ends: bool, applied: Edition) -> Making {
     let backends = view.backends.iter().map(|made| {
         let state = match made.state {
@@ -157,11 +160,11 @@ pub(super) fn making(view: &PoolView, ends: bool, applied: Edition) -> Making {
     Making { outlives, driver, ends, applied, next_number, backends: backends.collect() }
 }
 
-/// Of what went wrong, so much is told: no report is refused for it.
+/// Longest problem text in a report. A longer text is cut, so that no report is refused for it.
 const PROBLEM_CHARS_MAX: usize = 300;
 
-/// By pool of this machine that has a roster: draining ones that have nothing left here. Of pools of the packet level and
-/// those that names are spread over (`forwarded`) nobody knows; they wait for the whole time to drain.
+/// Draining backends without work left here, by pool. In pools behind VIPs and names (`forwarded`)
+/// the remaining work is unknown, so their backends drain for the whole drain time.
 pub(super) fn drained(
     rosters: &Rosters,
     registry: &RegistryHandle,
@@ -232,13 +235,13 @@ mod tests {
             "newer than what is saved"
         );
         assert_eq!(without_outlived(&older, &Rosters::new()), None, "nothing is saved");
-        // Processes end with theirs: the scaler shows which there are.
+        // Backends that are processes end with this one; the scaler knows which exist.
         let mut processes = older.clone();
         for entry in processes.get_mut("web").expect("it is there").backends.values_mut() {
             entry.outlives = false;
         }
         assert_eq!(without_outlived(&processes, &saved), None);
-        // Without a store and a saved roster, numbers begin where none was given.
+        // Without a store and a saved roster, numbers begin above any that were given.
         let mut held = rosters(1000, &[]);
         held.insert("web".to_string(), Roster::unknown_before(1000));
         assert_eq!(without_outlived(&older, &held), None);
@@ -249,11 +252,11 @@ mod tests {
         let (older, saved) = (rosters(4, &[3]), rosters(6, &[3, 4, 5]));
         let kept = to_save(&older, &saved, "a", |_, name| name != "web-e4");
         assert_eq!((names(&kept), kept["web"].next_number), (vec!["web-e3", "web-e5"], 6));
-        // A store from before the pool.
+        // A store from a time before the pool existed.
         let kept = to_save(&Rosters::new(), &saved, "a", |_, _| true);
         assert_eq!(names(&kept), ["web-e3", "web-e4", "web-e5"]);
         assert!(to_save(&Rosters::new(), &saved, "a", |_, _| false).is_empty());
-        // The store has taken five in and removed four.
+        // The store has taken over number 5, and removed number 4.
         let newer = rosters(6, &[3, 5]);
         assert_eq!(to_save(&newer, &saved, "a", |_, _| true), newer);
     }

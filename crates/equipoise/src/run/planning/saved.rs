@@ -1,7 +1,8 @@
-//! What this machine goes on with after a restart: the rosters that it used last, and the drivers that its file has named.
+//! State that survives a restart of this machine: the rosters that it used last, and the drivers
+//! that its file named.
 //!
-//! The roster in the store is what counts. This copy bridges the time until a leader says it, and it is what is left where
-//! the store was put back from an older copy, made anew, or cannot be read.
+//! The roster in the store is authoritative. This copy bridges the time until a leader sends it. It
+//! is also the last resort if the store is restored from an older copy, created anew or unreadable.
 
 mod records;
 mod writer;
@@ -19,29 +20,30 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::writer::Writer;
 use super::rosters::Rosters;
 
-/// Drivers of pools, by pool and by the names that rosters have for them.
+/// Drivers of pools, by pool and by the name that rosters use for them.
 pub(super) type Drivers = BTreeMap<String, BTreeMap<String, DriverOptions>>;
 
 /// The content of the file. Fields of later versions are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Saved {
-    /// Without what changes by itself.
+    /// Rosters without fields that change by themselves.
     pub(super) rosters: Rosters,
-    /// A roster has only their names: they may have secrets, such as a service's token.
+    /// The drivers. A roster has only their names, because drivers may contain secrets such as a
+    /// token.
     #[serde(default)]
     pub(super) drivers: Drivers,
 }
 
-/// Larger ones are not read.
+/// Largest size of the file, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The file, in the folder of an instance.
+/// The path of the file in an instance's folder.
 pub(super) fn place(folder: &Path) -> PathBuf {
     folder.join("elastic.json")
 }
 
-/// The content of the file, or what records of earlier versions say of the backends of `own`, this member. A file that is
-/// damaged is set aside.
+/// Reads the file. Without it, imports the records of earlier versions for `own`, this member. A
+/// damaged file is renamed and kept.
 pub(super) fn load(folder: &Path, own: &str) -> Saved {
     let path = place(folder);
     let read = match equipoise_files::read(&path, BYTES_MAX) {
@@ -57,30 +59,32 @@ pub(super) fn load(folder: &Path, own: &str) -> Saved {
             Err(error) => format!("left where it is ({error})"),
         };
         tracing::error!(
-            "{} cannot be used ({error:#}) and is {done}: elastic pools go on by the roster in the store. Backends that \
-             the file names and `equipoise plan` does not show are yours to remove",
+            "{} cannot be used ({error:#}) and is {done}: elastic pools follow the roster in the store. Remove backends \
+             that the file names and `equipoise plan` does not show",
             path.display()
         );
         Saved::default()
     })
 }
 
-/// Goes over from the records of earlier versions, which are removed when what they say is saved.
+/// Imports the records of earlier versions, and removes them once the new file is saved.
 fn import(folder: &Path, own: &str) -> Saved {
     let (saved, files) = records::read(folder, own);
     if !files.is_empty() {
         match save(folder, &saved) {
             Ok(()) => {
-                tracing::info!(?files, "records of an earlier version are taken over");
+                tracing::info!(?files, "imported the records of an earlier version");
                 files.iter().for_each(|file| drop(fs::remove_file(file)));
             }
-            Err(error) => tracing::warn!("records of an earlier version stay: {error:#}"),
+            Err(error) => tracing::warn!(
+                "kept the records of an earlier version, which could not be imported: {error:#}"
+            ),
         }
     }
     saved
 }
 
-/// Puts new content in the place of the old, durably.
+/// Replaces the content of the file durably.
 pub(super) fn save(folder: &Path, saved: &Saved) -> anyhow::Result<()> {
     let path = place(folder);
     replace(folder, &path, saved).with_context(|| format!("cannot write {}", path.display()))

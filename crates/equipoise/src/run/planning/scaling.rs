@@ -1,7 +1,8 @@
-//! Elastic pools: a scaler for each makes what the instructions' rosters give this member, and what was made joins the pool.
+//! Elastic pools. A scaler for each pool creates the backends that the roster assigns to this
+//! member, and these join the pool.
 //!
-//! A machine of its own is a cluster of one: its controller is in this process. Where that does not run, pools are held at
-//! what they had: `held.rs`.
+//! A single machine is a cluster of one, with its controller in this process. While that does not
+//! run, `held.rs` keeps pools at their size.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -29,37 +30,39 @@ use crate::run::lock;
 
 /// The scalers of this process.
 pub(super) struct Scalers {
-    /// The saved rosters.
+    /// The rosters and drivers that were saved last.
     saved: Mutex<Saved>,
     writer: Writer,
-    /// That it cannot be saved was logged.
+    /// The failure to save was logged.
     is_unsaved: AtomicBool,
-    /// The drivers of this machine's file, and those before them whose backends may be there.
+    /// Drivers of this machine's file, and earlier drivers that may still have backends.
     drivers: Mutex<Drivers>,
     running: tokio::sync::Mutex<BTreeMap<String, Running>>,
     views: Mutex<BTreeMap<String, View>>,
-    /// Without a controller: at how many backends each pool is held.
+    /// Without a controller: the number of backends that each pool is fixed at.
     held: Mutex<BTreeMap<String, u32>>,
-    /// Rises when what exists has changed.
+    /// Rises with each change of the existing backends.
     changes: watch::Sender<u64>,
-    /// This member.
+    /// Name of this member.
     own: Arc<str>,
     is_in_cluster: bool,
-    /// Before there are any, without an edition, with the rosters that an earlier process used last.
+    /// The instructions in force. Before the first ones arrive, they have no edition and the
+    /// rosters that an earlier process used last.
     newest: Mutex<Arc<Instructions>>,
-    /// Instructions that an earlier process kept: pools go by them, and no driver is told, as nothing is made or taken
-    /// away without a leader.
+    /// Instructions that an earlier process saved. Pools follow them; drivers do not, because
+    /// without a leader nothing is created or removed.
     kept: Option<Edition>,
-    /// The instructions that each pool's scaler was told last.
+    /// Edition of the last instructions that each pool's scaler received.
     applied: Mutex<BTreeMap<String, Edition>>,
-    /// An operator evicted this node: its processes end, and another member goes on with what outlives it.
+    /// An operator evicted this node: its processes end, and another member takes over the backends
+    /// that outlive them.
     is_evicted: AtomicBool,
 }
 
-/// What a scaler has.
+/// The state of a scaler.
 struct View {
     now: watch::Receiver<Arc<PoolView>>,
-    /// The pool is elastic no more here: the scaler stops when it has nothing left.
+    /// The pool is not elastic here any more: the scaler stops when its last backend is gone.
     ends: bool,
 }
 
@@ -70,8 +73,8 @@ struct Running {
 }
 
 impl Scalers {
-    /// `own`: this member's name.
-    /// `kept`: the instructions that an earlier process of its kept.
+    /// `own` is this member's name. `kept` is the edition of instructions that an earlier process
+    /// saved.
     pub(super) fn new(
         folder: PathBuf,
         own: Arc<str>,
@@ -102,24 +105,28 @@ impl Scalers {
         self.is_in_cluster
     }
 
-    /// What exists, and every change of it.
+    /// Changes of the existing backends.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Whether a pool that is elastic no more still has backends.
+    /// Whether a pool that is not elastic any more still has backends.
     pub(super) fn is_ending(&self) -> bool {
         lock(&self.views).values().any(|view| view.ends)
     }
 
-    /// Goes over to these pools. The backends of one that is elastic no more leave as the leader says, which drains them.
+    /// Applies the pools of a new configuration. The leader drains and removes the backends of
+    /// pools that are not elastic any more.
     pub(super) async fn follow(&self, wish: &Wish) {
         let mut running = self.running.lock().await;
         let makers = &wish.planning.makers;
         for (pool, view) in &mut *lock(&self.views) {
             let ends = !makers.contains_key(pool);
             if ends && !view.ends {
-                tracing::info!(pool, "no longer elastic: its backends drain and go");
+                tracing::info!(
+                    pool,
+                    "the pool is not elastic any more: its backends drain and are removed"
+                );
             }
             view.ends = ends;
         }
@@ -143,7 +150,8 @@ impl Scalers {
         self.obey(newest).await;
     }
 
-    /// Pools that an earlier process had, whose backends outlived it and which the file has no more.
+    /// Pools of an earlier process that the file no longer has, and whose backends outlived that
+    /// process.
     fn left_over(&self, running: &BTreeMap<String, Running>) -> Vec<(String, Maker)> {
         let (newest, drivers) = (self.newest(), lock(&self.drivers).clone());
         let left = newest.rosters.iter().filter(|(pool, _)| !running.contains_key(*pool));
@@ -155,13 +163,13 @@ impl Scalers {
         left.filter_map(maker).collect()
     }
 
-    /// Goes over to another driver.
+    /// Switches a pool to another driver.
     async fn change(&self, pool: &str, one: &mut Running, maker: &Maker) {
         if let Err(error) = one.scaler.set_driver(maker.driver.clone()).await {
             let error = anyhow::Error::from(error);
             tracing::error!(
                 pool,
-                "its backends go on being made as before: {error:#}; mend it and reload"
+                "kept the pool's earlier driver: {error:#}; fix the file and reload"
             );
             return;
         }
@@ -169,11 +177,11 @@ impl Scalers {
         self.know(pool, &maker.driver);
         tracing::info!(
             pool,
-            "its backends are made in another way from now on; those that there are are replaced one by one"
+            "the pool's driver changed; existing backends are replaced one by one"
         );
     }
 
-    /// Has a driver by the name that rosters will have for it.
+    /// Stores a driver under the name that rosters use for it.
     fn know(&self, pool: &str, driver: &DriverOptions) {
         if let Some(name) = driver.fingerprint() {
             let mut drivers = lock(&self.drivers);
@@ -195,7 +203,7 @@ impl Scalers {
                 running.insert(pool.to_string(), one);
             }
             Err(error) => {
-                tracing::error!(pool, "the pool does not scale: {error}; mend it and reload");
+                tracing::error!(pool, "the pool does not scale: {error}; fix the file and reload");
             }
         }
     }
@@ -224,8 +232,8 @@ impl Scalers {
         Ok(Running { scaler, driver: maker.driver.clone(), telling })
     }
 
-    /// Saves what these rosters give this member, and the drivers that made what they have, if that has changed. Whether it is
-    /// saved.
+    /// Saves this member's part of the rosters and the drivers of its backends, if they changed.
+    /// Returns whether they are saved.
     async fn save(&self, rosters: &Rosters) -> bool {
         let mut drivers = lock(&self.drivers).clone();
         for (pool, known) in &mut drivers {
@@ -254,15 +262,17 @@ impl Scalers {
         match problem {
             None => *lock(&self.saved) = now,
             Some(problem) if !was_unsaved => tracing::warn!(
-                "rosters of elastic pools are not saved ({problem}): while the store is whole nothing is lost by that"
+                "could not save rosters of elastic pools ({problem}); they are lost only if the store is lost too"
             ),
             Some(_) => {}
         }
         !self.is_unsaved.load(Relaxed)
     }
 
-    /// While no controller runs on a machine of its own: makes what a pool lacks to what it had, or to its least. What went
-    /// with an earlier process is made again once. Nothing is made that outlives this process and cannot be saved.
+    /// Keeps pools at their size while no controller runs on a single machine: creates backends up
+    /// to the earlier number, or the minimum. Backends that ended with an earlier process are
+    /// created again once. No backend that outlives this process is created unless the roster is
+    /// saved.
     pub(super) async fn hold(&self, wish: &Wish) {
         let running = self.running.lock().await;
         let mut rosters = self.newest().rosters.clone();
@@ -272,7 +282,8 @@ impl Scalers {
             let Some(elastic) = wish.planning.elastic.get(pool) else { continue };
             let listed = wish.listed.get(pool).map_or(0, BTreeSet::len) as u32;
             let view = one.scaler.view();
-            // Where nothing is known, no number comes twice: there are fewer backends than minutes since 1970.
+            // Without a known number, the minutes since 1970 exceed every number that was given: a
+            // pool creates fewer backends than one a minute.
             let next_number = if view.outlives { since.as_secs() / 60 } else { 1 };
             let unknown = Roster::unknown_before(next_number);
             let before = rosters.get(pool).unwrap_or(&unknown);
@@ -281,7 +292,7 @@ impl Scalers {
             tracing::warn!(
                 pool,
                 backends = held.target,
-                "without a controller the pool neither grows nor shrinks"
+                "the pool keeps its size, because no controller runs"
             );
             all.insert(pool.clone(), held.target);
             rosters.insert(pool.clone(), held.roster);
@@ -297,7 +308,8 @@ impl Scalers {
         *lock(&self.held) = all;
     }
 
-    /// The controller of a machine of its own has stopped: whichever rosters come next count.
+    /// Forgets the edition of the instructions after the controller of a single machine stopped, so
+    /// that the next ones count whatever their edition.
     pub(super) fn forget_edition(&self) {
         if !self.is_in_cluster {
             let rosters = self.newest().rosters.clone();
@@ -306,12 +318,12 @@ impl Scalers {
         }
     }
 
-    /// A controller decides on sizes from now on, or nobody.
+    /// Ends the fixed sizes: a controller decides, or the pool does not scale.
     pub(super) fn let_scale(&self) {
         lock(&self.held).clear();
     }
 
-    /// At how many backends pools are held, if no controller runs: for whoever asks why.
+    /// A clause about the fixed sizes of pools, for errors; empty if a controller runs.
     pub(super) fn held_in_words(&self) -> String {
         let held = lock(&self.held);
         let one = |(pool, count): (&String, &u32)| format!("pool {pool} at {count}");
@@ -319,15 +331,16 @@ impl Scalers {
         if all.is_empty() {
             return String::new();
         }
-        format!(". Until it does, numbers of backends are held: {}", all.join(", "))
+        format!(". Until it runs, pools keep their number of backends: {}", all.join(", "))
     }
 
-    /// Has what the instructions' rosters give this member, and knows of all the rest. Whether a scaler was told for the first
-    /// time: only then it is known what an earlier process had and this one has not.
+    /// Applies the rosters of instructions to the scalers and to pools. Returns whether a scaler
+    /// received its first roster: only then it is known which backends of an earlier process are
+    /// lost.
     pub(super) async fn obey(&self, newest: Arc<Instructions>) -> bool {
         let before = self.install(self.corrected(newest));
         let mut running = self.running.lock().await;
-        // Newer ones may have come while a driver was being started.
+        // Newer instructions may have arrived while a driver was started.
         let newest = self.newest();
         self.save(&newest.rosters).await;
         let mut is_first = false;
@@ -343,8 +356,8 @@ impl Scalers {
                 if one.scaler.desire(desired).await.is_ok() {
                     let mut applied = lock(&self.applied);
                     if is_evicted {
-                        // Its view leaves out what outlives this process, and so says of no backend
-                        // that it is gone.
+                        // The view of an evicted member leaves out backends that outlive it.
+                        // Without an edition, the leader does not take them for lost.
                         applied.remove(pool);
                     } else {
                         is_first |= applied.insert(pool.clone(), newest.edition()).is_none();
@@ -359,7 +372,7 @@ impl Scalers {
         is_first
     }
 
-    /// Stops scalers of pools that are elastic no more and have nothing left.
+    /// Stops scalers of pools that are not elastic any more and have no backends left.
     async fn end(&self, running: &mut BTreeMap<String, Running>, newest: &Instructions) {
         let has_some = |pool: &str| {
             let roster = newest.rosters.get(pool);
@@ -376,12 +389,12 @@ impl Scalers {
             if let Some(one) = running.remove(&pool) {
                 one.stop().await;
             }
-            tracing::info!(pool, "its backends are gone");
+            tracing::info!(pool, "the last backend of the pool is removed");
             self.changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// Instructions without backends that this machine has removed since, on a machine of its own.
+    /// On a single machine: the instructions without backends that the machine has removed since.
     fn corrected(&self, newest: Arc<Instructions>) -> Arc<Instructions> {
         if self.is_in_cluster {
             return newest;
@@ -392,7 +405,7 @@ impl Scalers {
         }
     }
 
-    /// Goes by these instructions, if they are newer than those in force, which it returns.
+    /// Installs instructions if they are newer than those in force. Returns the previous ones.
     fn install(&self, newest: Arc<Instructions>) -> Arc<Instructions> {
         let mut known = lock(&self.newest);
         if newest.is_newer_than(&known) {
@@ -401,7 +414,7 @@ impl Scalers {
         Arc::clone(&known)
     }
 
-    /// Follows whether this node is evicted.
+    /// Applies the eviction of this node, or its end.
     pub(super) async fn set_evicted(&self, is_evicted: bool) {
         if self.is_evicted.swap(is_evicted, Relaxed) == is_evicted {
             return;
@@ -410,9 +423,10 @@ impl Scalers {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// For the leader: what this member can make, and has made.
+    /// For the leader: the backends that this member can create, and those that it has.
     pub(super) fn making(&self) -> BTreeMap<String, Making> {
-        // First what was told, then what is there: the other way round, what was told last would seem to be lost.
+        // The order matters: read after the views, the editions could be newer, and the newest
+        // backends would seem lost.
         let applied = lock(&self.applied).clone();
         let views = lock(&self.views);
         let one = |(pool, view): (&String, &View)| {
@@ -422,7 +436,7 @@ impl Scalers {
         views.iter().map(one).collect()
     }
 
-    /// For the leader: who drains and has nothing left here.
+    /// For the leader: draining backends without work left here.
     pub(super) fn drained(
         &self,
         registry: &RegistryHandle,
@@ -431,12 +445,12 @@ impl Scalers {
         rosters::drained(&self.newest().rosters, registry, &wish.forwarded)
     }
 
-    /// The instructions with the rosters in force.
+    /// The instructions in force.
     fn newest(&self) -> Arc<Instructions> {
         lock(&self.newest).clone()
     }
 
-    /// Samples of pools, with the sizes of what was made.
+    /// Adds the sizes of elastic backends to the samples of pools.
     pub(super) fn sized(
         &self,
         mut samples: BTreeMap<String, PoolSample>,
@@ -451,7 +465,7 @@ impl Scalers {
         samples
     }
 
-    /// The configuration with the backends that were made.
+    /// The configuration with the elastic backends.
     pub(super) fn with_made(&self, config: &SessionConfig, wish: &Wish) -> SessionConfig {
         let mut config = config.clone();
         for pool in &mut config.pools {
@@ -465,8 +479,8 @@ impl Scalers {
         config
     }
 
-    /// The backends that were made, each with its size: of this machine's own those that its scaler has, and of other
-    /// members' those of the roster.
+    /// Elastic backends of a pool with their sizes: this machine's from its scaler, those of other
+    /// members from the roster.
     fn made(&self, pool: &str) -> Vec<(BackendConfig, Option<String>)> {
         let (newest, unknown) = (self.newest(), Roster::default());
         let roster = newest.rosters.get(pool).unwrap_or(&unknown);
@@ -478,7 +492,8 @@ impl Scalers {
         let own = has.backends.iter().filter(|made| !of_another(&made.name));
         let own = own.filter_map(|made| Some((rosters::own(made)?, made.size.clone())));
         let is_unseen = |name: &String| has.backends.iter().all(|made| made.name != *name);
-        // What outlives a process runs on, whether the scaler here has heard of it, or does not even start.
+        // A backend that outlives its process keeps running, even if the scaler does not know it or
+        // cannot start.
         let others = roster
             .backends
             .iter()
@@ -488,7 +503,8 @@ impl Scalers {
         own.chain(others).collect()
     }
 
-    /// Those that are to be drained, as (pool, backend): by the roster, or, where no controller runs, by an earlier process.
+    /// Backends to drain, as (pool, backend): by the roster, or by an earlier process if no
+    /// controller runs.
     pub(super) fn draining(&self) -> Vec<(String, String)> {
         let newest = self.newest();
         let wanted = rosters::places(&newest.rosters).filter(|it| it.3 == Wanted::Drain);
@@ -501,7 +517,7 @@ impl Scalers {
         all
     }
 
-    /// Ends all scalers: processes go, what outlives us stays.
+    /// Stops all scalers: processes end; backends that outlive this process stay.
     pub(super) async fn stop(&self) {
         let running = std::mem::take(&mut *self.running.lock().await);
         for one in running.into_values() {
@@ -517,7 +533,8 @@ impl Running {
     }
 }
 
-/// The concurrency limit of a backend of a size, where the pool states a number: in proportion to the size's speed.
+/// The concurrency limit of a backend by its size, if the pool states a number: in proportion to
+/// the size's speed.
 fn of_size(pool: &PoolConfig, size: Option<&str>, wish: &Wish) -> Option<Concurrency> {
     let limit = pool.concurrency.fixed()?;
     let size = wish.planning.elastic.get(&*pool.name)?.sizes.get(size?)?;

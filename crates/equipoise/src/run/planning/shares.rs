@@ -1,4 +1,4 @@
-//! What the plan says of names that are answered here. Pure.
+//! Planned shares of names that this process answers. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use equipoise_planner::Standing;
 
 use crate::config::NamesByLoad;
 
-/// By zone; then by pool and name of the backend.
+/// Planned shares by zone, then by pool and name of the backend.
 pub(crate) type PlannedShares = BTreeMap<String, BTreeMap<(String, String), PlannedShare>>;
 
-/// What is planned of a backend that stands for a member.
+/// The plan for a backend that is a member of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PlannedShare {
-    /// Of clients, 0..=1.
+    /// Share of clients, 0..=1.
     pub(crate) share: f64,
-    /// How the member stands; `None` if the plan does not say.
+    /// The member's state in the plan; `None` if the plan does not have the member.
     pub(crate) standing: Option<Standing>,
 }
 
-/// Smaller changes of a share are not worth tables of their own.
+/// Steps to which shares are rounded. A smaller change is not worth new tables.
 const STEPS: f64 = 10_000.0;
 
-/// Zones of which everything is planned; of others, weights are gone by.
+/// Zones that are planned completely. Other zones follow weights.
 pub(super) fn planned(names: &NamesByLoad, newest: &Instructions) -> PlannedShares {
     let zone = |(zone, members): (&String, &BTreeMap<(String, String), String>)| {
         let answers = newest.plan.names.get(zone)?;
         let one = |(backend, member): (&(String, String), &String)| {
             let exact = answers.shares.get(member)?.probability;
-            // Whoever is in the answers stays there.
+            // Rounding up keeps small shares in the answers.
             let share = (exact * STEPS).ceil() / STEPS;
             let standing = newest.plan.nodes.get(member).map(|node| node.standing);
             Some((backend.clone(), PlannedShare { share, standing }))

@@ -1,5 +1,5 @@
-//! Elastic pools of a node's file that the leader does not scale. No file shows it alone: the node
-//! compares its own with the leader's instructions.
+//! Elastic pools of a node's file that the leader does not scale. No single file shows the problem,
+//! so the node compares its own with the leader's instructions.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use equipoise_controller::Instructions;
 use super::{Planner, Wish};
 use crate::run::lock;
 
-/// Elastic pools of `wish` for which the leader that wrote `newest` has no `[pool.elastic]`, and those that the controllers
-/// are to declare, which it does not: a sentence for each.
+/// One sentence for each elastic pool of `wish` that the leader's file lacks, and for each that the
+/// controllers should declare and do not.
 fn unscaled(wish: &Wish, newest: &Instructions) -> Vec<String> {
     if newest.is_blank() {
         return Vec::new();
@@ -20,23 +20,23 @@ fn unscaled(wish: &Wish, newest: &Instructions) -> Vec<String> {
     let own = planning.elastic.keys().filter(|pool| !planning.awaited.contains(*pool));
     let own = own.filter(|pool| !is_scaled(pool)).map(|pool| {
         format!(
-            "pool {pool} is elastic in this node's file and not in that of the controller {leader}, so no backends are made \
-             for it: add the pool, with its [pool.elastic], to the controllers' files and reload them"
+            "pool {pool} is elastic in this node's file but not in the file of the controller {leader}, so no backends are \
+             created for it: add the pool, with its [pool.elastic], to the controllers' files and reload them"
         )
     });
     let awaited = planning.awaited.iter().filter(|pool| !newest.pools.contains_key(*pool));
     let awaited = awaited.map(|pool| {
         format!(
-            "the controllers are to declare the elastic pool {pool}, and {leader} does not, so no backends are made for it: \
-             add the pool, with `declared = \"controllers\"` in its [pool.elastic], to the controllers' files and reload them"
+            "this node's file expects the controllers to declare the elastic pool {pool}, but {leader} does not, so no \
+             backends are created for it: add the pool, with `declared = \"controllers\"` in its [pool.elastic], to the controllers' files and reload them"
         )
     });
     own.chain(awaited).collect()
 }
 
 impl Planner {
-    /// A sentence for each elastic pool of this node that the leader does not scale, or declares in a way that this node
-    /// cannot use.
+    /// One sentence for each elastic pool of this node that the leader does not scale, or declares
+    /// in a way that this node cannot use.
     pub(crate) fn unscaled(&self) -> Vec<String> {
         if self.seat.client().is_none() {
             return Vec::new();

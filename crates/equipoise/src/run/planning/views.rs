@@ -1,4 +1,4 @@
-//! What the API shows of planning.
+//! Converts the state of planning to the API's types.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,11 +23,11 @@ use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
 use super::report::capacity;
 use crate::run::reading;
 
-/// What a plan is shown with.
+/// Context in which a plan is shown.
 pub(super) struct Shown<'s> {
     pub(super) instructions: &'s Instructions,
     pub(super) premises: &'s Premises,
-    /// What operators said of pools.
+    /// Operators' settings for pool sizes.
     pub(super) sizes: &'s BTreeMap<String, SizeWish>,
 }
 
@@ -114,7 +114,7 @@ fn planned_node(name: &str, plan: &NodePlan) -> PlannedNode {
     }
 }
 
-/// Members, as a controller knows them.
+/// Members as a controller knows them.
 pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -> Nodes {
     let node = |member: &MemberView| NodeStatus {
         name: member.name.clone(),
@@ -144,7 +144,7 @@ pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -
     }
 }
 
-/// This node alone, where no controller runs.
+/// This node alone, if no controller runs.
 pub(super) fn alone(name: &str, recorder: &Recorder, own: Option<OwnLoad>) -> Nodes {
     let latest = recorder.latest(name);
     let sample = latest.map(|(_, sample)| sample).unwrap_or_default();
@@ -172,7 +172,7 @@ pub(super) fn alone(name: &str, recorder: &Recorder, own: Option<OwnLoad>) -> No
     Nodes { leader: None, controllers: Vec::new(), nodes: vec![node] }
 }
 
-/// How far back without being asked, and the step.
+/// Default length and step of the history, in seconds.
 const SPAN: u64 = 300;
 const STEP: u64 = 1;
 
@@ -205,7 +205,7 @@ fn point(point: &Point) -> HistoryPoint {
     }
 }
 
-/// What this machine is doing, for metrics.
+/// This machine's utilisation, for metrics.
 pub(in crate::run) fn machine(used: &Utilisation) -> MachineReading {
     let known = |signals: &[(&'static str, Option<f64>)]| {
         signals.iter().copied().filter_map(|(name, percent)| Some((name, percent?))).collect()
@@ -232,7 +232,7 @@ pub(in crate::run) fn machine(used: &Utilisation) -> MachineReading {
     }
 }
 
-/// For metrics.
+/// The planner's figures, for metrics.
 pub(super) fn reading(condition: &Condition, figures: &Figures) -> PlanningReading {
     let counted = figures.counted;
     let edition = condition.instructions.unwrap_or_default();

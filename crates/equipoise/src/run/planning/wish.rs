@@ -1,4 +1,4 @@
-//! What the configuration says of planning.
+//! The part of the configuration that concerns planning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use equipoise_session::config::PoolConfig;
 
 use crate::config::{Config, Planning};
 
-/// What the configuration says of planning.
+/// The part of the configuration that concerns planning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wish {
     pub(super) planning: Planning,
     /// Pools with `weights = "load"`.
     pub(super) weighed: BTreeSet<String>,
-    /// Pools of the packet level, and those that names are spread over: what their backends have is not known here.
+    /// Pools of the packet level and of names: the work of their backends is not known here.
     pub(super) forwarded: BTreeSet<String>,
     /// Pools of front doors.
     pub(super) served: BTreeSet<String>,
     /// Backends that the file lists, by pool.
     pub(super) listed: BTreeMap<String, BTreeSet<String>>,
-    /// Whether there is a DNS level.
+    /// Whether the file has a DNS level.
     pub(super) answers: bool,
-    /// The pool of the local application, if there is a front door in node mode.
+    /// The pool of the local application, if a front door is in node mode.
     pub(super) application: Option<Arc<str>>,
 }
 
@@ -50,33 +50,33 @@ impl Wish {
         Wish { planning, weighed, forwarded, served, listed, answers, application }
     }
 
-    /// Whether a pool's weights are planned.
+    /// Whether the pool's weights are planned.
     pub(super) fn weighs(&self, pool: &str) -> bool {
         self.weighed.contains(pool)
     }
 
-    /// Whether anything of a pool is planned.
+    /// Whether the pool's weights or size are planned.
     pub(super) fn plans(&self, pool: &str) -> bool {
         self.weighs(pool) || self.planning.elastic.contains_key(pool)
     }
 
-    /// Whether what counters here see of a pool is planned by.
+    /// Whether the plan of a pool uses the counters of this process.
     pub(super) fn counts(&self, pool: &str) -> bool {
         self.plans(pool) && self.served.contains(pool)
     }
 
-    /// Names that are answered here by load, with the members that each may resolve to.
+    /// Names that this process answers by load, with the members that each may resolve to.
     pub(super) fn names(&self) -> BTreeMap<String, BTreeSet<String>> {
         let names = self.planning.names.iter();
         names.map(|(zone, nodes)| (zone.clone(), nodes.values().cloned().collect())).collect()
     }
 
-    /// Whether anything of any pool is planned.
+    /// Whether any pool is planned.
     pub(super) fn plans_any_pool(&self) -> bool {
         !self.weighed.is_empty() || !self.planning.elastic.is_empty()
     }
 
-    /// Whether a plan uses counters of requests.
+    /// Whether any plan uses counters of requests.
     pub(super) fn counts_anything(&self) -> bool {
         self.plans_any_pool() || self.application.is_some()
     }

@@ -13,7 +13,7 @@ use super::*;
 const PERIOD: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A front door in node mode without peers, at this address.
+/// A front door in node mode without peers, which listens at this address.
 fn config(listen: std::net::SocketAddr) -> SessionConfig {
     let pool = |name: &str| PoolConfig {
         name: name.into(),
@@ -39,7 +39,7 @@ fn config(listen: std::net::SocketAddr) -> SessionConfig {
     SessionConfig { pools: vec![pool("app"), pool("app.peers")], front_doors: vec![door] }
 }
 
-/// By which node `a` refuses all computing requests.
+/// Instructions with which node `a` refuses all computing requests.
 fn refusing(generation: u64) -> Arc<Instructions> {
     let node = NodePlan {
         standing: Standing::Present,
@@ -55,7 +55,7 @@ fn refusing(generation: u64) -> Arc<Instructions> {
     Arc::new(Instructions { term: 1, generation, period: PERIOD, plan, ..Instructions::default() })
 }
 
-/// Looks, and does something meanwhile, until it is so.
+/// Waits until `is_so` holds, and calls `meanwhile` after each check that failed.
 async fn until(
     registry: &RegistryHandle,
     what: &str,

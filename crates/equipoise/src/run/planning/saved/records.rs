@@ -1,4 +1,5 @@
-//! Records of earlier versions: `elastic-POOL.json` for each pool, and its copy, had what this machine's drivers had made.
+//! Records of earlier versions: `elastic-POOL.json` for each pool, and a copy, with the backends
+//! that this machine's drivers had created.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use super::{BYTES_MAX, Saved};
 struct Record {
     pool: String,
     next_number: u64,
-    /// `None`: what it made ended with its process. Empty in the first layout.
+    /// `None`: the driver's backends ended with the process. Empty in the first layout.
     #[serde(default)]
     drivers: BTreeMap<u32, Option<DriverOptions>>,
     backends: Vec<Recorded>,
@@ -45,13 +46,13 @@ enum State {
     Leaving,
 }
 
-/// What the folder's records say, as rosters of this member, and the files that say it.
+/// Reads the records of a folder as rosters of this member; also returns their files.
 pub(super) fn read(folder: &Path, own: &str) -> (Saved, Vec<PathBuf>) {
     let (mut saved, mut files) = (Saved::default(), Vec::new());
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     for name in names.filter(|name| name.starts_with("elastic-")) {
-        // A copy may be all that is left.
+        // Possibly only the copy is left.
         let Some(stem) = name.strip_suffix(".json.copy").or_else(|| name.strip_suffix(".json"))
         else {
             continue;
@@ -65,8 +66,8 @@ pub(super) fn read(folder: &Path, own: &str) -> (Saved, Vec<PathBuf>) {
             Some(record) => take(&mut saved, record, own),
             None => {
                 tracing::error!(
-                    "{} and its copy cannot be read: backends that they name and `equipoise plan` does not show are yours to \
-                     remove",
+                    "{} and its copy cannot be read: backends that they name and `equipoise plan` does not show must be removed \
+                     by hand",
                     record.display()
                 );
                 continue;

@@ -1,4 +1,4 @@
-//! The thread that writes the file, so that a disk which hangs holds up nothing else.
+//! The thread that writes the file, so that a disk that hangs delays nothing else.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,35 +11,37 @@ use tokio::time::timeout;
 
 use super::Saved;
 
-/// A disk that takes longer is not waited for.
+/// Longest time to wait for the disk.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Writes what is to be saved, in order; the newest alone where several wait.
+/// Writes states in order. If several wait, it writes only the newest.
 pub(in crate::run::planning) struct Writer {
     wanted: Sender<(u64, Saved)>,
-    /// The last write that ended, and its problem.
+    /// Number of the last completed write, and its problem.
     ended: watch::Receiver<(u64, Option<String>)>,
-    /// The number of the last write that was asked for.
+    /// Number of the last requested write.
     last: AtomicU64,
 }
 
 impl Writer {
-    /// For the file in this folder.
+    /// Starts the thread for the file in `folder`.
     pub(in crate::run::planning) fn new(folder: PathBuf) -> Writer {
         let (wanted, asked) = mpsc::channel();
         let (tell, ended) = watch::channel((0, None));
         let run = move || write_all(&folder, &asked, &tell);
         if let Err(error) = thread::Builder::new().name("elastic-file".into()).spawn(run) {
-            tracing::error!("rosters of elastic pools cannot be saved: no thread for it: {error}");
+            tracing::error!(
+                "rosters of elastic pools cannot be saved: cannot start a thread: {error}"
+            );
         }
         Writer { wanted, ended, last: AtomicU64::new(0) }
     }
 
-    /// Writes it. One write at a time is waited for: while an earlier one hangs, this one follows
-    /// it.
+    /// Writes a state, and waits for the write if no earlier one hangs. A state behind a hanging
+    /// write is written after it.
     ///
     /// # Errors
-    /// Why it is not written, or not yet.
+    /// The reason why the state is not written, or not yet.
     pub(in crate::run::planning) async fn write(&self, saved: Saved) -> Result<(), String> {
         let number = self.last.fetch_add(1, SeqCst) + 1;
         let mut ended = self.ended.clone();
@@ -94,14 +96,14 @@ mod tests {
         let writer = Writer::new(folder.clone());
         assert_eq!(writer.write(saved(2)).await, Ok(()));
         assert_eq!(load(&folder, "a"), saved(2));
-        // To open a FIFO for writing waits for a reader.
+        // Opening a FIFO for writing blocks until a reader opens it.
         let fifo = folder.join("elastic.json.new");
         assert!(Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
         for next_number in 3..6 {
             let hangs = writer.write(saved(next_number)).await;
             assert_eq!(hangs, Err("the disk does not answer".to_string()));
         }
-        // It goes on, and what is no regular file cannot be synchronised.
+        // The write continues; it fails, because a FIFO cannot be synchronised.
         let both_ends = fs::File::options().read(true).write(true).open(&fifo).expect("a FIFO");
         let mut ended = writer.ended.clone();
         ended.wait_for(|(last, _)| *last == 4).await.expect("the thread runs");
