@@ -37,8 +37,7 @@ CEILINGS = {
     # opener wide who told nobody phrase
     "api": (20, 8, 8, 6, 3, 3),
     "cluster": (10, 12, 8, 8, 3, 8),
-    "core": (51, 192, 16, 6, 9, 10),
-    "dds": (30, 74, 23, 10, 18, 9),
+    "core": (8, 21, 2, 2, 0, 0),
     "equipoise": (194, 223, 66, 67, 40, 29),
     "planner": (7, 8, 4, 2, 3, 3),
     "session": (14, 33, 8, 2, 2, 2),

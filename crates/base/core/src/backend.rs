@@ -6,20 +6,20 @@ use crate::{AdminState, Eligibility, Health, Weight, eligibility};
 /// One real server of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// The name operators use for it; its address unless the configuration names it.
+    /// The operators' name for it: the configured name, or its address.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
-    /// Its share.
+    /// Its share of new work.
     pub weight: Weight,
-    /// What is wanted of it.
+    /// The operator's wish.
     pub admin: AdminState,
-    /// What is seen of it.
+    /// The observed health.
     pub health: Health,
 }
 
 impl Backend {
-    /// A backend that is wanted up, of unknown health.
+    /// A backend with admin state up and unknown health.
     pub fn new(address: SocketAddr, weight: Weight) -> Backend {
         Backend {
             name: address.to_string().into(),
@@ -30,7 +30,7 @@ impl Backend {
         }
     }
 
-    /// Whether it may be given new work.
+    /// Whether the backend may receive new work.
     pub fn eligibility(&self) -> Eligibility {
         eligibility(self.admin, self.health, self.weight)
     }

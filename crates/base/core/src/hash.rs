@@ -1,20 +1,19 @@
-//! SipHash-1-3 of addresses under a seed: the same answer in every process, thread and level.
+//! SipHash-1-3 of addresses with a seed: the same result in every process, thread and level.
 //!
-//! A secret seed keeps a client from choosing addresses that all fall on one backend; one seed for a
-//! fleet makes its members agree. Each function hashes in a domain of its own, so that a flow hash says
-//! nothing about a source hash. The layout hashed is part of the agreement between versions; a test holds
-//! it fixed.
+//! A secret seed prevents a client from choosing addresses that all map to one backend. One seed
+//! for a fleet makes its members agree. Each function has its own hash domain, so a flow hash
+//! reveals nothing about a source hash. Versions must agree on the hashed layout; a test fixes it.
 //!
 //! # Source
-//! Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; the 1-3 rounds are those of Rust's
-//! and Linux's hash tables (`hsiphash`).
+//! Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; the 1-3 rounds are those of
+//! Rust's and Linux's hash tables (`hsiphash`).
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher13;
 
-/// Second key words, one per use: they separate the domains.
+/// Second key words, one per function: they separate the hash domains.
 mod domain {
     pub(super) const FLOW: u64 = u64::from_be_bytes(*b"eqp-flow");
     pub(super) const SOURCE: u64 = u64::from_be_bytes(*b"eqp-srce");
@@ -27,7 +26,7 @@ mod domain {
 const IP_BYTES: usize = 16;
 const ENDPOINT_BYTES: usize = IP_BYTES + 2;
 
-/// Hashes a flow: both its ends. The protocol is left out: a front door has only one.
+/// Hashes a flow by both of its ends. The protocol is left out, because a front door has only one.
 pub fn flow_hash(client: SocketAddr, local: SocketAddr, seed: u64) -> u64 {
     let mut bytes = [0; 2 * ENDPOINT_BYTES];
     bytes[..ENDPOINT_BYTES].copy_from_slice(&endpoint_bytes(client));
@@ -35,22 +34,23 @@ pub fn flow_hash(client: SocketAddr, local: SocketAddr, seed: u64) -> u64 {
     keyed(seed, domain::FLOW, &bytes)
 }
 
-/// Hashes a client's address without its port, so that all its connections agree.
+/// Hashes a client's address without its port, so that all its connections have one hash.
 pub fn source_hash(client: IpAddr, seed: u64) -> u64 {
     keyed(seed, domain::SOURCE, &ip_bytes(client))
 }
 
-/// Identifies a backend by its address, whatever the seed: for [`crate::Candidate::identity`].
+/// Identifies a backend by its address, independent of the seed: for
+/// [`crate::Candidate::identity`].
 pub fn identity(backend: SocketAddr) -> u64 {
     keyed(0, domain::IDENTITY, &endpoint_bytes(backend))
 }
 
-/// Hashes the key of an item of a stream: the same everywhere, since clients may compute it, too.
+/// Hashes the key of an item of a stream. No seed, because clients may compute the same hash.
 pub fn key_hash(key: &[u8]) -> u64 {
     keyed(0, domain::KEY, key)
 }
 
-/// The two hashes that make a backend's permutation of a Maglev table: offset and skip.
+/// The two hashes that define a backend's permutation of a Maglev table: offset and skip.
 pub(crate) fn offset_and_skip(identity: u64, seed: u64) -> (u64, u64) {
     let bytes = identity.to_le_bytes();
     (keyed(seed, domain::OFFSET, &bytes), keyed(seed, domain::SKIP, &bytes))
@@ -62,7 +62,7 @@ fn keyed(seed: u64, domain: u64, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// An address in network order, then its port; scope and flow label say nothing of who the peer is.
+/// An address in network order, then its port. Scope and flow label do not identify the peer.
 fn endpoint_bytes(address: SocketAddr) -> [u8; ENDPOINT_BYTES] {
     let mut bytes = [0; ENDPOINT_BYTES];
     bytes[..IP_BYTES].copy_from_slice(&ip_bytes(address.ip()));
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(identity(client), IDENTITY_FIXED);
     }
 
-    // By another implementation of SipHash-1-3, written from the paper.
+    // Results of another implementation of SipHash-1-3, written from the paper.
     const FLOW_FIXED: u64 = 0x3028_8db8_4276_a93b;
     const SOURCE_FIXED: u64 = 0xb64c_2667_e7f6_b015;
     const IDENTITY_FIXED: u64 = 0x04cc_6f85_9411_9e29;

@@ -1,12 +1,12 @@
 //! A line of the access log, as text or as a JSON object.
 //!
-//! Clients choose what methods, paths and header values hold. Every byte that could end a line, steer a terminal or
-//! close a quote is escaped, so that no client can forge a line or a field.
+//! Clients choose methods, paths and header values. Every byte that could end a line, control a
+//! terminal or close a quote is escaped, so that no client can forge a line or a field.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineFormat {
     /// `key=value` pairs.
@@ -16,14 +16,14 @@ pub enum LineFormat {
     Json,
 }
 
-/// A line that is being written. It allocates only where `out` has to grow.
+/// A line under construction. It allocates only if `out` has to grow.
 pub struct LogLine<'a> {
     format: LineFormat,
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> LogLine<'a> {
-    /// Begins a line about a `kind` of event at `since_1970` (UTC) behind what `out` holds.
+    /// Begins a line about a `kind` of event at `since_1970` (UTC), after the content of `out`.
     pub fn begin(
         format: LineFormat,
         kind: &str,
@@ -53,7 +53,7 @@ impl<'a> LogLine<'a> {
         }
     }
 
-    /// A field with a value that may hold any bytes.
+    /// A field with a value of any bytes.
     pub fn text(&mut self, key: &str, value: &[u8]) {
         self.key(key);
         self.out.push(b'"');
@@ -68,19 +68,19 @@ impl<'a> LogLine<'a> {
         self.out.push(b'"');
     }
 
-    /// A number.
+    /// A field with a number.
     pub fn number(&mut self, key: &str, value: u64) {
         self.key(key);
         let _ = write!(Plain(self.out), "{value}");
     }
 
-    /// Yes or no.
+    /// A field with a boolean.
     pub fn flag(&mut self, key: &str, value: bool) {
         self.key(key);
         self.out.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
-    /// A time in seconds, with microseconds.
+    /// A field with a time in seconds, with microseconds.
     pub fn seconds(&mut self, key: &str, value: Duration) {
         self.key(key);
         let _ = write!(Plain(self.out), "{}.{:06}", value.as_secs(), value.subsec_micros());
@@ -95,7 +95,7 @@ impl<'a> LogLine<'a> {
         });
     }
 
-    /// A text, or no value.
+    /// A field with a text, or without a value.
     pub fn optional(&mut self, key: &str, value: Option<&[u8]>) {
         match value {
             Some(value) => self.text(key, value),
@@ -135,7 +135,7 @@ impl<'a> LogLine<'a> {
     fn character(&mut self, character: char) {
         match character {
             '"' | '\\' => self.out.extend_from_slice(&[b'\\', character as u8]),
-            // C0, DEL and C1: terminals act on them.
+            // C0, DEL and C1: terminals interpret them.
             _ if character.is_control() => {
                 let code = u32::from(character);
                 let _ = match self.format {
@@ -154,7 +154,7 @@ impl<'a> LogLine<'a> {
         }
     }
 
-    /// A byte that is no UTF-8; JSON cannot hold it.
+    /// A byte that is not valid UTF-8. JSON cannot contain it.
     fn invalid(&mut self, byte: u8) {
         match self.format {
             LineFormat::Text => {
@@ -165,7 +165,7 @@ impl<'a> LogLine<'a> {
     }
 }
 
-/// Text behind the bytes of a vector.
+/// Appends text to the bytes of a vector.
 struct Plain<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Plain<'_> {
@@ -175,7 +175,7 @@ impl fmt::Write for Plain<'_> {
     }
 }
 
-/// A time since 1970 as RFC 3339 writes it, in UTC with milliseconds.
+/// A time since 1970 in the form of RFC 3339, in UTC with milliseconds.
 struct Rfc3339(Duration);
 
 impl fmt::Display for Rfc3339 {
@@ -194,7 +194,8 @@ impl fmt::Display for Rfc3339 {
 /// Year, month and day of a number of days since 1970-01-01.
 ///
 /// # Source
-/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`, for days that are not negative.
+/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`, for
+/// non-negative days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

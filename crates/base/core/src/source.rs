@@ -1,16 +1,15 @@
-//! Where clients come from, by prefix.
+//! Prefixes of client addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// Clients that count as one: those of a /24, or of a /56 of IPv6.
-///
-/// An IPv4 address inside of IPv6 is taken for what it is.
+/// Clients that count as one: those of a /24, or of an IPv6 /56. An IPv4-mapped IPv6 address counts
+/// as IPv4.
 ///
 /// # Source
-/// RFC 7871, 11.1: what resolvers should tell of their clients at most. So what is measured of a prefix is what an answer
-/// to its resolver moves.
+/// RFC 7871, 11.1: the longest prefixes that resolvers should send. So a prefix that is measured is
+/// one that an answer to its resolver can move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "IpAddr", into = "IpAddr")]
 pub struct SourcePrefix(IpAddr);
@@ -28,12 +27,12 @@ impl From<SourcePrefix> for IpAddr {
 }
 
 impl SourcePrefix {
-    /// Bits that count of an IPv4 address.
+    /// Significant bits of an IPv4 address.
     pub const BITS4: u8 = 24;
-    /// Bits that count of an IPv6 address.
+    /// Significant bits of an IPv6 address.
     pub const BITS6: u8 = 56;
 
-    /// The prefix that `client` is in.
+    /// The prefix of `client`.
     pub fn of(client: IpAddr) -> SourcePrefix {
         SourcePrefix(match client.to_canonical() {
             IpAddr::V4(v4) => Ipv4Addr::from(v4.to_bits() >> 8 << 8).into(),
@@ -41,7 +40,7 @@ impl SourcePrefix {
         })
     }
 
-    /// Its first address.
+    /// The first address of the prefix.
     pub fn address(self) -> IpAddr {
         self.0
     }

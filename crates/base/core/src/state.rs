@@ -3,24 +3,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Weight;
 
-/// What the operator wants of a backend.
+/// The operator's wish for a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminState {
-    /// Takes new work.
+    /// Receives new work.
     #[default]
     Up,
-    /// Keeps what it has, takes nothing new.
+    /// Keeps its work and receives no new work.
     Drain,
-    /// Takes nothing, and what it has may be cut.
+    /// Receives no work, and its present work may be cut off.
     Down,
 }
 
-/// What the health checks see of a backend.
+/// The observed health of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
-    /// Not checked yet, or not checked at all: taken for healthy.
+    /// Not checked yet, or not checked at all. Counts as healthy.
     #[default]
     Unknown,
     /// The last checks passed.
@@ -29,7 +29,7 @@ pub enum Health {
     Unhealthy,
 }
 
-/// Whether a backend may be given new work, and if not, why not.
+/// Whether a backend may receive new work, and if not, the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Eligibility {
     /// May be picked.
@@ -42,7 +42,7 @@ pub enum Eligibility {
     Unhealthy,
 }
 
-/// Computes eligibility from what is wanted and what is seen.
+/// The eligibility that follows from the operator's wish, the health and the weight.
 pub fn eligibility(admin: AdminState, health: Health, weight: Weight) -> Eligibility {
     match (admin, health) {
         (AdminState::Down, _) => Eligibility::Down,
@@ -69,7 +69,7 @@ mod tests {
         use AdminState::{Down, Drain, Up};
         use Eligibility as E;
         use Health::{Healthy, Unhealthy, Unknown};
-        // Wanted, seen, of weight 0, of weight 1, of weight 1000.
+        // Admin state, health, and the results for weights 0, 1 and 1000.
         let table = [
             (Up, Unknown, [E::Draining, E::Eligible, E::Eligible]),
             (Up, Healthy, [E::Draining, E::Eligible, E::Eligible]),

@@ -3,7 +3,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The capacity share that an operator gives a backend, `0..=1000`; 0 takes no new work.
+/// A backend's share of new work, set by the operator, `0..=1000`; with 0 it receives none.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -18,12 +18,12 @@ pub struct Weight(u16);
 pub struct WeightOutOfRange(pub u16);
 
 impl Weight {
-    /// The weight of a backend that names none.
+    /// The weight of a backend without a configured weight.
     pub const DEFAULT: Weight = Weight(1);
     /// The largest weight.
     pub const MAX: u16 = 1000;
 
-    /// A weight of this many shares.
+    /// A weight.
     ///
     /// # Errors
     /// [`WeightOutOfRange`] above [`Weight::MAX`].
@@ -31,7 +31,7 @@ impl Weight {
         if value > Weight::MAX { Err(WeightOutOfRange(value)) } else { Ok(Weight(value)) }
     }
 
-    /// The number itself.
+    /// The value.
     pub const fn get(self) -> u16 {
         self.0
     }

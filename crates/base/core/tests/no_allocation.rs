@@ -1,4 +1,5 @@
-//! A pick allocates nothing, whichever scheduler it is (ARCHITECTURE.md, invariant 1); nor does learning a limit.
+//! A pick of any scheduler does not allocate (ARCHITECTURE.md, invariant 1), nor does learning a
+//! limit.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +12,7 @@ use equipoise_core::{Ask, Candidate, Loads, SchedulerKind};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The system's allocator, counting what each thread asks of it.
+/// The system's allocator, with a count of each thread's allocations.
 struct Counting;
 
 thread_local! {
@@ -78,7 +79,7 @@ fn a_pick_allocates_nothing() {
     for kind in SchedulerKind::ALL {
         let mut scheduler = prepare(kind, &candidates, 1).instance(&mut rng);
         let before = ALLOCATIONS.get();
-        // Several times the sum of the weights, so that rotations come round.
+        // Several times the sum of the weights, so that rotations complete.
         for at in 0..5_000 {
             let (flow_hash, source_hash) = (rng.random(), rng.random());
             let avoid = (at % 4 == 0).then_some(at % 200);

@@ -1,34 +1,35 @@
-//! Serialized samples: CDR with the header that DDS puts before it.
+//! Serialized samples: CDR with the encapsulation header that DDS puts before it.
 //!
 //! # Source
-//! OMG DDS-XTypes 1.3, section 7.4 (XCDR version 1 and 2 of final types); DDSI-RTPS 2.5, section 10.2 (header). XCDR1
-//! aligns eight-byte numbers to eight bytes, XCDR2 to four. We write XCDR1, little-endian, and read both in both orders.
+//! OMG DDS-XTypes 1.3, section 7.4 (XCDR versions 1 and 2 of final types); DDSI-RTPS 2.5, section
+//! 10.2 (header). XCDR1 aligns eight-byte numbers to eight bytes, XCDR2 to four. This module writes
+//! XCDR1, little-endian, and reads both versions in both byte orders.
 
-/// The header's length, bytes.
+/// Length of the header in bytes.
 pub const HEADER: usize = 4;
 
-/// Why bytes are not what they should be.
+/// A sample that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The bytes end before the value does.
+    /// The bytes end before the value.
     #[error("the sample is too short")]
     Short,
-    /// An encoding of types that are not final, or none that there is.
+    /// An encoding of non-final types, or an unknown one.
     #[error("the sample is encoded as {0:#06x}, which its type is not")]
     Encoding(u16),
 }
 
-/// Version 2 of an appendable type, big-endian and little-endian.
+/// Encodings of an appendable type in version 2, big-endian and little-endian.
 const DELIMITED: u16 = 8;
 const DELIMITED_LITTLE: u16 = 9;
 
-/// Of a sample that is as long as a header.
+/// The encoding of a sample that has at least a header.
 #[inline]
 fn encoding(cdr: &[u8]) -> u16 {
     u16::from_be_bytes([cdr[0], cdr[1]])
 }
 
-/// Reads values one after the other.
+/// Decodes values in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder<'a> {
     body: &'a [u8],
@@ -38,7 +39,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Begins after the header.
+    /// A decoder that begins after the header.
     ///
     /// # Errors
     /// [`Malformed`]
@@ -50,7 +51,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The same for samples of appendable types, whose length stands before them in version 2.
+    /// A decoder that also accepts samples of appendable types, which have their length before them
+    /// in version 2.
     ///
     /// # Errors
     /// [`Malformed`]
@@ -67,13 +69,13 @@ impl<'a> Decoder<'a> {
         Ok(Self { body, at: 0, big_endian, align_max })
     }
 
-    /// Whether the sample is of version 2.
+    /// True if the sample has version 2.
     #[inline]
     pub(crate) fn is_version_2(&self) -> bool {
         self.align_max == 4
     }
 
-    /// Goes past `count` bytes, which begin aligned.
+    /// Skips `count` bytes, of which the first is aligned.
     #[inline]
     pub(crate) fn skip(&mut self, count: usize, align: usize) -> Result<(), Malformed> {
         self.bytes(count, align).map(|_| ())
@@ -150,12 +152,12 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Writes values one after the other.
+/// Encodes values in order.
 #[derive(Debug)]
 pub struct Encoder<'a>(&'a mut Vec<u8>);
 
 impl<'a> Encoder<'a> {
-    /// Begins with the header. What `buffer` held is gone; its room is used again.
+    /// Clears `buffer`, keeps its capacity, and writes the header.
     pub fn new(buffer: &'a mut Vec<u8>) -> Self {
         buffer.clear();
         buffer.extend_from_slice(&[0, 1, 0, 0]);
@@ -183,14 +185,15 @@ impl<'a> Encoder<'a> {
         self.put(value.to_le_bytes());
     }
 
-    /// `sequence<octet>`, of at most `u32::MAX` octets: what is beyond is left out.
+    /// `sequence<octet>`, cut at `u32::MAX` octets.
     pub fn octets(&mut self, octets: &[u8]) {
         let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
         self.put(length.to_le_bytes());
         self.0.extend_from_slice(&octets[..length as usize]);
     }
 
-    /// Fills up to four bytes, and says in the header how many that were.
+    /// Pads the sample to a multiple of four bytes, and writes the number of padding bytes into the
+    /// header.
     pub fn finish(self) {
         let body = self.0.len() - HEADER;
         let padding = body.next_multiple_of(4) - body;

@@ -1,4 +1,4 @@
-//! Domains: the settings of Cyclone DDS in this process, one set for each domain number.
+//! Domains: the settings of Cyclone DDS in this process, one set per domain number.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,26 +16,29 @@ use crate::entity::Handle;
 use crate::error::{Error, c_string, check};
 use crate::log;
 
-/// How Cyclone DDS works in a domain. The default is Cyclone's own, but for the lease and how often it is renewed.
+/// Settings of Cyclone DDS in a domain. The defaults are Cyclone's, except for the lease and its
+/// renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Names or addresses of the network interfaces to use. None: Cyclone chooses one.
+    /// Names or addresses of the network interfaces to use. Empty: Cyclone chooses one.
     pub interfaces: Vec<String>,
-    /// Hosts to be asked for participants, `ADDRESS` or `ADDRESS:PORT`: for networks without multicast.
+    /// Hosts at which to look for participants, `ADDRESS` or `ADDRESS:PORT`, for networks without
+    /// multicast.
     pub peers: Vec<String>,
-    /// What multicast is used for.
+    /// Use of multicast.
     pub multicast: Multicast,
-    /// A participant that is silent for this long is taken for dead, and what is published meanwhile never reaches it. Until
-    /// then writers wait for its acknowledgements: a worker that dies blocks its clients' writes for this long.
+    /// Silence after which a participant counts as dead; samples of this time never reach it. Until
+    /// then writers wait for its acknowledgements, so a worker that dies can block its clients'
+    /// writes for this long.
     pub lease: Duration,
-    /// Drops so many of 1000 packets that are sent: for tests.
+    /// For tests: number of sent packets in 1000 that are dropped.
     pub loss_permille: u16,
-    /// More configuration for Cyclone: XML as its manual has it, or `file://PATH`. It comes last, and so wins. DDS
-    /// Security is configured here, and needs the feature `security`.
+    /// Further configuration for Cyclone: XML as in its manual, or `file://PATH`. It comes last,
+    /// and so takes precedence. DDS Security is configured here, and needs the feature `security`.
     pub more: Option<String>,
 }
 
-/// What multicast is used for.
+/// Use of multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Multicast {
     /// For discovery and data.
@@ -43,7 +46,7 @@ pub enum Multicast {
     Full,
     /// For discovery only.
     Discovery,
-    /// For nothing: `peers` say who there is.
+    /// Not at all. `peers` lists the other participants.
     Off,
 }
 
@@ -60,22 +63,24 @@ impl Default for Settings {
     }
 }
 
-/// How soon what is lost on the way is noticed and asked for. By Cyclone's defaults a sample that is lost alone, as messages
-/// of a handover are, comes 100 to 200 ms late. Heartbeats go out only while something is not acknowledged.
+/// Retransmission timers. With Cyclone's defaults, a single lost sample, such as a message of a
+/// handover, arrives 100 to 200 ms late. Heartbeats are sent only while something is not
+/// acknowledged.
 ///
-/// A sample that is written later than 4/5 of the interval after the one before it asks for an acknowledgement of its own. Each
-/// costs writer and reader some 15 us. With 10 ms every item of a client was acknowledged that has ten groups and 1150 items a
-/// second; with 20 ms none of these is, and a lost sample comes 10 ms later.
+/// A sample written later than 4/5 of the heartbeat interval after the previous one requests its
+/// own acknowledgement, which costs writer and reader about 15 us each. For a client with ten
+/// groups and 1150 items a second, 10 ms made every item acknowledged; 20 ms makes none, and delays
+/// a lost sample by 10 ms more.
 const REPAIR: &str = "<HeartbeatInterval min=\"1 ms\" minsched=\"5 ms\">20 ms</HeartbeatInterval><NackDelay>5 ms</NackDelay>";
 
-/// Each participant renews its lease this many times within the lease. By Cyclone's default one that has nothing to send
-/// does so after four fifths of it, and a pause of a fifth of the lease may end it.
+/// Number of lease renewals of a participant per lease. With Cyclone's default an idle participant
+/// renews after four fifths of the lease, so a pause of a fifth of the lease may end it.
 const RENEWALS: u32 = 5;
-/// The longest interval between two renewals: discovery without multicast depends on them, too.
+/// Longest interval between two renewals. Discovery without multicast depends on them, too.
 const RENEWAL_MAX: Duration = Duration::from_secs(30);
 
 impl Settings {
-    /// As Cyclone DDS reads them.
+    /// The settings as XML for Cyclone DDS.
     pub fn xml(&self) -> String {
         let mut xml = String::from("<CycloneDDS><Domain Id=\"any\"><General>");
         let multicast = match self.multicast {
@@ -100,7 +105,7 @@ impl Settings {
             "</General><Discovery><LeaseDuration>{lease_ms} ms</LeaseDuration><SPDPInterval>{renewal_ms} ms</SPDPInterval>"
         );
         if self.multicast == Multicast::Off {
-            // Without multicast the ports of participants are known only if they are numbered.
+            // Without multicast, ports of participants are known only if they are numbered.
             xml.push_str("<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>119</MaxAutoParticipantIndex>");
         }
         if !self.peers.is_empty() {
@@ -124,15 +129,15 @@ impl Settings {
     }
 }
 
-/// Whether a configuration of Cyclone DDS (the XML) configures DDS Security.
+/// True if a configuration of Cyclone DDS (XML) configures DDS Security.
 fn asks_for_security(xml: &str) -> bool {
     let xml = xml.to_ascii_lowercase();
     ["<security", "<ddssecurity"].iter().any(|element| xml.contains(element))
 }
 
 impl Settings {
-    /// Refuses what would be taken for protected and would not be. Cyclone DDS itself refuses the element too where it does not
-    /// know it, with no more than a line in its log.
+    /// Refuses a configuration of DDS Security that would protect nothing. Cyclone DDS itself
+    /// ignores the element in a build without security, with only a line in its log.
     fn check_security(&self) -> Result<(), Error> {
         let Some(more) = &self.more else { return Ok(()) };
         let mut asked = asks_for_security(more);
@@ -151,15 +156,16 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
-/// A socket with this UDP port, shared as Cyclone DDS shares those of a domain: by all of its participants on this host.
+/// A socket with this UDP port, shared in the way of Cyclone DDS: by all participants of the domain
+/// on this host.
 fn shared(port: u16) -> io::Result<OwnedFd> {
     let kind = (__socket_type_SOCK_DGRAM | __socket_type_SOCK_CLOEXEC) as i32;
-    // SAFETY: it takes numbers alone.
+    // SAFETY: the call takes only numbers.
     let socket = unsafe { socket(AF_INET as i32, kind, 0) };
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and nobody else's.
+    // SAFETY: it is open, and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let address = sockaddr_in {
         sin_family: AF_INET as sa_family_t,
@@ -170,15 +176,15 @@ fn shared(port: u16) -> io::Result<OwnedFd> {
     let size = size_of::<sockaddr_in>() as socklen_t;
     // SAFETY: the socket is open, and `address` has `size` bytes and outlives the calls.
     let bound = unsafe {
-        // Refused, the port is as one that is not shared.
+        // If sharing is refused, binding fails as for a port that is not shared.
         ddsrt_setsockreuse(socket.as_raw_fd(), true);
         bind(socket.as_raw_fd(), (&raw const address).cast::<sockaddr>(), size)
     };
     if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
-/// The first of the UDP ports of domain `number` that a socket has which does not share it, where the system gives such ports to any
-/// socket.
+/// The first UDP port of domain `number` that another socket uses without sharing, if the system
+/// may have given it that port by chance.
 ///
 /// # Source
 /// DDSI-RTPS 2.5, section 9.6.2.3: multicast goes to ports 7400 + 250 domain, and the next one.
@@ -193,7 +199,7 @@ fn taken_by_chance(number: u32) -> Option<u16> {
     chance.filter_map(|port| u16::try_from(port).ok()).find(taken)
 }
 
-/// A DDS domain that this process takes part in. The last one to go leaves it.
+/// Participation of this process in a DDS domain. It ends with the last `Domain` of this number.
 #[derive(Debug)]
 pub struct Domain {
     number: u32,
@@ -206,16 +212,16 @@ struct Opened {
     users: usize,
 }
 
-/// Cyclone DDS keeps one set of settings for each domain and process, so it is known here who uses which.
+/// Open domains and their users. Cyclone DDS has one set of settings per domain and process.
 static OPENED: Mutex<BTreeMap<u32, Opened>> = Mutex::new(BTreeMap::new());
 
 impl Domain {
-    /// Takes part in domain `number` (0 to 232) with `settings`. On Linux only domains 0 to 101 and 215 to 232 have ports that no
-    /// other socket is given by chance.
+    /// Opens domain `number` (0 to 232) with `settings`. On Linux, only domains 0 to 101 and 215 to
+    /// 232 have ports that the system gives to no other socket by chance.
     ///
     /// # Errors
-    /// [`Error::OtherSettings`]; [`Error::NoSecurity`], [`Error::Unreadable`]; [`Error::PortTaken`]; [`Error::Refused`] when
-    /// Cyclone DDS does not take the settings.
+    /// [`Error::OtherSettings`]; [`Error::NoSecurity`], [`Error::Unreadable`];
+    /// [`Error::PortTaken`]; [`Error::Refused`] if Cyclone DDS does not accept the settings.
     pub fn open(number: u32, settings: &Settings) -> Result<Self, Error> {
         settings.check_security()?;
         log::install();
@@ -244,7 +250,7 @@ impl Domain {
         Ok(Self { number })
     }
 
-    /// Its number.
+    /// The domain's number.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -317,7 +323,7 @@ mod tests {
         let taken = (102..214).find_map(|number: u16| {
             let port = 7400 + 250 * number;
             let is_free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
-            // As a neighbour in the domain has it.
+            // Shared, as by another participant of the domain.
             shared(port).ok().filter(|_| is_free).map(|socket| (number, port, socket))
         });
         let (number, port, neighbour) = taken.expect("some port is free");

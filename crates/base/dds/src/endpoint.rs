@@ -1,4 +1,4 @@
-//! Who writes and who reads: what discovery tells.
+//! Writers and readers, as discovery reports them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use cyclors::{
     dds_qget_userdata,
 };
 
-/// Tells participants, writers and readers from all others.
+/// Identifies a participant, writer or reader among all others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub [u8; 16]);
 
@@ -17,32 +17,34 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// A writer as a reader of the same process knows it.
+/// A writer, as a reader of this process identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterHandle(pub(crate) dds_instance_handle_t);
 
-/// What is known of a writer.
+/// Properties of a writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The writer's.
+    /// The writer's GUID.
     pub guid: Guid,
-    /// Its participant's.
+    /// Its participant's GUID.
     pub participant: Guid,
-    /// As it was given with its QoS.
+    /// The user data of its QoS.
     pub user_data: Vec<u8>,
 }
 
 impl Endpoint {
-    /// Reads what Cyclone DDS allocated for us, and frees it.
+    /// Copies what Cyclone DDS allocated, and frees it.
     ///
     /// # Safety
-    /// `from` came of `dds_get_matched_publication_data`, and is not used again. It may be null.
+    /// `from` was returned by `dds_get_matched_publication_data`, and is not used again. It may be
+    /// null.
     pub(crate) unsafe fn take(from: *mut dds_builtintopic_endpoint_t) -> Option<Self> {
-        // SAFETY: the caller's promise: null, or valid and ours.
+        // SAFETY: by the caller's promise it is null, or valid and ours.
         let endpoint = unsafe { from.as_ref()? };
         let mut bytes = std::ptr::null_mut();
         let mut size = 0;
-        // SAFETY: the QoS is part of the endpoint. Cyclone allocates a copy of the bytes, which is freed here.
+        // SAFETY: the QoS is part of the endpoint. Cyclone allocates a copy of the bytes, which is
+        // freed here.
         let user_data = unsafe {
             if endpoint.qos.is_null()
                 || !dds_qget_userdata(endpoint.qos, &raw mut bytes, &raw mut size)
@@ -56,7 +58,7 @@ impl Endpoint {
             }
         };
         let (guid, participant) = (Guid(endpoint.key.v), Guid(endpoint.participant_key.v));
-        // SAFETY: the caller's promise: nobody uses it again.
+        // SAFETY: by the caller's promise it is not used again.
         unsafe { dds_builtintopic_free_endpoint(from) };
         Some(Self { guid, participant, user_data })
     }

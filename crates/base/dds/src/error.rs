@@ -1,93 +1,94 @@
-//! Why Cyclone DDS refused something.
+//! Errors of Cyclone DDS.
 
 use cyclors::dds_return_t;
 
 use crate::idl::IdlError;
 
-/// A call that Cyclone DDS refused, or an argument that it cannot be given.
+/// A call that Cyclone DDS refused, or an argument that cannot be passed to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cyclone DDS said no.
+    /// Cyclone DDS refused the call.
     #[error("DDS could not {doing}: {cause}")]
     Refused {
-        /// What was asked of it.
+        /// The attempted operation.
         doing: &'static str,
-        /// What it said.
+        /// The cause that it returned.
         cause: Cause,
     },
-    /// Another socket has a port that the domain needs, and may have got it by chance.
+    /// Another socket uses a port that the domain needs, and may have got it by chance.
     #[error(
-        "DDS could not open the domain: {cause}. Port {port}, where those of domain {domain} hear each other, is in use, and is \
-         one of those that the system gives to any socket (net.ipv4.ip_local_port_range): take a domain whose ports (7400 + 250 \
-         times its number, and on) are outside that range"
+        "DDS could not open the domain: {cause}. Another socket uses port {port} of domain {domain}, which is one of the ports \
+         that the system gives to any socket (net.ipv4.ip_local_port_range); choose a domain with ports (7400 + 250 times \
+         its number, and the next) outside that range"
     )]
     PortTaken {
         /// The domain's number.
         domain: u32,
         /// The UDP port.
         port: u16,
-        /// What Cyclone DDS said.
+        /// The cause that Cyclone DDS returned.
         cause: Cause,
     },
-    /// A name or setting that C cannot hold.
-    #[error("{what} {value:?} has a NUL character, which DDS cannot take")]
+    /// A name or setting that a C string cannot hold.
+    #[error("{what} {value:?} has a NUL character, which DDS does not accept")]
     Nul {
-        /// Which.
+        /// The kind of value.
         what: &'static str,
-        /// As it was given.
+        /// The value.
         value: String,
     },
-    /// This process has the domain already, with other settings. They are of the process, and stay.
-    #[error("this process takes part in DDS domain {domain} already, with other settings")]
+    /// This process has opened the domain with other settings, which apply to the whole process.
+    #[error("this process already uses DDS domain {domain} with other settings")]
     OtherSettings {
-        /// Its number.
+        /// The domain's number.
         domain: u32,
     },
-    /// The settings ask for DDS Security, and the library was built without it: nothing would be protected.
+    /// The settings configure DDS Security, but the library was built without it. Nothing would be
+    /// protected.
     #[error(
-        "the DDS configuration asks for DDS Security, which this build does not have: build with the feature `dds-security`, or \
-         take it out of the configuration"
+        "the DDS configuration contains DDS Security, which this build does not have; build with the feature `dds-security`, or \
+         remove it from the configuration"
     )]
     NoSecurity,
-    /// A file with DDS configuration that cannot be read.
-    #[error("the DDS configuration {path} cannot be read: {reason}")]
+    /// A file with DDS configuration cannot be read.
+    #[error("cannot read the DDS configuration {path}: {reason}")]
     Unreadable {
-        /// Where it should be.
+        /// The file's path.
         path: String,
-        /// Why it cannot.
+        /// The cause.
         reason: String,
     },
-    /// The IDL does not declare the type that is asked for.
-    #[error("the type of items cannot be read from IDL: {0}")]
+    /// The IDL does not declare the requested type.
+    #[error("cannot read the type of items from IDL: {0}")]
     Idl(#[from] IdlError),
-    /// The system has no thread for us.
-    #[error("the system starts no more threads")]
+    /// The system cannot start a thread.
+    #[error("the system cannot start another thread")]
     Thread,
-    /// Bytes that are no sample of the topic's type.
-    #[error("{bytes} bytes are no sample of the topic's type")]
+    /// The bytes are not a sample of the topic's type.
+    #[error("{bytes} bytes are not a sample of the topic's type")]
     NotOfType {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
 }
 
-/// What Cyclone DDS answers, by its return codes.
+/// A return code of Cyclone DDS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// No reason given; its log may have one.
-    #[error("it gave no reason (see its log)")]
+    /// No reason given; Cyclone's log may have one.
+    #[error("no reason given (see the log)")]
     Unspecified,
     /// Not built in, or not supported.
-    #[error("it is not supported")]
+    #[error("not supported")]
     Unsupported,
     /// An argument is wrong.
     #[error("an argument is wrong")]
     BadParameter,
-    /// Something else must be so first.
+    /// A precondition does not hold.
     #[error("a precondition does not hold")]
     PreconditionNotMet,
     /// Memory, ports or descriptors have run out.
-    #[error("resources have run out")]
+    #[error("memory, ports or descriptors have run out")]
     OutOfResources,
     /// QoS policies contradict each other.
     #[error("QoS policies contradict each other")]
@@ -95,16 +96,16 @@ pub enum Cause {
     /// The policy cannot be changed any more.
     #[error("the policy cannot be changed")]
     ImmutablePolicy,
-    /// It is gone.
-    #[error("it is deleted")]
+    /// The entity was deleted.
+    #[error("the entity was deleted")]
     AlreadyDeleted,
-    /// It took too long: for a reliable writer, readers do not keep up.
-    #[error("time is up")]
+    /// Timeout. For a reliable writer: its readers do not keep up.
+    #[error("timeout")]
     Timeout,
     /// DDS Security forbids it.
     #[error("DDS Security does not allow it")]
     Security,
-    /// Any other code.
+    /// Another code.
     #[error("code {0}")]
     Other(i32),
 }
@@ -127,12 +128,12 @@ impl Cause {
     }
 }
 
-/// A return code, or what it refuses. Codes that are not negative carry a handle or a count.
+/// Turns a negative return code into an error. Other codes contain a handle or a count.
 pub(crate) fn check(doing: &'static str, code: dds_return_t) -> Result<dds_return_t, Error> {
     if code < 0 { Err(Error::Refused { doing, cause: Cause::of(code) }) } else { Ok(code) }
 }
 
-/// `value` for C.
+/// `value` as a C string.
 pub(crate) fn c_string(what: &'static str, value: &str) -> Result<std::ffi::CString, Error> {
     std::ffi::CString::new(value).map_err(|_| Error::Nul { what, value: value.to_string() })
 }

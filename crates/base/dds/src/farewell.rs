@@ -1,9 +1,9 @@
-//! Announces the death of a participant whose process ended without a word.
+//! Announces the death of a participant after its process has ended without an announcement.
 //!
 //! A participant that leaves disposes of itself in the discovery protocol, and all others forget it
-//! at once. One that was killed cannot. All others then wait for its lease, and reliable writers
-//! wait for its readers. This module sends the same message in the name of the dead participant. It
-//! is part of the standard, so that DDS of any vendor acts on it.
+//! at once. A killed participant cannot. All others then wait for its lease, and reliable writers
+//! wait for its readers. This module sends the same message in the name of the dead participant.
+//! The message is part of the standard, so DDS of any vendor reacts to it.
 //!
 //! It has no effect on participants that DDS Security has authenticated: there the lease decides.
 //!
@@ -19,20 +19,20 @@ use socket2::SockRef;
 use crate::domain::{Multicast, Settings};
 use crate::endpoint::Guid;
 
-/// Where discovery is multicast.
+/// Multicast group of discovery.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 0, 1);
-/// Participants of one host that have numbered ports, at most: as `MaxAutoParticipantIndex` of
+/// Greatest number of participants of one host with numbered ports, as `MaxAutoParticipantIndex` of
 /// [`Settings::xml`].
 const NUMBERED: u16 = 120;
-/// Larger than any that a participant's own announcements have: some implementations ignore a
-/// number that is not new.
+/// Larger than any sequence number of a participant's own announcements, because some
+/// implementations ignore a number that is not new.
 const SEQUENCE: u32 = 1 << 30;
 
-/// Makes all members of `domain` forget the participant `guid`, whose process has ended. It
-/// resolves the names of peers, so it may block.
+/// Makes all members of `domain` forget the participant `guid`, after its process has ended. May
+/// block, because it resolves the names of peers.
 ///
 /// # Errors
-/// When it could be sent to none of them.
+/// The error of the first attempt, if no message could be sent.
 pub fn announce_death(domain: u32, settings: &Settings, guid: Guid) -> io::Result<()> {
     let message = message(guid, SystemTime::now());
     let base = u16::try_from(7400 + 250 * domain).map_err(io::Error::other)?;
@@ -51,7 +51,7 @@ pub fn announce_death(domain: u32, settings: &Settings, guid: Guid) -> io::Resul
             note(chosen.and_then(|()| socket.send_to(&message, (GROUP, base))));
         }
     }
-    // Ports of those that are reached without multicast.
+    // Ports of participants that are reached without multicast.
     let numbered = || (0..NUMBERED).map(|index| base + 10 + 2 * index);
     let named = settings.peers.iter().flat_map(|peer| resolved(peer));
     let own = own.into_iter().map(|address| SocketAddr::new(address, 0));
@@ -67,7 +67,7 @@ pub fn announce_death(domain: u32, settings: &Settings, guid: Guid) -> io::Resul
     outcome
 }
 
-/// `ADDRESS` or `ADDRESS:PORT`; without a port: 0.
+/// Resolves `ADDRESS` or `ADDRESS:PORT`. Without a port it is 0.
 fn resolved(peer: &str) -> Vec<SocketAddr> {
     if let Ok(address) = peer.parse::<IpAddr>() {
         return vec![SocketAddr::new(address, 0)];
@@ -76,41 +76,41 @@ fn resolved(peer: &str) -> Vec<SocketAddr> {
     found.map(Iterator::collect).unwrap_or_default()
 }
 
-/// The participant's disposal, as it would send it itself.
+/// The disposal message that the participant would send itself.
 fn message(guid: Guid, now: SystemTime) -> Vec<u8> {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Of a second, in 2^-32.
+    // Fraction of a second, in units of 2^-32.
     let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
     let mut data = Vec::new();
     let words = |data: &mut Vec<u8>, words: &[u16]| {
         words.iter().for_each(|word| data.extend_from_slice(&word.to_le_bytes()));
     };
-    // No extra flags; the inline QoS begins 16 bytes on.
+    // No extra flags; the inline QoS begins 16 bytes later.
     words(&mut data, &[0, 16]);
-    // Reader and writer of participants' data.
+    // Reader and writer of participant data.
     data.extend_from_slice(&[0, 1, 0, 0xc7, 0, 1, 0, 0xc2]);
     data.extend_from_slice(&[0; 4]);
     data.extend_from_slice(&SEQUENCE.to_le_bytes());
-    // Disposed and unregistered; the key; the end.
+    // Status info (disposed and unregistered), the key, the end of the list.
     words(&mut data, &[0x71, 4]);
     data.extend_from_slice(&[0, 0, 0, 3]);
     words(&mut data, &[0x70, 16]);
     data.extend_from_slice(&guid.0);
     words(&mut data, &[1, 0]);
-    // The key as a list of parameters, little-endian.
+    // The key as a parameter list, little-endian.
     data.extend_from_slice(&[0, 3, 0, 0]);
     words(&mut data, &[0x50, 16]);
     data.extend_from_slice(&guid.0);
     words(&mut data, &[1, 0]);
 
-    // Version 2.1, as Cyclone DDS.
+    // RTPS version 2.1, as Cyclone DDS.
     let mut message = b"RTPS\x02\x01\x01\x10".to_vec();
     message.extend_from_slice(&guid.0[..12]);
-    // When.
+    // Timestamp.
     message.extend_from_slice(&[0x09, 0x01, 8, 0]);
     message.extend_from_slice(&(since.as_secs() as u32).to_le_bytes());
     message.extend_from_slice(&(fraction as u32).to_le_bytes());
-    // Data: little-endian, with inline QoS and a key.
+    // Data submessage: little-endian, with inline QoS and a key.
     message.extend_from_slice(&[0x15, 0x0b]);
     words(&mut message, &[data.len() as u16]);
     message.append(&mut data);

@@ -1,16 +1,18 @@
-//! Memory that was freed and that the allocator keeps.
+//! Returns free memory from the allocator to the system.
 
-/// Gives free memory of all heaps back to the system. Samples are allocated by threads of Cyclone DDS, so they lie in several
-/// heaps, of which glibc gives back only what is free at the end. Takes a millisecond for some 100 MB.
+/// Returns free memory of all heaps to the system. Threads of Cyclone DDS allocate samples, so
+/// samples lie in several heaps, and glibc itself returns only the end of each. Takes about a
+/// millisecond per 100 MB.
 ///
-/// With another C library it does nothing.
+/// Does nothing with another C library.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     {
         unsafe extern "C" {
             fn malloc_trim(pad: usize) -> std::ffi::c_int;
         }
-        // SAFETY: glibc's function may be called at any time from any thread, and keeps what is allocated.
+        // SAFETY: glibc's function may be called at any time from any thread, and does not touch
+        // allocated memory.
         unsafe { malloc_trim(0) };
     }
 }

@@ -1,7 +1,6 @@
-//! Types of clients' own, as IDL declares them: structs of numbers, strings, enums, sequences and
-//! arrays.
+//! Types of clients, declared in IDL: structs of numbers, strings, enums, sequences and arrays.
 //!
-//! - [`parse`] reads the text. [`Struct`] is the model, from which topics are created.
+//! [`parse`] reads the text into a [`Struct`], from which topics are created.
 //! - [`KeyField`] finds one field in a serialized sample without decoding the rest.
 //!
 //! # Source
@@ -20,42 +19,42 @@ use std::sync::Arc;
 pub use key::{KeyField, KeyValue};
 pub use read::parse;
 
-/// A problem in a type's declaration.
+/// A fault of a type's declaration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdlError {
-    /// The text cannot be read.
+    /// The text is not valid.
     #[error("line {line} of the IDL: {what}")]
     Text {
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
         /// The problem.
         what: String,
     },
-    /// The text has no such struct.
+    /// The text has no struct of this name.
     #[error("the IDL declares no struct `{name}`; it has {}", list(.known))]
     NoStruct {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// The structs that it declares.
+        /// The declared structs.
         known: Vec<String>,
     },
-    /// A struct has no such field.
+    /// A struct has no field of this name.
     #[error("`{of}` has no field `{field}`; it has {}", list(.known))]
     NoField {
-        /// The struct's name.
+        /// The name of the struct.
         of: String,
-        /// The field's.
+        /// The requested field.
         field: String,
-        /// The fields that it has.
+        /// The fields of the struct.
         known: Vec<String>,
     },
-    /// The field is no key.
+    /// The field cannot be a key.
     #[error(
         "`{0}` is neither a number nor a string: a key is one field, and a path such as `header.frame_id` leads into a struct"
     )]
     NotAKey(String),
-    /// Replies are told apart by their clients.
-    #[error("`{0}` is a type of replies and has members with `@key`: declare it without")]
+    /// A type of replies has key members. The key of a reply is its client, not a member.
+    #[error("`{0}` is a type of replies and must not have members with `@key`")]
     KeyedReply(String),
 }
 
@@ -68,9 +67,9 @@ fn list(names: &[String]) -> String {
 pub enum Type {
     /// A type of fixed size.
     Primitive(Primitive),
-    /// `string`, of at most so many characters; 0: of any length.
+    /// `string`, with a maximum length; 0: unbounded.
     Text(u32),
-    /// `sequence`, of at most so many elements; 0: of any number.
+    /// `sequence`, with a maximum number of elements; 0: unbounded.
     Sequence(Arc<Type>, u32),
     /// An array, with its dimensions.
     Array(Arc<Type>, Vec<u32>),
@@ -100,7 +99,7 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// Its size, which is its alignment, too.
+    /// Size in bytes, which is also the alignment.
     pub fn bytes(self) -> usize {
         match self {
             Self::Bool | Self::Octet | Self::Char | Self::I8 | Self::U8 => 1,
@@ -114,11 +113,11 @@ impl Primitive {
 /// A struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Struct {
-    /// With its modules: `module::Name`.
+    /// Name with modules: `module::Name`.
     pub name: String,
-    /// `@appendable`; else it is final.
+    /// `@appendable`; otherwise the struct is final.
     pub appendable: bool,
-    /// In order; at least one.
+    /// At least one member, in order.
     pub members: Vec<Member>,
 }
 
@@ -133,10 +132,10 @@ pub struct Member {
     pub key: bool,
 }
 
-/// An enumeration, of four bytes.
+/// An enumeration, serialized in four bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enum {
-    /// With its modules.
+    /// Name with modules.
     pub name: String,
     /// Names and values, in order.
     pub literals: Vec<(String, i32)>,

@@ -1,4 +1,4 @@
-//! Writers and readers that are on one topic and in one partition, and that DDS keeps apart all the same.
+//! Writers and readers of one topic and partition that DDS does not connect.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use cyclors::{
     dds_qos_policy_id_DDS_TYPE_CONSISTENCY_ENFORCEMENT_QOS_POLICY_ID as TYPE_CONSISTENCY,
 };
 
-/// Those that a writer or reader was kept apart from.
+/// Incompatible counterparts of a writer or reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incompatible {
-    /// How many it has met, since it was made.
+    /// Number of incompatible counterparts since it was created.
     pub count: u32,
-    /// Why, of the last one.
+    /// The mismatch of the last one.
     pub why: Mismatch,
 }
 
-/// What does not fit.
+/// The property that does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {
-    /// The types, by what they are made of: their names may be the same.
+    /// The structures of the types; their names may be equal.
     Type,
-    /// How samples are serialized.
+    /// The serialization of samples.
     Representation,
     /// The reader is reliable and the writer best-effort.
     Reliability,
-    /// The reader wants what was written before it came, and the writer keeps none.
+    /// The reader requests earlier samples, and the writer keeps none.
     Durability,
     /// Another policy, by its number in DDS.
     Other(u32),

@@ -7,8 +7,8 @@ use std::ptr;
 use crate::domain::Settings;
 
 impl Settings {
-    /// Addresses of the interfaces that DDS may use, by which other members of the domain reach
-    /// this machine. Without named interfaces: every IPv4 address but loopback's; loopback's where
+    /// Addresses of the interfaces that DDS may use, at which other members of the domain reach
+    /// this machine. Without named interfaces: every IPv4 address except loopback, or loopback if
     /// there is no other.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let all = interfaces();
@@ -28,7 +28,7 @@ impl Settings {
     }
 }
 
-/// Interfaces that are up, each with an IPv4 address.
+/// Interfaces that are up, with their IPv4 addresses.
 fn interfaces() -> Vec<(String, Ipv4Addr)> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `first` is ours, and is freed below.
@@ -40,7 +40,7 @@ fn interfaces() -> Vec<(String, Ipv4Addr)> {
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         let is_up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
-        // SAFETY: null, or an address of this list.
+        // SAFETY: it is null, or an address of this list.
         let address = unsafe { entry.ifa_addr.as_ref() };
         let Some(address) = address.filter(|it| is_up && i32::from(it.sa_family) == libc::AF_INET)
         else {
@@ -55,7 +55,7 @@ fn interfaces() -> Vec<(String, Ipv4Addr)> {
         let address = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
         found.push((name.to_string_lossy().into_owned(), address));
     }
-    // SAFETY: it came of getifaddrs, and nothing refers to it any more.
+    // SAFETY: getifaddrs returned the list, and no reference to it is left.
     unsafe { libc::freeifaddrs(first) };
     found
 }

@@ -19,8 +19,9 @@
 //! ```
 //!
 //! # Source
-//! Vasconcelos, DPSLB (PUC-Rio), the evaluation's topics. Deviates: items are keyed by their slice, since a key of its own
-//! for each item makes an instance in every reader's memory that stays; [`DATA_ITEM_BY_ID`] is the paper's.
+//! Vasconcelos, DPSLB (PUC-Rio), the evaluation's topics. Deviates: items are keyed by their slice,
+//! because a key per item would leave an instance in every reader's memory for each item.
+//! [`DATA_ITEM_BY_ID`] is the paper's type.
 
 use crate::cdr::{Decoder, Encoder, Malformed};
 use crate::types::{Kind, Member, StructType};
@@ -68,26 +69,26 @@ pub const REPLY: StructType = StructType {
     ],
 };
 
-/// What a client publishes.
+/// An item, which a client publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataItem<'a> {
-    /// By the client's assignment function.
+    /// The slice, by the client's assignment function.
     pub slice_id: i32,
-    /// The item's own.
+    /// The item's id.
     pub id: i64,
-    /// Who publishes it.
+    /// The client that publishes it.
     pub sender_id: i32,
-    /// When, by the client.
+    /// Time of publication by the client's clock.
     pub timestamp: i64,
     /// The content.
     pub message: &'a [u8],
 }
 
 impl<'a> DataItem<'a> {
-    /// A serialized item is longer than its message by at most so much, bytes.
+    /// Greatest length of a serialized item without its message, in bytes.
     pub const HEAD_MAX: usize = 48;
 
-    /// Of a serialized sample.
+    /// Decodes a serialized sample.
     ///
     /// # Errors
     /// [`Malformed`]
@@ -102,7 +103,7 @@ impl<'a> DataItem<'a> {
         })
     }
 
-    /// The slice alone, without a look at the rest: this is asked of every sample of a group.
+    /// Decodes the slice alone, because this is called for every sample of a group.
     ///
     /// # Errors
     /// [`Malformed`]
@@ -111,7 +112,7 @@ impl<'a> DataItem<'a> {
         Decoder::new(cdr)?.i32()
     }
 
-    /// Serialized, into `buffer`, whose content goes.
+    /// Serializes the item into `buffer`, which is cleared first.
     pub fn encode(&self, buffer: &mut Vec<u8>) {
         let mut encoder = Encoder::new(buffer);
         encoder.i32(self.slice_id);
@@ -123,21 +124,21 @@ impl<'a> DataItem<'a> {
     }
 }
 
-/// What a worker answers.
+/// A reply, which a worker publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// The item's.
+    /// The item's id.
     pub id: i64,
-    /// The item's.
+    /// The item's timestamp.
     pub timestamp: i64,
-    /// The item's.
+    /// The item's client.
     pub sender_id: i32,
-    /// The answer.
+    /// The content.
     pub message: &'a [u8],
 }
 
 impl<'a> Reply<'a> {
-    /// Of a serialized sample.
+    /// Decodes a serialized sample.
     ///
     /// # Errors
     /// [`Malformed`]
@@ -151,7 +152,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Serialized, into `buffer`, whose content goes.
+    /// Serializes the reply into `buffer`, which is cleared first.
     pub fn encode(&self, buffer: &mut Vec<u8>) {
         let mut encoder = Encoder::new(buffer);
         encoder.i64(self.id);

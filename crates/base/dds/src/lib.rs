@@ -1,13 +1,14 @@
-//! A safe wrapper over Cyclone DDS: what a stream of data items needs of it, and no more.
+//! A safe wrapper over the part of Cyclone DDS that streams of data items need.
 //!
-//! - In: [`Settings`] of a [`Domain`], types as IDL has them ([`StructType`]), serialized samples. Out: serialized samples,
-//!   without a copy ([`Sample`]); whoever wants one decoded does that himself ([`items`]).
-//! - Everything may be used from any thread. What depends on something keeps it alive.
-//! - Failures are [`Error`]s. Samples that are none of the topic's type are dropped and counted ([`Topic::malformed`]).
-//!   Nothing that comes of the network panics.
+//! - In: [`Settings`] of a [`Domain`], types as in IDL ([`StructType`]), serialized samples.
+//! - Out: serialized samples without a copy ([`Sample`]). The caller decodes them ([`items`]).
+//! - Failures are [`Error`]s. A sample that is not of the topic's type is dropped and counted
+//!   ([`Topic::malformed`]). No input from the network causes a panic.
+//! - Every object may be used from any thread, and keeps alive the objects that it depends on.
 //! - Cyclone's log goes to `tracing`.
 //!
-//! Cyclone DDS has threads of its own, which receive and repeat; [`Waitset`] is where one of ours waits for them.
+//! Cyclone DDS receives and retransmits in its own threads. A thread of ours waits for samples in a
+//! [`Waitset`].
 
 pub mod cdr;
 mod domain;

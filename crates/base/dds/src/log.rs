@@ -1,9 +1,11 @@
-//! Cyclone's log, on its way to `tracing`; and a count of what it tells nowhere else.
+//! Forwards Cyclone's log to `tracing`, and counts drops that Cyclone only logs.
 //!
-//! Cyclone checks every sample against the reader's type before anybody sees it. One that does not fit (too short, of
-//! another type under the same name) it drops with a line in its log, and in no counter.
+//! Cyclone checks every sample against the reader's type before delivery. A sample that does not
+//! match (too short, or of another type with the same name) is dropped with a line in its log and
+//! without a counter.
 //!
-//! Whoever sends junk to the domain's ports gets a warning for each packet: lines of each priority are throttled.
+//! Lines of each priority are throttled, because each invalid packet at the domain's ports causes a
+//! warning.
 
 mod throttle;
 
@@ -20,13 +22,14 @@ const FATAL: u32 = 1;
 const ERROR: u32 = 2;
 const WARNING: u32 = 4;
 
-/// Samples that were dropped, by domain and topic.
+/// Number of dropped samples, by domain and topic.
 static MALFORMED: Mutex<BTreeMap<(u32, String), u64>> = Mutex::new(BTreeMap::new());
 
-/// Topics that are counted apart. Anybody may publish under any name, so there has to be an end.
+/// Greatest number of topics with a separate count. Any host may publish under any name.
 const TOPICS_MAX: usize = 1024;
 
-/// Samples for readers of `topic` that Cyclone DDS dropped because they are no samples of its type.
+/// Number of samples for readers of `topic` that Cyclone DDS dropped because they do not match its
+/// type.
 pub(crate) fn malformed(domain: u32, topic: &str) -> u64 {
     let counts = MALFORMED.lock().unwrap_or_else(PoisonError::into_inner);
     counts.get(&(domain, topic.to_string())).copied().unwrap_or_default()
@@ -34,12 +37,13 @@ pub(crate) fn malformed(domain: u32, topic: &str) -> u64 {
 
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
-    // SAFETY: the sink is a plain function that lives for ever, and uses no argument of ours.
+    // SAFETY: the sink is a static function, and uses no argument of ours.
     ONCE.call_once(|| unsafe { dds_set_log_sink(Some(sink), std::ptr::null_mut()) });
 }
 
 unsafe extern "C" fn sink(_: *mut c_void, entry: *const dds_log_data_t) {
-    // SAFETY: Cyclone calls this with an entry that lives as long as the call, whose message is a C string.
+    // SAFETY: Cyclone calls this with an entry that is valid during the call; its message is a C
+    // string.
     let (priority, domain, message) = unsafe {
         let Some(entry) = entry.as_ref().filter(|entry| !entry.message.is_null()) else { return };
         (entry.priority, entry.domid, CStr::from_ptr(entry.message))
@@ -48,7 +52,7 @@ unsafe extern "C" fn sink(_: *mut c_void, entry: *const dds_log_data_t) {
     let message = message.trim_end();
     if let Some(topic) = dropped_of(message) {
         count(domain, topic);
-        // Once for each sample, by whoever likes to send them: not a warning.
+        // Not a warning, because any sender can cause one line per sample.
         tracing::debug!(domain, "DDS: {message}");
         return;
     }
@@ -64,7 +68,8 @@ static ERRORS: Mutex<Throttle> = Mutex::new(Throttle::new());
 static WARNINGS: Mutex<Throttle> = Mutex::new(Throttle::new());
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Whether a line may be written now. If not, the log has a count of such lines when the window is over.
+/// True if a line may be written now. If not, the number of such lines is logged at the end of the
+/// window.
 fn may_write(lines: &'static Mutex<Throttle>) -> bool {
     let line = lines.lock().unwrap_or_else(PoisonError::into_inner).line(BEGAN.elapsed());
     let Verdict::LeaveOut { due } = line else { return true };
@@ -81,7 +86,7 @@ fn may_write(lines: &'static Mutex<Throttle>) -> bool {
     false
 }
 
-/// The topic of which a sample was dropped, if `message` says that.
+/// The topic of a dropped sample, if `message` reports one.
 fn dropped_of(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("data(application")?;
     let (_, rest) = rest.split_once(": deserialization ")?;

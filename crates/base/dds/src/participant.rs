@@ -1,4 +1,4 @@
-//! Participants, and topics of theirs.
+//! Participants and their topics.
 
 use std::ptr;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::types::{self, Descriptor, StructType};
 use crate::wait::Waitset;
 use crate::writer::Writer;
 
-/// One that takes part in a domain. Clones are the same one; it leaves when all and all that is made of it are gone.
+/// A participant of a domain. Clones refer to the same participant. It leaves the domain when all
+/// clones and all objects created from them are dropped.
 #[derive(Debug, Clone)]
 pub struct Participant(Arc<Inner>);
 
@@ -33,38 +34,38 @@ struct Inner {
 }
 
 impl Participant {
-    /// Takes part in `domain`; `user_data` is told to those who discover it.
+    /// Joins `domain`. Other participants receive `user_data` with the discovery of this one.
     ///
     /// # Errors
-    /// What Cyclone DDS says: without an address that its settings allow, for instance.
+    /// The error of Cyclone DDS, for example if the settings allow no address.
     pub fn new(domain: Domain, user_data: &[u8]) -> Result<Self, Error> {
         let mut policies = Policies::new();
         policies.user_data(user_data);
         // SAFETY: the policies live across the call, which copies them; no listener.
         let entity =
             unsafe { dds_create_participant(domain.number(), policies.as_ptr(), ptr::null()) };
-        let handle = Handle::new(check("take part in the domain", entity)?);
+        let handle = Handle::new(check("join the domain", entity)?);
         Ok(Self(Arc::new(Inner { handle, domain })))
     }
 
-    /// What tells it from all others.
+    /// The participant's GUID.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn guid(&self) -> Result<Guid, Error> {
         guid_of(self.raw())
     }
 
-    /// A topic of `of`'s type under `name`.
+    /// Creates the topic `name` with the type `of`.
     ///
     /// # Errors
-    /// What Cyclone DDS says: a topic of this name here with another type, for instance.
+    /// The error of Cyclone DDS, for example if the topic exists here with another type.
     pub fn topic(&self, name: &str, of: &StructType) -> Result<Topic, Error> {
         self.topic_of(name, &of.descriptor(self.raw())?)
     }
 
-    /// The same, as peers have it that know no XTypes: the type's name alone says whether two fit. For tests of what such
-    /// a peer may send.
+    /// Creates a topic as a peer without XTypes does: types match if their names match. For tests
+    /// of such a peer's samples.
     ///
     /// # Errors
     /// As [`Self::topic`].
@@ -73,8 +74,9 @@ impl Participant {
         self.topic_of(name, &of.descriptor(self.raw())?.without_type_objects())
     }
 
-    /// A topic of `of`'s type, which goes by `type_name`. One that ROS 2 made (`PACKAGE::msg::dds_::NAME_`) is as ROS 2 has
-    /// them: it has no key, and nobody is told what it is made of, so that the name alone has to match.
+    /// Creates the topic `name` with the type `of` under `type_name`. A type name of ROS 2
+    /// (`PACKAGE::msg::dds_::NAME_`) makes a topic as in ROS 2: without a key and without type
+    /// information, so that only the names of types must match.
     ///
     /// # Errors
     /// As [`Participant::topic`].
@@ -90,8 +92,8 @@ impl Participant {
         self.topic_of(name, &descriptor)
     }
 
-    /// A topic of a type that is declared in IDL, under `type_name`; likewise. Keys are the members
-    /// with `@key`.
+    /// Creates the topic `name` with a type declared in IDL, under `type_name`, as
+    /// [`Participant::topic_named`]. Keys are the members with `@key`.
     ///
     /// # Errors
     /// As [`Participant::topic`].
@@ -102,10 +104,10 @@ impl Participant {
         self.topic_of(name, &descriptor)
     }
 
-    /// The writers of the topic `name`, of whatever type.
+    /// The writers of the topic `name`, of any type.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn publications(&self, name: &str) -> Result<Publications, Error> {
         Publications::new(self.clone(), name)
     }
@@ -116,15 +118,15 @@ impl Participant {
         // SAFETY: descriptor and name live across the call, which copies them.
         let entity =
             unsafe { dds_create_topic(self.raw(), descriptor, name_ptr, ptr::null(), ptr::null()) };
-        let handle = Handle::new(check("make the topic", entity)?);
+        let handle = Handle::new(check("create the topic", entity)?);
         let named = TopicInner { handle, name: name.to_string(), participant: self.clone() };
         Ok(Topic(Arc::new(named)))
     }
 
-    /// Something to wait with for readers of this participant.
+    /// A waitset for readers of this participant.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn waitset(&self) -> Result<Waitset, Error> {
         Waitset::new(self.clone())
     }
@@ -138,11 +140,11 @@ pub(crate) fn guid_of(entity: dds_entity_t) -> Result<Guid, Error> {
     // SAFETY: zeros are a GUID.
     let mut guid: cyclors::dds_guid_t = unsafe { std::mem::zeroed() };
     // SAFETY: `guid` is valid for writing across the call.
-    check("tell the GUID", unsafe { dds_get_guid(entity, &raw mut guid) })?;
+    check("get the GUID", unsafe { dds_get_guid(entity, &raw mut guid) })?;
     Ok(Guid(guid.v))
 }
 
-/// A topic. Clones are the same one.
+/// A topic. Clones refer to the same topic.
 #[derive(Debug, Clone)]
 pub struct Topic(Arc<TopicInner>);
 
@@ -154,21 +156,21 @@ struct TopicInner {
 }
 
 impl Topic {
-    /// Its name.
+    /// The topic's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Samples for readers of this topic that were no samples of its type, in this process: too short, or of another
-    /// type with the same name. Cyclone DDS drops them.
+    /// Number of samples for readers of this topic in this process that did not match its type: too
+    /// short, or of another type with the same name. Cyclone DDS dropped them.
     pub fn malformed(&self) -> u64 {
         log::malformed(self.0.participant.0.domain.number(), &self.0.name)
     }
 
-    /// A reader.
+    /// Creates a reader.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn reader(&self, qos: &Qos) -> Result<Reader, Error> {
         let participant = self.0.participant.raw();
         let parent = in_partition(qos, |policies| {
@@ -180,14 +182,14 @@ impl Topic {
         // SAFETY: as above.
         let entity =
             unsafe { dds_create_reader(owner, self.raw(), policies.as_ptr(), ptr::null()) };
-        let handle = Handle::new(check("make the reader", entity)?);
+        let handle = Handle::new(check("create the reader", entity)?);
         Reader::new(handle, parent, self.clone())
     }
 
-    /// A writer.
+    /// Creates a writer.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn writer(&self, qos: &Qos) -> Result<Writer, Error> {
         let participant = self.0.participant.raw();
         let parent = in_partition(qos, |policies| {
@@ -199,7 +201,7 @@ impl Topic {
         // SAFETY: as for readers.
         let entity =
             unsafe { dds_create_writer(owner, self.raw(), policies.as_ptr(), ptr::null()) };
-        let handle = Handle::new(check("make the writer", entity)?);
+        let handle = Handle::new(check("create the writer", entity)?);
         Writer::new(handle, parent, self.clone())
     }
 
@@ -208,7 +210,7 @@ impl Topic {
     }
 }
 
-/// A publisher or subscriber, which partitions are a matter of. None for the default partition.
+/// Creates the publisher or subscriber that sets the partition. `None` for the default partition.
 fn in_partition(
     qos: &Qos,
     create: impl FnOnce(&Policies) -> dds_entity_t,

@@ -1,4 +1,4 @@
-//! Writers of a domain, as discovery tells of them: those too that no reader here is matched with.
+//! The writers of a domain by discovery, including those that match no reader of this process.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
@@ -16,21 +16,22 @@ use crate::entity::Handle;
 use crate::error::{Error, check};
 use crate::participant::Participant;
 
-/// Samples that are taken with one call.
+/// Number of samples taken with one call.
 const BATCH: usize = 64;
-/// Writers of one topic that are known at a time. Anybody may make some, so there has to be an end.
+/// Greatest number of known writers of a topic. Any host may create some.
 const WRITERS_MAX: usize = 4096;
 
 /// A writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    /// Which.
+    /// The writer's GUID.
     pub guid: Guid,
     /// The name of its type.
     pub type_name: String,
-    /// Whether its type has a key. Writers with one and readers without, or the other way round, do not meet.
+    /// True if its type has a key. Writers with a key and readers without do not match, and vice
+    /// versa.
     pub keyed: bool,
-    /// Whether it sends again what is lost on the way.
+    /// True if it retransmits lost samples.
     pub reliable: bool,
 }
 
@@ -46,7 +47,7 @@ pub struct Publications {
 
 impl Publications {
     pub(crate) fn new(participant: Participant, topic: &str) -> Result<Self, Error> {
-        // SAFETY: the builtin topic is always there; no QoS, no listener.
+        // SAFETY: the builtin topic always exists; no QoS, no listener.
         let entity = unsafe {
             dds_create_reader(
                 participant.raw(),
@@ -55,15 +56,15 @@ impl Publications {
                 ptr::null(),
             )
         };
-        let handle = Handle::new(check("make the reader of writers", entity)?);
+        let handle = Handle::new(check("create the reader of writers", entity)?);
         let (topic, known) = (topic.to_string(), BTreeMap::new());
         Ok(Self { handle, topic, known, _participant: participant })
     }
 
-    /// Those that there are.
+    /// The writers that exist now.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn now(&mut self) -> Result<impl Iterator<Item = &Publication>, Error> {
         while self.take()? == BATCH {}
         Ok(self.known.values())
@@ -74,11 +75,12 @@ impl Publications {
         // SAFETY: zeros are a sample info.
         let mut infos: [dds_sample_info_t; BATCH] = unsafe { std::mem::zeroed() };
         let (buffer, raw) = (taken.as_mut_ptr(), self.handle.raw());
-        // SAFETY: both arrays have room for as many as are asked for; null pointers ask for loans.
+        // SAFETY: both arrays have room for `BATCH` entries; null pointers request loans.
         let code = unsafe { dds_take(raw, buffer, infos.as_mut_ptr(), BATCH, BATCH as u32) };
-        let count = check("tell the topic's writers", code)? as usize;
+        let count = check("list the topic's writers", code)? as usize;
         for (sample, info) in taken.iter().zip(&infos).take(count) {
-            // SAFETY: Cyclone lent us a sample of the builtin topic's type, whose key is valid in any case.
+            // SAFETY: Cyclone lent a sample of the builtin topic's type. Its key is valid in any
+            // case.
             let Some(endpoint) = (unsafe { sample.cast::<dds_builtintopic_endpoint_t>().as_ref() })
             else {
                 continue;
@@ -88,7 +90,7 @@ impl Publications {
                 self.known.remove(&guid);
                 continue;
             }
-            // SAFETY: with data, the names are C strings or null, and the QoS is one or null.
+            // SAFETY: a sample with data has names and a QoS that are valid or null.
             let (topic, type_name, reliable) = unsafe {
                 (text(endpoint.topic_name), text(endpoint.type_name), is_reliable(endpoint.qos))
             };
@@ -101,14 +103,14 @@ impl Publications {
         if count > 0 {
             // SAFETY: these are the loans, and they are not used again.
             let code = unsafe { dds_return_loan(raw, buffer, code) };
-            check("give back what tells of writers", code)?;
+            check("return the list of writers", code)?;
         }
         Ok(count)
     }
 }
 
 /// # Safety
-/// A C string that lives across the call, or null.
+/// `from` is a C string that lives across the call, or null.
 unsafe fn text(from: *const c_char) -> String {
     if from.is_null() {
         return String::new();
@@ -118,7 +120,7 @@ unsafe fn text(from: *const c_char) -> String {
 }
 
 /// # Safety
-/// A QoS object that lives across the call, or null.
+/// `qos` is a QoS object that lives across the call, or null.
 unsafe fn is_reliable(qos: *const dds_qos_t) -> bool {
     let (mut kind, mut blocking) = (0, 0);
     // SAFETY: the caller's promise; both results have room.

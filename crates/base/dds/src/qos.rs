@@ -1,4 +1,4 @@
-//! Quality of service of readers and writers: as much of it as a stream of items needs.
+//! Quality of service of readers and writers, as far as streams of items need it.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -15,23 +15,24 @@ use cyclors::{
 use crate::entity::duration;
 use crate::error::{Error, c_string};
 
-/// How samples are carried. The default loses none: reliable, all kept, not repeated to late readers.
+/// Delivery of samples. The default loses none: reliable, keeps all samples, and sends late readers
+/// none of the earlier ones.
 ///
-/// Readers have no bound in DDS: one that has makes its writers wait, and with them everybody who reads. Whoever takes
-/// samples bounds what it keeps.
+/// Readers have no limit in DDS, because a full reader makes its writers wait, and so delays all
+/// their readers. The code that takes samples limits its own memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qos {
-    /// Whether what is lost on the way is sent again.
+    /// True if lost samples are retransmitted.
     pub reliable: bool,
-    /// A reliable writer whose readers do not keep up waits at most this long.
+    /// Longest time for which a reliable writer waits for slow readers.
     pub blocking_max: Duration,
-    /// Samples kept of each instance. None: all.
+    /// Number of samples kept of each instance; `None`: all.
     pub keep_last: Option<u16>,
-    /// Whether a reader that comes later gets what its writers have kept.
+    /// True if a late reader receives the samples that its writers have kept.
     pub transient_local: bool,
-    /// Only writers and readers of one partition meet. None: the default one.
+    /// Writers and readers match only within a partition. `None`: the default partition.
     pub partition: Option<String>,
-    /// Told to whoever discovers the writer or reader.
+    /// Data that discovery sends with the writer or reader.
     pub user_data: Vec<u8>,
 }
 
@@ -56,9 +57,9 @@ impl Policies {
         self.0
     }
 
-    /// None set.
+    /// An empty set of policies.
     pub(crate) fn new() -> Self {
-        // SAFETY: it allocates, and aborts when it cannot.
+        // SAFETY: it allocates, and aborts if it cannot.
         Self(unsafe { dds_create_qos() })
     }
 
@@ -67,7 +68,7 @@ impl Policies {
         unsafe { dds_qset_userdata(self.0, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
     }
 
-    /// For a publisher or subscriber.
+    /// Sets the partition of a publisher or subscriber.
     pub(crate) fn partition(&mut self, name: &str) -> Result<(), Error> {
         let name = c_string("the partition", name)?;
         // SAFETY: the name lives across the call, which copies it.
@@ -91,12 +92,12 @@ impl From<&Qos> for Policies {
             true => dds_durability_kind_DDS_DURABILITY_TRANSIENT_LOCAL,
             false => dds_durability_kind_DDS_DURABILITY_VOLATILE,
         };
-        // SAFETY: the object is ours and valid. What is set for the other kind of endpoint is ignored.
+        // SAFETY: the object is ours and valid. Policies of the other kind of endpoint are ignored.
         unsafe {
             dds_qset_reliability(policies.0, reliability, duration(qos.blocking_max));
             dds_qset_history(policies.0, history, depth);
             dds_qset_durability(policies.0, durability);
-            // A writer that ends has not taken back what it wrote.
+            // The end of a writer does not dispose of its instances.
             dds_qset_writer_data_lifecycle(policies.0, false);
         }
         if !qos.user_data.is_empty() {
@@ -108,7 +109,7 @@ impl From<&Qos> for Policies {
 
 impl Drop for Policies {
     fn drop(&mut self) {
-        // SAFETY: it came of `dds_create_qos`, and nobody else frees it.
+        // SAFETY: `dds_create_qos` returned it, and only this code frees it.
         unsafe { dds_delete_qos(self.0) };
     }
 }

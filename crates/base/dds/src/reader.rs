@@ -1,4 +1,4 @@
-//! Readers, which take samples as they came: serialized.
+//! Readers, which take serialized samples.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::error::{Error, check};
 use crate::incompatible::Incompatible;
 use crate::participant::Topic;
 
-/// Samples that are taken with one call.
+/// Number of samples taken with one call.
 const BATCH: usize = 256;
 
 /// Takes samples of a topic.
@@ -37,17 +37,18 @@ impl Reader {
         Ok(Self { handle, _subscriber: subscriber, topic })
     }
 
-    /// Its topic.
+    /// The reader's topic.
     pub fn topic(&self) -> &Topic {
         &self.topic
     }
 
-    /// Takes all that has come and adds it to `samples`: by writer, and the samples of one writer by their timestamps. What
-    /// was taken is all that had come until then, so samples of a writer whose timestamps grow come in its order, over
-    /// all calls. (Cyclone DDS itself gives them instance by instance, and an order within instances alone.)
+    /// Takes all samples that have arrived and adds them to `samples`, ordered by writer and then
+    /// by timestamp. If a writer's timestamps grow, its samples come in its order, also over
+    /// several calls. (Cyclone DDS itself returns them by instance, and in order only within an
+    /// instance.)
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn take(&self, samples: &mut Vec<Sample>) -> Result<(), Error> {
         let before = samples.len();
         // Only the call that finds no more has seen every instance at one moment.
@@ -57,21 +58,21 @@ impl Reader {
     }
 
     fn take_batch(&self, samples: &mut Vec<Sample>) -> Result<usize, Error> {
-        // 24 KiB, of which a call that finds a sample or two sets as much as that takes.
+        // 24 KiB, left uninitialized because most calls find one or two samples.
         let mut taken = [const { MaybeUninit::<*mut ddsi_serdata>::uninit() }; BATCH];
         let mut infos = [const { MaybeUninit::<dds_sample_info_t>::uninit() }; BATCH];
         let (taken_ptr, infos_ptr) = (taken.as_mut_ptr().cast(), infos.as_mut_ptr().cast());
-        // SAFETY: both arrays have room for as many as are asked for; Cyclone reads nothing of them.
+        // SAFETY: both arrays have room for `BATCH` entries; Cyclone only writes them.
         let code = unsafe {
             dds_takecdr(self.handle.raw(), taken_ptr, BATCH as u32, infos_ptr, DDS_ANY_STATE)
         };
         let count = check("take", code)? as usize;
         for (serdata, info) in taken.iter().zip(&infos).take(count) {
-            // SAFETY: as many as it says it has set.
+            // SAFETY: Cyclone has set the first `count` entries.
             let (serdata, info) = unsafe { (serdata.assume_init(), info.assume_init_ref()) };
             // SAFETY: Cyclone gave us this reference, and each is made into one sample.
             let sample = unsafe { Sample::adopt(serdata, info, &self.topic) };
-            // Without data it says only that an instance has changed.
+            // Without data it only reports a change of an instance.
             if info.valid_data {
                 samples.push(sample);
             }
@@ -79,24 +80,25 @@ impl Reader {
         Ok(count)
     }
 
-    /// How many writers' samples come here now, and how many there were ever: when neither changes, the writers are the same.
+    /// The number of matched writers now, and the number that ever matched. If neither changes, the
+    /// writers are the same.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn matched(&self) -> Result<(u32, u32), Error> {
         // SAFETY: zeros are a status.
         let mut status: cyclors::dds_subscription_matched_status_t = unsafe { std::mem::zeroed() };
         // SAFETY: the status is valid for writing across the call.
         let code =
             unsafe { dds_get_subscription_matched_status(self.handle.raw(), &raw mut status) };
-        check("tell the reader's writers", code)?;
+        check("list the reader's writers", code)?;
         Ok((status.current_count, status.total_count))
     }
 
-    /// Writers that it has met and does not hear.
+    /// Writers that the reader found and that are incompatible.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn incompatible(&self) -> Result<Incompatible, Error> {
         // SAFETY: zeros are a status.
         let mut status: cyclors::dds_requested_incompatible_qos_status_t =
@@ -105,22 +107,22 @@ impl Reader {
         let code = unsafe {
             dds_get_requested_incompatible_qos_status(self.handle.raw(), &raw mut status)
         };
-        check("tell whom the reader does not hear", code)?;
+        check("list incompatible writers", code)?;
         Ok(Incompatible::new(status.total_count, status.last_policy_id))
     }
 
-    /// The writers whose samples come here.
+    /// The matched writers.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn writers(&self) -> Result<Vec<WriterHandle>, Error> {
         let mut handles: Vec<dds_instance_handle_t> = vec![0; 64];
         loop {
-            // SAFETY: the vector has room for as many as its length.
+            // SAFETY: the vector has room for as many entries as its length.
             let code = unsafe {
                 dds_get_matched_publications(self.handle.raw(), handles.as_mut_ptr(), handles.len())
             };
-            let matched = check("tell the reader's writers", code)? as usize;
+            let matched = check("list the reader's writers", code)? as usize;
             let room = handles.len();
             handles.resize(matched, 0);
             if matched <= room {
@@ -129,9 +131,9 @@ impl Reader {
         }
     }
 
-    /// What is known of a writer. None when it has gone.
+    /// The properties of a matched writer; `None` if it is gone.
     pub fn writer(&self, writer: WriterHandle) -> Option<Endpoint> {
-        // SAFETY: Cyclone looks the numbers up, and allocates what it returns, for us.
+        // SAFETY: Cyclone looks the numbers up, and allocates the result for us.
         unsafe { Endpoint::take(dds_get_matched_publication_data(self.handle.raw(), writer.0)) }
     }
 
@@ -140,14 +142,14 @@ impl Reader {
     }
 }
 
-/// A sample as it came.
+/// A serialized sample.
 #[derive(Debug)]
 pub struct Sample {
     serdata: *mut ddsi_serdata,
     bytes: ddsrt_iovec_t,
     writer: WriterHandle,
     timestamp_ns: i64,
-    /// What the sample is made of belongs to the topic.
+    /// The topic owns the sample's type.
     _topic: Topic,
 }
 
@@ -158,10 +160,11 @@ unsafe impl Sync for Sample {}
 
 impl Sample {
     /// # Safety
-    /// `serdata` is a reference that is ours to give up, to a sample of a type that `topic` keeps alive.
+    /// `serdata` is a reference that we own, to a sample of a type that `topic` keeps alive.
     unsafe fn adopt(serdata: *mut ddsi_serdata, info: &dds_sample_info_t, topic: &Topic) -> Self {
         let mut bytes = ddsrt_iovec_t { iov_base: ptr::null_mut(), iov_len: 0 };
-        // SAFETY: the caller's promise. The second reference holds the bytes; ours is given up.
+        // SAFETY: the caller's promise. The second reference keeps the bytes; the first is
+        // released.
         let serdata = unsafe {
             let size = ddsi_serdata_size(serdata) as usize;
             let held = ddsi_serdata_to_ser_ref(serdata, 0, size, &raw mut bytes);
@@ -177,18 +180,18 @@ impl Sample {
         }
     }
 
-    /// Serialized, with its header ([`crate::cdr`]).
+    /// The serialized sample with its header ([`crate::cdr`]).
     pub fn cdr(&self) -> &[u8] {
-        // SAFETY: the bytes live as long as our reference, and nobody changes them.
+        // SAFETY: the bytes live as long as our reference, and do not change.
         unsafe { std::slice::from_raw_parts(self.bytes.iov_base.cast::<u8>(), self.bytes.iov_len) }
     }
 
-    /// Who wrote it.
+    /// The writer of the sample.
     pub fn writer(&self) -> WriterHandle {
         self.writer
     }
 
-    /// When, by the writer's clock: nanoseconds since 1970.
+    /// The source timestamp by the writer's clock, in nanoseconds since 1970.
     pub fn timestamp_ns(&self) -> i64 {
         self.timestamp_ns
     }
@@ -196,7 +199,7 @@ impl Sample {
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        // SAFETY: the reference is ours, and is given up once.
+        // SAFETY: the reference is ours, and is released once.
         unsafe { ddsi_serdata_to_ser_unref(self.serdata, &raw const self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! Over loopback, each test in a domain of its own.
+//! Tests over loopback, each in its own domain.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn loopback() -> Settings {
-    // Nobody is to be taken for dead because the machine is busy.
+    // So long that a busy machine does not end a participant's lease.
     let lease = Duration::from_secs(30);
     Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() }
 }
@@ -37,7 +37,7 @@ fn item(slice_id: i32, id: i64) -> Vec<u8> {
     cdr
 }
 
-/// Takes until `count` samples have come.
+/// Takes until `count` samples have arrived.
 fn take(waitset: &Waitset, reader: &Reader, count: usize) -> Vec<Sample> {
     let mut samples = Vec::new();
     let end = Instant::now() + PATIENCE;
@@ -190,7 +190,7 @@ fn a_waker_ends_a_wait_from_another_thread() {
         let begun = Instant::now();
         waitset.wait(PATIENCE * 10, &mut Vec::new()).unwrap();
         let first = begun.elapsed();
-        // It was taken back: the next wait waits.
+        // The wake-up was consumed, so the next wait waits.
         waitset.wait(Duration::from_millis(50), &mut Vec::new()).unwrap();
         (first, begun.elapsed() - first)
     });
@@ -212,8 +212,8 @@ fn a_writer_that_goes_is_no_longer_among_the_readers_writers() {
     assert_eq!(reader.writer(known), None);
 }
 
-/// Processes are what they are apart for: a domain is configured once in each. These two domains of one process have the
-/// same number on the wire.
+/// A participant that shares no state with others, as in another process. A domain is configured
+/// once per process, so these are several domains of one process with the same number on the wire.
 fn strangers(domain: u32, on_the_wire: u32) -> Participant {
     let more = format!(
         "<CycloneDDS><Domain><Discovery><ExternalDomainId>{on_the_wire}</ExternalDomainId></Discovery></Domain></CycloneDDS>"
@@ -227,7 +227,7 @@ fn samples_of_another_type_under_the_same_name_are_counted_and_dropped() {
     let (here, there) = (strangers(20, 28), strangers(21, 28));
     let topic = here.topic("items", &DATA_ITEM).unwrap();
     let reader = topic.reader(&Qos::default()).unwrap();
-    // A type with the same name and fewer members, of a peer that tells its name alone.
+    // A type with the same name and fewer members, of a peer that sends only the name.
     let short = StructType { name: DATA_ITEM.name, members: &DATA_ITEM.members[..2] };
     let foreign = there.topic_by_name_alone("items", &short).unwrap();
     let foreign = foreign.writer(&Qos::default()).unwrap();
@@ -242,7 +242,7 @@ fn samples_of_another_type_under_the_same_name_are_counted_and_dropped() {
     }
     eventually("the samples are counted", || topic.malformed() == 3);
     assert_eq!(none_of(&reader), 0);
-    // It goes on for others.
+    // The reader still accepts samples of others.
     let good = topic.writer(&Qos::default()).unwrap();
     eventually("a second writer is met", || reader.writers().unwrap().len() == 2);
     good.write(&item(1, 5)).unwrap();
@@ -255,7 +255,7 @@ fn samples_of_another_type_under_the_same_name_are_counted_and_dropped() {
 fn types_that_are_not_assignable_do_not_meet() {
     let (here, there) = (strangers(22, 29), strangers(23, 29));
     let reader = here.topic("items", &DATA_ITEM).unwrap().reader(&Qos::default()).unwrap();
-    // Meets its own kind only: that shows that discovery is over.
+    // A pair that matches, which shows that discovery is complete.
     let marker = here.topic("marker", &DATA_ITEM).unwrap().reader(&Qos::default()).unwrap();
     const SWAPPED: &[Member] = &[DATA_ITEM.members[1], DATA_ITEM.members[0]];
     let swapped = StructType { name: DATA_ITEM.name, members: SWAPPED };

@@ -1,6 +1,6 @@
-//! Types of topics, as IDL has them, and their descriptors for Cyclone DDS.
+//! Types of topics, as in IDL, and their descriptors for Cyclone DDS.
 //!
-//! Descriptors come with XTypes type objects, so that peers of any vendor can see whether theirs are assignable.
+//! Descriptors contain XTypes type objects, so that peers of any vendor can check assignability.
 
 pub(crate) mod tree;
 
@@ -26,23 +26,23 @@ use cyclors::{
 
 use crate::error::{Error, c_string, check};
 
-/// A struct of IDL, final.
+/// A final struct of IDL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StructType {
-    /// With its modules: `module::Name`.
+    /// Name with modules: `module::Name`.
     pub name: &'static str,
-    /// In order.
+    /// The members, in order.
     pub members: &'static [Member],
 }
 
 /// A member of a struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// The member's name.
     pub name: &'static str,
-    /// Its type.
+    /// The member's type.
     pub kind: Kind,
-    /// Whether it tells instances apart.
+    /// True if it is part of the key.
     pub key: bool,
 }
 
@@ -59,7 +59,7 @@ pub enum Kind {
     Octets,
 }
 
-/// A descriptor of Cyclone's making, freed with this.
+/// A descriptor that Cyclone created, which is freed when this is dropped.
 pub(crate) struct Descriptor(*mut dds_topic_descriptor_t);
 
 impl Descriptor {
@@ -67,9 +67,10 @@ impl Descriptor {
         self.0
     }
 
-    /// Takes the type objects out, as a peer does that knows no XTypes: then the type's name alone has to match.
+    /// Removes the type objects, as in a peer without XTypes. Then types match if their names
+    /// match.
     pub(crate) fn without_type_objects(self) -> Self {
-        // SAFETY: the descriptor is valid and ours alone; Cyclone frees what is set to null as nothing.
+        // SAFETY: the descriptor is valid and ours alone. Freeing a null pointer does nothing.
         unsafe {
             cyclors::dds_free((*self.0).type_information.data as *mut _);
             cyclors::dds_free((*self.0).type_mapping.data as *mut _);
@@ -83,12 +84,12 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: it came of `dds_create_topic_descriptor`, and nobody else frees it.
+        // SAFETY: `dds_create_topic_descriptor` returned it, and only this code frees it.
         unsafe { dds_delete_topic_descriptor(self.0) };
     }
 }
 
-/// A type under construction: dereferenced unless it was given away.
+/// A type under construction. Dropping it releases the reference, unless the type was given away.
 struct Dynamic(dds_dynamic_type_t);
 
 impl Dynamic {
@@ -98,7 +99,7 @@ impl Dynamic {
     ) -> Result<Self, Error> {
         // SAFETY: the descriptor's pointers live across the call, which copies what it keeps.
         let made = unsafe { dds_dynamic_type_create(participant, descriptor) };
-        check("make a type", made.ret)?;
+        check("create a type", made.ret)?;
         Ok(Self(made))
     }
 
@@ -114,18 +115,18 @@ impl Dynamic {
 
 impl Drop for Dynamic {
     fn drop(&mut self) {
-        // SAFETY: the reference is ours; `into_spec` forgets those that are given away.
+        // SAFETY: the reference is ours; `into_spec` forgets types that are given away.
         unsafe { dds_dynamic_type_unref(&raw mut self.0) };
     }
 }
 
 impl StructType {
-    /// Its descriptor, for topics of `participant`.
+    /// The descriptor for topics of `participant`.
     pub(crate) fn descriptor(&self, participant: dds_entity_t) -> Result<Descriptor, Error> {
         self.described(participant, self.name, true)
     }
 
-    /// The same under another name, with its key or without one.
+    /// The descriptor under another name, with or without the key.
     pub(crate) fn described(
         &self,
         participant: dds_entity_t,
@@ -133,7 +134,7 @@ impl StructType {
         keyed: bool,
     ) -> Result<Descriptor, Error> {
         let name = c_string("the type's name", name)?;
-        // SAFETY: zeros are a descriptor that says nothing; its pointers are null.
+        // SAFETY: zeros are an empty descriptor; its pointers are null.
         let mut of_struct: dds_dynamic_type_descriptor_t = unsafe { std::mem::zeroed() };
         of_struct.kind = STRUCTURE;
         of_struct.name = name.as_ptr();
@@ -146,14 +147,14 @@ impl StructType {
     }
 }
 
-/// Registers a type that is whole, and describes it.
+/// Registers a complete type, and creates its descriptor.
 fn register(participant: dds_entity_t, mut made: Dynamic) -> Result<Descriptor, Error> {
     let mut typeinfo = ptr::null_mut();
-    // SAFETY: `made` is a type; on success the call sets `typeinfo`, which is ours then.
+    // SAFETY: `made` is a type. On success the call sets `typeinfo`, which is then ours.
     let code = unsafe { dds_dynamic_type_register(&raw mut made.0, &raw mut typeinfo) };
     check("register a type", code)?;
     let mut descriptor = ptr::null_mut();
-    // SAFETY: `typeinfo` is valid until it is freed, once, here; `descriptor` is set on success.
+    // SAFETY: `typeinfo` is valid until it is freed here, once; `descriptor` is set on success.
     let code = unsafe {
         let scope = dds_find_scope_DDS_FIND_SCOPE_LOCAL_DOMAIN;
         let code =
@@ -165,7 +166,7 @@ fn register(participant: dds_entity_t, mut made: Dynamic) -> Result<Descriptor, 
     Ok(Descriptor(descriptor))
 }
 
-/// Whether ROS 2 makes such names of its messages' types: `PACKAGE::msg::dds_::NAME_`.
+/// True for type names of the form that ROS 2 gives its messages: `PACKAGE::msg::dds_::NAME_`.
 ///
 /// # Source
 /// ROS 2 design, "Topic and Service name mapping to DDS", and rosidl's type names.
@@ -181,7 +182,7 @@ fn add_member(
     member: &Member,
 ) -> Result<(), Error> {
     let name: CString = c_string("a member's name", member.name)?;
-    // SAFETY: zeros are a descriptor that says nothing; its pointers are null.
+    // SAFETY: zeros are an empty descriptor; its pointers are null.
     let mut of_member: dds_dynamic_member_descriptor_t = unsafe { std::mem::zeroed() };
     of_member.name = name.as_ptr();
     of_member.id = DDS_DYNAMIC_MEMBER_ID_AUTO;
@@ -200,13 +201,13 @@ fn add_member(
         }
     };
     // SAFETY: `to` is a type, and the descriptor's name lives across the call.
-    check("make a type's member", unsafe {
+    check("add a member to a type", unsafe {
         dds_dynamic_type_add_member(&raw mut to.0, of_member)
     })?;
     if member.key {
         // SAFETY: `to` has this member; ids count from 0.
         let code = unsafe { dds_dynamic_member_set_key(&raw mut to.0, id, true) };
-        check("make a member the key", code)?;
+        check("make a member a key", code)?;
     }
     Ok(())
 }

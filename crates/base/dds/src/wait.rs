@@ -1,4 +1,4 @@
-//! Waiting for readers, on a thread of one's own.
+//! Waits for samples in a thread of the caller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,13 @@ use crate::error::{Error, check};
 use crate::participant::Participant;
 use crate::reader::Reader;
 
-/// The guard's token; readers' tokens are never negative.
+/// Token of the guard condition. Tokens of readers are never negative.
 const WOKEN: dds_attach_t = -1;
 
-/// Waits until samples have come to any of its readers, or somebody wakes it.
+/// Waits until a reader has samples, or a [`Waker`] ends the wait.
 #[derive(Debug)]
 pub struct Waitset {
-    // Dropped in order: what is attached, what it is attached to, the participant.
+    // Dropped in order: attached conditions, the waitset, the participant.
     conditions: Mutex<BTreeMap<u32, Handle>>,
     guard: Arc<Handle>,
     handle: Handle,
@@ -38,27 +38,27 @@ impl Waitset {
         let (set, guard) = unsafe {
             (dds_create_waitset(participant.raw()), dds_create_guardcondition(participant.raw()))
         };
-        let handle = Handle::new(check("make a waitset", set)?);
-        let guard = Arc::new(Handle::new(check("make a guard condition", guard)?));
+        let handle = Handle::new(check("create a waitset", set)?);
+        let guard = Arc::new(Handle::new(check("create a guard condition", guard)?));
         // SAFETY: as above.
         let code = unsafe { dds_waitset_attach(handle.raw(), guard.raw(), WOKEN) };
         check("wait for the guard condition", code)?;
         Ok(Self { conditions: Mutex::default(), guard, handle, participant })
     }
 
-    /// The participant whose readers it waits for.
+    /// The participant of the readers.
     pub fn participant(&self) -> &Participant {
         &self.participant
     }
 
-    /// Waits for `reader` too, under `token`. One that was under it before is left out.
+    /// Adds `reader` under `token`. It replaces an earlier reader with this token.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn attach(&self, reader: &Reader, token: u32) -> Result<(), Error> {
         // SAFETY: handles are numbers that Cyclone DDS looks up.
         let condition = unsafe { dds_create_readcondition(reader.raw(), DDS_ANY_STATE) };
-        let condition = Handle::new(check("make a read condition", condition)?);
+        let condition = Handle::new(check("create a read condition", condition)?);
         // SAFETY: as above.
         let code = unsafe {
             dds_waitset_attach(self.handle.raw(), condition.raw(), token as dds_attach_t)
@@ -68,16 +68,16 @@ impl Waitset {
         Ok(())
     }
 
-    /// Waits no more for the reader under `token`. To be called before the reader is dropped.
+    /// Removes the reader with `token`. Must be called before the reader is dropped.
     pub fn detach(&self, token: u32) {
         self.conditions().remove(&token);
     }
 
-    /// Waits until samples have come, somebody wakes it, or `patience` is over. Adds the tokens of readers that have
-    /// samples.
+    /// Waits until samples have arrived, a waker ends the wait, or `patience` is over. Adds the
+    /// tokens of readers with samples to `ready`.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn wait(&self, patience: Duration, ready: &mut Vec<u32>) -> Result<(), Error> {
         if self.triggered(patience, ready)? {
             let mut was_set = false;
@@ -87,26 +87,26 @@ impl Waitset {
         Ok(())
     }
 
-    /// Adds the tokens of readers that have samples now. Somebody who waits meanwhile is woken all the same.
+    /// Adds the tokens of readers that have samples now. Does not affect a thread that waits.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn look(&self, ready: &mut Vec<u32>) -> Result<(), Error> {
-        // A wait of no time is two system calls; this is none.
+        // A wait with timeout 0 takes two system calls; this takes none.
         for (token, condition) in &*self.conditions() {
             // SAFETY: the handle is a number that Cyclone DDS looks up.
             let triggered = unsafe { dds_triggered(condition.raw()) };
-            if check("look", triggered)? > 0 {
+            if check("read the state of a reader", triggered)? > 0 {
                 ready.push(*token);
             }
         }
         Ok(())
     }
 
-    /// Whether somebody wakes it. Cyclone DDS lets several threads wait at a time.
+    /// Returns whether a waker ended the wait. Cyclone DDS lets several threads wait at a time.
     fn triggered(&self, patience: Duration, ready: &mut Vec<u32>) -> Result<bool, Error> {
         let mut tokens: [dds_attach_t; 80] = [0; 80];
-        // SAFETY: the array has room for as many as its length.
+        // SAFETY: the array has room for as many entries as its length.
         let code = unsafe {
             dds_waitset_wait(
                 self.handle.raw(),
@@ -122,7 +122,7 @@ impl Waitset {
         Ok(tokens.contains(&WOKEN))
     }
 
-    /// Wakes it.
+    /// A waker of this waitset.
     pub fn waker(&self) -> Waker {
         Waker(self.guard.clone())
     }
@@ -133,9 +133,10 @@ impl Waitset {
 }
 
 impl Waker {
-    /// Ends the wait that is under way, or else the next one.
+    /// Ends the present wait, or else the next one.
     pub fn wake(&self) {
-        // SAFETY: the handle is a number that Cyclone DDS looks up; one that is gone is refused, and nobody waits.
+        // SAFETY: the handle is a number that Cyclone DDS looks up. It refuses a deleted one, and
+        // then no thread waits.
         unsafe { dds_set_guardcondition(self.0.raw(), true) };
     }
 }

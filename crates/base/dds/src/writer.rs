@@ -26,7 +26,8 @@ pub struct Writer {
     topic: Topic,
 }
 
-// SAFETY: Cyclone's calls may be made from any thread. `sertype` is only read, and lives as long as the writer.
+// SAFETY: Cyclone's functions may be called from any thread. `sertype` is only read, and lives as
+// long as the writer.
 unsafe impl Send for Writer {}
 // SAFETY: as for Send.
 unsafe impl Sync for Writer {}
@@ -38,55 +39,58 @@ impl Writer {
         topic: Topic,
     ) -> Result<Self, Error> {
         let mut sertype = ptr::null();
-        // SAFETY: `sertype` is valid for writing. What it is set to lives as long as the writer.
+        // SAFETY: `sertype` is valid for writing. Its value lives as long as the writer.
         let code = unsafe { dds_get_entity_sertype(handle.raw(), &raw mut sertype) };
-        check("tell the writer's type", code)?;
+        check("get the writer's type", code)?;
         let guid = guid_of(handle.raw())?;
         Ok(Self { handle, _publisher: publisher, sertype, guid, topic })
     }
 
-    /// Its topic.
+    /// The writer's topic.
     pub fn topic(&self) -> &Topic {
         &self.topic
     }
 
-    /// What tells it from all others.
+    /// The writer's GUID.
     pub fn guid(&self) -> Guid {
         self.guid
     }
 
-    /// Writes a sample, serialized with its header ([`crate::cdr`]), with the time of the call. Waits while readers do
-    /// not keep up.
+    /// Writes a serialized sample with its header ([`crate::cdr`]), with the present time as source
+    /// timestamp. Waits while readers do not keep up.
     ///
     /// # Errors
-    /// [`Error::NotOfType`]; [`Error::Refused`] with [`crate::Cause::Timeout`] after the QoS's `blocking_max`.
+    /// [`Error::NotOfType`]; [`Error::Refused`] with [`crate::Cause::Timeout`] after the QoS's
+    /// `blocking_max`.
     pub fn write(&self, cdr: &[u8]) -> Result<(), Error> {
         // SAFETY: it reads the clock.
         self.write_at(cdr, unsafe { dds_time() })
     }
 
-    /// The same with a source timestamp: nanoseconds since 1970, 0 or more.
+    /// Writes a sample with this source timestamp, in nanoseconds since 1970, at least 0.
     ///
     /// # Errors
     /// As [`Self::write`].
     pub fn write_at(&self, cdr: &[u8], timestamp_ns: i64) -> Result<(), Error> {
         let bytes = ddsrt_iovec_t {
-            // Cyclone copies the bytes and changes none.
+            // Cyclone copies the bytes and does not change them.
             iov_base: cdr.as_ptr().cast_mut().cast(),
             iov_len: cdr.len(),
         };
-        // Cyclone asserts that there is a header.
+        // Cyclone asserts that the sample has a header.
         if cdr.len() < 4 {
             return Err(Error::NotOfType { bytes: cdr.len() });
         }
-        // SAFETY: the type lives as long as the writer, the bytes across the call. Null: they are not of the type.
+        // SAFETY: the type lives as long as the writer, the bytes across the call. The result is
+        // null if the bytes are not of the type.
         let serdata = unsafe {
             ddsi_serdata_from_ser_iov(self.sertype, SDK_DATA, 1, &raw const bytes, cdr.len())
         };
         if serdata.is_null() {
             return Err(Error::NotOfType { bytes: cdr.len() });
         }
-        // SAFETY: the sample is valid and ours alone until it is written, which takes our reference.
+        // SAFETY: the sample is valid and ours alone until it is written; the call takes our
+        // reference.
         let code = unsafe {
             (*serdata).statusinfo = 0;
             (*serdata).timestamp.v = timestamp_ns.max(0);
@@ -95,24 +99,24 @@ impl Writer {
         check("write", code).map(|_| ())
     }
 
-    /// Readers that it writes to now.
+    /// Number of matched readers now.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn matched(&self) -> Result<u32, Error> {
         // SAFETY: zeros are a status.
         let mut status: cyclors::dds_publication_matched_status_t = unsafe { std::mem::zeroed() };
         // SAFETY: the status is valid for writing across the call.
         let code =
             unsafe { dds_get_publication_matched_status(self.handle.raw(), &raw mut status) };
-        check("tell the writer's readers", code)?;
+        check("count the writer's readers", code)?;
         Ok(status.current_count)
     }
 
-    /// Readers that it has met and does not write to.
+    /// Readers that the writer found and that are incompatible.
     ///
     /// # Errors
-    /// What Cyclone DDS says.
+    /// The error of Cyclone DDS.
     pub fn incompatible(&self) -> Result<Incompatible, Error> {
         // SAFETY: zeros are a status.
         let mut status: cyclors::dds_offered_incompatible_qos_status_t =
@@ -120,17 +124,17 @@ impl Writer {
         // SAFETY: the status is valid for writing across the call.
         let code =
             unsafe { dds_get_offered_incompatible_qos_status(self.handle.raw(), &raw mut status) };
-        check("tell whom the writer does not reach", code)?;
+        check("list incompatible readers", code)?;
         Ok(Incompatible::new(status.total_count, status.last_policy_id))
     }
 
-    /// Waits until every reader has what was written, at most `patience`.
+    /// Waits until every reader has acknowledged all samples, at most `patience`.
     ///
     /// # Errors
     /// [`Error::Refused`] with [`crate::Cause::Timeout`].
     pub fn wait_for_acknowledgements(&self, patience: Duration) -> Result<(), Error> {
         // SAFETY: the handle is a number that Cyclone DDS looks up.
         let code = unsafe { dds_wait_for_acks(self.handle.raw(), duration(patience)) };
-        check("have samples acknowledged", code).map(|_| ())
+        check("wait for acknowledgements", code).map(|_| ())
     }
 }

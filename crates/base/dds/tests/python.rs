@@ -1,5 +1,6 @@
-//! Against the `cyclonedds` package of Python, a process of its own, in both directions. Needs Python: `make
-//! cyclonedds-python` sets up its environment under target/, and this test does so where it is missing.
+//! Exchanges samples with the `cyclonedds` package of Python in another process, in both
+//! directions. Needs Python. `make cyclonedds-python` creates its environment under target/; this
+//! test does so if it is missing.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -32,7 +33,7 @@ fn peer(python: &Path, what: &str, domain: u32) -> Child {
 }
 
 fn here(domain: u32) -> (Participant, Topic, Topic) {
-    // Nobody is to be taken for dead because the machine is busy.
+    // So long that a busy machine does not end a participant's lease.
     let lease = Duration::from_secs(30);
     let settings = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
     let here = Participant::new(Domain::open(domain, &settings).unwrap(), &[]).unwrap();

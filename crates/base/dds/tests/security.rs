@@ -1,5 +1,6 @@
-//! DDS Security, with processes and certificates by `packaging/dds-security/make-certificates`: who has one of the same
-//! authority is heard, who has none or another's is not. Needs the feature `security` (`make test-dds-security`).
+//! DDS Security, with several processes and certificates by
+//! `packaging/dds-security/make-certificates`. Only participants with certificates of the same
+//! authority exchange samples. Needs the feature `security` (`make test-dds-security`).
 #![cfg(feature = "security")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,12 +18,12 @@ const DOMAIN: u32 = 35;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(more: Option<String>) -> Settings {
-    // Handshakes take their time on a busy machine.
+    // Handshakes take long on a busy machine.
     let lease = Duration::from_secs(30);
     Settings { interfaces: vec!["lo".into()], lease, more, ..Settings::default() }
 }
 
-/// Not a test: what the processes of the others run. A talker and a listener answer each line by one.
+/// Not a test: the process of a talker or listener, which answers each line of input with one.
 #[test]
 #[ignore = "is a process of the other tests"]
 fn role() {
@@ -123,7 +124,7 @@ impl Drop for Role {
     }
 }
 
-/// Certificates of an authority of its own for `names`.
+/// Creates an authority with certificates for `names`.
 fn certificates(folder: &Folder, authority: &str, names: &[&str]) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../../packaging/dds-security/make-certificates");
@@ -143,7 +144,7 @@ fn only_those_with_a_certificate_of_the_same_authority_hear_each_other() {
             Role::start(is, authority.map(|path| path.join(format!("{is}.xml"))).as_deref())
         })
     };
-    // Each pair meets its own kind, which shows that discovery has come so far for each.
+    // Each participant matches its own kind, which shows that discovery is complete.
     let mut pairs = [pair(Some(&ours)), pair(Some(&theirs)), pair(None)];
     for [talker, listener] in &mut pairs {
         talker.until("matched", 1);
@@ -173,7 +174,7 @@ fn without_what_the_configuration_names_nobody_takes_part() {
     };
     std::fs::remove_file(ours.join("one.key")).unwrap();
     refused(36, "one.xml");
-    // Permissions that somebody has changed.
+    // A permissions file that was modified.
     let path = ours.join("permissions.two.p7s");
     let permissions = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, permissions.replace("DENY", "ALLOW")).unwrap();

@@ -1,6 +1,7 @@
 use super::{PerClass, RequestClass};
 
-/// Who is refused first when there is more than can be done: the dearest first, light requests last.
+/// The order in which classes are refused under overload: the most expensive first, light requests
+/// last.
 pub const REFUSED_FIRST: [RequestClass; 4] = [
     RequestClass::Computing,
     RequestClass::LargeTransfer,
@@ -8,10 +9,11 @@ pub const REFUSED_FIRST: [RequestClass; 4] = [
     RequestClass::Light,
 ];
 
-/// The part of each class (0..=1) to refuse so that what is asked for comes down to `limit`.
+/// The part of each class (0..=1) to refuse, so that demand falls to `limit`.
 ///
-/// `asked` is what each class asks of a resource, `fixed` what it is used for besides; all in one unit. A class is refused
-/// only when all that stand before it in [`REFUSED_FIRST`] are refused whole.
+/// `asked` is the demand of each class for a resource, `fixed` the use that is not due to requests;
+/// all have one unit. A class is refused only if all classes before it in [`REFUSED_FIRST`] are
+/// refused completely.
 pub fn refuse(asked: &PerClass<f64>, fixed: f64, limit: f64) -> PerClass<f64> {
     let positive = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
     let total: f64 = RequestClass::ALL.iter().map(|class| positive(asked[*class])).sum();

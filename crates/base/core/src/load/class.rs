@@ -3,7 +3,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// What a request asks of a node.
+/// The kind of a request by its cost to a node.
 ///
 /// # Source
 /// TLLB's four classes.
@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestClass {
-    /// Metadata and the like: must be fast, costs next to nothing. Never delegated: the way would cost as much as the
-    /// work.
+    /// Metadata and similar: must be fast, and costs almost nothing. Never delegated, because the
+    /// transfer would cost as much as the work.
     Light,
-    /// A few kilobytes; also what nobody has classified.
+    /// A few kilobytes; also every unclassified request.
     #[default]
     SmallTransfer,
-    /// Bound by the network.
+    /// Limited by the network.
     LargeTransfer,
-    /// Bound by the CPU.
+    /// Limited by the CPU.
     Computing,
 }
 
 impl RequestClass {
-    /// In the order of their numbers.
+    /// All classes, in the order of their numbers.
     pub const ALL: [RequestClass; 4] = [
         RequestClass::Light,
         RequestClass::SmallTransfer,
@@ -45,22 +45,22 @@ impl fmt::Display for RequestClass {
     }
 }
 
-/// One thing of each class.
+/// A value for each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PerClass<T> {
-    /// Of light requests.
+    /// The value for light requests.
     pub light: T,
-    /// Of small transfers.
+    /// The value for small transfers.
     pub small_transfer: T,
-    /// Of large transfers.
+    /// The value for large transfers.
     pub large_transfer: T,
-    /// Of computing requests.
+    /// The value for computing requests.
     pub computing: T,
 }
 
 impl<T> PerClass<T> {
-    /// What `of` makes of each class.
+    /// Computes the value of each class with `of`.
     pub fn from_fn(mut of: impl FnMut(RequestClass) -> T) -> PerClass<T> {
         PerClass {
             light: of(RequestClass::Light),
@@ -97,29 +97,32 @@ impl<T> IndexMut<RequestClass> for PerClass<T> {
 /// Requests of one class at a node in the measured period, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassRate {
-    /// Came from clients.
+    /// Arrived from clients.
     pub arrived: f64,
-    /// Of those, were handed to peers.
+    /// Of those, delegated to peers.
     pub delegated: f64,
-    /// Of those, were refused, because there was more to do than could be done.
+    /// Of those, refused because of overload.
     #[serde(default)]
     pub refused: f64,
-    /// Came from peers.
+    /// Taken from peers.
     pub taken: f64,
-    /// Bytes that the requests done here moved, both ways.
+    /// Bytes that the requests served here moved, in both directions.
     pub bytes: f64,
 }
 
-/// The requests at a node in the measured period. All zero: the node does not say, or does not dispatch.
+/// The requests at a node in the measured period. All zero if the node does not report them, or
+/// does not dispatch.
 pub type ClassRates = PerClass<ClassRate>;
 
-/// Requests per second of one class above this are taken for it.
+/// Largest credible rate of a class, in requests per second.
 const RATE_MAX: f64 = 1e7;
 
 impl ClassRate {
-    /// Itself, with what cannot be (NaN, negative, 10^9, more delegated than arrived) put to the nearest that can.
+    /// The rate with impossible values (NaN, negative, 10^9, more delegated than arrived) replaced
+    /// by the nearest possible ones.
     ///
-    /// A rate is a hint for shares, not a load, so that one wrong counter does not cost the whole report.
+    /// A rate only influences shares and is not a load, so one wrong counter does not invalidate
+    /// the report.
     #[must_use]
     pub fn sane(self) -> ClassRate {
         let positive = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
@@ -135,21 +138,21 @@ impl ClassRate {
         }
     }
 
-    /// Requests done here, per second.
+    /// Requests served here, per second.
     pub fn done(&self) -> f64 {
         self.arrived - self.refused - self.delegated + self.taken
     }
 }
 
 impl ClassRates {
-    /// Each rate made sane.
+    /// The rates with impossible values replaced.
     #[must_use]
     pub fn sane(self) -> ClassRates {
         PerClass::from_fn(|class| self[class].sane())
     }
 
-    /// What clients asked of this node, as a multiple of what was done here, classes weighed by `cost`; `None` if
-    /// nothing was done. 1 without delegation.
+    /// The demand of clients at this node as a multiple of the work done here, with classes
+    /// weighted by `cost`; `None` if no work was done. 1 without delegation.
     pub fn offered_per_done(&self, cost: impl Fn(RequestClass) -> f64) -> Option<f64> {
         let (mut arrived, mut done) = (0.0, 0.0);
         for class in RequestClass::ALL {

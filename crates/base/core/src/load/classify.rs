@@ -1,38 +1,37 @@
 use super::RequestClass;
 use super::path::{normalised, prefix};
 
-/// Which requests are of which class, as the operator says it.
+/// The operator's rules that assign requests to classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassRules {
     rules: Vec<ClassRule>,
-    /// The paths of each rule, in the form to which a request's is compared.
+    /// The paths of each rule, in the form with which a request's path is compared.
     prefixes: Vec<Vec<Vec<u8>>>,
 }
 
-/// One rule. What it leaves open fits every request.
+/// One rule. An empty condition matches every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassRule {
-    /// What fitting requests are.
+    /// The class of matching requests.
     pub class: RequestClass,
-    /// Methods, as they are written in requests; empty: any.
+    /// Methods, spelled as in requests; empty: any.
     pub methods: Vec<String>,
-    /// Beginnings of the target's path, however a client spells it; empty: any.
+    /// Prefixes of the target's path, whatever the client's spelling; empty: any.
     pub paths: Vec<String>,
-    /// Bytes of the request's body at least. A body of unknown length has any number.
+    /// Least number of bytes in the request's body. A body of unknown length always matches.
     pub body_bytes_min: Option<u64>,
 }
 
 impl ClassRules {
-    /// The first rule that fits decides; a request that none fits is a small transfer.
+    /// The first matching rule decides. A request without a matching rule is a small transfer.
     pub fn new(rules: Vec<ClassRule>) -> ClassRules {
         let paths = |rule: &ClassRule| rule.paths.iter().map(|path| prefix(path)).collect();
         ClassRules { prefixes: rules.iter().map(paths).collect(), rules }
     }
 
-    /// The class of a request, by its target's path in normal form: no other spelling of a path
-    /// gives a request another class. O(rules); `scratch` is a buffer to be used again, which grows
-    /// at most to the target's length.
-    ///
+    /// The class of a request, by its target's path in normal form, so that another spelling of a
+    /// path does not change the class. O(rules). `scratch` is a reusable buffer, which grows at
+    /// most to the target's length.
     /// `body_bytes` is `None` if the length is not known before the body's end.
     pub fn classify(
         &self,

@@ -2,12 +2,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Percent;
 
-/// How much each resource counts in a node's load.
+/// The weight of each resource in a node's load.
 ///
 /// # Source
 /// TLLB ("Two-Layer Load Balancing for the Onedata system"):
-/// `L1 = (alpha*net + beta*cpu + gamma*mem) / (alpha + beta + gamma)`, and L2 the same without the network. Deviates: a signal that does not exist leaves the sum above and
-/// below the line, so that a node whose link speed is unknown is compared by what is known of it.
+/// `L1 = (alpha*net + beta*cpu + gamma*mem) / (alpha + beta + gamma)`, and L2 is the same without
+/// the network. Deviates: a missing signal is left out of numerator and denominator, so that a node
+/// with unknown link speed is compared by its other signals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
@@ -19,46 +20,47 @@ pub struct Coefficients {
     pub memory: f64,
 }
 
-/// Coefficients that make no load.
+/// Invalid coefficients.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq)]
 pub enum CoefficientsRefused {
-    /// One is negative or not finite.
+    /// A coefficient is negative or not finite.
     #[error("load.{name} is {value}; accepted: a number of 0 or more")]
     Value {
-        /// Its name.
+        /// The name of the coefficient.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
-    /// L2 would be nothing divided by nothing.
+    /// L2 would be zero divided by zero.
     #[error("load.cpu and load.memory are both 0; the load without the network needs one of them")]
     NothingButNet,
 }
 
-/// What is used of each resource, per cent. Above 100 only for work that is offered to a node and not done there.
+/// Utilisation of each resource in per cent. Above 100 only for work that is offered to a node and
+/// not done there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signals {
     /// CPU.
     pub cpu: f64,
     /// Memory.
     pub memory: f64,
-    /// Network; `None` is no signal.
+    /// Network; `None` if there is no signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<f64>,
 }
 
 impl Default for Coefficients {
-    /// Network-bound front nodes: TLLB's dominating alpha.
+    /// For front nodes limited by their network: TLLB's dominating alpha.
     fn default() -> Self {
         Coefficients { net: 2.0, cpu: 1.0, memory: 0.5 }
     }
 }
 
 impl Coefficients {
-    /// Itself, if it makes a load.
+    /// Returns the coefficients if they are valid.
     ///
     /// # Errors
-    /// [`CoefficientsRefused`] names the first that is wrong.
+    /// [`CoefficientsRefused`] names the first invalid one.
     pub fn checked(self) -> Result<Coefficients, CoefficientsRefused> {
         for (name, value) in [("net", self.net), ("cpu", self.cpu), ("memory", self.memory)] {
             if !(value.is_finite() && value >= 0.0) {
@@ -72,25 +74,25 @@ impl Coefficients {
         }
     }
 
-    /// L1: the load that status and metrics show. Shares follow the part of it that leaves with requests.
+    /// L1, the load in status and metrics. Shares follow the part of it that moves with requests.
     pub fn l1(&self, signals: &Signals) -> Percent {
         let (net, of_net) = signals.net.map_or((0.0, 0.0), |net| (self.net * net, self.net));
         let sum = net + self.cpu * signals.cpu + self.memory * signals.memory;
         Percent::nearest(sum / (of_net + self.cpu + self.memory))
     }
 
-    /// L2: the load by which the dispatch level goes, which cannot relieve a network. Per cent, above 100 where the
-    /// signals are.
+    /// L2, the load that the dispatch level uses. It has no network part, because delegation does
+    /// not relieve a network. In per cent; above 100 if the signals are.
     pub fn l2(&self, signals: &Signals) -> f64 {
         self.l2_of_cpu(signals.cpu) + self.l2_of_memory(signals.memory)
     }
 
-    /// The part of L2 that is CPU, which moves with requests.
+    /// The CPU part of L2, which moves with requests.
     pub fn l2_of_cpu(&self, cpu: f64) -> f64 {
         self.cpu * cpu / (self.cpu + self.memory)
     }
 
-    /// The part of L2 that is memory, which stays when a request leaves.
+    /// The memory part of L2, which does not move with a request.
     pub fn l2_of_memory(&self, memory: f64) -> f64 {
         self.memory * memory / (self.cpu + self.memory)
     }

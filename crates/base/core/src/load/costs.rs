@@ -1,46 +1,53 @@
 use super::{ClassRates, PerClass, RequestClass};
 
-/// What a request of each class costs a node, learnt from how its CPU use follows the mix of requests.
+/// The cost of a request of each class to a node, learnt from how its CPU utilisation follows the
+/// mix of requests.
 ///
-/// The CPU that one request took is not measured; what is measured is the CPU of the whole node and how many requests
-/// of each class it did. `cpu = idle + sum(rate * cost)` is solved for the costs as the mix changes. Classes whose
-/// rates always move together share their cost between them, which is all that can be known, and all that choosing
-/// between them needs. Bytes are counted per class, so that theirs is an average.
+/// The CPU time of one request is not measured. Measured are the CPU utilisation of the whole node
+/// and the number of requests of each class. `cpu = idle + sum(rate * cost)` is solved for the
+/// costs as the mix changes. If the rates of some classes always change together, the classes share
+/// their cost. No more can be known, and no more is needed to choose between classes. Bytes are
+/// counted per class, so bytes per request are an average.
 ///
 /// # Source
-/// A random-walk Kalman filter, that is recursive least squares with a forgetting that cannot wind up (Haykin,
-/// Adaptive Filter Theory, chapters 9 and 10). Deviates: costs wander in proportion to themselves, so that the unit
-/// of a rate does not matter; those below zero are put to zero; the variance never exceeds what it began with.
+/// A random-walk Kalman filter, which is recursive least squares with a forgetting that cannot wind
+/// up (Haykin, Adaptive Filter Theory, chapters 9 and 10). Deviates: costs vary in proportion to
+/// themselves, so that the unit of a rate does not matter; negative costs become zero; the variance
+/// never exceeds its initial value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassCosts {
-    /// CPU per cent of the node for one request a second of each class; then the idle CPU in per cent.
+    /// CPU per cent of the node for one request a second of each class; last, the idle CPU in per
+    /// cent.
     estimate: [f64; SIZE],
     covariance: [[f64; SIZE]; SIZE],
     bytes: PerClass<f64>,
-    /// Idling takes no more than this, per cent: what was used when nothing came, and a little more for every period since.
+    /// Upper limit of idle CPU in per cent: the utilisation when no requests came, plus a little
+    /// for every period since.
     idle_max: f64,
 }
 
 const CLASSES: usize = RequestClass::ALL.len();
 const SIZE: usize = CLASSES + 1;
 
-/// Variance of a measured CPU use about the model's, per cent squared.
+/// Variance of the measured CPU utilisation around the model's, in per cent squared.
 const NOISE: f64 = 4.0;
-/// Variance before anything is known, by what the classes mean: a light request may cost three hundredths of a per
-/// cent, a transfer a third to a half, a computing one a whole; idling five. Alike, they would put most of the first
-/// surprises on whatever comes most often; much smaller, on idling.
+/// Initial variances, by typical costs of the classes: a light request costs up to three hundredths
+/// of a per cent, a transfer a third to a half, a computing request one, idling five. With equal
+/// variances, the first errors would be attributed mostly to the most frequent class; with much
+/// smaller ones, to idling.
 const UNKNOWN: [f64; SIZE] = [1e-3, 0.1, 0.3, 1.0, 25.0];
-/// Part of itself by which a cost may wander from one measurement to the next, standard deviation.
+/// Standard deviation of a cost's change from one measurement to the next, as a part of the cost.
 const WANDER: f64 = 0.005;
-/// The least that it may, so that a cost of zero can rise again. Idle use, last, is also other programs' and may change
-/// at any time.
+/// Least standard deviation, so that a cost of zero can rise again. Idle CPU, the last, includes
+/// other programs and may change at any time.
 const WANDER_MIN: [f64; SIZE] = [1e-6, 1e-6, 1e-6, 1e-6, 0.3];
-/// From this on the CPU measures its own bound and not the demand.
+/// CPU utilisation from which it shows its limit and not the demand.
 const SATURATED: f64 = 97.0;
-/// Points by which idling may take more than when nothing came, for every period since. Requests are counted in one period
-/// and done in the next: by that noise in the rates their costs come out too low, and idling too high.
+/// Increase of the limit of idle CPU per period since the last period without requests, in per
+/// cent. Requests are counted in one period and served in the next. This noise in the rates makes
+/// their costs too low, and idle CPU too high.
 const IDLE_RISE: f64 = 0.05;
-/// Part of a new average that bytes per request take over.
+/// Weight of a new value in the average of bytes per request.
 const BYTES_GAIN: f64 = 0.1;
 
 impl Default for ClassCosts {
@@ -55,7 +62,7 @@ impl Default for ClassCosts {
 }
 
 impl ClassCosts {
-    /// Takes a period in which the node did `rates` and used `cpu` per cent.
+    /// Takes a period in which the node served `rates` and used `cpu` per cent.
     pub fn observe(&mut self, cpu: f64, rates: &ClassRates) {
         for class in RequestClass::ALL {
             let done = rates[class].done();
@@ -73,22 +80,23 @@ impl ClassCosts {
         }
     }
 
-    /// CPU that one request a second takes: per cent of the node. Times cores and ten, it is milliseconds a request.
+    /// CPU of one request a second in per cent of the node. Times cores and ten, it is milliseconds
+    /// per request.
     pub fn cpu_percent(&self, class: RequestClass) -> f64 {
         self.estimate[class as usize]
     }
 
-    /// CPU that the node uses without requests, per cent.
+    /// CPU that the node uses without requests, in per cent.
     pub fn idle_cpu_percent(&self) -> f64 {
         self.estimate[CLASSES]
     }
 
-    /// Bytes that one request moves, both ways.
+    /// Bytes that one request moves, in both directions.
     pub fn bytes(&self, class: RequestClass) -> f64 {
         self.bytes[class]
     }
 
-    /// Whether any cost is known.
+    /// True if any cost is known.
     pub fn is_known(&self) -> bool {
         self.estimate[..CLASSES].iter().any(|cost| *cost > 0.0)
     }
@@ -101,7 +109,7 @@ impl ClassCosts {
             seen[at] = dot(row, done);
         }
         let surprise = cpu - dot(&self.estimate, done);
-        // Not below the noise: at rates of millions the subtraction below loses its last digits.
+        // At least the noise: at rates of millions, the subtraction below loses its last digits.
         let variance = NOISE + dot(&seen, done).max(0.0);
         for at in 0..SIZE {
             let gain = seen[at] / variance;

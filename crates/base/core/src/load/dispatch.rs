@@ -3,48 +3,54 @@ use rand::{Rng, RngExt};
 use super::{PerClass, RequestClass};
 use crate::scheduler::{FAILURE_AS_IN_FLIGHT, Loads};
 
-/// Where a request is done.
+/// The place at which a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// At the node that it came to.
+    /// The node at which it arrived.
     Here,
-    /// At this peer: an index into the weights of the table.
+    /// This peer: an index into the weights of the table.
     Peer(usize),
 }
 
-/// What a node knows of where requests wait, by its own counts alone.
+/// A node's own counts of unfinished requests.
 pub struct Underway<'a> {
-    /// Requests of the class that its clients brought and that it does itself.
+    /// Requests of the class from its clients that it serves itself.
     pub here: u32,
     /// Recent failures of its own application, decayed.
     pub here_failures: u32,
-    /// Requests of the class that its clients brought and that peers do.
+    /// Requests of the class from its clients that peers serve.
     pub there: u32,
-    /// What it has in flight at each peer, of all classes, and the peers' recent failures.
+    /// Its requests in flight at each peer, of all classes, and the peers' recent failures.
     pub peers: &'a dyn Loads,
 }
 
-/// A node's dispatch instructions, ready for the hot path.
+/// A node's dispatch instructions, prepared for the hot path.
 ///
-/// Each place is drawn twice by the instructions, and the request goes to that of the two where less waits for its part of them; first
-/// between here and the peers, then between two peers. What is in flight for each part is the response time there (Little's law), so that
-/// requests flow to where they are answered sooner, within bounds: a place of part `p` gets `p * p` at least, `2 * p - p * p` at most, and
-/// `p` where all wait alike or nothing waits. For the part that is kept this is a quarter off at the most, the largest step of a plan; with
-/// that the plan's loads stay the plan's, while what it cannot see in a period (a part that is a few per cent off, a taker that is faster
-/// than it was) does not leave one node idle while requests wait at another. A recent failure counts as several in flight, as schedulers
-/// count it: who fails at once attracts nothing.
+/// Two places are drawn by the instructions, and the request goes to the one with fewer requests in
+/// flight for its part: first between this node and the peers, then between two peers. Requests in
+/// flight per part are proportional to the response time (Little's law), so requests flow to where
+/// responses come sooner.
+///
+/// The choice is bounded. A place with part `p` gets at least `p * p`, at most `2 * p - p * p`, and
+/// `p` where all have equal queues or none. The kept part therefore deviates by at most a quarter,
+/// which is the largest step of a plan, so the plan's loads remain valid. Within these bounds, what
+/// a plan cannot see in a period (a part that is a few per cent off, a peer that became faster)
+/// does not leave one node idle while requests wait at another. A recent failure counts as several
+/// requests in flight, as in schedulers, so a place that fails fast attracts nothing.
 ///
 /// # Source
-/// TLLB ("Two-Layer Load Balancing for the Onedata system"): a node that is not overloaded does everything itself, an
-/// overloaded one delegates a share by weighted random choice. Deviates: the share differs by class, and of two random choices the less
-/// loaded is taken (Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001). With one choice,
-/// clients that wait for their answers leave a node idle for `1 - (1 - p) / p` of the time where `p > 1/2` is the other's part (a closed
-/// network of two stations): 25 % at 0.57. Drawn with replacement, other than in [`crate::SchedulerKind::PowerOfTwo`], for the bounds.
+/// TLLB ("Two-Layer Load Balancing for the Onedata system"): a node that is not overloaded serves
+/// everything itself, an overloaded one delegates a share by weighted random choice. Deviates: the
+/// share differs by class, and of two random choices the less loaded is taken (Mitzenmacher, "The
+/// power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001). With one choice,
+/// clients that wait for their responses leave a node idle for `1 - (1 - p) / p` of the time if
+/// `p > 1/2` is the other's part (a closed network of two stations): 25 % at 0.57. Places are drawn
+/// with replacement, unlike in [`crate::SchedulerKind::PowerOfTwo`], which gives the bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchTable {
     keep: PerClass<f64>,
     refuse: PerClass<f64>,
-    /// Ascending; the last is the sum.
+    /// Running sums of the weights.
     cumulative: Vec<f64>,
 }
 
@@ -55,8 +61,9 @@ impl DispatchTable {
         DispatchTable { keep, refuse, cumulative: Vec::new() }
     }
 
-    /// Keeps the part `keep` (0..=1) of each class; the rest goes to peers in proportion to `weights`. Weights below
-    /// zero and NaN count as zero; if all do, everything is kept.
+    /// A table that keeps the part `keep` (0..=1) of each class. The rest goes to peers in
+    /// proportion to `weights`. Negative and NaN weights count as zero; if all do, everything is
+    /// kept.
     pub fn new(keep: PerClass<f64>, weights: impl IntoIterator<Item = f64>) -> DispatchTable {
         let mut sum = 0.0;
         let add = |weight: f64| {
@@ -68,13 +75,13 @@ impl DispatchTable {
         if sum > 0.0 { DispatchTable { keep, cumulative, ..table } } else { table }
     }
 
-    /// The same, refusing the part `refuse` (0..=1) of each class that clients bring.
+    /// The table, refusing the part `refuse` (0..=1) of each class from clients.
     #[must_use]
     pub fn refusing(self, refuse: PerClass<f64>) -> DispatchTable {
         DispatchTable { refuse, ..self }
     }
 
-    /// Whether a request of a client is let in. No allocation.
+    /// True if a request of a client is admitted. Does not allocate.
     pub fn admits(&self, class: RequestClass, rng: &mut dyn Rng) -> bool {
         let refuse = self.refuse[class];
         refuse <= 0.0 || rng.random::<f64>() >= refuse
@@ -85,12 +92,12 @@ impl DispatchTable {
         self.keep[class]
     }
 
-    /// Peers that [`Self::choose`] may ask about and return; none if all is kept.
+    /// Number of peers that [`Self::choose`] may use; 0 if everything is kept.
     pub fn peers(&self) -> usize {
         self.cumulative.len()
     }
 
-    /// Where to do a request. O(log peers), no allocation.
+    /// The place for a request. O(log peers), does not allocate.
     pub fn choose(
         &self,
         class: RequestClass,
@@ -115,7 +122,8 @@ impl DispatchTable {
         if stays { Choice::Here } else { Choice::Peer(peer) }
     }
 
-    /// Of two peers drawn by weight the one with less in flight for it; of equals the first.
+    /// Of two peers drawn by weight, the one with fewer requests in flight per weight; if equal,
+    /// the first.
     fn peer(&self, loads: &dyn Loads, rng: &mut dyn Rng) -> usize {
         let [first, second] = [(); 2].map(|()| self.draw(rng));
         let of = |peer| load(loads.in_flight(peer), loads.recent_failures(peer));
@@ -124,9 +132,9 @@ impl DispatchTable {
         if is_less { second } else { first }
     }
 
-    /// A peer by weight, of which there is one.
+    /// Draws a peer by weight. There is at least one.
     fn draw(&self, rng: &mut dyn Rng) -> usize {
-        // Below the sum also after rounding: a draw is at most 1 - 2^-53.
+        // Less than the sum even after rounding, because a draw is at most 1 - 2^-53.
         let sum = self.cumulative.last().copied().unwrap_or_default();
         let point = rng.random::<f64>() * sum;
         self.cumulative.partition_point(|upto| *upto <= point)

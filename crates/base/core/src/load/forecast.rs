@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ewma, Holt, Smoothing};
 
-/// One signal's past in a few numbers: smoothed, and predicted for the coming period.
+/// The past of one signal in a few numbers: smoothed, and predicted for the coming period.
 ///
-/// Two predictors run side by side, Holt's and the plain smoothed level; the one that erred less lately is believed, so
-/// that a trend seen in noise does no harm. Both, and the naive "as it was last", are scored on every
-/// measurement before it is taken in.
+/// Two predictors run side by side: Holt's, and the smoothed level. The one with the smaller recent
+/// error is used, so that a trend seen in noise does no harm. Both, and the naive forecast (the
+/// last value), are scored with every measurement before they learn from it.
 ///
 /// # Source
-/// Mean absolute error against the naive forecast: Hyndman and Koehler, International Journal of Forecasting 22 (2006),
-/// 679-688, section 3. Deviates: the means are exponential, over about [`WINDOW`] measurements, so that they
-/// speak of the present.
+/// Mean absolute error relative to the naive forecast: Hyndman and Koehler, International Journal
+/// of Forecasting 22 (2006), 679-688, section 3. Deviates: the means are exponential, over about
+/// [`WINDOW`] measurements, so that they describe the present.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecaster {
     smoothing: Smoothing,
@@ -25,40 +25,41 @@ pub struct Forecaster {
     error: ForecastError,
 }
 
-/// Measurements that a mean absolute error reaches back, about.
+/// Number of measurements that influence a mean absolute error, about.
 pub const WINDOW: u32 = 32;
 
-/// Measurements before the predictors are compared.
+/// Number of measurements before the predictors are compared.
 const TRIAL: u32 = 8;
 
-/// Holt's must err this much less than the smoothed level before it is believed: equal errors are noise.
+/// Holt's error must be below this part of the smoothed level's before it is used: equal errors are
+/// noise.
 const MARGIN: f64 = 0.95;
 
-/// How far predictions were off, mean absolute error in the signal's unit.
+/// Errors of predictions: mean absolute error in the signal's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForecastError {
-    /// Of Holt's.
+    /// Of Holt's predictor.
     pub holt: f64,
     /// Of the smoothed level.
     pub smoothed: f64,
-    /// Of "as it was last": what predicting has to beat.
+    /// Of the naive forecast, the last value.
     pub naive: f64,
-    /// Predictions that were scored.
+    /// Number of scored predictions.
     pub scored: u64,
 }
 
 impl ForecastError {
-    /// Whether Holt's is the one that is believed.
+    /// True if Holt's predictor is used.
     pub fn trend_is_believed(&self) -> bool {
         self.scored >= u64::from(TRIAL) && self.holt < MARGIN * self.smoothed
     }
 
-    /// The error of the one that is believed.
+    /// The error of the predictor that is used.
     pub fn believed(&self) -> f64 {
         if self.trend_is_believed() { self.holt } else { self.smoothed }
     }
 
-    /// Whether predicting helps; `None` before there is enough to tell.
+    /// True if predictions beat the naive forecast; `None` before there is enough data.
     pub fn helps(&self) -> Option<bool> {
         (self.scored >= u64::from(TRIAL)).then(|| self.believed() < self.naive)
     }
@@ -74,7 +75,7 @@ impl ForecastError {
 }
 
 impl Forecaster {
-    /// Begins at a measurement. Predictions are bounded to `0..=largest`.
+    /// Begins with a measurement. Predictions lie within `0..=largest`.
     pub fn new(smoothing: Smoothing, largest: f64, at: Duration, value: f64) -> Forecaster {
         Forecaster {
             smoothing,
@@ -87,8 +88,8 @@ impl Forecaster {
         }
     }
 
-    /// Takes a measurement made at `at`, on any clock that does not go back. One that is not later than the last is
-    /// ignored: reports may overtake each other.
+    /// Takes a measurement at time `at` of a monotonic clock. A measurement that is not later than
+    /// the last is ignored, because reports may overtake each other.
     pub fn observe(&mut self, at: Duration, value: f64) {
         let Some(gap) = self.smoothing.gap(self.at, at) else { return };
         if gap > self.smoothing.forget_periods {
@@ -108,7 +109,7 @@ impl Forecaster {
         self.ewma.level()
     }
 
-    /// What is expected one period after the last measurement.
+    /// The expected value one period after the last measurement.
     pub fn coming(&self) -> f64 {
         if self.error.trend_is_believed() {
             self.bounded(self.holt.forecast(1.0))
@@ -117,7 +118,7 @@ impl Forecaster {
         }
     }
 
-    /// How far predictions were off lately.
+    /// Recent errors of predictions.
     pub fn error(&self) -> ForecastError {
         self.error
     }

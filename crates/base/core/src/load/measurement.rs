@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Percent;
 
-/// What a node says of itself, as it came over the network: not believed yet.
+/// A node's report as received from the network, unchecked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reported {
-    /// CPU in use, per cent of all cores that the node may use.
+    /// CPU utilisation, per cent of all cores that the node may use.
     pub cpu: f64,
-    /// Memory in use, per cent of what the node may use.
+    /// Memory utilisation, per cent of what the node may use.
     pub memory: f64,
-    /// The busier direction of the busiest interface, per cent of its link speed. Absent if the speed is
-    /// unknown: then there is no network signal, never a guess.
+    /// Utilisation of the busier direction of the busiest interface, per cent of its link speed.
+    /// Absent if the speed is unknown; it is never guessed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<f64>,
 }
@@ -20,11 +20,11 @@ pub struct Reported {
 /// A checked report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measurement {
-    /// CPU in use.
+    /// CPU utilisation.
     pub cpu: Percent,
-    /// Memory in use.
+    /// Memory utilisation.
     pub memory: Percent,
-    /// Network in use; `None` is no signal.
+    /// Network utilisation; `None` if there is no signal.
     pub net: Option<Percent>,
 }
 
@@ -40,7 +40,7 @@ pub enum Signal {
     Net,
 }
 
-/// What is wrong with a reported number.
+/// The fault of a reported number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -48,31 +48,31 @@ pub enum Fault {
     NotANumber,
     /// Below zero.
     Negative,
-    /// More than a sampler's jitter explains, infinity included.
+    /// More than a sampler's jitter explains, or infinite.
     TooLarge,
 }
 
-/// A report that was not believed; none of it is used.
+/// Refusal of a report that is not credible. No part of it is used.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq)]
 #[error(
-    "{signal} is {value}: {fault}; accepted: 0 to 100 per cent, and up to {JITTER_MAX} is taken for 100. \
-     The whole report is dropped; look at the node's agent"
+    "{signal} is {value}: {fault}; accepted: 0 to 100 per cent, and values up to {JITTER_MAX} count as 100. \
+     The whole report is dropped; check the node's agent"
 )]
 pub struct MeasurementRefused {
-    /// The first signal that is wrong.
+    /// The first signal with a fault.
     pub signal: Signal,
-    /// How.
+    /// The fault.
     pub fault: Fault,
-    /// What it said.
+    /// The reported value.
     pub value: f64,
 }
 
-/// The largest per cent that is taken for 100: a sampler reads its clock and its counter at two instants, so that a
-/// busy machine is seen a little above full.
+/// Largest value in per cent that counts as 100. A sampler reads its clock and its counter at two
+/// instants, so a busy machine appears slightly above full.
 pub const JITTER_MAX: f64 = 110.0;
 
 impl Measurement {
-    /// Believes a report, or says why not.
+    /// Checks a report.
     ///
     /// # Errors
     /// [`MeasurementRefused`] for the first signal that is NaN, negative or above [`JITTER_MAX`].
@@ -98,19 +98,19 @@ fn check(signal: Signal, value: f64) -> Result<Percent, MeasurementRefused> {
     Err(MeasurementRefused { signal, fault, value })
 }
 
-/// How many reports were refused, by signal and fault.
+/// Number of refused reports, by signal and fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     counts: [[u64; Fault::ALL.len()]; Signal::ALL.len()],
 }
 
 impl Refusals {
-    /// Counts one.
+    /// Counts a refusal.
     pub fn count(&mut self, refused: &MeasurementRefused) {
         self.counts[refused.signal as usize][refused.fault as usize] += 1;
     }
 
-    /// Every pair with its count, zeros included, in a fixed order: a metric's labels.
+    /// Every pair with its count, zeros included, in a fixed order, for the labels of a metric.
     pub fn iter(&self) -> impl Iterator<Item = (Signal, Fault, u64)> + '_ {
         Signal::ALL.into_iter().flat_map(move |signal| {
             let of = self.counts[signal as usize];
@@ -118,19 +118,19 @@ impl Refusals {
         })
     }
 
-    /// All of them.
+    /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.counts.iter().flatten().sum()
     }
 }
 
 impl Signal {
-    /// In the order of their numbers.
+    /// All signals, in the order of their numbers.
     pub const ALL: [Signal; 3] = [Signal::Cpu, Signal::Memory, Signal::Net];
 }
 
 impl Fault {
-    /// In the order of their numbers.
+    /// All faults, in the order of their numbers.
     pub const ALL: [Fault; 3] = [Fault::NotANumber, Fault::Negative, Fault::TooLarge];
 }
 

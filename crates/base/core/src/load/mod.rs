@@ -1,11 +1,11 @@
-//! The load model: what a node says of itself, and what that makes of its load now and in the coming period.
+//! The load model: from a node's report to its load now and in the coming period.
 //!
 //! ```text
 //! Reported --checked--> Measurement --NodeLoad--> Signals (smoothed, coming) --Coefficients--> L1, L2
 //! ```
 //!
-//! A level never computes a load (ARCHITECTURE.md, invariant 1): this is for whoever plans. Only
-//! [`DispatchTable`] is for the hot path, and it follows instructions.
+//! A level never computes a load (ARCHITECTURE.md, invariant 1); only planners use this module. The
+//! exception is [`DispatchTable`], which is for the hot path and follows instructions.
 
 mod admission;
 mod class;

@@ -5,10 +5,12 @@ use super::{
     RequestClass, Signal, Signals, Smoothing,
 };
 
-/// What is known of one node's load: smoothed, predicted, and what clients ask of it whoever does the work.
+/// The load of one node: smoothed, predicted, and the demand of its clients, whichever node serves
+/// it.
 ///
-/// *Offered* CPU is what the node would use if it delegated nothing and took nothing from peers. It does not move when
-/// the planner moves requests, so that planning from it cannot chase its own effect.
+/// *Offered* CPU is the CPU that the node would use if it delegated nothing and took nothing from
+/// peers. It does not change when the planner moves requests, so a plan based on it does not chase
+/// its own effect.
 #[derive(Clone, Debug)]
 pub struct NodeLoad {
     smoothing: Smoothing,
@@ -21,12 +23,12 @@ pub struct NodeLoad {
     rates: ClassRates,
 }
 
-/// Offered CPU is not taken for more than this, per cent: a node that keeps next to nothing says next to nothing of
-/// what is asked of it.
+/// Greatest offered CPU in per cent. A node that keeps almost nothing says almost nothing about its
+/// demand.
 const OFFERED_MAX: f64 = 1000.0;
 
 impl NodeLoad {
-    /// Begins at a measurement.
+    /// Begins with a measurement.
     pub fn new(
         smoothing: Smoothing,
         at: Duration,
@@ -50,8 +52,8 @@ impl NodeLoad {
         }
     }
 
-    /// Takes a measurement made at `at` and the requests of the same period. One that is not later than the last is
-    /// ignored.
+    /// Takes a measurement at time `at` and the requests of the same period. A measurement that is
+    /// not later than the last is ignored.
     pub fn observe(&mut self, at: Duration, measured: &Measurement, rates: &ClassRates) {
         let Some(gap) = self.smoothing.gap(self.at, at) else { return };
         let (cpu, rates) = (measured.cpu.get(), rates.sane());
@@ -79,23 +81,23 @@ impl NodeLoad {
         self.at = at;
     }
 
-    /// When it was measured last.
+    /// Time of the last measurement.
     pub fn at(&self) -> Duration {
         self.at
     }
 
-    /// What is used, smoothed.
+    /// Smoothed utilisation.
     pub fn smoothed(&self) -> Signals {
         self.signals(Forecaster::smoothed)
     }
 
-    /// What is expected to be used in the coming period.
+    /// Expected utilisation in the coming period.
     pub fn coming(&self) -> Signals {
         self.signals(Forecaster::coming)
     }
 
-    /// CPU that clients are expected to ask of this node in the coming period, whoever does the work; per cent of
-    /// the node, at most ten times it.
+    /// CPU that clients are expected to demand of this node in the coming period, whichever node
+    /// serves them; in per cent of the node, at most ten times it.
     pub fn offered_cpu(&self) -> f64 {
         self.offered_cpu.coming()
     }
@@ -105,7 +107,8 @@ impl NodeLoad {
         self.costs.idle_cpu_percent().min(self.offered_cpu())
     }
 
-    /// CPU in use that neither idling nor the requests done here explain, per cent; 0 while costs are not known.
+    /// CPU utilisation that neither idling nor the requests served here explain, in per cent; 0
+    /// while costs are unknown.
     pub fn unexplained_cpu(&self) -> f64 {
         if !self.costs.is_known() {
             return 0.0;
@@ -116,7 +119,7 @@ impl NodeLoad {
         (self.cpu.smoothed() - explained).max(0.0)
     }
 
-    /// How far predictions of a signal were off; `None` without the signal.
+    /// Errors of the predictions of a signal; `None` without the signal.
     pub fn error(&self, signal: Signal) -> Option<ForecastError> {
         match signal {
             Signal::Cpu => Some(self.cpu.error()),
@@ -125,12 +128,12 @@ impl NodeLoad {
         }
     }
 
-    /// What requests of each class cost here.
+    /// The costs of requests of each class at this node.
     pub fn costs(&self) -> &ClassCosts {
         &self.costs
     }
 
-    /// What the requests that clients bring to this node use of each resource, by class; zeros where unknown.
+    /// Resource use of the requests that clients bring to this node, by class; zeros where unknown.
     pub fn class_use(&self) -> PerClass<ClassUse> {
         PerClass::from_fn(|class| ClassUse {
             cpu: self.rates[class].arrived * self.costs.cpu_percent(class),
@@ -143,7 +146,7 @@ impl NodeLoad {
     }
 }
 
-/// `None` if the node did nothing of what it was asked, and so shows nothing of its cost.
+/// `None` if the node served none of its requests, so that their cost is not visible.
 fn offered_cpu(cpu: f64, rates: &ClassRates, costs: &ClassCosts) -> Option<f64> {
     let is_known = costs.is_known();
     let cost = |class| if is_known { costs.cpu_percent(class) } else { 1.0 };
@@ -189,7 +192,7 @@ mod tests {
     fn what_is_taken_from_peers_is_not_offered() {
         let some = rates(10.0, 0.0, 30.0);
         let node = NodeLoad::new(Smoothing::default(), second(0), &measured(40.0, None), &some);
-        // A part of the 40 may be idle use, which peers do not bring: one measurement cannot tell.
+        // Part of the 40 may be idle use, which peers do not cause; one measurement cannot tell.
         assert!((10.0..13.0).contains(&node.offered_cpu()), "{node:?}");
     }
 
@@ -208,7 +211,8 @@ mod tests {
         assert!(node.unexplained_cpu() > 35.0, "{node:?}");
     }
 
-    /// Requests are counted when they come, and done a moment later: in a short period the two differ by many.
+    /// Requests are counted when they arrive, and served a moment later. In a short period the two
+    /// differ a lot.
     #[test]
     fn what_is_counted_in_one_period_and_done_in_the_next_is_not_taken_for_idling() {
         let mut node = NodeLoad::new(
@@ -220,7 +224,7 @@ mod tests {
         for at in 1..20 {
             node.observe(second(at), &measured(5.0, None), &ClassRates::default());
         }
-        // 13 a second that cost 5 % each, but counted in lumps, half of them a period early.
+        // 13 a second that cost 5 % each, counted in bursts, half of them a period early.
         let lumps = [18.0, 8.0, 11.0, 16.0, 7.0, 18.0, 9.0, 17.0];
         for at in 20..140 {
             let lump = |at: u64| lumps[at as usize % lumps.len()];

@@ -1,23 +1,24 @@
 use serde::{Deserialize, Serialize};
 
-/// When a node counts as overloaded, and when no more.
+/// The thresholds of load from which a node is overloaded, and below which it no longer is.
 ///
 /// # Source
-/// TLLB ("Two-Layer Load Balancing for the Onedata system"): `L2 / L2_min > rho`. Deviates in two ways. Leaving takes
-/// a lower ratio than entering, or measurement noise switches delegation on and off every period. And below
-/// [`Self::floor`] nobody is overloaded: 3 % beside 1 % is a ratio of three and no trouble.
+/// TLLB ("Two-Layer Load Balancing for the Onedata system"): `L2 / L2_min > rho`. Deviates in two
+/// ways. The ratio for leaving is lower than for entering; otherwise noise would switch delegation
+/// on and off every period. And no node is overloaded below [`Self::floor`], because 3 % beside 1 %
+/// is a ratio of three and no problem.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverloadRule {
-    /// rho: overloaded from this multiple of the lowest load on.
+    /// rho: overloaded from this multiple of the lowest load.
     pub enter: f64,
-    /// No longer overloaded below this multiple.
+    /// No longer overloaded below this multiple of the lowest load.
     pub leave: f64,
-    /// Per cent of L2 below which no node is overloaded, and by which a lower lowest load is replaced.
+    /// L2 in per cent below which no node is overloaded; also the least value of the lowest load.
     pub floor: f64,
 }
 
-/// A rule that contradicts itself.
+/// A rule with contradictory values.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq)]
 #[error(
     "overloaded from {} times the lowest load, no more below {} times, never below {} %; accepted: 1 <= leave <= \
@@ -33,12 +34,12 @@ impl Default for OverloadRule {
 }
 
 impl OverloadRule {
-    /// The rule for rho alone: leaving half-way between even and rho.
+    /// The rule for rho alone: leaving half-way between 1 and rho.
     pub fn with_ratio(rho: f64) -> OverloadRule {
         OverloadRule { enter: rho, leave: (1.0 + rho) / 2.0, floor: 20.0 }
     }
 
-    /// Itself, if it does not contradict itself.
+    /// Returns the rule if it is valid.
     ///
     /// # Errors
     /// [`OverloadRuleRefused`] with the rule.
@@ -51,7 +52,8 @@ impl OverloadRule {
         }
     }
 
-    /// Whether a node of this load is overloaded in a cluster whose lowest load is `lowest`, given whether it was.
+    /// True if a node with this load is overloaded in a cluster with lowest load `lowest`, given
+    /// its previous state.
     pub fn judge(&self, was_overloaded: bool, load: f64, lowest: f64) -> bool {
         let ratio = if was_overloaded { self.leave } else { self.enter };
         load > self.floor && load > ratio * lowest.max(self.floor / self.enter)
@@ -72,10 +74,10 @@ mod tests {
             (true, 50.0, 40.0, true),
             (true, 44.1, 40.0, true),
             (true, 44.0, 40.0, false),
-            (false, 3.0, 1.0, false), // three times as much of nothing
+            (false, 3.0, 1.0, false), // three times as much of almost nothing
             (true, 19.0, 1.0, false),
             (false, 21.0, 0.0, true), // an idle peer: any real load is too much
-            (false, 95.0, 90.0, false), // all are full: nobody to give it to
+            (false, 95.0, 90.0, false), // all are full: no peer can take more
         ];
         for (was, load, lowest, is) in rows {
             assert_eq!(rule.judge(was, load, lowest), is, "{was} {load} {lowest}");

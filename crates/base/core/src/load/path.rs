@@ -1,9 +1,9 @@
-//! The path of a request as a server understands it, however a client spells it.
+//! The path of a request as a server interprets it, independent of the client's spelling.
 
-/// The path of `target` in normal form, and behind it the rest (from `?` or `#` on) as it came.
+/// The path of `target` in normal form, followed by the unchanged rest (from `?` or `#` on).
 ///
-/// Percent-encoded bytes are decoded once, runs of slashes become one, and the segments `.` and
-/// `..` are resolved; `..` at the root stays there. O(bytes of `target`). `scratch` is emptied and
+/// Percent-encoded bytes are decoded once, repeated slashes become one, and the segments `.` and
+/// `..` are resolved; `..` at the root stays there. O(bytes of `target`). `scratch` is cleared and
 /// written only if the path is not in normal form already.
 ///
 /// # Source
@@ -23,8 +23,8 @@ pub(super) fn normalised<'a>(target: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a 
     scratch
 }
 
-/// A stated beginning of paths in the form that [`normalised`] gives a path: decoded, with single
-/// slashes. Dots stay, since `/.` may be meant as the beginning of `/.well-known/`.
+/// A configured prefix of paths, in the form of [`normalised`]: decoded, with single slashes. Dots
+/// stay, because `/.` may be meant as a prefix of `/.well-known/`.
 pub(super) fn prefix(stated: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(stated.len());
     decode(stated.as_bytes(), &mut decoded);
@@ -32,7 +32,7 @@ pub(super) fn prefix(stated: &str) -> Vec<u8> {
     decoded
 }
 
-/// Appends `path` with its percent-encoded bytes decoded; a `%` without two digits stays.
+/// Appends `path` with percent-encoded bytes decoded. A `%` without two digits stays.
 fn decode(path: &[u8], out: &mut Vec<u8>) {
     let digit = |at: usize| path.get(at).and_then(|byte| (*byte as char).to_digit(16));
     let mut at = 0;
@@ -50,10 +50,10 @@ fn decode(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Merges slashes and resolves dot segments of a path that begins with a slash, in its place.
+/// Merges slashes and resolves dot segments of a path that begins with a slash, in place.
 fn resolve(path: &mut Vec<u8>) {
-    // What is written ends with a slash before each segment is read, and is never longer than what
-    // was read.
+    // Before each segment is read, the written part ends with a slash. It is never longer than the
+    // read part.
     let (mut read, mut written) = (1, 1);
     while read <= path.len() {
         let end = path[read..].iter().position(|byte| *byte == b'/').map(|length| read + length);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "f64", into = "f64")]
 pub struct Percent(f64);
 
-/// A number that is no per cent of a capacity.
+/// A number that is not a per cent of a capacity.
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[error("{0} is not in 0..=100 per cent")]
 pub struct PercentOutOfRange(pub f64);
@@ -18,7 +18,7 @@ impl Percent {
     /// All is used.
     pub const FULL: Percent = Percent(100.0);
 
-    /// This many per cent.
+    /// A value in per cent.
     ///
     /// # Errors
     /// [`PercentOutOfRange`] outside `0..=100`, and for NaN.
@@ -30,17 +30,17 @@ impl Percent {
         }
     }
 
-    /// The nearest per cent: bounds for what lies beyond them, zero for NaN.
+    /// The nearest valid per cent; zero for NaN.
     pub fn nearest(value: f64) -> Percent {
         if value.is_nan() { Percent::ZERO } else { Percent(value.clamp(0.0, 100.0)) }
     }
 
-    /// The number itself.
+    /// The value.
     pub const fn get(self) -> f64 {
         self.0
     }
 
-    /// What is left of the capacity.
+    /// The free part of the capacity.
     pub fn headroom(self) -> Percent {
         Percent(100.0 - self.0)
     }

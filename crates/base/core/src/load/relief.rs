@@ -8,11 +8,12 @@ use super::{PerClass, RequestClass};
 pub enum Resource {
     /// CPU time.
     Cpu,
-    /// The network. Moving requests never relieves it, since what a peer answers passes it all the same; plans of others may name it.
+    /// The network. Moving requests never relieves it, because a peer's response passes it, too.
+    /// Plans of other versions may name it.
     Net,
 }
 
-/// What the requests of one class use of a node.
+/// The resource use of one class at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassUse {
     /// Per cent of the node's CPU.
@@ -21,18 +22,19 @@ pub struct ClassUse {
     pub bytes: f64,
 }
 
-/// The part of each class to keep, so that `part` (0..=1) of the use of the CPU leaves the node.
+/// The part of each class to keep, so that `part` (0..=1) of its CPU use leaves the node.
 ///
-/// The class that frees most CPU for the bytes that then pass between nodes leaves first: computing requests leave a CPU-bound node
-/// while its transfers stay. The other way round there is nothing to gain: what a peer answers comes in by the node's
-/// network, and leaves by it for the client as if it had been done here. Light requests stay. Of every class at least `keep_min` (0..=1) stays, so that its cost goes on being seen. If nothing is known
-/// of what the classes use, all but light leave alike.
+/// Classes leave in the order of the CPU that they free per byte between nodes: computing requests
+/// leave a CPU-bound node, and its transfers stay. The opposite order has no use, because a peer's
+/// response comes in through the node's network and goes out to the client as if it had been served
+/// here. Light requests stay. At least `keep_min` (0..=1) of every class stays, so that its cost
+/// remains visible. If the use of the classes is unknown, all but light leave in equal parts.
 ///
-/// What light requests and the minima use stays even if `part` asks for more.
+/// Light requests and the minima stay even if `part` asks for more.
 ///
 /// # Source
-/// TLLB's scenario of unbalanced resources, which names the wish, for the network, too; the order is the greedy one of
-/// the fractional knapsack (Dantzig, Operations Research 5 (1957), 266-277).
+/// TLLB's scenario of unbalanced resources, which states this goal, for the network too. The order
+/// is the greedy one of the fractional knapsack (Dantzig, Operations Research 5 (1957), 266-277).
 pub fn relieve(part: f64, used: &PerClass<ClassUse>, keep_min: f64) -> PerClass<f64> {
     let part = part.clamp(0.0, 1.0);
     let cpu_total: f64 = RequestClass::ALL.iter().map(|class| used[*class].cpu).sum();
@@ -44,7 +46,7 @@ pub fn relieve(part: f64, used: &PerClass<ClassUse>, keep_min: f64) -> PerClass<
         movable.iter().for_each(|class| keep[*class] = (1.0 - part).max(keep_min));
         return keep;
     }
-    // CPU against bytes, each as a part of the node's total.
+    // CPU relative to bytes, each as a part of the node's total.
     let worth = |class: RequestClass| {
         let ClassUse { cpu, bytes } = used[class];
         if cpu > 0.0 { cpu * bytes_total / (bytes * cpu_total) } else { 0.0 }

@@ -2,21 +2,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How strongly new measurements count.
+/// The influence of new measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Smoothing {
-    /// The time between measurements when none is missed.
+    /// Interval between measurements, if none is missed.
     pub period: Duration,
-    /// Part of the surprise that the level takes over in one period, above 0 and at most 1.
+    /// Part of a measurement's deviation that the level takes over in one period, above 0 and at
+    /// most 1.
     pub level_gain: f64,
-    /// Part of the surprise that the trend takes over in one period, `0..=1`; 0 predicts no trend.
+    /// Part of a measurement's deviation that the trend takes over in one period, `0..=1`; 0
+    /// predicts no trend.
     pub trend_gain: f64,
-    /// After a gap of this many periods the past is no guide: smoothing begins anew.
+    /// Gap in periods after which smoothing begins again.
     pub forget_periods: f64,
 }
 
-/// Smoothing that is none.
+/// Invalid smoothing.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq)]
 #[error(
     "smoothing {0:?}; accepted: a period above zero, level_gain above 0 and at most 1, trend_gain 0 to 1, \
@@ -36,7 +38,7 @@ impl Default for Smoothing {
 }
 
 impl Smoothing {
-    /// Itself, if it smooths.
+    /// Returns the smoothing if it is valid.
     ///
     /// # Errors
     /// [`SmoothingRefused`] with the values.
@@ -55,7 +57,7 @@ impl Smoothing {
     }
 }
 
-/// The gain that `periods` steps of `gain` make together: what is left of the past is `(1 - gain)^periods`.
+/// The gain of `periods` steps of `gain` together: the past keeps `(1 - gain)^periods`.
 fn over(gain: f64, periods: f64) -> f64 {
     1.0 - (1.0 - gain).powf(periods)
 }
@@ -67,12 +69,12 @@ pub struct Ewma {
 }
 
 impl Ewma {
-    /// Begins at a measurement.
+    /// Begins with a measurement.
     pub fn new(value: f64) -> Ewma {
         Ewma { level: value }
     }
 
-    /// Takes a measurement that came `gap` periods after the last.
+    /// Takes a measurement, `gap` periods after the last.
     pub fn observe(&mut self, smoothing: &Smoothing, gap: f64, value: f64) {
         self.level += over(smoothing.level_gain, gap) * (value - self.level);
     }
@@ -86,10 +88,11 @@ impl Ewma {
 /// Holt's linear (double exponential) smoothing: a level and a trend per period.
 ///
 /// # Source
-/// Holt 1957, reprinted in International Journal of Forecasting 20 (2004), 5-10; irregular gaps after Wright,
-/// Management Science 32 (1986), 499-510. Deviates from Wright: the gains for a gap of g periods are
-/// `1 - (1 - gain)^g`, without his normalising sequence, so that the state is two numbers and a missed report counts the same
-/// at every age of the series. Gaps beyond [`Smoothing::forget_periods`] are the caller's to cut.
+/// Holt 1957, reprinted in International Journal of Forecasting 20 (2004), 5-10; irregular gaps
+/// after Wright, Management Science 32 (1986), 499-510. Deviates from Wright: the gains for a gap
+/// of g periods are `1 - (1 - gain)^g`, without his normalising sequence. So the state is two
+/// numbers, and a missed report counts the same at every age of the series. The caller handles gaps
+/// beyond [`Smoothing::forget_periods`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Holt {
     level: f64,
@@ -97,12 +100,12 @@ pub struct Holt {
 }
 
 impl Holt {
-    /// Begins at a measurement, without a trend.
+    /// Begins with a measurement, without a trend.
     pub fn new(value: f64) -> Holt {
         Holt { level: value, trend: 0.0 }
     }
 
-    /// Takes a measurement that came `gap` periods after the last.
+    /// Takes a measurement, `gap` periods after the last.
     pub fn observe(&mut self, smoothing: &Smoothing, gap: f64, value: f64) {
         let expected = self.forecast(gap);
         let level = expected + over(smoothing.level_gain, gap) * (value - expected);
@@ -111,7 +114,7 @@ impl Holt {
         self.level = level;
     }
 
-    /// What is expected `ahead` periods after the last measurement. Not bounded.
+    /// The expected value `ahead` periods after the last measurement. Not bounded.
     pub fn forecast(&self, ahead: f64) -> f64 {
         self.level + self.trend * ahead
     }

@@ -4,11 +4,11 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The ten schedulers, by the names of the configuration.
+/// The ten schedulers, by their names in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchedulerKind {
-    /// LVS `rr`: each in turn, whatever its weight.
+    /// LVS `rr`: each in turn, independent of weight.
     RoundRobin,
     /// Smooth weighted round-robin: turns in proportion to weight, evenly interleaved.
     WeightedRoundRobin,
@@ -21,7 +21,7 @@ pub enum SchedulerKind {
     WeightedRandom,
     /// The less loaded of two random ones.
     PowerOfTwo,
-    /// The lower of two random ones by peak-EWMA response time, times what is in flight.
+    /// The better of two random ones, by peak-EWMA response time times the number in flight.
     LeastTime,
     /// Prequal: of the less loaded half, the one that should respond first.
     Prequal,
@@ -32,7 +32,7 @@ pub enum SchedulerKind {
 }
 
 impl SchedulerKind {
-    /// All ten, in the order in which they are documented.
+    /// All ten, in the order of the documentation.
     pub const ALL: [SchedulerKind; 10] = [
         SchedulerKind::RoundRobin,
         SchedulerKind::WeightedRoundRobin,
@@ -46,7 +46,7 @@ impl SchedulerKind {
         SchedulerKind::SourceHash,
     ];
 
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             SchedulerKind::RoundRobin => "round-robin",
@@ -62,7 +62,7 @@ impl SchedulerKind {
         }
     }
 
-    /// Whether it asks for response times; if not, they need not be kept.
+    /// True if it uses response times. Otherwise they need not be recorded.
     pub const fn reads_response_time(self) -> bool {
         matches!(self, SchedulerKind::LeastTime | SchedulerKind::Prequal)
     }
@@ -74,11 +74,11 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// A name that no scheduler has.
+/// The name is not that of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{name}\" is not a scheduler; use one of {}", AllNames)]
 pub struct UnknownScheduler {
-    /// The name as it was given.
+    /// The given name.
     pub name: String,
 }
 

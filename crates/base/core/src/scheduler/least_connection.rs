@@ -5,16 +5,17 @@ use rand::Rng;
 use super::roster::Roster;
 use super::{Ask, Loads, Scheduler};
 
-/// The candidate with the fewest in flight, whatever its weight. O(n); O(1) while the next one is idle.
+/// The candidate with the fewest requests in flight, independent of weight. O(n); O(1) while the
+/// next one is idle.
 ///
-/// Full candidates are skipped. Two that both have a concurrency limit are compared by in flight over limit, so
-/// that a larger backend is not taken for a busier one.
+/// Full candidates are skipped. If two candidates both have a concurrency limit, they are compared
+/// by requests in flight over the limit, so that a larger backend does not count as busier.
 ///
 /// # Source
-/// LVS `lc` (Linux `net/netfilter/ipvs/ip_vs_lc.c`): the least overhead among those of weight above zero.
-/// Deviates: LVS's overhead is `active * 256 + inactive`; a proxy knows one count, what is in flight. LVS
-/// takes the first of equals, so with little load the first backend does all the work; here the search
-/// begins after the last pick, so equals take turns.
+/// LVS `lc` (Linux `net/netfilter/ipvs/ip_vs_lc.c`): the least overhead among those with weight
+/// above zero. Deviates: LVS's overhead is `active * 256 + inactive`; a proxy has one count, the
+/// number in flight. LVS takes the first of equals, so with little load the first backend does all
+/// the work. Here the search begins after the last pick, so equals take turns.
 pub(super) struct LeastConnection {
     roster: Arc<Roster>,
     next: usize,
@@ -52,7 +53,7 @@ impl Scheduler for LeastConnection {
     }
 }
 
-/// What a candidate has in flight, and how much it can take.
+/// The number in flight and the limit of a candidate.
 struct Load {
     in_flight: u32,
     limit: Option<u32>,

@@ -3,27 +3,28 @@ use std::sync::Arc;
 use super::roster::{Entry, Roster};
 use super::{Ask, Loads, Scheduler};
 
-/// The cheaper of two different random candidates, where cost is the time an answer should take:
-/// `response_us * (in_flight + 1 + failures) / weight`. O(log n). Where both have a concurrency limit, it replaces
-/// the weight in the cost.
+/// The better of two different random candidates by cost, which is the expected response time:
+/// `response_us * (in_flight + 1 + failures) / weight`. O(log n). If both have a concurrency limit,
+/// it replaces the weight.
 ///
-/// Two choices, not the least of all: the lowest response time is stale by as much as an answer takes, so a
-/// search of all sends every thread's burst to one backend, and it would decay 1000 averages per pick. The
-/// two are drawn in proportion to weight, and a recent failure counts as [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in
-/// flight, as in [`super::power_of_two`].
+/// Two choices, not the least of all: the lowest response time is as old as a response takes, so a
+/// search of all would send every thread's burst to one backend, and it would decay 1000 averages
+/// per pick. The two are drawn in proportion to weight, and a recent failure counts as
+/// [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in flight, as in [`super::power_of_two`].
 ///
-/// A candidate without a sample is tried at once, one request at a time; until that is answered, and while
-/// its failures are fresh, its response time is taken to be the other's. The response time decays while
-/// nothing is sent, so one slow answer does not shut a backend out for ever.
+/// A candidate without a sample is tried at once, one request at a time. Until it responds, and
+/// while its failures are recent, it has the other's response time. The response time decays while
+/// no request is sent, so one slow response does not exclude a backend for ever.
 ///
 /// # Source
-/// Finagle `PeakEwma` (`finagle-core`, package `loadbalancer`); linkerd2-proxy `linkerd/pool/p2c`. Deviates:
-/// weights, failures as load, and no default response time for candidates without a sample.
+/// Finagle `PeakEwma` (`finagle-core`, package `loadbalancer`); linkerd2-proxy `linkerd/pool/p2c`.
+/// Deviates: weights, failures as load, and no default response time for candidates without a
+/// sample.
 pub(super) struct LeastTime {
     roster: Arc<Roster>,
 }
 
-/// Estimates below this are taken for it, so that the count in flight still tells decayed ones apart.
+/// Least estimate, so that the number in flight still distinguishes decayed estimates.
 const RESPONSE_US_MIN: f64 = 1.0;
 
 impl LeastTime {
@@ -42,10 +43,10 @@ impl Scheduler for LeastTime {
     }
 }
 
-/// What is known of a candidate.
+/// The load and response time of a candidate.
 struct Seen {
     response_us: Option<f64>,
-    /// In flight and failures as such, per weight or limit.
+    /// Requests in flight, this one included, and failures, per weight or limit.
     queue: f64,
     is_untried: bool,
 }

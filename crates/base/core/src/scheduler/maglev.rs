@@ -3,15 +3,17 @@ use std::sync::Arc;
 use super::{Ask, Candidate, Loads, Scheduler};
 use crate::hash;
 
-/// The candidate that the flow's hash finds in a Maglev table: the same for a flow in every thread and
-/// process with the same seed, and for nearly every flow still the same when other candidates change. O(1).
+/// The candidate at the flow's hash in a Maglev table. A flow has the same candidate in every
+/// thread and process with the same seed, and nearly every flow keeps it when other candidates
+/// change. O(1).
 ///
-/// A retry takes the next entry of the table that is another candidate's: consistent too. A full candidate is
-/// passed over in the same way.
+/// A retry takes the next entry of the table with another candidate, which is consistent, too. A
+/// full candidate is skipped in the same way.
 ///
 /// # Source
-/// For full candidates: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018, as in
-/// HAProxy's `hash-balance-factor` and Envoy's bounded-load ring. Deviates: the bound is the concurrency limit.
+/// For full candidates: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads",
+/// SODA 2018, as in HAProxy's `hash-balance-factor` and Envoy's bounded-load ring. Deviates: the
+/// bound is the concurrency limit.
 pub(super) struct Maglev {
     table: Arc<Table>,
 }
@@ -31,23 +33,25 @@ impl Scheduler for Maglev {
 /// A Maglev lookup table: hash to slot.
 ///
 /// # Source
-/// Eisenbud et al., "Maglev: a fast and reliable software network load balancer", NSDI 2016, section 3.4
-/// and pseudocode 1. Deviates: a candidate takes a turn in the first round and then in `weight / largest
-/// weight` of the rounds (Katran and Envoy give weights this meaning), so that even the lightest has an
-/// entry; turns are taken in order of identity, so that the order of the configuration does not matter; the
-/// entry is found by multiplying, not by the remainder.
+/// Eisenbud et al., "Maglev: a fast and reliable software network load balancer", NSDI 2016,
+/// section 3.4 and pseudocode 1. Deviates: a candidate takes a turn in the first round and then in
+/// `weight / largest weight` of the rounds (Katran and Envoy give weights this meaning), so that
+/// even the lightest has an entry. Turns are taken in the order of identity, so that the order of
+/// the configuration does not matter. The entry is found by multiplication, not by the remainder.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Box<[u32]>,
-    /// The slots that have entries.
+    /// The slots with entries.
     slots: Box<[u32]>,
 }
 
-/// The paper's small size; one size for nearly all pools, because another size moves nearly all flows.
+/// The paper's small size. Nearly all pools have the same size, because a change of size moves
+/// nearly all flows.
 const SIZE: usize = 65_537;
-/// The paper's large size, for pools in which a candidate would have too few entries of the small one.
+/// The paper's large size, for pools in which a candidate would have too few entries of the small
+/// one.
 const SIZE_LARGE: usize = 655_373;
-/// Entries per candidate below which the large size is used; the shares are exact to one entry.
+/// Entries per candidate below which the large size is used. Shares are exact to one entry.
 const ENTRIES_PER_CANDIDATE_MIN: usize = 32;
 
 const EMPTY: u32 = u32::MAX;
@@ -60,8 +64,8 @@ impl Table {
         Table { entries: entries(turns, size, seed), slots }
     }
 
-    /// The slot of `hash`, or the next one in the table that is neither avoided nor full. O(1); if that search is
-    /// needed, O(n) and the entries up to that slot's.
+    /// The slot of `hash`, or the next slot in the table that is neither avoided nor full. O(1). If
+    /// it has to search, O(n) and the entries up to that slot's.
     pub(super) fn lookup(
         &self,
         hash: u64,
@@ -88,14 +92,14 @@ impl Table {
     }
 }
 
-/// The entries of the Maglev table of `size` for these candidates: hash to slot. `size` is prime. Empty if no
-/// candidate has a weight above zero. For levels that look it up themselves.
+/// The entries of the Maglev table of `size` for these candidates: hash to slot. `size` is prime.
+/// Empty if no candidate has a weight above zero. For levels that look up entries themselves.
 ///
 /// # Source
-/// As the `maglev` scheduler, of which this is the table.
+/// The table of the `maglev` scheduler.
 ///
 /// # Panics
-/// If a permutation of `size` entries misses some, as it may if `size` is not prime.
+/// If a permutation of `size` entries is incomplete, which is possible if `size` is not prime.
 pub fn maglev_table(candidates: &[Candidate], size: usize, seed: u64) -> Box<[u32]> {
     entries(turns(candidates), size, seed)
 }
@@ -110,7 +114,7 @@ fn entries(mut turns: Vec<Turn>, size: usize, seed: u64) -> Box<[u32]> {
     fill(&mut turns, size)
 }
 
-/// A candidate's place in its permutation of the table.
+/// A candidate's state in its permutation of the table.
 struct Turn {
     identity: u64,
     slot: u32,
@@ -156,7 +160,7 @@ fn turns(candidates: &[Candidate]) -> Vec<Turn> {
     turns
 }
 
-/// Fills the table round by round; each due candidate takes its next preferred entry that is free.
+/// Fills the table round by round: each due candidate takes its next preferred free entry.
 fn fill(turns: &mut [Turn], size: usize) -> Box<[u32]> {
     let mut entries = vec![EMPTY; size].into_boxed_slice();
     let largest = turns.iter().map(|turn| turn.weight).max().unwrap_or(1);
@@ -167,7 +171,7 @@ fn fill(turns: &mut [Turn], size: usize) -> Box<[u32]> {
                 continue;
             }
             turn.due += largest;
-            // Ends: an entry is free, and the permutation visits all.
+            // The loop ends, because an entry is free and the permutation visits all.
             let at = loop {
                 let at = turn.next(size);
                 if entries[at] == EMPTY {

@@ -1,25 +1,29 @@
 //! Picking a backend: ten schedulers behind one trait.
 //!
-//! The work is split so that the hot path computes no table. [`prepare`] runs where snapshots are
-//! built, once per change of a pool, and may be slow (Maglev fills its table there). Each data-plane
-//! thread then makes its own [`Scheduler`] from the [`Prepared`] plan with [`Prepared::instance`]; it
-//! is not shared, so a pick takes no lock.
+//! The hot path computes no table. [`prepare`] runs where snapshots are built, once per change of a
+//! pool, and may be slow (Maglev fills its table there). Each data thread creates its own
+//! [`Scheduler`] from the [`Prepared`] tables with [`Prepared::instance`]. A scheduler is not
+//! shared, so a pick takes no lock.
 //!
-//! A *slot* is an index into the candidates that [`prepare`] was given: only eligible backends, in
+//! A *slot* is an index into the candidates of [`prepare`], which are the eligible backends in
 //! configured order.
 //!
-//! A slot at its concurrency limit ([`Loads::is_full`]) is never picked. What each scheduler picks instead:
+//! A slot at its concurrency limit ([`Loads::is_full`]) is never picked. Instead each scheduler
+//! picks:
 //!
-//! | scheduler | when its choice is full |
+//! | scheduler | pick if its choice is full |
 //! |---|---|
-//! | `round-robin` | the next candidate in turn; the full one's turn passes |
-//! | `weighted-round-robin` | a random one by weight; the full one's turn passes |
-//! | `least-connection` | skips it; compares in flight over limit where both candidates have a limit |
-//! | `weighted-least-connection` | skips it; still compares in flight over weight |
+//! | `round-robin` | the next candidate in turn; the full candidate loses its turn |
+//! | `weighted-round-robin` | a random one by weight; the full candidate loses its turn |
+//! | `least-connection` | skips it; if both have a limit, compares requests in flight over limit |
+//! | `weighted-least-connection` | skips it; still compares requests in flight over weight |
 //! | `weighted-random` | a random other by weight |
-//! | `power-of-two`, `least-time` | the other of the two, or a random one by weight; the limit replaces the weight in the comparison where both have one |
-//! | `prequal` | skips it; the limit replaces the weight where all that are compared have one |
-//! | `maglev`, `source-hash` | the next candidate in the order of the table (consistent hashing with bounded loads) |
+//! | `power-of-two`, `least-time` | the other of the two, or a random one by weight |
+//! | `prequal` | skips it |
+//! | `maglev`, `source-hash` | the next in the order of the table (bounded loads) |
+//!
+//! `power-of-two` and `least-time` replace weights by limits if both candidates have one, `prequal`
+//! if all compared candidates have one.
 
 mod kind;
 mod least_connection;
@@ -58,29 +62,33 @@ use weighted_random::WeightedRandom;
 use weighted_round_robin::WeightedRoundRobin;
 pub use weighted_round_robin::cycle_of_turns;
 
-/// What a recent failure weighs, in requests in flight, for the schedulers that count failures as load.
+/// The weight of a recent failure, in requests in flight, for schedulers that count failures as
+/// load.
 ///
-/// A backend that fails at once has nothing in flight; it must look busier than its healthy peers after the
-/// first few failures. At 8 it does after four of them beside peers with 32 in flight.
+/// A backend that fails at once has nothing in flight. It must look busier than its healthy peers
+/// after a few failures. With 8, four failures exceed peers with up to 32 in flight.
 pub(crate) const FAILURE_AS_IN_FLIGHT: u32 = 8;
 
 /// A backend that a scheduler may pick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Identifies the backend across changes of the pool, in every process alike: a hash of its address.
+    /// Identifies the backend across changes of the pool, equal in every process: a hash of its
+    /// address.
     pub identity: u64,
     /// Its weight in any unit common to the candidates (the operator's weight times the slow-start
-    /// ramp). Zero is never picked.
+    /// ramp). A candidate with weight zero is never picked.
     pub weight: u32,
 }
 
-/// What is known of the load of each slot when a pick is made.
+/// The load of each slot at the time of a pick.
 pub trait Loads {
     /// Connections or requests in flight at the slot.
     fn in_flight(&self, slot: usize) -> u32;
-    /// Failures seen lately at the slot, decayed; `power-of-two`, `least-time` and `prequal` count them as load.
+    /// Recent failures at the slot, decayed; `power-of-two`, `least-time` and `prequal` count them
+    /// as load.
     fn recent_failures(&self, slot: usize) -> u32;
-    /// Peak-EWMA response time of the slot in microseconds, decayed to now; `None` before the first sample.
+    /// Peak-EWMA response time of the slot in microseconds, decayed to now; `None` before the first
+    /// sample.
     fn response_us(&self, slot: usize) -> Option<f64>;
 
     /// The concurrency limit of the slot, at least 1; `None` if it has none.
@@ -88,39 +96,41 @@ pub trait Loads {
         None
     }
 
-    /// Whether the slot has no free permit. A full slot is never picked.
+    /// True if the slot has no free permit. A full slot is never picked.
     fn is_full(&self, _slot: usize) -> bool {
         false
     }
 
-    /// Service time of the slot in microseconds ([`ServiceTime`]), decayed to now; `None` before the
-    /// first sample.
+    /// Service time of the slot in microseconds ([`ServiceTime`]), decayed to now; `None` before
+    /// the first sample.
     fn service_us(&self, slot: usize) -> Option<f64> {
         self.response_us(slot)
     }
 }
 
-/// One question put to a scheduler.
+/// The input of a pick.
 pub struct Ask<'a> {
-    /// Hash of the flow (five-tuple): what `maglev` goes by.
+    /// Hash of the flow (five-tuple), which `maglev` uses.
     pub flow_hash: u64,
-    /// Hash of the client's address alone: what `source-hash` goes by.
+    /// Hash of the client's address alone, which `source-hash` uses.
     pub source_hash: u64,
-    /// A slot not to be picked unless it is the only one (a retry elsewhere). It stays avoided while the others are full.
+    /// A slot to avoid, for a retry elsewhere. It is picked only if it is the only one, not if the
+    /// others are full.
     pub avoid: Option<usize>,
     /// The load of each slot.
     pub loads: &'a dyn Loads,
-    /// Randomness, seeded by the caller.
+    /// Random numbers, seeded by the caller.
     pub rng: &'a mut dyn Rng,
 }
 
 /// Picks a backend. One instance belongs to one thread. A pick does not allocate.
 pub trait Scheduler {
-    /// The slot to use, or `None` if no candidate has a weight above zero or every one that may be picked is full.
+    /// The slot to use; `None` if no candidate has a weight above zero, or all that may be picked
+    /// are full.
     fn pick(&mut self, ask: &mut Ask<'_>) -> Option<usize>;
 }
 
-/// A scheduler's immutable tables, made once per change of a pool and shared by the threads.
+/// The immutable tables of a scheduler, built once per change of a pool and shared by the threads.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     plan: Plan,
@@ -140,9 +150,11 @@ enum Plan {
     SourceHash(Arc<maglev::Table>),
 }
 
-/// Makes the tables of `kind` for these candidates. `seed` is the same in every process of a fleet.
+/// Builds the tables of `kind` for these candidates. `seed` is the same in every process of a
+/// fleet.
 ///
-/// O(n), but for `maglev` and `source-hash`, which fill a table of 65,537 entries or more: milliseconds.
+/// O(n), except for `maglev` and `source-hash`, which fill a table of at least 65,537 entries in
+/// milliseconds.
 pub fn prepare(kind: SchedulerKind, candidates: &[Candidate], seed: u64) -> Prepared {
     let roster = || Arc::new(Roster::new(candidates));
     let table = || Arc::new(maglev::Table::new(candidates, seed));
@@ -162,7 +174,7 @@ pub fn prepare(kind: SchedulerKind, candidates: &[Candidate], seed: u64) -> Prep
 }
 
 impl Prepared {
-    /// A scheduler for one thread; `rng` chooses where rotations start.
+    /// A scheduler for one thread. `rng` chooses where rotations start.
     pub fn instance(&self, rng: &mut dyn Rng) -> Box<dyn Scheduler> {
         match self.plan.clone() {
             Plan::RoundRobin(roster) => Box::new(RoundRobin::new(roster, rng)),

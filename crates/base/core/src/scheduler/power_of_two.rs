@@ -5,15 +5,16 @@ use super::{Ask, Scheduler};
 
 /// The less loaded of two different random candidates. O(log n).
 ///
-/// The two are drawn in proportion to weight; load is what is in flight per weight, a recent failure
-/// counting as [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in flight, so that a backend that fails at once, and hence is
-/// always idle, attracts nothing. Of equals the first drawn is taken: an idle pool is shared by weight. Where both
-/// have a concurrency limit, load is per limit: it says what a backend can take, and the weight is a guess at that.
+/// The two are drawn in proportion to weight. Load is the number in flight per weight, and a recent
+/// failure counts as [`FAILURE_AS_IN_FLIGHT`](super::FAILURE_AS_IN_FLIGHT) in flight, so that a
+/// backend that fails at once, and is therefore always idle, attracts nothing. If both are equal,
+/// the first drawn is taken, so an idle pool is shared by weight. If both have a concurrency limit,
+/// load is per limit, because the limit is the measured capacity and the weight an estimate.
 ///
 /// # Source
-/// Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001. Deviates:
-/// weights, failures, and the two always differ (drawing with replacement would compare a candidate with
-/// itself, every second time in a pool of two).
+/// Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001.
+/// Deviates: weights, failures, and the two always differ (drawing with replacement would compare a
+/// candidate with itself every second time in a pool of two).
 pub(super) struct PowerOfTwo {
     roster: Arc<Roster>,
 }

@@ -5,39 +5,39 @@ use rand::{Rng, RngExt};
 use super::roster::{Entry, Roster};
 use super::{Ask, Loads, Scheduler};
 
-/// Of the less loaded candidates the one that should respond first.
+/// Of the less loaded candidates, the one that should respond first.
 ///
-/// A candidate is *hot* if its load (in flight and failures, per weight, or per concurrency limit
-/// where all have one) is above the median. Of the others the one with the lowest cost is picked:
-/// what it would have in flight, with failures as such, per weight or limit, times its slowness.
-/// That is its service time ([`Loads::service_us`]) over [`ALIKE`] times the least one, to the power
-/// of 0.75, and at least 1. So candidates that are about as fast as the fastest are picked as by
-/// `least-connection`, and in turns while they are idle.
+/// A candidate is *hot* if its load (requests in flight and failures, per weight, or per
+/// concurrency limit if all have one) is above the median. Of the others, the one with the lowest
+/// cost is picked. The cost is the number in flight with this request, plus failures, per weight or
+/// limit, times the slowness. Slowness is the service time ([`Loads::service_us`]) over [`ALIKE`]
+/// times the least one, to the power of 0.75, and at least 1. So candidates that are about as fast
+/// as the fastest are picked as by `least-connection`, and in turns while they are idle.
 ///
-/// In flight shows load at once. The service time shows how much of a backend other programs take.
-/// A candidate without a service time is tried at once, one request at a time; if none has one (TCP,
-/// UDP), the least loaded is picked. All candidates are drawn from pools of up to [`PROBES`], that
-/// many random ones from larger pools. O(1).
+/// The number in flight shows load at once. The service time shows how much of a backend other
+/// programs use. A candidate without a service time is tried at once, one request at a time. If
+/// none has one (TCP, UDP), the least loaded is picked. In pools of up to [`PROBES`] all candidates
+/// are compared, in larger pools that many random ones. O(1).
 ///
 /// # Source
 /// Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI 2024: the
 /// hot-cold lexicographic rule and its pool of 16 probes. Deviates:
-/// - A probe is a read of this process's own counters at the time of the pick, so that no probe is
-///   kept, used again or too old.
+/// - A probe reads this process's own counters at the time of the pick, so probes are neither
+///   stored nor reused, and never too old.
 /// - The paper's servers state their latency at about their present number in flight. Here the
 ///   service time is multiplied by the number in flight, because it can be learned with few
 ///   responses.
-/// - Hot is above the median, not above the 0.84 quantile. A wrong estimate then costs less, and the
-///   tail of the simulation `antagonists` is as short.
-/// - Weights, failures as load, and service times that count as alike.
+/// - Hot is above the median, not above the 0.84 quantile. A wrong estimate then costs less, and
+///   the tail of the simulation `antagonists` is as short.
+/// - Weights, failures as load, and service times that count as equal.
 pub(super) struct Prequal {
     roster: Arc<Roster>,
     next: usize,
 }
 
-/// Candidates of which one is picked.
+/// Number of candidates that are compared.
 const PROBES: usize = 16;
-/// Candidates whose service time is at most this multiple of the least one are equally fast.
+/// Candidates are equally fast if their service time is at most this multiple of the least one.
 /// Estimates of equal backends differ by less.
 const ALIKE: f64 = 1.25;
 
@@ -53,7 +53,7 @@ struct Probe {
 
 #[derive(Clone, Copy, Default)]
 enum Service {
-    /// It is to be tried.
+    /// It should be tried.
     #[default]
     Untried,
     /// Requests that try it have no response yet.
@@ -130,14 +130,14 @@ impl Probe {
     }
 }
 
-/// `slowness ^ 0.75`. The service time is an estimate of the past: with the true one, too, the tail
-/// of the simulation is the shortest at about this exponent.
+/// `slowness ^ 0.75`. The service time is an estimate from the past. In the simulation the tail is
+/// shortest at about this exponent, also with the true service time.
 fn tempered(slowness: f64) -> f64 {
     let root = slowness.sqrt();
     root * root.sqrt()
 }
 
-/// The position of the cheapest of those that are not hot.
+/// The position of the cheapest candidate that is not hot.
 fn pick(probes: &[Probe]) -> Option<usize> {
     let mut loads = [0.0; PROBES];
     let loads = &mut loads[..probes.len()];

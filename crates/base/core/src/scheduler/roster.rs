@@ -2,9 +2,9 @@ use rand::{Rng, RngExt};
 
 use super::{Ask, Candidate, FAILURE_AS_IN_FLIGHT, Loads};
 
-/// The candidates of weight above zero, in configured order, with running sums of their weights.
+/// The candidates with weight above zero, in configured order, with running sums of their weights.
 ///
-/// A *position* is an index into it; a *slot* is one into the candidates it was made from.
+/// A *position* is an index into the roster; a *slot* is an index into the original candidates.
 #[derive(Debug)]
 pub(super) struct Roster {
     entries: Box<[Entry]>,
@@ -14,18 +14,18 @@ pub(super) struct Roster {
 pub(super) struct Entry {
     pub(super) slot: usize,
     pub(super) weight: u32,
-    /// Sum of the weights up to and with this one.
+    /// Sum of the weights up to and including this one.
     end: u64,
 }
 
 impl Entry {
-    /// What it has in flight, with its recent failures as such.
+    /// The number in flight, plus recent failures.
     pub(super) fn load(&self, loads: &dyn Loads) -> u64 {
         let failures = u64::from(loads.recent_failures(self.slot));
         u64::from(loads.in_flight(self.slot)) + failures * u64::from(FAILURE_AS_IN_FLIGHT)
     }
 
-    /// What its load is divided by beside `other`: the limits if both have one, or else the weights.
+    /// The divisors of both loads: the limits if both have one, otherwise the weights.
     pub(super) fn capacities(&self, other: &Entry, loads: &dyn Loads) -> (u32, u32) {
         match (loads.limit(self.slot), loads.limit(other.slot)) {
             (Some(own), Some(others)) => (own, others),
@@ -53,8 +53,8 @@ impl Roster {
         Roster { entries }
     }
 
-    /// Draws two candidates by weight and takes the first drawn unless the second is better. A full one is not
-    /// taken; if both are, another is drawn.
+    /// Draws two candidates by weight, and takes the first unless the second is better. A full one
+    /// is not taken; if both are full, another is drawn.
     pub(super) fn better_of_two(
         &self,
         ask: &mut Ask<'_>,
@@ -86,8 +86,8 @@ impl Roster {
         self.entries.last().map_or(0, |last| last.end)
     }
 
-    /// The position of the slot to avoid; `None` if it could not be picked anyway, or must be because it
-    /// is the only one.
+    /// The position of the slot to avoid; `None` if it could not be picked anyway, or is the only
+    /// one.
     pub(super) fn avoidable(&self, avoid: Option<usize>) -> Option<usize> {
         if self.len() < 2 {
             return None;
@@ -95,28 +95,28 @@ impl Roster {
         self.entries.binary_search_by_key(&avoid?, |entry| entry.slot).ok()
     }
 
-    /// A position to start a rotation at, so that threads do not move in step.
+    /// A random position at which a rotation starts, so that threads do not move in step.
     pub(super) fn random_start(&self, rng: &mut dyn Rng) -> usize {
         if self.entries.is_empty() { 0 } else { rng.random_range(0..self.len()) }
     }
 
-    /// Every position once, from `start` on and around.
+    /// Every position once, beginning at `start` and wrapping around.
     pub(super) fn rotated(&self, start: usize) -> impl Iterator<Item = (usize, &Entry)> {
         let (before, after) = self.entries.split_at(start);
         (start..).zip(after).chain((0..).zip(before))
     }
 
-    /// The position after this one, around.
+    /// The next position, wrapping around.
     pub(super) fn after(&self, position: usize) -> usize {
         if position + 1 == self.len() { 0 } else { position + 1 }
     }
 
-    /// A random slot that is not full, in proportion to weight; not that of the position `avoided`. O(n): for when
-    /// the choice that does not look at limits was full.
+    /// A random slot that is not full, in proportion to weight, and not at position `avoided`.
+    /// O(n). Used if a choice without regard to limits was full.
     ///
     /// # Source
-    /// Weighted reservoir sampling of one item (Chao, "A general purpose unequal probability sampling plan",
-    /// Biometrika 69, 1982): one pass, so that it does not matter that loads change meanwhile.
+    /// Weighted reservoir sampling of one item (Chao, "A general purpose unequal probability
+    /// sampling plan", Biometrika 69, 1982): one pass, so that loads may change during it.
     pub(super) fn draw_free(&self, ask: &mut Ask<'_>, avoided: Option<usize>) -> Option<usize> {
         let mut total = 0;
         let mut drawn = None;
@@ -132,9 +132,9 @@ impl Roster {
         drawn
     }
 
-    /// A random position in proportion to weight, none of `except` (ascending, each at most once).
+    /// A random position in proportion to weight, not in `except` (ascending, without duplicates).
     ///
-    /// O(log n): the excepted intervals are cut out of the line of weights, so nothing is drawn twice.
+    /// O(log n): excepted intervals are cut out of the line of weights, so one draw is enough.
     pub(super) fn draw(&self, rng: &mut dyn Rng, except: &[usize]) -> Option<usize> {
         let excepted: u64 = except.iter().map(|&at| u64::from(self.entries[at].weight)).sum();
         let total = self.weights_total() - excepted;
@@ -150,8 +150,8 @@ impl Roster {
         Some(self.entries.partition_point(|entry| entry.end <= point))
     }
 
-    /// Two different random positions in proportion to weight, neither of them `avoided`; the second is
-    /// missing if there is no other.
+    /// Two different random positions in proportion to weight, neither of them `avoided`. The
+    /// second is `None` if there is no other.
     pub(super) fn draw_two(
         &self,
         rng: &mut dyn Rng,

@@ -5,13 +5,14 @@ use rand::{Rng, RngExt};
 use super::roster::Roster;
 use super::{Ask, Scheduler};
 
-/// Each candidate in turn, whatever its weight. O(1).
+/// Each candidate in turn, independent of weight. O(1).
 ///
 /// # Source
-/// LVS `rr` (Linux `net/netfilter/ipvs/ip_vs_rr.c`): the next destination after the last one whose weight
-/// is above zero. Deviates: a thread starts at a random candidate, not at the first, because every thread
-/// has a rotation of its own. A retry takes no turn and goes to a random other: a turn for it would hand
-/// the failing backend a larger part of the first attempts. A full candidate's turn goes to the next.
+/// LVS `rr` (Linux `net/netfilter/ipvs/ip_vs_rr.c`): the next destination with weight above zero
+/// after the last one. Deviates: a thread starts at a random candidate, because every thread has
+/// its own rotation. A retry takes no turn and goes to a random other candidate; a turn for it
+/// would give the failing backend more of the first attempts. A full candidate's turn goes to the
+/// next.
 pub(super) struct RoundRobin {
     roster: Arc<Roster>,
     next: usize,

@@ -1,14 +1,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Estimates the service time of a backend: the inverse of its throughput while it is busy, in
-/// microseconds a request.
+/// Estimates the service time of a backend, which is the inverse of its throughput while it is
+/// busy, in microseconds per request.
 ///
-/// By Little's law that is the mean response time over the mean number in flight. Each response
-/// counts by the number in flight, because a backend with several cores is not busy with one
+/// By Little's law this is the mean response time over the mean number in flight. Each response is
+/// weighted by the number in flight, because a backend with several cores is not busy with one
 /// request. The estimate shows the capacity that other programs leave, and changes little when the
 /// number in flight does.
 ///
-/// Threads race on the estimate: a lost response changes nothing that matters.
+/// Threads race on the estimate. A lost response does not matter.
 #[derive(Debug, Default)]
 pub struct ServiceTime {
     /// [`Means`] as two f32; zero before the first response.
@@ -16,24 +16,24 @@ pub struct ServiceTime {
     at_us: AtomicU64,
 }
 
-/// Share of the newest response.
+/// Weight of the newest response.
 const NEWEST: f64 = 0.02;
-/// Microseconds without a response after which what was seen before counts `1 / e`. So one slow
-/// response does not keep a backend without traffic for ever.
+/// Microseconds without a response after which earlier responses have weight `1 / e`. So one slow
+/// response does not keep traffic away from a backend for ever.
 const DECAY_US: f64 = 4e6;
-/// Below it the estimate is that of a backend that takes no time.
+/// Least estimate.
 const SERVICE_US_MIN: f64 = 1e-3;
 
 #[derive(Clone, Copy)]
 struct Means {
-    /// Of the number in flight, squared.
+    /// Mean of the squared number in flight.
     in_flight: f64,
-    /// Of microseconds times the number in flight.
+    /// Mean of microseconds times the number in flight.
     response: f64,
 }
 
 impl ServiceTime {
-    /// Notes a response time. `in_flight` counts the request itself, `now_us` is a clock of
+    /// Records a response time. `in_flight` includes the request itself; `now_us` is a clock in
     /// microseconds.
     pub fn observe(&self, response_us: f64, in_flight: u32, now_us: u64) {
         let in_flight = f64::from(in_flight.max(1));
@@ -55,7 +55,7 @@ impl ServiceTime {
         Some((means.response / means.in_flight * self.kept(now_us)).max(SERVICE_US_MIN))
     }
 
-    /// How much the past counts now.
+    /// The weight of the past now.
     fn kept(&self, now_us: u64) -> f64 {
         let age = now_us.saturating_sub(self.at_us.load(Relaxed)) as f64 / DECAY_US;
         // `exp(-age)` to within 0.00005, without its cost for a backend that responds often.
@@ -78,7 +78,7 @@ impl Means {
         }
     }
 
-    /// Both in one word, so that threads never read halves of two.
+    /// Both values in one word, so that a thread never reads halves of two updates.
     fn packed(self) -> u64 {
         let half = |value: f64| u64::from((value as f32).to_bits());
         half(self.in_flight) << 32 | half(self.response)

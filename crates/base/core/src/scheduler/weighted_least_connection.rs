@@ -5,14 +5,15 @@ use rand::Rng;
 use super::roster::Roster;
 use super::{Ask, Scheduler};
 
-/// The candidate with the fewest in flight per weight. O(n); O(1) while the next one is idle. Full candidates are
-/// skipped; those that are not are compared by weight alone, as the operator asked.
+/// The candidate with the fewest requests in flight per weight. O(n); O(1) while the next one is
+/// idle. Full candidates are skipped. The others are compared by weight alone, as the operator
+/// configured.
 ///
 /// # Source
-/// LVS `wlc` (Linux `net/netfilter/ipvs/ip_vs_wlc.c`): the least overhead divided by weight, compared by
-/// `overhead_a * weight_b < overhead_b * weight_a`. Deviates as [`super::least_connection`] does: one count
-/// of what is in flight stands for `active * 256 + inactive`, and equals take turns. As in LVS, idle
-/// candidates are equal whatever their weights.
+/// LVS `wlc` (Linux `net/netfilter/ipvs/ip_vs_wlc.c`): the least overhead divided by weight,
+/// compared by `overhead_a * weight_b < overhead_b * weight_a`. Deviates as
+/// [`super::least_connection`]: the number in flight replaces `active * 256 + inactive`, and equals
+/// take turns. As in LVS, idle candidates are equal whatever their weights.
 pub(super) struct WeightedLeastConnection {
     roster: Arc<Roster>,
     next: usize,

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use super::roster::Roster;
 use super::{Ask, Scheduler};
 
-/// A random candidate in proportion to weight. O(log n), no state, so threads need not agree on anything.
+/// A random candidate in proportion to weight. O(log n), without state, so threads need not agree.
 ///
 /// # Source
-/// Inversion by binary search over running sums (Devroye, "Non-Uniform Random Variate Generation", 1986,
-/// III.2). An alias table would be O(1), ten steps fewer at 1000 backends, but cannot leave out the
-/// candidate to avoid without drawing again.
+/// Inversion by binary search over running sums (Devroye, "Non-Uniform Random Variate Generation",
+/// 1986, III.2). An alias table would be O(1), ten steps fewer at 1000 backends, but could not
+/// leave out the candidate to avoid without a second draw.
 pub(super) struct WeightedRandom {
     roster: Arc<Roster>,
 }

@@ -7,27 +7,29 @@ use rand::Rng;
 use super::roster::Roster;
 use super::{Ask, Candidate, Scheduler};
 
-/// Turns in proportion to weight, evenly interleaved: after any number of picks each candidate has had its
-/// exact share to within less than one turn. O(log n), integers only.
+/// Turns in proportion to weight, evenly interleaved: after any number of picks, each candidate has
+/// had its exact share to within less than one turn. O(log n), integers only.
 ///
-/// A candidate's turn number `k` (from 0) may be taken once its share is about to pass `k`, and must be
-/// before it passes `k + 1`; among those that may, the one that must soonest is picked. After as many picks
-/// as the weights sum to, everyone has had exactly its weight, and it begins anew.
+/// A candidate's turn number `k` (from 0) may be taken once its share is about to pass `k`, and
+/// must be taken before its share passes `k + 1`. Among the turns that may be taken, the one with
+/// the earliest deadline is picked. After as many picks as the sum of the weights, each candidate
+/// has had exactly its weight, and the cycle begins again.
 ///
 /// # Source
 /// Windows of quota, earliest deadline first: Tijdeman, "The chairman assignment problem", Discrete
-/// Mathematics 32, 1980 (the bound can be kept); Baruah et al., "Proportionate progress", Algorithmica 15,
-/// 1996 (these windows); Bennett and Zhang, "WF2Q", INFOCOM 1996 (the same rule for packets). Not nginx's
-/// smooth weighted round-robin (`ngx_http_upstream_round_robin.c`), which serves the largest deficit: it can
-/// exceed one turn from five backends on (weights 50, 50, 8, 1, 1: 1.09 turns; a test shows it).
+/// Mathematics 32, 1980 (the bound can be kept); Baruah et al., "Proportionate progress",
+/// Algorithmica 15, 1996 (these windows); Bennett and Zhang, "WF2Q", INFOCOM 1996 (the same rule
+/// for packets). Not nginx's smooth weighted round-robin (`ngx_http_upstream_round_robin.c`), which
+/// serves the largest deficit: it can exceed one turn from five backends on (weights 50, 50, 8, 1,
+/// 1: 1.09 turns; a test shows it).
 ///
-/// Compared with LVS `wrr` (`ip_vs_wrr.c`): the same turns per cycle, in another order (LVS gives the heavy
-/// ones theirs in a row). Ties go by the order of the candidates from a random one on, chosen per thread.
-/// A retry takes no turn and is drawn at random by weight, as in [`super::round_robin`]. A full candidate's turn
-/// passes to one that is drawn by weight.
+/// Compared with LVS `wrr` (`ip_vs_wrr.c`): the same turns per cycle, in another order (LVS gives
+/// heavy candidates theirs in a row). Ties are resolved by the order of the candidates from a
+/// random one on, chosen per thread. A retry takes no turn and is drawn at random by weight, as in
+/// [`super::round_robin`]. A full candidate's turn goes to one drawn by weight.
 pub(super) struct WeightedRoundRobin {
     roster: Arc<Roster>,
-    /// Picks made in this cycle.
+    /// Number of picks in this cycle.
     made: u64,
     ready: BinaryHeap<Reverse<ByDeadline>>,
     waiting: BinaryHeap<Reverse<ByRelease>>,
@@ -37,12 +39,12 @@ pub(super) struct WeightedRoundRobin {
 #[derive(Clone, Copy)]
 struct Turn {
     position: usize,
-    /// Breaks ties.
+    /// Resolves ties.
     rank: usize,
     weight: u64,
     /// Turns taken before this one in this cycle; below `weight` while the turn is ready.
     taken: u64,
-    /// Picks that must have been made before this turn may be taken.
+    /// Number of picks after which this turn may be taken.
     release: u64,
 }
 
@@ -53,7 +55,7 @@ impl WeightedRoundRobin {
     }
 
     fn starting_at(roster: Arc<Roster>, start: usize) -> WeightedRoundRobin {
-        // Every turn is in one of the two, so with this capacity neither ever grows.
+        // Every turn is in one of the two heaps, so with this capacity neither ever grows.
         let mut ready = BinaryHeap::with_capacity(roster.len());
         let waiting = BinaryHeap::with_capacity(roster.len());
         for (rank, (position, entry)) in roster.rotated(start).enumerate() {
@@ -88,9 +90,9 @@ impl WeightedRoundRobin {
     }
 }
 
-/// The slots of one cycle, in the order of [`WeightedRoundRobin`]'s turns: for levels that take turns themselves.
-/// Every candidate of a weight above zero has one; weights whose sum without common factors is above `turns_max`
-/// are rounded to shares of it.
+/// The slots of one cycle, in the order of [`WeightedRoundRobin`]'s turns, for levels that take
+/// turns themselves. Every candidate with weight above zero has a turn. If the sum of the weights
+/// without common factors is above `turns_max`, they are rounded to shares of it.
 ///
 /// # Panics
 /// If there are more candidates than `turns_max`.
@@ -102,8 +104,8 @@ pub fn cycle_of_turns(candidates: &[Candidate], turns_max: usize) -> Vec<usize> 
     positions.into_iter().map(|position| scheduler.roster.entries()[position].slot).collect()
 }
 
-/// The candidates with weights in the smallest whole numbers that keep their ratio, or nearly do: their sum is at most
-/// `sum_max`.
+/// The candidates with the smallest integer weights that keep their ratio, at least approximately.
+/// Their sum is at most `sum_max`.
 fn reduced(candidates: &[Candidate], sum_max: usize) -> Vec<Candidate> {
     let factor =
         candidates.iter().fold(0, |factor, candidate| gcd(factor, candidate.weight)).max(1);
@@ -123,7 +125,8 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The last number of picks at which the share of `weight` is not above `turns` yet. At most `cycle`.
+/// The largest number of picks at which the share of `weight` is not above `turns`. At most
+/// `cycle`.
 fn picks_until_due(turns: u64, weight: u64, cycle: u64) -> u64 {
     (u128::from(turns) * u128::from(cycle) / u128::from(weight)) as u64
 }

@@ -1,29 +1,29 @@
-//! One field of a serialized sample, found without decoding the rest.
+//! Finds one field of a serialized sample without decoding the rest.
 
 use std::sync::Arc;
 
 use super::{IdlError, Primitive, Struct, Type};
 use crate::cdr::{Decoder, Malformed};
 
-/// A field of a type, which may lie in a struct within it.
+/// A field of a type, or of a struct within it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyField {
     root: Arc<Struct>,
-    /// The member of the root, of the struct that it is, and so on.
+    /// Index of the member in the root, then in that member's struct, and so on.
     path: Vec<usize>,
 }
 
 /// The value of a key field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyValue<'a> {
-    /// A string, without the zero at its end.
+    /// A string, without its terminating zero.
     Text(&'a [u8]),
-    /// A number as 64 bits, extended by its sign; the bits of a floating-point number.
+    /// A number as 64 bits, sign-extended; of a floating-point number its bits.
     Number(u64),
 }
 
 impl KeyField {
-    /// The field at `path`: names, with `.` between them.
+    /// The field at `path`: member names, separated by `.`.
     ///
     /// # Errors
     /// [`IdlError::NoField`] and [`IdlError::NotAKey`]
@@ -67,7 +67,7 @@ impl KeyField {
                 scalar => return value(&mut decoder, scalar),
             }
         }
-        // A path ends with a scalar: `new` has seen to that.
+        // Not reached: `new` accepts only paths that end with a scalar.
         Err(Malformed::Short)
     }
 }
@@ -92,7 +92,7 @@ fn value<'a>(decoder: &mut Decoder<'a>, of: &Type) -> Result<KeyValue<'a>, Malfo
     Ok(KeyValue::Number(number))
 }
 
-/// Whether its length stands before it.
+/// True if the struct's length precedes it.
 fn is_delimited(of: &Struct, decoder: &Decoder<'_>) -> bool {
     of.appendable && decoder.is_version_2()
 }
@@ -104,7 +104,7 @@ fn skip(decoder: &mut Decoder<'_>, of: &Type) -> Result<(), Malformed> {
         Type::Text(_) => decoder.octets().map(|_| ()),
         Type::Struct(of) if is_delimited(of, decoder) => decoder.octets().map(|_| ()),
         Type::Struct(of) => of.members.iter().try_for_each(|member| skip(decoder, &member.of)),
-        // XCDR2 puts the length before collections of anything but primitives.
+        // XCDR2 puts the length before collections of non-primitive elements.
         Type::Sequence(element, _) | Type::Array(element, _)
             if decoder.is_version_2() && !matches!(**element, Type::Primitive(_)) =>
         {
@@ -121,10 +121,10 @@ fn skip(decoder: &mut Decoder<'_>, of: &Type) -> Result<(), Malformed> {
     }
 }
 
-/// Each element has a byte at least, so the sample's end bounds the loop.
+/// Skips `count` elements. Each has at least one byte, so the sample's end limits the loop.
 fn skip_all(decoder: &mut Decoder<'_>, of: &Type, count: u64) -> Result<(), Malformed> {
     match of {
-        // Where there is none, nothing is aligned.
+        // An empty collection has no padding for alignment.
         _ if count == 0 => Ok(()),
         Type::Primitive(of) => {
             let count = usize::try_from(count).map_err(|_| Malformed::Short)?;

@@ -1,16 +1,16 @@
-//! Words of an IDL text.
+//! Splits an IDL text into tokens.
 
 use super::IdlError;
 
-/// A word, with its line.
+/// A token, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token<'t> {
     pub(super) text: &'t str,
     pub(super) line: usize,
 }
 
-/// The words of `text`. Comments and lines of the preprocessor are left out: what would be included
-/// is read with it.
+/// The tokens of `text`, without comments and preprocessor lines. Included texts are read in
+/// addition to this one.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, IdlError> {
     let (mut rest, mut line, mut tokens) = (text, 1, Vec::new());
     while let Some(first) = rest.chars().next() {
@@ -41,7 +41,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, IdlError> {
     Ok(tokens)
 }
 
-/// The length of the word that `rest` begins with.
+/// The length of the token at the beginning of `rest`.
 fn word(rest: &str, first: char, line: usize) -> Result<usize, IdlError> {
     if first.is_alphanumeric() || first == '_' {
         let end = |c: char| !(c.is_alphanumeric() || c == '_' || c == '.');

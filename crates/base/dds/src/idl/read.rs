@@ -1,4 +1,4 @@
-//! Reads IDL: modules, structs, enums and typedefs; constants are skipped.
+//! Parses IDL: modules, structs, enums and typedefs. Constants are skipped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::lex::{Token, tokens, wrong};
 use super::{Enum, IdlError, Member, Primitive, Struct, Type};
 
-/// Types within types, at most. Samples are read by recursion.
+/// Greatest nesting of types. Samples are read by recursion.
 const DEPTH_MAX: usize = 32;
-/// Elements of an array, at most.
+/// Greatest number of elements of an array.
 const ELEMENTS_MAX: u64 = 1 << 28;
 
-/// The struct `name` of an IDL text. A name of ROS 2's, `PACKAGE::msg::dds_::NAME_`, is that of
-/// `PACKAGE::msg::NAME`, too.
+/// Parses the struct `name` of an IDL text. A type name of ROS 2, `PACKAGE::msg::dds_::NAME_`, also
+/// finds `PACKAGE::msg::NAME`.
 ///
 /// # Errors
 /// [`IdlError`]
@@ -34,11 +34,11 @@ struct Reader<'t> {
     tokens: Vec<Token<'t>>,
     at: usize,
     scope: Vec<&'t str>,
-    /// By their full names.
+    /// The declared types by their full names.
     known: BTreeMap<String, Type>,
 }
 
-/// Annotations of a declaration that mean something here.
+/// The annotations of a declaration that this parser uses.
 #[derive(Default)]
 struct Annotations {
     key: bool,
@@ -81,7 +81,7 @@ impl<'t> Reader<'t> {
         let name = self.declared()?;
         match self.next()? {
             "{" => {}
-            // Declared, and defined later: it is known then.
+            // A forward declaration; the definition follows.
             ";" => return Ok(()),
             other => {
                 return Err(self.wrong(format!("`{other}`: `{name}` may inherit from nothing")));
@@ -207,7 +207,7 @@ impl<'t> Reader<'t> {
         Ok(Type::Primitive(primitive))
     }
 
-    /// Behind `long`.
+    /// Parses the rest of a type that begins with `long`.
     fn long(&mut self, unsigned: bool) -> Result<Primitive, IdlError> {
         let twice = self.peek() == Some("long");
         self.at += usize::from(twice);
@@ -243,7 +243,7 @@ impl<'t> Reader<'t> {
         Ok(bound)
     }
 
-    /// A type that was declared before, by its name in this scope or one around it.
+    /// A type that was declared before, by its name in this scope or an enclosing one.
     fn named(&mut self) -> Result<Type, IdlError> {
         let absolute = self.peek() == Some("::");
         self.at += usize::from(absolute);
@@ -305,7 +305,7 @@ impl<'t> Reader<'t> {
         Ok(found)
     }
 
-    /// What stands in parentheses behind an annotation's name.
+    /// The tokens in the parentheses of an annotation.
     fn parameters(&mut self) -> Result<Vec<&'t str>, IdlError> {
         let mut inside = Vec::new();
         if self.peek() != Some("(") {
@@ -327,7 +327,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The full name of what is declared next.
+    /// The full name of the declaration that follows.
     fn declared(&mut self) -> Result<String, IdlError> {
         let name = self.name()?;
         Ok(self.full(name))
@@ -367,14 +367,14 @@ impl<'t> Reader<'t> {
         Ok(token)
     }
 
-    /// A problem at the word that was read last.
+    /// An error at the token that was read last.
     fn wrong(&self, what: impl Into<String>) -> IdlError {
         let last = self.tokens.get(self.at.saturating_sub(1)).or(self.tokens.last());
         wrong(last.map_or(1, |token| token.line), what)
     }
 }
 
-/// Types within this one, itself included.
+/// Depth of nested types, this one included.
 fn depth(of: &Type) -> usize {
     match of {
         Type::Primitive(_) | Type::Text(_) | Type::Enum(_) => 1,

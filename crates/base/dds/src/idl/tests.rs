@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 
-/// As ROS 2 has it, all in one text.
+/// A message of ROS 2 with its includes in one text.
 const SCAN: &str = r#"
 // generated from rosidl_adapter/resource/msg.idl.em
 #include "std_msgs/msg/Header.idl"
@@ -100,7 +100,7 @@ fn what_cannot_be_read_is_an_error_with_its_line() {
                 assert_eq!(at, line, "{text}: {said}");
                 assert!(said.contains(what), "{text}: {said}");
             }
-            // A missing `;` at the end is forgiven.
+            // A missing `;` at the end is accepted.
             found => assert!(what.is_empty() && found.is_ok(), "{text}: {found:?}"),
         }
     }
@@ -149,7 +149,7 @@ fn a_key_is_a_field_or_one_within_a_struct() {
     assert_eq!(error, "`std_msgs::msg::Header` has no field `frame`; it has stamp, frame_id");
 }
 
-/// Writes values with the alignment of a version, in a byte order.
+/// Writes values with the alignment of an XCDR version, in a byte order.
 struct Put {
     bytes: Vec<u8>,
     version_2: bool,
@@ -190,7 +190,7 @@ fn sample(version_2: bool, big_endian: bool) -> Vec<u8> {
     for number in [1.5_f64, 2.5, 3.5] {
         put.raw(number.to_le_bytes());
     }
-    // Two notes; in version 2 with their length before them: a count, `ab`, padding, `c`.
+    // Two notes. In version 2 their length precedes them: a count, `ab`, padding, `c`.
     if version_2 {
         put.raw((4_u32 + 7 + 1 + 6).to_le_bytes());
     }

@@ -1,22 +1,24 @@
-//! At most so many lines in a while: anybody who reaches the network can have Cyclone DDS warn of each packet.
+//! Limits log lines per time, because any host on the network can make Cyclone DDS warn of each
+//! packet.
 
 use std::time::Duration;
 
-/// Lines that are written in one [`WINDOW`].
+/// Greatest number of lines in one [`WINDOW`].
 pub(super) const LINES: u32 = 10;
-/// Begins with the first line that is written after the last window.
+/// Length of a window, which begins with the first line after the previous window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is written.
+    /// The line is written.
     Write,
-    /// It is left out. Of a window's first such line the count is due after this time.
+    /// The line is left out. For the first of a window, the number of such lines is due after this
+    /// time.
     LeaveOut { due: Option<Duration> },
 }
 
-/// Lines of one priority. `now` is the time since any fixed moment.
+/// Throttle of the lines of one priority. `now` is the time since any fixed moment.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
     began: Option<Duration>,
@@ -31,7 +33,7 @@ impl Throttle {
 
     pub(super) fn line(&mut self, now: Duration) -> Verdict {
         let age = self.began.map(|began| now.saturating_sub(began));
-        // The count is taken when the window is over, and until then the window goes on.
+        // The window continues until the count has been taken.
         if age.is_none_or(|age| age >= WINDOW && self.left_out == 0) {
             (self.began, self.written) = (Some(now), 0);
         }
@@ -44,7 +46,7 @@ impl Throttle {
         Verdict::LeaveOut { due }
     }
 
-    /// Lines that were left out. The next line begins a new window.
+    /// The number of lines left out. The next line begins a new window.
     pub(super) fn take(&mut self) -> u64 {
         self.began = None;
         std::mem::take(&mut self.left_out)

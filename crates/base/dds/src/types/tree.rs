@@ -33,7 +33,7 @@ use super::{Descriptor, Dynamic, primitive, register};
 use crate::error::{Error, c_string, check};
 use crate::idl::{Enum, Primitive, Struct, Type};
 
-/// The descriptor of `of` under the name `name`; `keyed`: with the members that have `@key`.
+/// The descriptor of `of` under `name`. `keyed`: members with `@key` are the key.
 pub(crate) fn described(
     participant: dds_entity_t,
     of: &Struct,
@@ -51,14 +51,14 @@ fn structure(
 ) -> Result<Dynamic, Error> {
     let mut made = new(participant, STRUCTURE, name, &[], None)?;
     if of.appendable {
-        // SAFETY: `made` is a struct under construction that has no member.
+        // SAFETY: `made` is a struct under construction without members.
         let code = unsafe { dds_dynamic_type_set_extensibility(&raw mut made.0, APPENDABLE) };
         check("make a type appendable", code)?;
     }
     for (id, member) in (0..).zip(&of.members) {
         let name: CString = c_string("a member's name", &member.name)?;
         let type_ = spec(participant, &member.of, keyed)?;
-        // SAFETY: zeros are a descriptor that says nothing; its pointers are null.
+        // SAFETY: zeros are an empty descriptor; its pointers are null.
         let mut described: dds_dynamic_member_descriptor_t = unsafe { std::mem::zeroed() };
         described.name = name.as_ptr();
         described.id = DDS_DYNAMIC_MEMBER_ID_AUTO;
@@ -67,11 +67,11 @@ fn structure(
         // SAFETY: `made` is a struct, and the name lives across the call, which takes the member's
         // type.
         let code = unsafe { dds_dynamic_type_add_member(&raw mut made.0, described) };
-        check("make a type's member", code)?;
+        check("add a member to a type", code)?;
         if member.key && keyed {
             // SAFETY: `made` has this member; ids count from 0.
             let code = unsafe { dds_dynamic_member_set_key(&raw mut made.0, id, true) };
-            check("make a member the key", code)?;
+            check("make a member a key", code)?;
         }
     }
     Ok(made)
@@ -109,7 +109,7 @@ fn enumeration(participant: dds_entity_t, of: &Enum) -> Result<Dynamic, Error> {
         let code = unsafe {
             dds_dynamic_type_add_enum_literal(&raw mut made.0, name.as_ptr(), value, false)
         };
-        check("make an enumeration's value", code)?;
+        check("add a value to an enumeration", code)?;
     }
     Ok(made)
 }
@@ -122,7 +122,7 @@ fn new(
     element: Option<dds_dynamic_type_spec_t>,
 ) -> Result<Dynamic, Error> {
     let name = c_string("the type's name", name)?;
-    // SAFETY: zeros are a descriptor that says nothing; its pointers are null.
+    // SAFETY: zeros are an empty descriptor; its pointers are null.
     let mut described: dds_dynamic_type_descriptor_t = unsafe { std::mem::zeroed() };
     described.kind = kind;
     described.name = name.as_ptr();

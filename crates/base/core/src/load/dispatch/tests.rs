@@ -3,7 +3,7 @@ use rand::rngs::StdRng;
 
 use super::*;
 
-/// Loads of peers: in flight, and failures.
+/// Loads of peers: requests in flight, and failures.
 struct At([(u32, u32); 3]);
 
 impl Loads for At {
@@ -26,7 +26,7 @@ fn underway(here: u32, there: u32, peers: &At) -> Underway<'_> {
     Underway { here, here_failures: 0, there, peers }
 }
 
-/// The parts that are done here and by each peer.
+/// The parts of requests served here and by each peer.
 fn tally_of(table: &DispatchTable, class: RequestClass, underway: &Underway) -> [f64; 4] {
     let mut rng = StdRng::seed_from_u64(3);
     let mut counts = [0.0; 4];
@@ -74,7 +74,7 @@ fn a_class_has_a_share_of_its_own() {
     near(tally(&table, RequestClass::Computing), [0.5, 0.1, 0.1, 0.3]);
 }
 
-/// The definition, written out: all pairs of draws with their probabilities.
+/// The definition: all pairs of draws with their probabilities.
 fn naive(keep: f64, weights: [f64; 3], here: f64, there: f64, peers: [f64; 3]) -> [f64; 4] {
     let mut peer = [0.0; 3];
     for a in 0..3 {
@@ -130,11 +130,11 @@ fn who_fails_at_once_and_is_always_idle_attracts_nothing() {
     let peers = At([(0, 3), (6, 0), (0, 0)]);
     let found = tally_of(&table, class, &underway(6, 6, &peers));
     assert!(found[1] < 0.3 * found[2], "beside a peer that works: {found:?}");
-    // Beside its own application, and with nobody else.
+    // Its own application works, and there is no other peer.
     let table = DispatchTable::new(keep, [1.0]);
     let found = tally_of(&table, class, &underway(6, 0, &peers));
     near(found, [0.75, 0.25, 0.0, 0.0]);
-    // And the other way round.
+    // Its own application fails instead.
     let fails = Underway { here: 0, here_failures: 3, there: 6, peers: &NOTHING };
     near(tally_of(&table, class, &fails), [0.25, 0.75, 0.0, 0.0]);
 }

@@ -1,4 +1,4 @@
-//! What holds for all ten.
+//! Properties of all ten schedulers.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn any_loads(slots: usize) -> impl Strategy<Value = Given> {
         })
 }
 
-/// Weights with zeros and extremes among them, and loads for as many.
+/// Weights that include zeros and extremes, and loads for them.
 fn any_pool() -> impl Strategy<Value = (Vec<u32>, Given)> {
     let weight = prop_oneof![2 => Just(0), 5 => 1..10u32, 1 => Just(u32::MAX)];
     prop::collection::vec(weight, 0..12).prop_flat_map(|weights| {

@@ -1,4 +1,4 @@
-//! Picks where some candidates are at their concurrency limit.
+//! Picks while some candidates are at their concurrency limit.
 
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ fn a_full_candidates_share_is_spread_by_weight() {
 
 #[test]
 fn limits_say_how_much_is_much() {
-    // 6 of 40 is less than 2 of 4; without limits it is more.
+    // 6 of 40 is less than 2 of 4. Without limits it is more.
     let cases = [(limited(&[6, 2], &[40, 4]), 0), (Given::in_flight(&[6, 2]), 1)];
     let kinds = [
         SchedulerKind::LeastConnection,
@@ -82,7 +82,7 @@ fn limits_say_how_much_is_much() {
 
 #[test]
 fn prequal_takes_none_that_is_hot_by_its_limit() {
-    // The second one is the fastest. It is hot by 3 of 4, and is not by 3 beside 9.
+    // The second one is the fastest. It is hot with 3 of 4, but not with 3 beside 9.
     let cases = [(limited(&[9, 3, 2], &[90, 4, 5]), 0), (Given::in_flight(&[9, 3, 2]), 1)];
     for (mut loads, expected) in cases {
         loads.response_us = [1000.0, 10.0, 1000.0].map(Some).into();

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// LVS `lc` over destinations in this order: the first with the least overhead, of weight above zero.
+/// LVS `lc` over destinations in this order: the first with the least overhead and weight above
+/// zero.
 fn lvs_lc(weights: &[u32], in_flight: &[u32], order: &[usize]) -> Option<usize> {
     let mut least: Option<usize> = None;
     for &dest in order.iter().filter(|&&dest| weights[dest] > 0) {
@@ -47,7 +48,7 @@ proptest! {
     ) {
         for (kind, model) in MODELS {
             let mut bench = Bench::new(kind, &weights, seed);
-            // The first pick shows where this thread's rotation starts, for all are idle.
+            // The first pick shows where this thread's rotation starts, because all are idle.
             let mut last = bench.pick_idle();
             for in_flight in &rounds {
                 let start = last.map_or(0, |last| last + 1);
@@ -71,7 +72,7 @@ proptest! {
             let weight_before = std::mem::replace(&mut weights[avoid], 0);
             let order: Vec<_> = (0..weights.len()).collect();
             let least = model(&weights, &in_flight, &order).unwrap();
-            // Equal, though it need not be the first of equals.
+            // As good as the least, but not necessarily the first of equals.
             prop_assert_eq!(model(&weights, &in_flight, &[pick, least]), Some(pick), "{}", kind);
             weights[avoid] = weight_before;
         }

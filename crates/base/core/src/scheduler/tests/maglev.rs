@@ -5,7 +5,7 @@ use super::*;
 
 const SIZE: usize = 65_537;
 
-/// Pseudocode 1 of the paper, with whole permutations and backends in order of identity.
+/// Pseudocode 1 of the paper, with complete permutations and backends in the order of identity.
 fn paper_table(candidates: &[Candidate], seed: u64) -> Vec<u32> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|&slot| candidates[slot].identity);
@@ -47,7 +47,8 @@ fn counts(table: &Table, slots: usize) -> Vec<u64> {
     counts
 }
 
-/// The part of the entries that changed though neither their old nor their new backend is `changed`.
+/// The part of the entries that changed, although neither their old nor their new backend is
+/// `changed`.
 fn disrupted(before: &Table, after: &Table, changed: usize) -> f64 {
     let is_bystander = |&(a, b): &(&u32, &u32)| a != b && ![*a, *b].contains(&(changed as u32));
     let moved = before.entries().iter().zip(after.entries()).filter(is_bystander).count();
@@ -95,7 +96,7 @@ fn the_lightest_backend_of_a_pool_has_an_entry() {
     assert_eq!(counts(&table(&weights), 1000)[500], 1);
 }
 
-/// Each change of one backend is made forwards and backwards: losing it and adding it.
+/// For each change of one backend, both directions: removing and adding it.
 #[test]
 fn losing_or_adding_a_backend_moves_few_flows_of_the_others() {
     for (backends, limit) in [(2, 0.0), (10, 0.004), (100, 0.008), (1000, 0.008)] {

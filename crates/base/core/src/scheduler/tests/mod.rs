@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use super::{Ask, Candidate, Loads, Scheduler, SchedulerKind, prepare};
 use crate::hash;
 
-/// Loads as a test states them; what is beyond the end is idle.
+/// Loads that a test states. Slots beyond the end are idle.
 #[derive(Clone, Debug, Default)]
 struct Given {
     in_flight: Vec<u32>,
@@ -53,7 +53,7 @@ impl Loads for Given {
     }
 }
 
-/// A scheduler with its randomness, asked with hashes that differ every time.
+/// A scheduler with its random numbers. Hashes differ in every pick.
 struct Bench {
     scheduler: Box<dyn Scheduler>,
     rng: StdRng,
@@ -78,7 +78,7 @@ impl Bench {
         self.pick(&Given::default(), None)
     }
 
-    /// How often each of `slots` is picked.
+    /// How many times each of `slots` is picked.
     fn tally(&mut self, slots: usize, picks: usize, loads: &dyn Loads) -> Vec<u64> {
         let mut tally = vec![0; slots];
         for _ in 0..picks {
@@ -96,7 +96,7 @@ fn candidates(weights: &[u32]) -> Vec<Candidate> {
     (0..).zip(weights).map(candidate).collect()
 }
 
-/// Fails if `tally` is not what `shares` (summing to 1) would give: chi-square, five standard deviations.
+/// Fails if `tally` does not match `shares` (sum 1): chi-square, five standard deviations.
 fn assert_shares(tally: &[u64], shares: &[f64]) {
     let picks = tally.iter().sum::<u64>() as f64;
     let mut square = 0.0;

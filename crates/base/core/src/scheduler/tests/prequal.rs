@@ -76,7 +76,7 @@ fn the_service_time_is_the_same_with_any_number_in_flight_that_keeps_a_backend_b
     }
     let busy = seen.estimate_us(SECOND).unwrap();
     assert!((busy - 2000.0).abs() < 1.0, "{busy}");
-    // Of four cores one request uses one. A few such responses do not hide the others.
+    // One request uses one of four cores. A few such responses do not hide the other cores.
     for _ in 0..5 {
         seen.observe(8000.0, 1, SECOND);
     }

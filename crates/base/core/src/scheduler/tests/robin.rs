@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// LVS `rr`: go on from the last one to the next whose weight is above zero.
+/// LVS `rr`: the next one after the last with weight above zero.
 fn lvs_rr(weights: &[u32], last: usize) -> Option<usize> {
     (1..=weights.len()).map(|step| (last + step) % weights.len()).find(|&at| weights[at] > 0)
 }
@@ -47,7 +47,8 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// nginx's smooth weighted round-robin: add the weights, pick the largest, take the sum from it.
+/// nginx's smooth weighted round-robin: add the weights, pick the largest, subtract the sum from
+/// it.
 fn nginx_smooth(weights: &[i64], current: &mut [i64]) -> usize {
     for (sum, weight) in current.iter_mut().zip(weights) {
         *sum += weight;
@@ -57,8 +58,8 @@ fn nginx_smooth(weights: &[i64], current: &mut [i64]) -> usize {
     pick
 }
 
-/// The largest distance of any backend from its exact share after any number of picks, in parts of a turn
-/// that sum up to the weights' total.
+/// The largest distance of any backend from its exact share after any number of picks, in units of
+/// a turn divided by the weights' total.
 fn worst_distance(weights: &[u32], picks: usize, mut pick: impl FnMut() -> usize) -> i128 {
     let total: i128 = weights.iter().copied().map(i128::from).sum();
     let mut taken = vec![0i128; weights.len()];

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the definition says: each ordered pair with its probability, and who wins it.
+/// The definition: each ordered pair with its probability, and the winner.
 fn shares_of_pairs(weights: &[u32], is_better: impl Fn(usize, usize) -> bool) -> Vec<f64> {
     let total: f64 = weights.iter().copied().map(f64::from).sum();
     let mut shares = vec![0.0; weights.len()];
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// What a simulated backend answers with, and after how long.
+/// The response of a simulated backend, and its delay.
 #[derive(Clone, Copy)]
 enum Answer {
     AfterUs(u64),
@@ -86,7 +86,7 @@ enum Answer {
 
 const TAU_US: f64 = 10_000_000.0;
 
-/// Peak-EWMA times and decayed failures, as the session engine keeps them.
+/// Peak-EWMA times and decayed failures, computed as in the session engine.
 struct Simulated {
     given: Given,
     failures: Vec<f64>,
@@ -130,7 +130,8 @@ impl Simulated {
     }
 }
 
-/// The picks of half a minute, or the first 20,000, in which 64 clients ask again once they are answered.
+/// The picks of half a minute, or the first 20,000. 64 clients send their next request after each
+/// response.
 fn simulate(kind: SchedulerKind, answers: &[Answer]) -> Vec<u64> {
     let mut bench = Bench::new(kind, &vec![1; answers.len()], 31);
     let mut loads = Simulated::new(answers.len());
@@ -171,7 +172,8 @@ fn a_fast_failing_backend_attracts_nothing() {
                 let tally = simulate(kind, answers);
                 assert!(part(&tally, slot) < 0.002, "{kind}: {tally:?}");
             }
-            // The simulation can tell: counting only what is in flight falls for it.
+            // The simulation can detect the fault: a scheduler that counts only requests in flight
+            // fails.
             let tally = simulate(SchedulerKind::LeastConnection, answers);
             assert!(part(&tally, slot) > 0.8, "{tally:?}");
         }
