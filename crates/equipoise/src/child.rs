@@ -1,10 +1,10 @@
-//! Processes that this one starts and that must not outlive it.
+//! Child processes that must not outlive this process.
 
 use std::io;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::process::Command;
 
-/// The kernel kills the child when the thread that started it ends.
+/// Makes the kernel kill the child when the thread that started it ends.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let before_exec = move || {
@@ -12,7 +12,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // The parent may have died before the line above took effect.
+        // The parent may have ended before prctl took effect.
         if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.

@@ -1,4 +1,4 @@
-//! The command line's words.
+//! The command line: commands and their arguments.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -24,13 +24,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Balance as FILE says, until SIGTERM or Ctrl-C; SIGHUP reads FILE again
+    /// Run as FILE configures until SIGTERM or Ctrl-C; SIGHUP reads FILE again
     Run(RunArgs),
-    /// Report to the cluster what this machine does, and nothing else: for a machine of backends
+    /// Only report this machine's load to the cluster: for a machine of backends
     Agent(AgentArgs),
-    /// Make a cluster, let machines join it, show its members
+    /// Create a cluster, admit machines, show its members
     Cluster(cluster::ClusterArgs),
-    /// Read FILE and report everything that is wrong with it
+    /// Read FILE and report every problem
     Check(check::CheckArgs),
     /// Print the JSON Schema of the configuration file
     Schema(schema::SchemaArgs),
@@ -38,30 +38,30 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Show front doors, pools and backends of a running equipoise
     Status(status::Args),
-    /// Give a backend nothing new, and let it finish what it has; or take a node of the cluster out
-    /// of the answers
+    /// Stop new work for a backend, which finishes its current work; or remove a node of the
+    /// cluster from DNS answers
     Drain(change::TargetArgs),
     /// Give a drained backend or node new work again
     Undrain(change::TargetArgs),
     /// Give a disabled backend new work again
     Enable(change::Args),
-    /// Give a backend nothing, and cut what it has
+    /// Disable a backend and close its connections
     Disable(change::Args),
     /// Set a backend's weight; 0 drains
     Weight(weight::Args),
-    /// Have a running equipoise read its configuration file again
+    /// Make a running equipoise read its configuration file again
     Reload(reload::Args),
-    /// Make a token with which the API is used over TCP
+    /// Create a token for the API over TCP
     ApiToken(api_token::Args),
-    /// On a backend: unpack what the packet level's tunnels bring
+    /// On a backend: unpack the packets of the packet level's tunnels
     Decap(decap::Args),
-    /// Say where a flow of the packet level goes, and why
+    /// Explain where a flow of the packet level goes, and why
     Flow(flow::Args),
     /// List, add, move and remove flows that are pinned to a backend
     Pin(pin::Args),
-    /// Show what is planned, and why; pin, pause and resume elastic pools
+    /// Show the plan and its reasons; pin, pause and resume elastic pools
     Plan(plan::Args),
-    /// Balance a stream of items over workers: run a worker, look, drain, pin, move
+    /// Balance a stream of items over workers: run, show, drain, pin, move
     Slice(slice::Args),
     /// One backend of the demo
     #[command(hide = true)]
@@ -72,13 +72,13 @@ pub(crate) enum Command {
     SampleWorker(demo::slice::sample::Args),
 }
 
-/// The configuration that is meant where none is named.
+/// Default path of the configuration file.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/equipoise/equipoise.toml";
 
-/// A file that a process reads now and, on a reload, again.
+/// Parses the path of a file that a reload reads again.
 fn lasting_file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
-        true => Err("accepted: a file, since a reload reads it again; `equipoise check -` reads standard input"),
+        true => Err("accepted: a file, because a reload reads it again; `equipoise check -` reads standard input"),
         false => Ok(path),
     })
 }
@@ -86,17 +86,16 @@ fn lasting_file() -> impl TypedValueParser<Value = PathBuf> {
 /// Arguments of `equipoise run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The configuration, TOML
+    /// The configuration file (TOML)
     #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
-    /// On stop, leave the packet level's program attached with the tables it has; the next `run`
-    /// takes it over
+    /// On stop, leave the packet level's program attached with its tables; the next `run` adopts it
     #[arg(long)]
     keep: bool,
 }
 
 impl RunArgs {
-    /// The fate of the packet level's program on stop.
+    /// What happens to the packet level's program on stop.
     pub(crate) fn leave(&self) -> Leave {
         if self.keep { Leave::Running } else { Leave::Nothing }
     }
@@ -105,12 +104,12 @@ impl RunArgs {
 /// Arguments of `equipoise agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The configuration, TOML: of it, `[cluster]`, `[instance]`, `[load]` and `[log]`
+    /// The configuration file (TOML); an agent uses `[cluster]`, `[instance]`, `[load]` and `[log]`
     #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
 }
 
-/// Says on standard error if others can get at a token; it is used all the same.
+/// Warns on standard error if other users can read a token file, which is used nevertheless.
 pub(crate) fn warn_of_token_file(file: &Path) {
     if let Some(text) = crate::config::token_file_too_open(file) {
         eprintln!("equipoise: warning: {text}");
@@ -145,14 +144,14 @@ impl FromStr for BackendName {
 
 /// The text of an error for the terminal.
 pub(crate) fn message(error: &anyhow::Error) -> String {
-    // Its lines begin with the file's name, as editors have it.
+    // The lines of this error begin with the file's name, so that editors can parse them.
     if error.is::<ConfigErrors>() {
         return error.to_string();
     }
     format!("equipoise: {}", with_causes(error))
 }
 
-/// An error and its causes, each once.
+/// An error and its causes, each of them once.
 pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! The cluster's knowledge of peers' certificates, in the form that the session level needs.
+//! Converts the cluster's credentials to the form that the session level needs.
 
 use equipoise_cluster::PeerCredentials;
 use equipoise_session::dispatch::{PeerCertificate, PeerCertificates, PeerTls};
@@ -19,7 +19,7 @@ impl PeerCertificates for Certificates {
     }
 }
 
-/// How peers are spoken with by these.
+/// TLS between nodes with these credentials.
 pub(crate) fn peer_tls(credentials: PeerCredentials) -> PeerTls {
     let (client, server) = (credentials.client().clone(), credentials.server().clone());
     PeerTls::new(

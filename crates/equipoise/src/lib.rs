@@ -1,4 +1,5 @@
-//! The `equipoise` binary, as a library that its tests share with it.
+//! The `equipoise` binary as a library, which its tests share. In: a command line. Out: the
+//! command's output, or a running process. Errors go to standard error, and the exit code is not 0.
 
 #[macro_use]
 mod output;
@@ -19,7 +20,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => block_on(run::run(&args.file, args.leave())),
@@ -46,7 +47,7 @@ pub fn main() -> ExitCode {
         Command::SampleWorker(args) => demo::slice::sample::run(&args),
     };
     let code = outcome.unwrap_or_else(|error| {
-        // A reader that closes the pipe early, as `head` does, has read enough.
+        // A reader such as `head` may close the pipe early; this is not an error.
         let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         if error.downcast_ref().is_some_and(is_pipe) {
             return ExitCode::SUCCESS;
@@ -58,14 +59,14 @@ pub fn main() -> ExitCode {
     code
 }
 
-/// Largest delay of the process's end by calls that block on a file or a resolver.
+/// Longest time that the end of the process waits for calls that block on a file or a resolver.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Everything but the data plane runs on this one thread.
+/// Runs a command on this thread. Only the data plane has threads of its own.
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(work);
-    // Dropped, it would wait for threads that block, and one of them may never end.
+    // Dropping the runtime would wait for blocked threads, one of which may never end.
     runtime.shutdown_timeout(END_WITHIN);
     outcome
 }

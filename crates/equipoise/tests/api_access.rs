@@ -102,7 +102,7 @@ fn commands_over_tcp_need_a_token_whose_role_suffices() {
         instance.command(&["weight", "web/a", "7"], &[("EQUIPOISE_API_TOKEN", &token)]);
     assert!(worked && said.contains("weight 7"), "{said}");
     let (worked, said) = instance.command(&["status"], &[("EQUIPOISE_API_TOKEN", "short")]);
-    assert!(!worked && said.contains("EQUIPOISE_API_TOKEN is no token"), "{said}");
+    assert!(!worked && said.contains("EQUIPOISE_API_TOKEN is not a token"), "{said}");
 
     let lines = instance.audited(4);
     let shown: Vec<_> = lines

@@ -126,7 +126,7 @@ fn a_killed_sample_backend_costs_no_more_than_it_had_and_comes_back() {
     let load = Load::start(demo.http, CLIENTS);
     load.wait_for(50);
     kill(demo.pid("fast"), libc::SIGKILL);
-    demo.process.wait_for_text("sample backend started again");
+    demo.process.wait_for_text("sample backend restarted");
     load.wait_for(200);
     let back = || get(demo.http, "/hello").text().contains("\"fast\"");
     assert!(eventually(back), "it does not come back:\n{}", demo.process.printed());

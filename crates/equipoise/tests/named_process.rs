@@ -198,7 +198,10 @@ fn a_file_without_an_api_does_not_lead_to_the_process_of_another_file() {
     let place = directory.join("api.sock");
     assert!(said.contains(&format!("at {} (the default): start", text(&place))), "{said}");
     let (_, said) = refused(&["drain", "web/b", "--config", first], &usual);
-    assert!(said.contains("no equipoise that runs by") && said.contains("`api.socket`"), "{said}");
+    assert!(
+        said.contains("no equipoise that runs with") && said.contains("`api.socket`"),
+        "{said}"
+    );
 
     let process = start(Path::new(first), &usual);
     assert_eq!(answering(&["--config", first], &usual), "first");
@@ -212,7 +215,7 @@ fn a_file_without_an_api_does_not_lead_to_the_process_of_another_file() {
     assert_eq!(answering(&["--config", first], &[]), "first");
     for variables in [&usual[..], &[]] {
         let (_, said) = refused(&["drain", "web/b", "--config", second], variables);
-        let other = format!("this equipoise runs by {first}");
+        let other = format!("this equipoise runs with {first}");
         assert!(said.contains("from --config") && said.contains(&other), "{said}");
     }
     drop(process);
@@ -233,7 +236,7 @@ fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
         assert!(said.starts_with(text(&file)) && said.contains(expected), "{said}");
     }
     let (_, said) = refused(&["status", "--config", text(&folder.path("none.toml"))], &[]);
-    assert!(said.contains("none.toml cannot be read (from --config): No such file"), "{said}");
+    assert!(said.contains("none.toml (from --config): No such file"), "{said}");
     // Of a file that is being edited, the rest is no concern of a command that looks for its process.
     let own = instance(&folder, "a");
     let mut edited = std::fs::read_to_string(&own.file).expect("it was written");
@@ -242,7 +245,7 @@ fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
     assert_eq!(answering(&["--config", text(&own.file)], &[]), "a");
     // A file is no socket.
     let (_, said) = refused(&["status", "--api", text(&own.file)], &[]);
-    assert!(said.contains("--config names a configuration file"), "{said}");
+    assert!(said.contains("name a configuration file with --config"), "{said}");
 }
 
 #[test]
@@ -279,5 +282,5 @@ fn a_process_without_a_cluster_says_so_and_no_more() {
     let own = instance(&folder, "a");
     let output = run(&["cluster", "members", "--api", text(&own.socket)], &[]);
     assert!(!output.status.success() && stdout(&output).is_empty(), "{}", stdout(&output));
-    assert!(stderr(&output).contains("this machine is alone"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("this machine is in no cluster"), "{}", stderr(&output));
 }

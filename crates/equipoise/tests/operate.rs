@@ -297,7 +297,7 @@ fn a_backend_that_answers_head_with_a_body_loses_multiplexing_until_it_is_undrai
     let pool = backends(&[("a", &backend)]) + "\nupstream = \"multiplexed\"";
     let instance = Instance::start("surplus", &pool);
     let status = || instance.command(&["status"]).1;
-    let lost = "web/a: not multiplexed after 1 responses that could not be framed";
+    let lost = "web/a: not multiplexed after 1 responses with ambiguous framing";
     assert!(instance.who() == "mine" && !status().contains("not multiplexed"), "{}", status());
     let head = Client::exchange(instance.door.address(), "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(head.map(|response| response.status()), Ok(200));

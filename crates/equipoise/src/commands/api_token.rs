@@ -1,4 +1,4 @@
-//! `equipoise api-token FILE`: a token for the API.
+//! `equipoise api-token FILE`: creates a token for the API.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use equipoise_api::{Token, TokenDigest};
 
 use crate::cli::warn_of_token_file;
 
-/// Arguments.
+/// Arguments of `equipoise api-token`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The file to make (mode 0600), or one that has a token already
+    /// The file to create (mode 0600), or an existing token file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -27,27 +27,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let text = std::fs::read_to_string(&args.file);
             let text = text.with_context(|| format!("cannot read {path}"))?;
             let token = text.parse();
-            let token =
-                token.with_context(|| format!("{path} exists and is not a token's file"))?;
+            let token = token.with_context(|| format!("{path} exists and is not a token file"))?;
             warn_of_token_file(&args.file);
             token
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot make {path}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot create {path}")),
     };
     let absolute = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
     let digest = TokenDigest::of(token.reveal().as_bytes());
     writeln!(
         io::stdout(),
-        "# The token is in {path}. Its table in the configuration, with another name and role if you like:\n\
+        "# The token is in {path}. Add this table to the configuration, with the name and role that you want:\n\
          [[api.token]]\nname = \"operator\"\nrole = \"operate\"\nfile = {:?}\n\
-         # or, where the token itself is to stay elsewhere, instead of `file`:\n\
+         # or, to keep the token off that machine, in place of `file`:\n\
          # hash = \"{digest}\"",
         absolute.display().to_string()
     )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new token in a new file.
+/// Creates a token in a new file.
 fn make(args: &Args) -> io::Result<Token> {
     let token = Token::of_randomness(rand::random());
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&args.file)?;

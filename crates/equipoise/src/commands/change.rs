@@ -1,5 +1,5 @@
-//! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and the first two of a cluster's
-//! NODE.
+//! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and `drain | undrain NODE` for a
+//! node of the cluster.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use equipoise_api::wire::Changed;
 use crate::cli::BackendName;
 use crate::commands::process::ApiArgs;
 
-/// Arguments.
+/// Arguments of commands for a backend.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The backend, as `equipoise status` names it
@@ -26,17 +26,18 @@ pub(crate) async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Arguments where it may be a node, too.
+/// Arguments of commands for a backend or a node.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TargetArgs {
-    /// The backend, as `equipoise status` names it; or a node of the cluster, asked on a controller
+    /// The backend, as `equipoise status` names it; or a node of the cluster, if run on a
+    /// controller
     #[arg(value_name = "POOL/BACKEND|NODE")]
     target: String,
     #[command(flatten)]
     api: ApiArgs,
 }
 
-/// A target with a slash is a backend; no member's name has one.
+/// A target with a slash is a backend: names of members have no slash.
 pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<ExitCode> {
     let TargetArgs { target, api } = args;
     if target.contains('/') {
@@ -56,7 +57,7 @@ pub(crate) async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Res
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what the backend is like now.
+/// Prints the new state of the backend.
 pub(crate) fn print_changed(Changed { pool, backend }: &Changed) -> io::Result<()> {
     let flows = match backend.flows {
         0 => String::new(),

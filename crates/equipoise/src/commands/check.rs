@@ -1,4 +1,4 @@
-//! `equipoise check`: everything that is wrong with a configuration file.
+//! `equipoise check`: reports every problem of a configuration file.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use crate::run::hosts;
 /// Longest time that a check waits for host names.
 const NAMES_WITHIN: Duration = Duration::from_secs(3);
 
-/// Validates a configuration file and says everything that is wrong with it.
+/// Validates a configuration file and reports every problem.
 ///
-/// Each problem is a line: FILE:LINE:COLUMN: OPTION: what is wrong; what is accepted. Exits 0 when
-/// the file can be used (warnings do not count), 1 when it cannot. A host name of a backend that
-/// does not resolve within 3 s is a warning.
+/// Each problem is a line: FILE:LINE:COLUMN: OPTION: the problem; the accepted values. Exits 0 if
+/// the file can be used (also with warnings), otherwise 1. A backend's host name that does not
+/// resolve within 3 s is a warning.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// The configuration file; `-`: standard input.
@@ -35,7 +35,7 @@ pub struct CheckArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Standard input cannot be read, or standard output written.
+/// Standard input cannot be read, or standard output cannot be written.
 pub fn run(args: &CheckArgs) -> io::Result<ExitCode> {
     let (file, mut outcome) = match args.file.as_os_str() == "-" {
         true => (Path::new("(standard input)"), standard_input()?),
@@ -49,7 +49,7 @@ pub fn run(args: &CheckArgs) -> io::Result<ExitCode> {
     Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Adds a warning for each backend with a host name that does not resolve now.
+/// Adds a warning for each backend with a host name that does not resolve.
 fn resolve(loaded: &mut Loaded) -> io::Result<()> {
     let session = &loaded.config.session;
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -65,7 +65,7 @@ fn resolve(loaded: &mut Loaded) -> io::Result<()> {
             position: None,
             option: format!("pool.{}.backends.{}.address", pool.name, backend.name),
             text: format!(
-                "\"{host}\" is not resolved: {reason}; the backend gets no requests until it is (try: getent hosts {host})"
+                "\"{host}\" cannot be resolved: {reason}; the backend gets no requests until it is resolved (try: getent hosts {host})"
             ),
         });
     }
@@ -101,7 +101,7 @@ fn summary(config: &Config, warnings: usize) -> String {
         counted(session.pools.len(), "pool"),
         counted(backends, "backend"),
     ];
-    // Levels that the file does not have need no mention.
+    // Levels that the file does not have are left out.
     let others = [
         (config.packet.vips.len(), "VIP"),
         (config.dns.zones.len(), "zone"),
@@ -113,7 +113,7 @@ fn summary(config: &Config, warnings: usize) -> String {
     format!("{state}: {}", parts.join(", "))
 }
 
-/// Whether `equipoise run` would have anything to do besides its part in the cluster.
+/// Whether `equipoise run` would serve anything besides its part in the cluster.
 fn serves(config: &Config) -> bool {
     let doors = !config.session.front_doors.is_empty() || !config.packet.vips.is_empty();
     doors || !config.dns.zones.is_empty() || !config.slices.is_empty()
@@ -145,7 +145,7 @@ fn json_report(file: &Path, outcome: &Result<Loaded, ConfigErrors>) -> String {
     serde_json::to_string_pretty(&checked(file, outcome)).unwrap_or_default()
 }
 
-/// Checks the text that the API received, or else the file.
+/// Checks the text that the API received, or the file if there is none.
 pub(crate) async fn asked(loader: &Loader, file: &Path, toml: Option<String>) -> Checked {
     match toml {
         Some(text) => {

@@ -1,4 +1,4 @@
-//! `equipoise cluster`: makes a cluster, lets machines in, shows and shuts out.
+//! `equipoise cluster`: creates a cluster, admits machines, shows and evicts members.
 
 pub(crate) mod alone;
 mod controller;
@@ -24,7 +24,7 @@ use crate::config::{self, Cluster, ClusterRole, Config};
 
 use controller::{Controller, NodeRow};
 
-/// Arguments.
+/// Arguments of `equipoise cluster`.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -33,9 +33,9 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// On the first controller: make the cluster's certificate authority
+    /// On the first controller: create the cluster's certificate authority
     Init(InitArgs),
-    /// On a controller: let machines join
+    /// On a controller: create, list and revoke join tokens
     #[command(subcommand)]
     Token(TokenCommand),
     /// Show members, leader, loads and instructions
@@ -43,7 +43,7 @@ enum ClusterCommand {
     /// On a controller: show the nodes that joined, and which are evicted
     #[command(subcommand)]
     Node(NodeCommand),
-    /// On a controller: shut a node out; its certificates are refused and its processes end at once
+    /// On a controller: evict a node; its certificates are refused and its processes end at once
     Evict(EvictArgs),
 }
 
@@ -57,13 +57,13 @@ enum NodeCommand {
 enum TokenCommand {
     /// Print a new join token; it cannot be shown again
     Create(CreateArgs),
-    /// Show the tokens there are, without their secrets
+    /// Show the join tokens, without their secrets
     List(ListArgs),
-    /// Make a token worthless at once
+    /// Revoke a token at once
     Revoke(RevokeArgs),
 }
 
-/// The configuration that says what this machine is.
+/// The option that names this machine's configuration.
 #[derive(Debug, Args)]
 struct ConfigArgs {
     /// This machine's configuration
@@ -78,7 +78,8 @@ struct ConfigArgs {
 
 #[derive(Debug, Args)]
 struct InitArgs {
-    /// Issue the authority's certificate anew for its key; what it signed, and tokens, stay good
+    /// Issue the authority's certificate again for its key; certificates that it signed and tokens
+    /// stay valid
     #[arg(long)]
     renew: bool,
     #[command(flatten)]
@@ -87,13 +88,14 @@ struct InitArgs {
 
 #[derive(Debug, Args)]
 struct CreateArgs {
-    /// How long it is accepted: 30m, 1h, 7d
+    /// Time for which the token is accepted: 30m, 1h, 7d
     #[arg(long, default_value = "1h", value_parser = duration)]
     ttl: Duration,
-    /// Good for one machine only
+    /// Accept it for one machine only
     #[arg(long)]
     single_use: bool,
-    /// Good for the node of this name only; it also takes the name over from a machine that had it
+    /// Accept it for the node of this name only; the node also takes the name over from an earlier
+    /// machine
     #[arg(long, value_name = "NAME")]
     node: Option<Name>,
     #[command(flatten)]
@@ -135,18 +137,18 @@ pub(crate) async fn run(args: ClusterArgs) -> anyhow::Result<ExitCode> {
     obey(args).await.map_err(explained)
 }
 
-/// Adds to an error that no controller answers what to look at.
+/// Adds advice to the error that no controller could be reached.
 pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
     if !is_unreached(&error) {
         return error;
     }
     error.context(
-        "no controller runs on this machine (`equipoise run` starts it; where that runs, `equipoise status` says why its \
-         controller does not, such as a store that is damaged)",
+        "no controller runs on this machine (start it with `equipoise run`; if that runs, `equipoise status` shows why its \
+         controller does not run, for example a damaged store)",
     )
 }
 
-/// Whether no process was reached.
+/// Whether the error is that no process could be reached.
 fn is_unreached(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Connect { .. }))
 }
@@ -158,14 +160,14 @@ async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
         ClusterCommand::Token(TokenCommand::List(args)) => list(args).await?,
         ClusterCommand::Token(TokenCommand::Revoke(args)) => {
             Controller::of(args.api)?.revoke_token(&args.id).await?;
-            outln!("token {} is revoked; nodes that joined with it stay", args.id);
+            outln!("token {} is revoked; nodes that joined with it stay in the cluster", args.id);
         }
         ClusterCommand::Members(args) => return members::run(args).await,
         ClusterCommand::Node(NodeCommand::List(args)) => list_nodes(args).await?,
         ClusterCommand::Evict(args) => {
             Controller::of(args.api)?.evict(&args.node).await?;
             outln!(
-                "{0} is shut out. To let it back: equipoise cluster token create --node {0}",
+                "{0} is evicted. To admit it again: equipoise cluster token create --node {0}",
                 args.node
             );
         }
@@ -173,7 +175,7 @@ async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This machine's part in its cluster.
+/// This machine's part in its cluster, from its configuration.
 pub(crate) struct Here {
     config: Config,
     cluster: Cluster,
@@ -183,7 +185,7 @@ impl Here {
     pub(crate) fn load(file: &Path) -> anyhow::Result<Here> {
         if !file.exists() {
             bail!(
-                "there is no {}, which would say what this machine is: name its file with --config, or as the variable \
+                "{} does not exist: name this machine's configuration with --config, or with the variable \
                  EQUIPOISE_CONFIG",
                 file.display()
             );
@@ -191,7 +193,7 @@ impl Here {
         let config = config::load(file)?.config;
         let Some(cluster) = config.cluster.clone() else {
             bail!(
-                "{} has no [cluster] table, so this machine is alone; docs/cluster.md says how to make a cluster",
+                "{} has no [cluster] table, so this machine is in no cluster; see docs/cluster.md for how to set one up",
                 file.display()
             );
         };
@@ -206,7 +208,7 @@ impl Here {
         Ok(self.config.instance.name.parse()?)
     }
 
-    /// The controllers that can be asked from here.
+    /// The controllers that this machine can reach.
     fn controllers(&self) -> anyhow::Result<Vec<ControllerAddress>> {
         match &self.cluster.role {
             ClusterRole::Node { controllers, .. } => Ok(controllers.clone()),
@@ -216,18 +218,19 @@ impl Here {
                     address.set_ip([127, 0, 0, 1].into());
                 }
                 let address = address.to_string().parse();
-                Ok(vec![address.context("`cluster.listen` needs a port that is known")?])
+                Ok(vec![address.context("`cluster.listen` needs a fixed port")?])
             }
         }
     }
 
-    /// Asks as an operator: on controllers only, since it takes the authority's key.
+    /// A client with the operator's certificate. Only controllers can create one, since it takes
+    /// the authority's key.
     fn operator(&self) -> anyhow::Result<Asker> {
         if let ClusterRole::Node { .. } = self.cluster.role {
             let controllers: Vec<String> =
                 self.controllers()?.iter().map(ToString::to_string).collect();
             bail!(
-                "this machine is a node: do this on a controller's machine; the controllers are {}",
+                "this machine is a node: run the command on a controller's machine; the controllers are {}",
                 controllers.join(", ")
             );
         }
@@ -235,7 +238,7 @@ impl Here {
         Ok(Asker::operator(&authority, &self.name()?, self.controllers()?)?)
     }
 
-    /// Asks as what this machine is.
+    /// A client with this machine's own certificate.
     pub(crate) fn asker(&self) -> anyhow::Result<Asker> {
         match self.cluster.role {
             ClusterRole::Controller { .. } => self.operator(),
@@ -246,16 +249,16 @@ impl Here {
     }
 }
 
-/// The authority in this folder.
+/// Reads the authority from a folder.
 pub(crate) fn authority(folder: &StateFolder) -> anyhow::Result<Authority> {
     let read = |file| {
         folder.read(file).map_err(|error| match error {
             FolderError::Missing { path } => anyhow!(
-                "this machine has no certificate authority of the cluster ({} is not there): on the first controller \
-                 make it with `equipoise cluster init`; to the others copy ca.pem and ca.key from there",
+                "this machine does not have the cluster's certificate authority ({} does not exist): on the first controller, \
+                 create it with `equipoise cluster init`; to the others, copy ca.pem and ca.key from there",
                 path.display()
             ),
-            // It says what is wrong and what to do.
+            // The error has its own remedy.
             other => other.into(),
         })
     };
@@ -268,29 +271,29 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     let here = Here::load(&args.config.config)?;
     let ClusterRole::Controller { name, .. } = &here.cluster.role else {
         bail!(
-            "this machine is a node (`cluster.controllers`): a cluster is made on its first controller"
+            "this machine is a node (`cluster.controllers`): run `init` on the first controller of the cluster"
         );
     };
     let (folder, now) = (here.cluster.folder(), SystemTime::now());
     if args.renew {
         let renewed = authority(&folder)?.renewed(now)?;
         folder.replace(StateFile::AuthorityCertificate, &renewed.certificate_pem())?;
-        outln!("the authority's certificate is issued anew, for the same key");
+        outln!("issued the authority's certificate again, for the same key");
         outln!("copy {} to the other controllers, and restart", shown(&folder, true));
         return Ok(());
     }
     let made = Authority::new(name, now)?;
-    // The key first: without it the certificate is of no use, and is not there.
+    // Writes the key first: a certificate without its key is of no use.
     folder.create(StateFile::AuthorityKey, &made.key_pem())?;
     folder.create(StateFile::AuthorityCertificate, &made.certificate_pem())?;
     let fingerprint: Fingerprint = made.fingerprint();
-    outln!("cluster {name} is made; its authority is {fingerprint}");
-    outln!("  {} may be seen by everybody", shown(&folder, true));
-    outln!("  {} is the cluster's secret: only controllers have it", shown(&folder, false));
+    outln!("created the cluster {name}; its authority is {fingerprint}");
+    outln!("  {} is public", shown(&folder, true));
+    outln!("  {} is the cluster's secret: only controllers may have it", shown(&folder, false));
     outln!(
         "next: copy both to the same folder of the other controllers, start `equipoise run` on each,"
     );
-    outln!("and let nodes in: equipoise cluster token create");
+    outln!("and admit nodes: equipoise cluster token create");
     Ok(())
 }
 
@@ -307,7 +310,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
         node: args.node,
     };
     let made = controller.create_token(&wish).await?;
-    // The token alone on standard output, so that it can be piped into a file.
+    // Prints only the token to standard output, so that it can be piped into a file.
     outln!("{}", made.token);
     let uses = if wish.single_use { "one node" } else { "any number of nodes" };
     let whom = wish.node.map_or(uses.to_string(), |node| format!("the node {node}"));
@@ -398,11 +401,11 @@ fn until(unix: u64) -> String {
     if left.is_zero() {
         return "expired".to_string();
     }
-    // The last second counts: until it is over, the token is good.
+    // Rounds up, so that a token is shown as good until it expires.
     format!("good for {}", rough(left.as_secs() + u64::from(left.subsec_nanos() > 0)))
 }
 
-/// A time as people say it.
+/// A duration, rounded for people.
 pub(crate) fn rough(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

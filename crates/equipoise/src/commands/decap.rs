@@ -1,5 +1,5 @@
-//! `equipoise decap`: unpacks the packets of the balancer's `forward = "tunnel"` and `"gue"`, on a
-//! backend with a kernel that does not.
+//! `equipoise decap`: unpacks the packets of `forward = "tunnel"` and `"gue"` on a backend with a
+//! kernel that does not unpack them.
 
 mod addresses;
 
@@ -17,7 +17,7 @@ use equipoise_packet::decap::Decapsulation;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Further requirements of a backend.
+/// Help text: further requirements of a backend.
 const ALSO: &str = "Runs until Ctrl-C or SIGTERM, then prints what it has unpacked.
 
 The backend also needs the VIP on its loopback, without answering ARP for it:
@@ -26,41 +26,41 @@ The backend also needs the VIP on its loopback, without answering ARP for it:
 Whoever reaches the backend can send it tunnelled packets of any client, and --source is easily forged: let only the
 balancers' network in.";
 
-/// Arguments.
+/// Arguments of `equipoise decap`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ALSO)]
 pub(crate) struct Args {
-    /// Where tunnelled packets arrive
+    /// Interface on which tunnelled packets arrive
     #[arg(long)]
     interface: String,
-    /// Unpack only what is sent to this address; several times for several [default: all of this
-    /// host's]
+    /// Unpack only packets to this address; repeat for several [default: all addresses of this
+    /// host]
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
-    /// Unpack also what frames to this MAC address carry, such as a virtual one; several times for
-    /// several [default: frames to this host's interfaces]
+    /// Also unpack packets in frames to this MAC address, such as a virtual one; repeat for several
+    /// [default: frames to this host's interfaces]
     #[arg(long, value_name = "MAC")]
     accept_mac: Vec<MacAddress>,
-    /// Unpack only what comes from there over IPv4, as [flows] tunnel-source of the balancers has
-    /// it [default: anywhere]
+    /// Unpack only IPv4 packets from this prefix, as in [flows] tunnel-source of the balancers
+    /// [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     source: Option<Prefix<Ipv4Addr>>,
-    /// The same over IPv6, as tunnel-source6 has it [default: anywhere]
+    /// Unpack only IPv6 packets from this prefix, as in tunnel-source6 [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     source6: Option<Prefix<Ipv6Addr>>,
-    /// UDP destination port of GUE, as [flows] gue-port of the balancer has it; 0: none
+    /// UDP destination port of GUE, as in [flows] gue-port of the balancer; 0: none
     #[arg(long, default_value_t = 6080)]
     gue_port: u16,
-    /// Leave the program on the interface at the end; the next `equipoise decap` takes it over
+    /// Leave the program on the interface at the end; the next `equipoise decap` adopts it
     #[arg(long)]
     keep: bool,
 }
 
-/// How long a new address of the host may wait.
+/// Interval between checks for new addresses of the host.
 const ADDRESSES_PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // From here on a signal is noted, and obeyed when everything stands.
+    // A signal from here on is queued, and handled when the program is loaded.
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
     let ifindex = ifindex(&args.interface)?;
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Constants of the program, set when it is loaded.
+/// Constants of the program, which are set when it is loaded.
 fn constants(args: &Args) -> DecapsulationConstants {
     let mut constants = DecapsulationConstants {
         gue_port: args.gue_port.to_be_bytes(),
@@ -114,7 +114,7 @@ fn constants(args: &Args) -> DecapsulationConstants {
     constants
 }
 
-/// The first `len` bits.
+/// A mask of the first `len` bits.
 fn mask<const BYTES: usize>(len: u8) -> [u8; BYTES] {
     std::array::from_fn(|byte| {
         let bits = usize::from(len).saturating_sub(byte * 8).min(8);
@@ -122,7 +122,7 @@ fn mask<const BYTES: usize>(len: u8) -> [u8; BYTES] {
     })
 }
 
-/// The outer destinations that are unpacked.
+/// Outer destination addresses of packets to unpack.
 fn wanted(args: &Args) -> anyhow::Result<Vec<IpAddr>> {
     if args.address.is_empty() {
         addresses::of_this_host().context("cannot read this host's addresses")
@@ -131,7 +131,7 @@ fn wanted(args: &Args) -> anyhow::Result<Vec<IpAddr>> {
     }
 }
 
-/// The destination MAC addresses of frames that are unpacked.
+/// Destination MAC addresses of frames with packets to unpack.
 fn macs(args: &Args) -> anyhow::Result<Vec<[u8; 6]>> {
     let own = addresses::macs_of_this_host().context("cannot read this host's MAC addresses")?;
     Ok(own.into_iter().chain(args.accept_mac.iter().map(|mac| mac.0)).collect())
@@ -139,12 +139,11 @@ fn macs(args: &Args) -> anyhow::Result<Vec<[u8; 6]>> {
 
 fn ifindex(name: &str) -> anyhow::Result<u32> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    netdevice::name_to_index(any, name).map_err(|error| {
-        anyhow!("no interface `{name}` ({error}); `ip link` lists those there are")
-    })
+    netdevice::name_to_index(any, name)
+        .map_err(|error| anyhow!("no interface `{name}` ({error}); `ip link` lists the interfaces"))
 }
 
-/// A line for each thing that packets met.
+/// A line for each outcome that occurred.
 fn totals(counts: &Decapsulated) -> String {
     let Decapsulated { taken, foreign, invalid, foreign_mac } = counts;
     let rows = [
@@ -165,7 +164,7 @@ fn totals(counts: &Decapsulated) -> String {
 
 fn say(text: &str) {
     let mut stdout = io::stdout();
-    // A closed standard output is no reason to stop.
+    // A closed standard output does not stop the program.
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }
 

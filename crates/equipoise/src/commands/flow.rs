@@ -1,4 +1,4 @@
-//! `equipoise flow SOURCE VIP`.
+//! `equipoise flow SOURCE VIP`: explains where a flow goes.
 
 use std::process::ExitCode;
 
@@ -6,19 +6,19 @@ use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion};
 
 use crate::commands::process::ApiArgs;
 
-/// Arguments.
+/// Arguments of `equipoise flow`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The client's address and port, such as 198.51.100.7:40000
     #[arg(value_name = "IP:PORT")]
     source: String,
-    /// Its destination, such as 192.0.2.10:443/tcp
+    /// The flow's destination, such as 192.0.2.10:443/tcp
     #[arg(value_name = "IP:PORT/PROTOCOL")]
     vip: String,
     /// The sender's MAC address, for VIPs with the key `source-mac`
     #[arg(long)]
     mac: Option<String>,
-    /// Print what the API answers, as JSON
+    /// Print the API's answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

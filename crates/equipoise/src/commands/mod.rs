@@ -1,4 +1,4 @@
-//! The commands except `run` and `demo`: the arguments of each, and a `run`.
+//! The commands except `run` and `demo`: arguments and implementation of each.
 
 pub(crate) mod api_token;
 pub(crate) mod change;

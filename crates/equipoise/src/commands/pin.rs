@@ -10,7 +10,7 @@ use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Table};
 use crate::commands::view::View;
 
-/// Arguments.
+/// Arguments of `equipoise pin`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,17 +21,17 @@ pub(crate) struct Args {
 enum Action {
     /// Show all pins
     List {
-        /// Print what the API answers, as JSON
+        /// Print the API's answer as JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Send a flow to a backend, whatever the VIP's table says
+    /// Send a flow to a backend in place of the table's choice
     Add(Set),
     /// Send a pinned flow to another backend
     Move(Set),
-    /// Remove a pin; the flow stays where it is until it ends
+    /// Remove a pin; the flow stays at its backend until it ends
     Remove {
         #[command(flatten)]
         flow: Flow,
@@ -45,7 +45,8 @@ struct Flow {
     /// The VIP, as `equipoise status` names it
     #[arg(value_name = "VIP")]
     vip: String,
-    /// By the VIP's key: IP:PORT (with /PORT of a VIP that has several), IP, or a MAC address
+    /// The flow in the form of the VIP's key: IP:PORT (with /PORT if the VIP has several), IP, or a
+    /// MAC address
     #[arg(value_name = "FLOW")]
     flow: String,
 }
@@ -96,7 +97,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn say(pin: &Pin) -> io::Result<()> {
-    let force = if pin.in_force { "" } else { ", not in force: the backend takes no packets now" };
+    let force =
+        if pin.in_force { "" } else { ", not in force: the backend accepts no packets now" };
     outln!("{} {}: pinned to {}{force}", pin.vip, pin.flow, pin.backend);
     Ok(())
 }

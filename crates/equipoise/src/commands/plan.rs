@@ -10,16 +10,16 @@ use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 
-/// Arguments.
+/// Arguments of `equipoise plan`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Show what would be planned now; nothing follows from it
+    /// Show the next plan without applying it
     #[arg(long)]
     next: bool,
-    /// Print what the API answers, as JSON
+    /// Print the API's answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -28,20 +28,20 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Keep an elastic pool at N backends, whatever the load
+    /// Keep an elastic pool at N backends, independent of its load
     Pin {
         #[command(flatten)]
         pool: Pool,
-        /// How many: from the pool's `min` to its `max`
+        /// Number of backends, from the pool's `min` to its `max`
         #[arg(value_name = "N")]
         count: u32,
-        /// Fewer than `min`, too
+        /// Also accept fewer than `min`
         #[arg(long)]
         force: bool,
     },
-    /// Leave an elastic pool as it is; the plan goes on saying what it would do, and a pin is kept
+    /// Stop an elastic pool's scaling; plans still show what they would do, and a pin is kept
     Pause(Pool),
-    /// End a pause: a pin holds again, if there was one; otherwise, and of a pinned pool, let the
+    /// End a pause: an earlier pin takes effect again. Without one, or for a pinned pool, let the
     /// planner decide
     Resume(Pool),
 }
@@ -98,13 +98,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The request that ends a pause: a kept pin holds again.
+/// The request that ends a pause. An earlier pin takes effect again.
 fn resumed(plan: &PlanStatus, pool: &str) -> PoolWish {
     let planned = plan.pools.iter().find(|planned| planned.name == pool);
     let scaling = planned.and_then(|planned| planned.scaling.as_ref());
     let paused = scaling.filter(|scaling| scaling.mode == PlanMode::Paused);
     match paused.and_then(|scaling| scaling.pinned) {
-        // It was accepted when it was set, whatever the pool's `min` is today.
+        // The count was accepted when it was set; the pool's `min` may have changed since.
         Some(count) => PoolWish { mode: PlanMode::Pinned, count: Some(count), force: true },
         None => PoolWish { mode: PlanMode::Auto, count: None, force: false },
     }
@@ -132,7 +132,7 @@ fn page(plan: &PlanStatus, view: View) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", heading(plan));
     if let Some(failing) = plan.store_failing_seconds {
-        let _ = writeln!(out, "the store has failed for {failing:.0} s; plans are not kept");
+        let _ = writeln!(out, "the store has failed for {failing:.0} s; plans are not saved");
     }
     for pool in &plan.pools {
         let _ = write!(out, "\npool {}", pool.name);
@@ -152,12 +152,12 @@ fn page(plan: &PlanStatus, view: View) -> String {
 fn heading(plan: &PlanStatus) -> String {
     let Some(leader) = &plan.leader else { return "nothing has been planned yet".to_string() };
     if plan.next {
-        return "what would be planned now; nothing follows from it".to_string();
+        return "the next plan, which is not applied".to_string();
     }
     let (term, generation) = (plan.term, plan.generation);
     let age = plan.age_seconds.unwrap_or_default();
     let (every, old) = (plan.period_seconds, age > 5.0 * plan.period_seconds);
-    let note = if old { ", OLD: what it says goes on" } else { "" };
+    let note = if old { ", OLD: it stays in effect" } else { "" };
     format!("plan {term}.{generation} by {leader}, {age:.1} s ago (every {every} s){note}")
 }
 

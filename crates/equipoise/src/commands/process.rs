@@ -1,8 +1,8 @@
-//! The running process that a command asks: one rule for all commands.
+//! Selects the running process that a command asks, by one rule for all commands.
 //!
-//! `--api` names its API and `--config` its configuration file; without them the variables
-//! `EQUIPOISE_API` and `EQUIPOISE_CONFIG` do, in this order, and then the default file and the
-//! default socket. A process that was not named is never asked in the place of one that was.
+//! `--api` names its API, and `--config` its configuration file. Without them, the variables
+//! `EQUIPOISE_API` and `EQUIPOISE_CONFIG` do, in this order; then the default file and the default
+//! socket. If a process was named, no other process is asked in its place.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,41 +18,41 @@ use crate::config::{self, ApiEndpointsError};
 
 const API_VARIABLE: &str = "EQUIPOISE_API";
 const CONFIG_VARIABLE: &str = "EQUIPOISE_CONFIG";
-/// Not an argument: every user can read the arguments of processes.
+/// The token is not an argument, because every user can read the arguments of processes.
 const TOKEN_VARIABLE: &str = "EQUIPOISE_API_TOKEN";
 
-/// The running equipoise that a command asks.
+/// The arguments that select the process.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct ApiArgs {
     /// Ask the equipoise with this API: the path of its unix socket, or http://HOST:PORT [env:
     /// EQUIPOISE_API]
     #[arg(long, value_name = "SOCKET|URL", conflicts_with = "config")]
     api: Option<Endpoint>,
-    /// Ask the equipoise that runs by this file; about the cluster, its controllers [env:
+    /// Ask the equipoise that runs with this file; about the cluster, its controllers [env:
     /// EQUIPOISE_CONFIG, if no EQUIPOISE_API]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A file with the token to show over HTTP; without it, EQUIPOISE_API_TOKEN is the token
+    /// A file with the token for HTTP; without it, EQUIPOISE_API_TOKEN is the token
     #[arg(long, env = "EQUIPOISE_API_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-/// The way in which the process is selected.
+/// The way in which the process was named.
 enum Named {
     Api(Endpoint, Origin),
     File(PathBuf, Origin),
     Nothing,
 }
 
-/// Where a command about the cluster asks.
+/// Where a command about the cluster sends its request.
 pub(crate) enum ClusterPlace {
-    /// The API of a member.
+    /// To the API of a member.
     Api(Client),
-    /// The controllers that this machine's file names.
+    /// To the controllers in this machine's file.
     File(PathBuf, Origin),
 }
 
-/// By which a process was named.
+/// The source of the process's name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
     Flag(&'static str),
@@ -71,7 +71,7 @@ impl fmt::Display for Origin {
 }
 
 impl ApiArgs {
-    /// A client of the process that is named, or of the usual one.
+    /// A client of the named process, or of the default one.
     pub(crate) async fn client(self) -> anyhow::Result<Client> {
         let token = self.token()?;
         let client = match self.named()? {
@@ -82,7 +82,7 @@ impl ApiArgs {
         Ok(client.with_token(token))
     }
 
-    /// The place of commands about the cluster.
+    /// Where commands about the cluster send their request.
     pub(crate) fn cluster_place(self) -> anyhow::Result<ClusterPlace> {
         Ok(match self.named()? {
             Named::Api(endpoint, origin) => {
@@ -116,15 +116,15 @@ impl ApiArgs {
         if let Some(file) = &self.token_file {
             let path = file.display();
             let text = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read the token's file {path}"))?;
-            let token = text.parse().with_context(|| format!("{path} is not a token's file"))?;
+                .with_context(|| format!("cannot read the token file {path}"))?;
+            let token = text.parse().with_context(|| format!("{path} is not a token file"))?;
             warn_of_token_file(file);
             return Ok(Some(token));
         }
         match std::env::var(TOKEN_VARIABLE) {
             Ok(text) if !text.is_empty() => {
                 let token =
-                    text.parse().with_context(|| format!("{TOKEN_VARIABLE} is no token"))?;
+                    text.parse().with_context(|| format!("{TOKEN_VARIABLE} is not a token"))?;
                 Ok(Some(token))
             }
             _ => Ok(None),
@@ -132,22 +132,23 @@ impl ApiArgs {
     }
 }
 
-/// A variable of the environment that is not empty.
+/// A variable of the environment; `None` if it is empty.
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// An endpoint that was named itself.
+/// The place of an endpoint that was named directly.
 fn stated(endpoint: Endpoint, origin: Origin) -> Place {
     let is_file = matches!(&endpoint, Endpoint::Unix(path) if path.is_file());
     let mut place = Place { origin: origin.to_string(), ..Place::from(endpoint) };
     if is_file {
-        place.advice = "this is a file and no socket; --config names a configuration file".into();
+        place.advice =
+            "this is a file, not a socket; name a configuration file with --config".into();
     }
     place
 }
 
-/// The place where nothing is named: that of the default file, if there is one and it states its
+/// The place if none is named: the socket that the default file states, otherwise the default
 /// socket.
 fn usual() -> anyhow::Result<Place> {
     let file = Path::new(DEFAULT_CONFIG);
@@ -157,27 +158,28 @@ fn usual() -> anyhow::Result<Place> {
                 return Ok(stated_in(file, Endpoint::Unix(socket), "api.socket", Origin::Default));
             }
         }
-        // Most machines have no such file, and not every user may read it.
+        // Most machines do not have this file, and not every user may read it.
         Err(ApiEndpointsError::Unread(_)) => {}
         Err(ApiEndpointsError::Wrong(errors)) => return Err(errors.into()),
     }
     Ok(stated(Endpoint::Unix(config::default_api_socket()), Origin::Default))
 }
 
-/// An endpoint that an option of a file states.
+/// The place of an endpoint that an option of a file states.
 fn stated_in(file: &Path, endpoint: Endpoint, option: &str, origin: Origin) -> Place {
     let path = file.display();
     Place {
         endpoint,
         origin: format!("`{option}` of {path}, {origin}"),
         advice: format!(
-            "start it with `equipoise run {path}`; if it runs, its file has changed since: name its API with --api"
+            "start it with `equipoise run {path}`; if it runs, its file was changed after the start: name its API with --api"
         ),
     }
 }
 
-/// A client of the process that runs by a file. Where that states no socket, processes of other
-/// files may have the default ones: only a process that says it runs by this file is asked.
+/// A client of the process that runs with a file. If the file states no socket, the default sockets
+/// may belong to processes with other files. The client then uses only a process that reports this
+/// file.
 pub(crate) async fn of_file(
     file: &Path,
     origin: Origin,
@@ -187,7 +189,7 @@ pub(crate) async fn of_file(
         Ok(endpoints) => endpoints,
         Err(ApiEndpointsError::Wrong(errors)) => return Err(errors.into()),
         Err(ApiEndpointsError::Unread(error)) => {
-            bail!("{} cannot be read ({origin}): {error}", file.display());
+            bail!("cannot read {} ({origin}): {error}", file.display());
         }
     };
     if let Some(socket) = endpoints.socket {
@@ -205,11 +207,11 @@ pub(crate) async fn of_file(
         let client = Client::new(place).with_token(token.cloned());
         let failure = match client.status().await {
             Ok(status) if is_same(file, Path::new(&status.config_file)) => return Ok(client),
-            // The command itself is refused, too, and that error says what is missing.
+            // The command itself will be refused too, with an error that names the missing right.
             Err(ClientError::Refused(problem)) if matches!(problem.status, 401 | 403) => {
                 return Ok(client);
             }
-            Ok(status) => format!("this equipoise runs by {}", status.config_file),
+            Ok(status) => format!("this equipoise runs with {}", status.config_file),
             Err(ClientError::NotRunning { source, .. }) => source.to_string(),
             Err(error) => with_causes(&error.into()),
         };
@@ -217,19 +219,19 @@ pub(crate) async fn of_file(
     }
     let file = file.display();
     Err(anyhow!(
-        "no equipoise that runs by {file} answers ({origin}; it states no `api.socket`): start it with `equipoise run \
-         {file}`, or name its API with --api; asked were {}",
+        "no equipoise that runs with {file} answers ({origin}; the file states no `api.socket`): start it with `equipoise run \
+         {file}`, or name its API with --api; tried: {}",
         failures.join("; ")
     ))
 }
 
-/// The same file, by whatever path.
+/// Whether both paths lead to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let resolved = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
     resolved(one) == resolved(other)
 }
 
-/// An address at which this machine reaches a listener that may listen at all of its addresses.
+/// An address at which this machine reaches a listener, which may listen on all addresses.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::commands::process::ApiArgs;
 
-/// Arguments.
+/// Arguments of `equipoise reload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         now.backends
     );
     for option in now.need_restart {
-        outln!("`{option}` has changed and takes effect when equipoise is restarted");
+        outln!("`{option}` changed; restart equipoise to apply it");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `equipoise schema`: the configuration file, described.
+//! `equipoise schema`: prints the schema or the reference page of the configuration file.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

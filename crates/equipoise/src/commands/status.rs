@@ -22,7 +22,7 @@ use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
 
-/// Arguments.
+/// Arguments of `equipoise status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -43,11 +43,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     watch::show(args.watch, async || client.status().await, render).await
 }
 
-/// The whole answer as tables.
+/// Writes the whole answer as tables.
 fn render(status: &Status, view: View, out: &mut String) {
     heading(status, out);
     out.push('\n');
-    // Of a machine without any, the rest is what there is to see.
+    // A machine without front doors and pools shows only the rest.
     let serves = !status.front_doors.is_empty() || !status.pools.is_empty();
     let load = status.cluster.as_ref().and_then(|cluster| cluster.load.as_ref());
     if serves {
@@ -68,19 +68,19 @@ fn render(status: &Status, view: View, out: &mut String) {
     details(status, out);
 }
 
-/// A node's line about its cluster, and one for each thing that does not work.
+/// A node's line about its cluster, and one line for each problem.
 fn standing(cluster: &ClusterStanding, out: &mut String) {
     let whom = match (&cluster.following, cluster.heard_seconds) {
         (Some(controller), _) => format!("following {controller}"),
         (None, Some(age)) => {
-            format!("no controller can be reached, one was heard {} ago", duration(age))
+            format!("no controller can be reached; one last answered {} ago", duration(age))
         }
         (None, None) => "no controller can be reached".to_string(),
     };
     let _ = match (cluster.term, cluster.generation, cluster.age_seconds) {
         (Some(term), Some(generation), Some(age)) => {
             let age = duration(age);
-            let kept = if cluster.kept { ", kept from before the restart" } else { "" };
+            let kept = if cluster.kept { ", saved before the restart" } else { "" };
             writeln!(out, "cluster: {whom} · instructions {term}.{generation}, {age} old{kept}")
         }
         _ => writeln!(out, "cluster: {whom} · no instructions yet"),
@@ -93,7 +93,7 @@ fn standing(cluster: &ClusterStanding, out: &mut String) {
 fn heading(status: &Status, out: &mut String) {
     let up = duration(status.uptime_seconds);
     let threads = match status.threads {
-        // It has no data plane.
+        // An agent has no data plane.
         0 => "agent".to_string(),
         threads => format!("{threads} threads"),
     };
@@ -113,7 +113,7 @@ fn heading(status: &Status, out: &mut String) {
         let _ = writeln!(out, "{}", controller::line(controller));
     }
     if let Some(reload) = status.last_reload.as_ref().filter(|reload| !reload.succeeded) {
-        out.push_str("the last reload failed, the configuration before it is running:\n");
+        out.push_str("the last reload failed; the previous configuration is in force:\n");
         for error in &reload.errors {
             let _ = writeln!(out, "  {}", error.replace('\n', "\n  "));
         }
@@ -202,7 +202,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
     table
 }
 
-/// What stands behind the error counts, one line each; nothing when all is well.
+/// Lines that explain the error counts; none if there are no errors.
 fn details(status: &Status, out: &mut String) {
     let mut lines = Vec::new();
     for door in &status.front_doors {
@@ -247,7 +247,7 @@ fn details(status: &Status, out: &mut String) {
     }
 }
 
-/// The pool's queue, once a request has waited.
+/// A line about the pool's queue, if a request has waited.
 fn queue_detail(pool: &PoolStatus) -> Option<String> {
     let (queued, waited) = (pool.queued, pool.queue_waited_total);
     (queued + waited > 0).then(|| {
@@ -259,25 +259,26 @@ fn queue_detail(pool: &PoolStatus) -> Option<String> {
     })
 }
 
-/// How many requests the backend serves best at once, and for how long each is in service.
+/// A line about the number of requests at which the backend serves most, and the service time of
+/// each.
 fn learnt_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     let (knee, seconds) = (backend.knee?, backend.service_seconds?);
     let (name, ms) = (&backend.name, seconds * 1e3);
     Some(format!("{pool}/{name}: serves most with {knee:.0} in flight; {ms:.1} ms in service"))
 }
 
-/// The limit that the balancers of a cluster share.
+/// A line about the limit that the balancers of a cluster share.
 fn group_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     let (name, limit, all) = (&backend.name, backend.limit?, backend.group_limit?);
     Some(format!("{pool}/{name}: {limit} of the {all} that all balancers of the cluster share"))
 }
 
-/// Why a backend of a multiplexed pool gets exclusive sessions, if a fault of it is the cause.
+/// A line about a backend that lost multiplexing because of faults.
 fn multiplexing_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     let (name, faults) = (&backend.name, backend.multiplex_faults_total);
     backend.multiplexing_lost.then(|| {
         format!(
-            "{pool}/{name}: not multiplexed after {faults} responses that could not be framed beyond doubt or that no request was due; when it is mended: equipoise undrain {pool}/{name}"
+            "{pool}/{name}: not multiplexed after {faults} responses with ambiguous framing or without a request; after fixing the backend: equipoise undrain {pool}/{name}"
         )
     })
 }
@@ -301,7 +302,7 @@ fn errors_cell(count: u64) -> Cell {
     Cell::toned(count.to_string(), if count == 0 { Tone::Plain } else { Tone::Bad })
 }
 
-/// The share of requests that found a session open.
+/// The share of requests that reused a pooled connection.
 fn reused(backend: &BackendStatus) -> String {
     let uses = backend.sessions_reused_total + backend.sessions_opened_total;
     if uses == 0 {

@@ -1,20 +1,20 @@
-//! Aligned columns for a terminal.
+//! Tables with aligned columns for a terminal.
 
 use std::fmt::Write;
 
 use super::view::View;
 
-/// Between two columns.
+/// Text between two columns.
 const GAP: &str = "  ";
 
-/// How a column lines up.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// How a cell stands out, where the terminal can show it.
+/// Emphasis of a cell, if the terminal can show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
     #[default]
@@ -35,7 +35,7 @@ impl Tone {
     }
 }
 
-/// One cell.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: String,
@@ -59,7 +59,7 @@ impl<T: ToString> From<T> for Cell {
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<Cell>>,
-    /// Headings of the columns that a narrow terminal does without, the least important first.
+    /// Headings of the columns that a narrow terminal leaves out, the least important first.
     folding: &'static [&'static str],
 }
 
@@ -68,19 +68,19 @@ impl Table {
         Table { columns: columns.to_vec(), rows: Vec::new(), folding: &[] }
     }
 
-    /// Leaves out the columns under these headings where there is no room, the first one first.
+    /// Sets the columns that are left out if the terminal is too narrow, the first one first.
     pub(crate) fn folding(self, headings: &'static [&'static str]) -> Table {
         debug_assert!(headings.iter().all(|it| self.columns.iter().any(|(of, _)| of == it)));
         Table { folding: headings, ..self }
     }
 
-    /// Adds a row: one cell per column.
+    /// Adds a row with one cell for each column.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
-    /// Writes headings and rows, two spaces between columns and none at the end of a line.
+    /// Writes headings and rows, with two spaces between columns and none at the end of a line.
     pub(crate) fn render(&self, view: View, out: &mut String) {
         let widths = self.shown(view);
         let headings = self.columns.iter().map(|(heading, _)| Cell::from(*heading)).collect();
@@ -104,7 +104,7 @@ impl Table {
         }
     }
 
-    /// The widths of the columns that fit the view.
+    /// Widths of the columns; `None` for a column that does not fit.
     fn shown(&self, view: View) -> Vec<Option<usize>> {
         let mut widths: Vec<Option<usize>> =
             (0..self.columns.len()).map(|column| Some(self.width(column))).collect();

@@ -3,23 +3,23 @@
 use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
 
-/// Spaces before the second and further lines of one that is broken.
+/// Indentation of the continuation of a broken line, in spaces.
 const INDENT: usize = 2;
 
-/// How a page is written.
+/// Output options of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Tones are shown.
+    /// Whether the output has colours.
     pub(crate) colour: bool,
-    /// Characters in a line; `None` outside of a terminal, where lines have any length.
+    /// Characters in a line; `None` without a terminal, where lines may have any length.
     pub(crate) columns: Option<usize>,
 }
 
 impl View {
-    /// Everything, without colour.
+    /// All columns, without colour.
     pub(crate) const PLAIN: View = View { colour: false, columns: None };
 
-    /// As standard output can show it.
+    /// The options of standard output.
     pub(crate) fn of_stdout() -> View {
         if !io::stdout().is_terminal() {
             return View::PLAIN;
@@ -27,7 +27,7 @@ impl View {
         View { colour: std::env::var_os("NO_COLOR").is_none(), columns: stdout_columns() }
     }
 
-    /// Breaks lines that are too long at spaces; words stay whole.
+    /// Breaks long lines at spaces. Words stay whole.
     pub(crate) fn fold(self, page: String) -> String {
         let Some(columns) = self.columns else { return page };
         let mut out = String::with_capacity(page.len());
@@ -50,8 +50,8 @@ impl View {
     }
 }
 
-/// The byte before which a line of more than `room` characters is broken: at the last space that
-/// leaves no more, or at the first one behind a word that is longer.
+/// The byte at which a line of more than `room` characters is broken: the last space within `room`,
+/// or the first one after a longer word.
 fn place_to_break(line: &str, room: usize) -> Option<usize> {
     let (mut seen, mut last) = (0, None);
     let mut in_escape = false;
@@ -77,7 +77,7 @@ fn place_to_break(line: &str, room: usize) -> Option<usize> {
     None
 }
 
-/// `None` if the terminal does not say.
+/// The width of the terminal; `None` if it does not report one.
 fn stdout_columns() -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, for which `size` is valid, and keeps no pointer to it.

@@ -1,4 +1,4 @@
-//! The answer of a running equipoise, once or again every second.
+//! Shows the answer of a running equipoise, once or every second.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -11,27 +11,27 @@ use tokio::time::Instant;
 
 use super::view::View;
 
-/// How it is shown.
+/// Arguments of commands that can repeat.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct WatchArgs {
-    /// Print what the API answers, as JSON
+    /// Print the API's answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show it anew every second, until Ctrl-C; goes on when the process restarts
+    /// Repeat every second until Ctrl-C, also after a restart of the process
     #[arg(long)]
     watch: bool,
 }
 
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// A process that answers at all answers within this time.
+/// Longest time to wait for an answer once the process has answered.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Clears the terminal and goes to its top left corner.
+/// Clears the terminal and moves the cursor to its top left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows what `ask` answers; `render` writes it for people. Once it has answered, `--watch` waits
-/// for a process that is gone to come back.
+/// Shows the answer of `ask`; `render` writes it for people. After the first answer, `--watch`
+/// continues while the process does not answer.
 pub(crate) async fn show<T: Serialize>(
     args: WatchArgs,
     mut ask: impl AsyncFnMut() -> Result<T, ClientError>,
@@ -39,7 +39,7 @@ pub(crate) async fn show<T: Serialize>(
 ) -> anyhow::Result<ExitCode> {
     let mut last: Option<Answered> = None;
     loop {
-        // Before the first answer, an error is what the operator has to know.
+        // Before the first answer, an error ends the command.
         let patience = if last.is_some() { PATIENCE } else { Duration::MAX };
         let answer = tokio::time::timeout(patience, ask()).await;
         let view = View::of_stdout();
@@ -54,8 +54,8 @@ pub(crate) async fn show<T: Serialize>(
                 last.note(args, view, &error)
             }
             (Ok(Err(error)), _) => return Err(error.into()),
-            (Err(_), Some(last)) => last.note(args, view, &"it does not answer; is it stopped?"),
-            // `patience` has no end before the first answer.
+            (Err(_), Some(last)) => last.note(args, view, &"the process does not answer"),
+            // Unreachable: before the first answer, `patience` is unlimited.
             (Err(_), None) => Ok(()),
         };
         shown?;
@@ -85,7 +85,7 @@ fn page<T: Serialize>(
     Ok(if args.json { out } else { view.fold(out) })
 }
 
-/// Writes a page, over the one before on a terminal.
+/// Writes a page; on a terminal, in place of the previous one.
 fn print(args: WatchArgs, page: &str) -> io::Result<()> {
     let clears = args.watch && !args.json && io::stdout().is_terminal();
     let mut out = io::stdout().lock();
@@ -94,12 +94,12 @@ fn print(args: WatchArgs, page: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The newest answer.
+/// The last answer.
 struct Answered {
     page: String,
     at: SystemTime,
     since: Instant,
-    /// The missing answer is already reported, on outputs that keep lines.
+    /// The missing answer was reported, on outputs that keep lines.
     noted: bool,
 }
 
@@ -108,7 +108,7 @@ impl Answered {
         Answered { page, at: SystemTime::now(), since: Instant::now(), noted: false }
     }
 
-    /// Says since when there is no answer: above the newest page on a terminal, else once on
+    /// Reports since when there is no answer: above the last page on a terminal, otherwise once on
     /// standard error.
     fn note(&mut self, args: WatchArgs, view: View, why: &dyn Display) -> io::Result<()> {
         let age = self.since.elapsed().as_secs();
@@ -129,7 +129,8 @@ impl Answered {
     }
 }
 
-/// A restart or an overload passes; a withdrawn token or a stream that has gone does not.
+/// Whether the error may pass, as after a restart or an overload. A revoked token or a removed
+/// stream stays an error.
 fn may_come_back(error: &ClientError) -> bool {
     !matches!(error, ClientError::Refused(problem) if [401, 403, 404].contains(&problem.status))
 }

@@ -1,4 +1,4 @@
-//! `equipoise weight POOL/BACKEND N`.
+//! `equipoise weight POOL/BACKEND N`: sets a backend's weight.
 
 use std::process::ExitCode;
 
@@ -6,16 +6,16 @@ use crate::cli::BackendName;
 use crate::commands::change::print_changed;
 use crate::commands::process::ApiArgs;
 
-/// The largest weight of a backend.
+/// Largest weight of a backend.
 const WEIGHT_MAX: u16 = 1000;
 
-/// Arguments.
+/// Arguments of `equipoise weight`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The backend, as `equipoise status` names it
     #[arg(value_name = "POOL/BACKEND")]
     backend: BackendName,
-    /// Its share, relative to the pool's other backends; 0 drains
+    /// Its share relative to the pool's other backends; 0 drains
     #[arg(allow_negative_numbers = true, value_parser = weight)]
     weight: u16,
     #[command(flatten)]

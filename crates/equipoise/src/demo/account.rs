@@ -1,9 +1,9 @@
-//! The output of the demo, and whether all of it succeeded.
+//! The output of a demo, and whether all its steps succeeded.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The steps so far.
+/// Counts of the steps so far.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     steps: usize,
@@ -11,9 +11,9 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Prints at once: the demo takes a while.
+    /// Prints a line at once, because the demo takes a while.
     pub(crate) fn say(&self, text: &str) {
-        // A closed standard output is no reason to stop.
+        // A closed standard output does not stop the demo.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
 
@@ -33,7 +33,7 @@ impl Account {
         }
     }
 
-    /// The same for steps that print what they did as they go on.
+    /// The same for several steps, which are printed as they end.
     pub(crate) fn steps(&mut self, outcomes: impl IntoIterator<Item = anyhow::Result<String>>) {
         outcomes.into_iter().for_each(|outcome| self.step(outcome));
     }
@@ -44,7 +44,7 @@ impl Account {
         }
     }
 
-    /// The last line, and what the process ends with.
+    /// Prints the last line, and returns the exit code.
     pub(crate) fn conclude(&self) -> ExitCode {
         if self.failed == 0 {
             self.say(&format!("\nAll {} steps went well.", self.steps));

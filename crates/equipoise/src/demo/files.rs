@@ -1,4 +1,4 @@
-//! The demo's folder: its configuration file, and its API socket.
+//! The demo's folder with its configuration file and its API socket.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::demo::ports::{Transport, free};
 use crate::demo::supervise::{Ports, Sample};
 
-/// Where the demo listens.
+/// Listen addresses of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
     pub(crate) http: SocketAddr,
@@ -20,7 +20,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// 8080 to 8082 and 9909 where they are free, other ports where not.
+    /// Chooses 8080 to 8082 and 9909 if they are free, otherwise other ports.
     pub(crate) fn choose(any: bool) -> io::Result<Listening> {
         let wanted = |port| if any { 0 } else { port };
         Ok(Listening {
@@ -32,18 +32,18 @@ impl Listening {
     }
 }
 
-/// A folder of this user's own; dropped, it is removed with what is in it.
+/// A folder for this user only. Dropping it removes the folder with its content.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it, under the user's runtime folder if there is one.
+    /// Creates the folder, in the user's runtime folder if there is one.
     pub(crate) fn create() -> io::Result<Folder> {
         let parent = std::env::var_os("XDG_RUNTIME_DIR")
             .map(PathBuf::from)
             .filter(|folder| folder.is_dir())
             .unwrap_or_else(std::env::temp_dir);
-        // Process ids are used again, and a demo that was killed leaves its folder behind.
+        // Process ids are reused, and a demo that was killed leaves its folder behind.
         for attempt in 0..100 {
             let path = parent.join(format!("equipoise-demo-{}-{attempt}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
@@ -86,7 +86,7 @@ impl Drop for Folder {
     }
 }
 
-/// One pool and one front door for each protocol.
+/// The configuration: a pool and a front door for each protocol.
 pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -> String {
     let mut text = format!(
         "# The configuration of `equipoise demo`. Edit it and reload.\n\n\
@@ -95,11 +95,12 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
          [shutdown]\ngrace = \"5s\"\n",
         socket.display().to_string(),
         listening.api,
-        // Changes go by at each command, and the terminal is for the log.
+        // The audit log goes to a file: each command changes something, and the terminal is for the
+        // log.
         socket.with_file_name("audit.log").display().to_string()
     );
     for Door { name, protocol, listen, health, port } in doors(listening) {
-        // Writing to a string cannot fail, here and below.
+        // Here and below: writing to a string cannot fail.
         let _ = write!(text, "\n[[pool]]\nname = \"{name}\"\nbackends = [\n");
         for sample in samples {
             let (sample_name, port) = (sample.spec.name, port(&sample.ports));
@@ -112,7 +113,8 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
         if protocol == "http" {
             text.push_str("scheduler = \"least-connection\"\n");
         }
-        // A user who kills a backend wants to see it return, not wait for the usual ten seconds.
+        // A user who kills a backend wants to see it return sooner than after the default of ten
+        // seconds.
         text.push_str("passive = { ejection = \"1s\" }\n");
         if let Some(health) = health {
             let _ = writeln!(text, "health = {health}");
@@ -121,8 +123,8 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
             text,
             "\n[[session]]\nname = \"{name}\"\nlisten = \"{listen}\"\nprotocol = \"{protocol}\"\npool = \"{name}\"\n"
         );
-        // A UDP client says no goodbye: it counts as in flight until it has been silent for this
-        // long, and Ctrl-C waits for what is in flight.
+        // A UDP client is in flight until it is silent for this long, and Ctrl-C waits for work in
+        // flight.
         if protocol == "udp" {
             text.push_str("idle-timeout = \"1s\"\n");
         }
@@ -130,7 +132,7 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
     text
 }
 
-/// A front door of the demo, and the pool of the same name.
+/// A front door of the demo, and the pool with the same name.
 struct Door {
     name: &'static str,
     protocol: &'static str,

@@ -1,7 +1,7 @@
-//! `equipoise demo`: sample backends of different speed, and a real configuration in front of them.
+//! `equipoise demo`: sample backends of different speed behind a real configuration.
 //!
-//! Everything is what `equipoise run` does with the file that is written here; only the backends
-//! are children of this process.
+//! The demo does the same as `equipoise run` with the file that it writes. Only the backends are
+//! special: they are children of this process.
 
 mod account;
 mod cluster;
@@ -25,26 +25,27 @@ use equipoise_packet::engine::Leave;
 
 use crate::run::Running;
 
-/// Arguments.
+/// Arguments of `equipoise demo`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     level: Option<Level>,
-    /// Listen on ports that happen to be free, not on 8080 and its neighbours
+    /// Listen on any free ports, not on 8080 and the following ones
     #[arg(long)]
     any_ports: bool,
 }
 
-/// Further demos.
+/// Demos of other levels.
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Level {
-    /// Balance at the packet level, between network namespaces; needs root, iproute2 and curl
+    /// The packet level, between network namespaces; needs root, iproute2 and curl
     Packet,
-    /// Five nodes with DNS and dispatchers, between network namespaces; needs root, iproute2 and
-    /// unbound
+    /// A cluster of five nodes with DNS and dispatchers, between network namespaces; needs root,
+    /// iproute2 and unbound
     Cluster,
-    /// Images over DDS, and workers that turn them to greyscale, joining one by one
+    /// The slice level: images over DDS, and workers that convert them to greyscale and join one by
+    /// one
     #[cfg(feature = "slice")]
     Slice(slice::Args),
 }
@@ -67,22 +68,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     for spec in SAMPLES {
         samples.push(Sample::start(spec).await?);
     }
-    let folder = Folder::create().context("cannot make a folder for the demo's files")?;
+    let folder = Folder::create().context("cannot create a folder for the demo's files")?;
     let listening = Listening::choose(args.any_ports).context("no free port on 127.0.0.1")?;
     folder.write_config(&files::config(&samples, &listening, &folder.socket()))?;
     let running = Running::start(&folder.config(), Leave::Nothing).await?;
     let text = banner(&samples, &listening, &folder);
     let _supervisor = Supervisor::over(samples);
-    // A closed standard output is no reason to stop balancing.
+    // A closed standard output does not stop the demo.
     let _ = std::io::stdout().write_all(text.as_bytes());
     running.until_stopped().await
 }
 
-/// The listeners, and commands to try.
+/// A text with the listeners, and commands to try.
 fn banner(samples: &[Sample], listening: &Listening, folder: &Folder) -> String {
     let mut text = String::from("\nequipoise balances three sample backends:\n\n");
     for sample in samples {
-        // Writing to a string cannot fail, here and below.
+        // Here and below: writing to a string cannot fail.
         let _ = writeln!(
             text,
             "  {:<8} answers after {:>2} ms   pid {:<8} http {}  tcp {}  udp {}",
@@ -125,7 +126,7 @@ or kill a backend (kill -9 {pid}) and watch it come back. Ctrl-C drains and ends
     text
 }
 
-/// How this program was called, so that the printed commands work when they are copied.
+/// The name by which this program was started, so that the printed commands work when copied.
 fn program() -> String {
     std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "equipoise".into())
 }

@@ -10,18 +10,18 @@ pub(crate) enum Transport {
     Udp,
 }
 
-/// `wanted` on loopback if it is free, else any free port.
+/// Returns `wanted` on loopback if it is free, otherwise any free port.
 ///
-/// Another process may take the port before it is used; the front door then reports that, and the
-/// demo has to be started again.
+/// Another process may take the port before it is used. The front door then reports an error, and
+/// the demo must be started again.
 ///
 /// # Errors
-/// The error of the operating system when no port is free.
+/// The error of the operating system if no port is free.
 pub(crate) fn free(transport: Transport, wanted: u16) -> io::Result<SocketAddr> {
     bound(transport, wanted).or_else(|_| bound(transport, 0))
 }
 
-/// Binds and closes again.
+/// Binds a port and closes it again.
 fn bound(transport: Transport, port: u16) -> io::Result<SocketAddr> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match transport {

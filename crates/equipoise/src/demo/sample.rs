@@ -1,12 +1,12 @@
-//! `equipoise sample-backend`: one small, real server, for the demo to balance.
+//! `equipoise sample-backend`: one small, real server for the demo.
 //!
-//! It listens on three ports, says on standard output which (`ready http=A tcp=B udp=C`), and
+//! It listens on three ports, prints them to standard output (`ready http=A tcp=B udp=C`), and
 //! serves until it is killed:
 //!
-//! - HTTP: `GET /healthz` answers at once; `POST /echo` sends the body back; anything else is
-//!   answered, after the delay, with JSON that names the backend and the client's address.
-//! - TCP: each line comes back with the backend's name in front.
-//! - UDP: each datagram comes back with the backend's name in front.
+//! - HTTP: `GET /healthz` answers at once. `POST /echo` returns the body. For any other request the
+//!   answer comes after the delay: JSON with the names of the backend and the client's address.
+//! - TCP: returns each line with the backend's name in front.
+//! - UDP: returns each datagram with the backend's name in front.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -24,17 +24,18 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-/// Arguments. A port of 0 is chosen by the operating system.
+/// Arguments. The operating system chooses a port in place of 0.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(long)]
     name: String,
     #[arg(long, value_parser = milliseconds, default_value = "0ms")]
     delay: Duration,
-    /// CPU time that each HTTP request takes, beside the delay
+    /// CPU time of each HTTP request, in addition to the delay
     #[arg(long, value_parser = milliseconds, default_value = "0ms")]
     work: Duration,
-    /// Several: for datagrams, since answers leave with the address that their socket is bound to
+    /// Listen addresses. Datagrams need several, since answers leave from the address of their
+    /// socket
     #[arg(long, default_value = "127.0.0.1")]
     listen: Vec<IpAddr>,
     #[arg(long, default_value_t = 0)]
@@ -123,7 +124,7 @@ async fn answer(
     .into_response()
 }
 
-/// Takes so much of a processor, however long that lasts.
+/// Uses `time` of processor time, however long this takes.
 async fn work(time: Duration) {
     use rustix::time::{ClockId, clock_gettime};
     if time.is_zero() {
@@ -139,7 +140,7 @@ async fn work(time: Duration) {
             std::hint::spin_loop();
         }
     });
-    // It cannot panic, and is not cancelled.
+    // The task does not panic, and is not cancelled.
     let _ = burnt.await;
 }
 
@@ -155,16 +156,16 @@ async fn serve_tcp(listener: TcpListener, sample: Arc<Sample>) {
             Ok((stream, _)) => {
                 tokio::spawn(lines(stream, Arc::clone(&sample)));
             }
-            // Out of descriptors, most likely: others must close first.
+            // Most likely there are no free descriptors: other connections must close first.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
-/// The longest line that is answered; a longer one ends its connection.
+/// Largest line that is answered; a longer one closes the connection.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Ends when the client closes or breaks the connection; neither is anybody's fault.
+/// Serves lines until the client closes or resets the connection. Neither is an error.
 async fn lines(stream: TcpStream, sample: Arc<Sample>) -> std::io::Result<()> {
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
@@ -180,14 +181,14 @@ async fn lines(stream: TcpStream, sample: Arc<Sample>) -> std::io::Result<()> {
     }
 }
 
-/// The largest datagram that UDP over IPv4 carries.
+/// Largest datagram of UDP over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 async fn serve_udp(socket: UdpSocket, sample: Arc<Sample>) {
     let socket = Arc::new(socket);
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
-        // An error here is an earlier answer's ICMP refusal: that client is gone.
+        // An error here is the ICMP refusal of an earlier answer: that client has gone.
         let Ok((length, client)) = socket.recv_from(&mut buffer).await else { continue };
         let mut answer = format!("{}: ", sample.name).into_bytes();
         answer.extend_from_slice(&buffer[..length]);
@@ -196,7 +197,8 @@ async fn serve_udp(socket: UdpSocket, sample: Arc<Sample>) {
         tokio::spawn(async move {
             tokio::time::sleep(sample.delay).await;
             sample.served.fetch_add(1, Relaxed);
-            // A client that is gone, or has a full queue, loses its datagram, as usual with UDP.
+            // A client that has gone, or that has a full queue, loses the datagram, as usual with
+            // UDP.
             let _ = socket.send_to(&answer, client).await;
         });
     }

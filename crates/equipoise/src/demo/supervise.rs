@@ -1,4 +1,4 @@
-//! Keeps the sample backends alive: child processes of this same program.
+//! Runs and restarts the sample backends, which are child processes of this program.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,15 +11,15 @@ use tokio::task::JoinSet;
 
 use crate::child::die_with_parent;
 
-/// A sample backend to be run.
+/// A sample backend to run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
-    /// Before it answers.
+    /// Delay before each answer.
     pub(crate) delay_ms: u64,
 }
 
-/// Where a sample backend listens; the same after every restart.
+/// Ports of a sample backend, which stay the same after a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) http: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Ports {
     pub(crate) udp: u16,
 }
 
-/// A sample backend that runs.
+/// A running sample backend.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) spec: Spec,
@@ -36,18 +36,18 @@ pub(crate) struct Sample {
     child: Child,
 }
 
-/// How long a child has to say that it is ready.
+/// Longest time until a child reports that it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Sample {
-    /// Starts it on free ports of its own choice.
+    /// Starts a sample backend on free ports that it chooses.
     pub(crate) async fn start(spec: Spec) -> anyhow::Result<Sample> {
         let (child, pid, ports) = spawn(spec, Ports::default()).await?;
         Ok(Sample { spec, ports, pid, child })
     }
 }
 
-/// The supervised sample backends; dropped, they are killed.
+/// The supervised sample backends. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct Supervisor(
     #[expect(dead_code, reason = "aborts its tasks when dropped")] JoinSet<()>,
@@ -64,10 +64,10 @@ impl Supervisor {
     }
 }
 
-/// The first pause before a restart; each further one is twice as long.
+/// First pause before a restart; each further one is twice as long.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// Having lived this long, a child's next death is a first one again.
+/// Run time after which the pause starts again at the minimum.
 const STABLE: Duration = Duration::from_secs(10);
 
 async fn keep_alive(mut sample: Sample) {
@@ -87,18 +87,18 @@ async fn keep_alive(mut sample: Sample) {
             pause = (pause * 2).min(BACK_OFF_MAX);
             match spawn(sample.spec, sample.ports).await {
                 Ok((child, pid, _)) => {
-                    tracing::info!(name, pid, "sample backend started again");
+                    tracing::info!(name, pid, "sample backend restarted");
                     (sample.child, sample.pid) = (child, pid);
                     break;
                 }
-                Err(error) => tracing::warn!(name, "sample backend not started: {error:#}"),
+                Err(error) => tracing::warn!(name, "could not start the sample backend: {error:#}"),
             }
         }
     }
 }
 
 async fn spawn(spec: Spec, ports: Ports) -> anyhow::Result<(Child, u32, Ports)> {
-    // Not `current_exe`: that is a file name, and another build may have replaced the file.
+    // Not `current_exe`: it is a file name, and another build may have replaced the file.
     let mut command = Command::new(Path::new("/proc/self/exe"));
     command
         .arg("sample-backend")
@@ -109,9 +109,10 @@ async fn spawn(spec: Spec, ports: Ports) -> anyhow::Result<(Child, u32, Ports)> 
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
-        // Ctrl-C reaches the terminal's whole process group; the backends must outlive the drain.
+        // Ctrl-C reaches the terminal's whole process group, but the backends must outlive the
+        // drain.
         .process_group(0);
-    // Started by the main thread, which ends with the process.
+    // The main thread starts the child, and ends only with the process.
     die_with_parent(command.as_std_mut());
     let mut child = command.spawn().context("cannot start a sample backend")?;
     let pid = child.id().context("a sample backend ended at once")?;

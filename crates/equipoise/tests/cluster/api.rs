@@ -199,7 +199,7 @@ fn commands_about_the_cluster_ask_the_api_that_is_named() {
     let listed: Value = serde_json::from_str(&listed).unwrap();
     let id = listed["tokens"][0]["id"].as_str().unwrap();
     assert!(asked(&["cluster", "token", "revoke", id]).contains("is revoked"));
-    assert!(asked(&["cluster", "evict", "a1"]).contains("is shut out"));
+    assert!(asked(&["cluster", "evict", "a1"]).contains("is evicted"));
     assert!(asked(&["cluster", "node", "list"]).contains("evicted"));
     agent.wait_for_text("was evicted");
 
@@ -210,7 +210,7 @@ fn commands_about_the_cluster_ask_the_api_that_is_named() {
     let output = equipoise(&["status", "--cluster", "--api", text(&socket)]);
     let shown = stdout(&output);
     assert!(!output.status.success() && shown.contains("on a controller: "), "{shown}");
-    assert!(shown.contains("what the node n1 knows itself"), "{shown}");
+    assert!(shown.contains("the node n1 by its own knowledge"), "{shown}");
 }
 
 #[test]

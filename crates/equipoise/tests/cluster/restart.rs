@@ -47,7 +47,7 @@ fn a_node_killed_while_no_controller_is_there_serves_the_elastic_backends_again(
     let now = cluster(&node);
     assert!(now["kept"] == true && now["following"].is_null(), "{now:#}");
     assert!(now["age_seconds"].as_f64() > Some(0.0), "{now:#}");
-    assert!(node.asked(&["status"]).contains("old, kept from before the restart"));
+    assert!(node.asked(&["status"]).contains("old, saved before the restart"));
     let (_, failed) = load.finish();
     assert!(failed.is_empty(), "{:?}", failed.first());
 

@@ -170,7 +170,7 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
         });
         says_what_it_knows(&now, kind, &address);
 
-        let (own, mut shown) = (format!("what the {kind} {name} knows itself"), String::new());
+        let (own, mut shown) = (format!("the {kind} {name} by its own knowledge"), String::new());
         soon("it answers in time", || {
             let worked;
             (worked, shown) = page(file);
@@ -178,7 +178,7 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
             shown.contains(&own) && shown.contains("Connection refused")
         });
         assert!(shown.starts_with(&format!("no controller answers:\n  {address}: ")), "{shown}");
-        assert!(shown.contains("  going on with instructions "), "{shown}");
+        assert!(shown.contains("  follows instructions "), "{shown}");
         assert!(line(&shown, &address).contains("Connection refused"), "{shown}");
         assert!(line(&shown, name).contains(" %"), "its own load: {shown}");
     }
@@ -196,5 +196,5 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
     // And when it does not run either.
     node.kill();
     let (_, shown) = page(text(&node.file));
-    assert!(shown.contains("nor does the process of this machine"), "{shown}");
+    assert!(shown.contains("the process of this machine does not answer either"), "{shown}");
 }

@@ -62,5 +62,9 @@ fn who_has_no_certificate_is_no_worker_and_slices_move_between_those_who_have() 
     each_done_once(&bed, &outcome);
     let status = bed.status();
     assert!(worker(&status, "intruder").is_null(), "{status:#}");
-    assert!(!intruder.printed().contains("a controller has heard it"), "{}", intruder.printed());
+    assert!(
+        !intruder.printed().contains("a controller knows the worker"),
+        "{}",
+        intruder.printed()
+    );
 }

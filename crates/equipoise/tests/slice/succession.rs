@@ -40,7 +40,7 @@ fn another_controller_takes_a_stream_over_and_no_item_is_lost_or_done_twice() {
         let program = worker_program();
         let program = ["python3", text(&program), text(&log), "1"];
         let process = Process::start(&[&args[..], &program].concat());
-        process.wait_for_text("a controller has heard it");
+        process.wait_for_text("a controller knows the worker");
         process
     });
     let load = Load::over(&stream(81), 200.0);

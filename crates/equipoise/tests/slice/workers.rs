@@ -29,7 +29,7 @@ fn a_worker_joins_and_one_leaves_by_sigterm_and_every_item_is_done_once() {
     let mut one = bed.workers.remove("one").unwrap();
     one.signal(libc::SIGTERM);
     assert_eq!(one.ended().code(), Some(0), "{}", one.printed());
-    one.wait_for_text("others have its slices");
+    one.wait_for_text("other workers have its slices");
     load.wait_for(50);
     bed.until_owned_by(&["two"]);
     let outcome = load.finish();
@@ -179,7 +179,7 @@ fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
     });
     let mut one = bed.workers.remove("one").unwrap();
     one.signal(libc::SIGTERM);
-    one.wait_for_text("leaving: slices go to other workers");
+    one.wait_for_text("leaving: slices move to other workers");
     let status = bed.until("it is leaving", |status| worker(status, "one")["state"] == "draining");
     assert_eq!(worker(&status, "one")["reason"], "it is about to end");
     one.signal(libc::SIGTERM);
@@ -205,7 +205,7 @@ fn the_last_worker_ends_with_0_when_it_has_nothing_to_do() {
     let mut one = bed.workers.remove("one").unwrap();
     one.signal(libc::SIGTERM);
     assert_eq!(one.ended().code(), Some(0), "{}", one.printed());
-    one.wait_for_text("it is the only worker, and had nothing to do");
+    one.wait_for_text("it is the only worker, and it was idle");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn what_is_wrong_on_the_command_line_is_said() {
         (
             &["--config", text(&two), "--", "cat"],
             1,
-            "several streams (a, b): say which with --stream",
+            "several streams (a, b): choose one with --stream",
         ),
     ];
     for (args, code, expected) in rows {
@@ -331,7 +331,7 @@ done";
 fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_status_says_so() {
     let one = ["slice", "worker", "--slices", "12", "--set-aside-after", "1", "--", "true"];
     let refused = equipoise(&one);
-    assert!(!refused.status.success() && stderr(&refused).contains("one end may be chance"));
+    assert!(!refused.status.success() && stderr(&refused).contains("a single end may be chance"));
     let mut bed = Bed::new("slice-poison", 196, "");
     let kept = bed.folder.path("kept");
     let options =
@@ -357,6 +357,6 @@ fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_status_says_so
     assert_eq!(std::fs::read(&files[0]).unwrap(), 3_i64.to_le_bytes());
     bed.until("it is counted", |status| worker(status, "one")["drops"]["set_aside"] == 1);
     let shown = bed.said(&["status"]);
-    assert!(shown.contains("set_aside") && shown.contains("its client was told"), "{shown}");
+    assert!(shown.contains("set_aside") && shown.contains("the client was informed"), "{shown}");
     bed.workers["one"].wait_for_text("set aside: the slice worker's program has ended so often");
 }

@@ -1,4 +1,4 @@
-//! What a member knows of its cluster by itself: shown where no controller says more.
+//! The state of a member by its own knowledge, for the case that no controller answers.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,18 +18,19 @@ use crate::commands::status::controller::line;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 
-/// What is said in the place of the members.
+/// The output in place of the members.
 #[derive(Debug, Serialize)]
 struct Alone<'a> {
-    /// What each controller that was asked just now said, or why it said nothing.
+    /// Answer or error of each controller that was asked.
     unanswered: Vec<String>,
-    /// The process of this machine, as it answers here.
+    /// Status of this machine's process.
     node: Option<&'a Status>,
-    /// Why it does not.
+    /// Error of this machine's process, if it does not answer.
     node_problem: Option<String>,
 }
 
-/// Prints what a member's own process knows. It fails all the same: members were asked for.
+/// Prints the knowledge of a member's own process. The command fails, since it could not show the
+/// members.
 pub(super) fn print(
     asked: anyhow::Result<Status>,
     error: &anyhow::Error,
@@ -48,8 +49,8 @@ pub(super) fn print(
     }
     let mut out = String::new();
     let what = match (controllers, error.downcast_ref()) {
-        (Some(error), _) if error.status().is_some() => "a controller says no",
-        (_, Some(ApiError::Refused(_))) => "the process that was asked shows no members",
+        (Some(error), _) if error.status().is_some() => "a controller refused the request",
+        (_, Some(ApiError::Refused(_))) => "this process cannot show the members",
         _ => "no controller answers",
     };
     let _ = writeln!(out, "{what}:");
@@ -59,38 +60,42 @@ pub(super) fn print(
     out.push('\n');
     match asked {
         Ok(status) => own(&status, &mut out),
-        // It is on standard output with the rest, since it is what there is to say.
+        // The error goes to standard output, because it is part of the answer.
         Err(error) => {
-            let _ = writeln!(out, "nor does the process of this machine: {}", with_causes(&error));
+            let _ = writeln!(
+                out,
+                "the process of this machine does not answer either: {}",
+                with_causes(&error)
+            );
         }
     }
     out!("{out}");
     Ok(ExitCode::FAILURE)
 }
 
-/// Asks the process that runs by the file of this machine.
+/// Asks the process that runs with this machine's configuration file.
 pub(super) async fn ask(file: &Path, origin: Origin) -> anyhow::Result<Status> {
     Ok(process::of_file(file, origin, None).await?.status().await?)
 }
 
-/// The process's own knowledge. Writing to a string cannot fail, here and below.
+/// Prints the process's own knowledge. Here and below: writing to a string cannot fail.
 fn own(status: &Status, out: &mut String) {
     if let Some(controller) = &status.controller {
         let (name, pid) = (&status.instance, status.pid);
-        let _ = writeln!(out, "what {name} knows itself (pid {pid}):\n  {}", line(controller));
+        let _ = writeln!(out, "{name} by its own knowledge (pid {pid}):\n  {}", line(controller));
         return;
     }
     let Some(cluster) = &status.cluster else {
         let _ = writeln!(
             out,
-            "{} runs and is in no cluster: was its file changed since?",
+            "{} runs and is in no cluster; check whether its file was changed after the start",
             status.instance
         );
         return;
     };
     let _ = writeln!(
         out,
-        "what the {} {} knows itself (pid {}):",
+        "the {} {} by its own knowledge (pid {}):",
         cluster.kind, status.instance, status.pid
     );
     for line in lines(cluster) {
@@ -109,21 +114,21 @@ fn lines(cluster: &ClusterStanding) -> Vec<String> {
     let mut lines = Vec::new();
     lines.push(match (cluster.term, cluster.generation, cluster.age_seconds) {
         (Some(term), Some(generation), Some(age)) => {
-            let kept = if cluster.kept { ", kept from before its restart" } else { "" };
-            format!("going on with instructions {term}.{generation} of {} ago{kept}", ago(age))
+            let kept = if cluster.kept { ", saved before its restart" } else { "" };
+            format!("follows instructions {term}.{generation} of {} ago{kept}", ago(age))
         }
-        _ => "it has had no instructions: it goes by its file".to_string(),
+        _ => "it has received no instructions and follows its file".to_string(),
     });
     lines.push(match cluster.heard_seconds {
-        Some(age) => format!("a controller was heard {} ago", ago(age)),
-        None => "no controller was heard since it started".to_string(),
+        Some(age) => format!("a controller last answered {} ago", ago(age)),
+        None => "no controller has answered since it started".to_string(),
     });
     lines.push(match cluster.certificate_seconds {
-        Some(left) if left > 0.0 => format!("its certificate holds for {}", ago(left)),
-        Some(_) => "its certificate has ended: it needs a token to join again".to_string(),
-        None => "it has no certificate of the cluster: it has not joined".to_string(),
+        Some(left) if left > 0.0 => format!("its certificate is valid for {}", ago(left)),
+        Some(_) => "its certificate has expired: it needs a token to join again".to_string(),
+        None => "it has not joined: it has no certificate of the cluster".to_string(),
     });
-    // What each controller said last is in the table.
+    // The table has the last answer of each controller.
     let told: Vec<&str> =
         cluster.controllers.iter().filter_map(|it| it.problem.as_deref()).collect();
     let others = cluster.problems.iter().filter(|problem| !told.contains(&problem.as_str()));
@@ -145,7 +150,7 @@ fn controllers(cluster: &ClusterStanding) -> Table {
         age.map_or_else(|| "never".to_string(), |age| format!("{} ago", seconds(age)))
     };
     for one in &cluster.controllers {
-        // Errors name their controller, which stands in the row.
+        // The row has the controller's address already, so it is cut from the error.
         let said = one.problem.as_deref().unwrap_or("-");
         let problem = said.strip_prefix(&format!("{}: ", one.address)).unwrap_or(said);
         let tone = if one.problem.is_some() { Tone::Bad } else { Tone::Plain };
@@ -161,7 +166,7 @@ fn controllers(cluster: &ClusterStanding) -> Table {
     table
 }
 
-/// Also for `equipoise status` of an agent.
+/// The load that a member measured of itself. `equipoise status` of an agent shows it too.
 pub(crate) fn own_load(name: &str, load: &OwnLoad) -> Table {
     let mut table = Table::new(&[
         ("MEMBER", Align::Left),
@@ -229,9 +234,9 @@ mod tests {
         assert_eq!(
             lines(&standing()),
             [
-                "going on with instructions 3.14 of 42 s ago",
-                "a controller was heard 42 s ago",
-                "its certificate holds for 22 h",
+                "follows instructions 3.14 of 42 s ago",
+                "a controller last answered 42 s ago",
+                "its certificate is valid for 22 h",
                 "disk full",
             ]
         );
@@ -257,9 +262,9 @@ mod tests {
         assert_eq!(
             lines(&fresh)[..3],
             [
-                "it has had no instructions: it goes by its file",
-                "no controller was heard since it started",
-                "it has no certificate of the cluster: it has not joined",
+                "it has received no instructions and follows its file",
+                "no controller has answered since it started",
+                "it has not joined: it has no certificate of the cluster",
             ]
         );
     }

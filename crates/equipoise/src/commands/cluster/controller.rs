@@ -1,4 +1,5 @@
-//! The controller that an operator's command asks: over its API, or over the cluster's port as this machine's operator.
+//! The controller that an operator's command asks, either through its API or, as an operator,
+//! through the cluster's port.
 
 use equipoise_api::client::Client;
 use equipoise_api::wire::cluster::{ClusterToken, TokenMade, TokenWanted};
@@ -10,7 +11,7 @@ use super::Here;
 use crate::commands::process::{ApiArgs, ClusterPlace};
 use crate::run::planning::wire_token;
 
-/// A controller.
+/// Ways to reach a controller.
 pub(super) enum Controller {
     Api(Client),
     Port(Asker),
@@ -27,7 +28,7 @@ impl<T> Listed<T> {
         Listed { shown, answer: serde_json::to_value(answer) }
     }
 
-    /// The answer as the controller gave it.
+    /// The controller's answer as JSON.
     pub(super) fn json(self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(&self.answer?)?)
     }
@@ -37,15 +38,15 @@ impl<T> Listed<T> {
 pub(super) struct NodeRow {
     pub(super) name: String,
     pub(super) joined_at: u64,
-    /// The end of its last certificate.
+    /// End of its last certificate.
     pub(super) valid_until: u64,
-    /// The id of the token with which it joined.
+    /// Id of the token with which it joined.
     pub(super) token: String,
     pub(super) evicted: bool,
 }
 
 impl Controller {
-    /// The one that is named, or that of this machine.
+    /// The named controller, or this machine's.
     pub(super) fn of(args: ApiArgs) -> anyhow::Result<Controller> {
         match args.cluster_place()? {
             ClusterPlace::Api(client) => Ok(Controller::Api(client)),

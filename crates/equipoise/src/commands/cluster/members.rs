@@ -20,7 +20,7 @@ use crate::run::planning::wire_members;
 
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
-    /// Print what the controller answers, as JSON
+    /// Print the controller's answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -31,14 +31,15 @@ pub(crate) async fn run(args: MembersArgs) -> anyhow::Result<ExitCode> {
     show(args.api, args.json).await
 }
 
-/// Asks a controller and prints its answer. Where none answers, prints what the member that is asked knows itself.
+/// Asks a controller and prints its answer. If none answers, prints what this member's own process
+/// knows.
 pub(crate) async fn show(api: ApiArgs, json: bool) -> anyhow::Result<ExitCode> {
     match api.cluster_place()? {
         ClusterPlace::Api(client) => match client.cluster_members().await {
             Ok(members) => print(&members, members.clone(), json),
             Err(error @ ClientError::Refused(_)) => {
                 let status = client.status().await?;
-                // Of a process without a cluster there is no more to say.
+                // A process without a cluster knows no more.
                 if status.cluster.is_none() && status.controller.is_none() {
                     return Err(error.into());
                 }
@@ -70,7 +71,7 @@ pub(crate) async fn show(api: ApiArgs, json: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints members: the answer that they came in as JSON, or tables.
+/// Prints members: as JSON with the whole answer, or as tables.
 fn print(answer: &impl Serialize, members: ClusterMembers, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         outln!("{}", serde_json::to_string_pretty(answer)?);
@@ -122,7 +123,7 @@ fn render(members: &ClusterMembers, view: View) -> String {
     out
 }
 
-/// Backends that are made for elastic pools.
+/// The backends of elastic pools.
 fn made(backends: &[MadeBackend], view: View, out: &mut String) {
     if backends.is_empty() {
         return;
@@ -149,7 +150,7 @@ fn made(backends: &[MadeBackend], view: View, out: &mut String) {
     table.render(view, out);
 }
 
-/// The part of clients that names' answers give it; of several names, the first of each share.
+/// Shares of clients that answers give the member. Equal shares of several names appear once.
 fn shares(member: &NodeStatus) -> String {
     let mut all: Vec<String> =
         member.shares.values().map(|share| format!("{:.1} %", 100.0 * share)).collect();
@@ -163,14 +164,14 @@ fn head(members: &ClusterMembers, out: &mut String) {
     // Writing to a string cannot fail.
     let _ = writeln!(out, "cluster {}: {leader} leads{term}", members.cluster);
     let (others, controller) = (members.controllers.join(", "), &members.controller);
-    let _ = writeln!(out, "controllers: {others} (this is what {controller} sees)");
+    let _ = writeln!(out, "controllers: {others} (as {controller} sees it)");
     let _ = match (&members.instructions, members.instructions_age_seconds) {
         (Some(edition), Some(age)) => writeln!(out, "instructions: {edition}, {} old", time(age)),
         _ => writeln!(out, "instructions: none yet"),
     };
     if let Some(failing) = members.store_failing_seconds {
         let failure = members.store_failure.as_deref().unwrap_or("it does not answer");
-        let _ = writeln!(out, "store: nothing has come of it for {}: {failure}", time(failing));
+        let _ = writeln!(out, "store: failing for {}: {failure}", time(failing));
     }
     if let Some(problem) = &members.problem {
         let _ = writeln!(out, "controller {controller}: {problem}");
@@ -193,7 +194,7 @@ fn row(member: &NodeStatus) -> Vec<Cell> {
     let none = || "-".to_string();
     let percent = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.0} %"));
     let state = member.state.as_str();
-    // A former load is not the load.
+    // The last load of a lost member is not its load now.
     let is_here = [MemberState::Alive, MemberState::Late].map(name).contains(&state);
     let load = |value: Option<f64>| value.filter(|_| is_here);
     let planned = |value: Option<f64>| load(value).map_or_else(none, |value| format!("{value:.0}"));
@@ -228,7 +229,7 @@ fn row(member: &NodeStatus) -> Vec<Cell> {
     ]
 }
 
-/// The first word of a standing, without its meaning.
+/// The first word of a standing, without the explanation.
 fn standing_cell(standing: &str) -> Cell {
     let word = standing.split(':').next().unwrap_or_default();
     let tone = match word {
@@ -240,7 +241,7 @@ fn standing_cell(standing: &str) -> Cell {
     Cell::toned(word, tone)
 }
 
-/// Cores that a member counts for, and those that it reports if they differ.
+/// Cores that count for a member, and those that it reports if they differ.
 fn counted(member: &NodeStatus) -> String {
     match member.claimed_capacity.map(cores) {
         Some(claimed) => format!("{} of {claimed}", cores(member.capacity)),

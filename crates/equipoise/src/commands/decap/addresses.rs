@@ -1,45 +1,47 @@
-//! The addresses of this host, as the C library reads them from the kernel.
+//! Addresses of this host, which the C library reads from the kernel.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Those of all interfaces but loopback ones, in order, each once.
+/// The IP addresses of all interfaces except loopback ones, sorted and without duplicates.
 pub(super) fn of_this_host() -> io::Result<Vec<IpAddr>> {
     each(|entry| read(entry.ifa_addr))
 }
 
-/// The MAC addresses of this host's interfaces, in order, each once. An interface's own is among them; so is that of a
-/// bridge or bond whose port it is.
+/// The MAC addresses of this host's interfaces, sorted and without duplicates. They include that of
+/// a bridge or bond with this interface as a port.
 pub(super) fn macs_of_this_host() -> io::Result<Vec<[u8; 6]>> {
     each(|entry| mac(entry.ifa_addr))
 }
 
-/// What `read` makes of the entries of all interfaces but loopback ones, in order, each once.
+/// Applies `read` to the entries of all interfaces except loopback ones. The result is sorted and
+/// has no duplicates.
 fn each<T: Ord, I: IntoIterator<Item = T>>(
     read: impl Fn(&libc::ifaddrs) -> I,
 ) -> io::Result<Vec<T>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: `first` is where the list's beginning is written to.
+    // SAFETY: getifaddrs writes the start of the list to `first`.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = first;
-    // SAFETY: the list's entries and what they point to live until it is freed; `next` is one of them or null.
+    // SAFETY: the entries of the list, and the data to which they point, live until the list is
+    // freed. `next` points to an entry or is null.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_LOOPBACK.cast_unsigned() == 0 {
             found.extend(read(entry));
         }
     }
-    // SAFETY: getifaddrs gave it, and nothing of it is used from here on.
+    // SAFETY: the list comes from getifaddrs, and is not used after this line.
     unsafe { libc::freeifaddrs(first) };
     found.sort_unstable();
     found.dedup();
     Ok(found)
 }
 
-/// A MAC address that the kernel wrote; null, of another family or of another length: none.
+/// Reads a MAC address that the kernel wrote; `None` for null, another family or another length.
 fn mac(address: *const libc::sockaddr) -> Option<[u8; 6]> {
     // SAFETY: null or a valid address, of which every kind begins with its family.
     if i32::from(unsafe { address.as_ref() }?.sa_family) != libc::AF_PACKET {
@@ -50,7 +52,7 @@ fn mac(address: *const libc::sockaddr) -> Option<[u8; 6]> {
     address.sll_addr.first_chunk().copied().filter(|_| address.sll_halen == 6)
 }
 
-/// An address that the kernel wrote; null or of another family: none.
+/// Reads an IP address that the kernel wrote; `None` for null or another family.
 fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: null or a valid address, of which every kind begins with its family.
     match i32::from(unsafe { address.as_ref() }?.sa_family) {

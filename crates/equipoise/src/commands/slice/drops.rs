@@ -1,10 +1,10 @@
-//! What workers let go, and what that means.
+//! The table of items that workers dropped, with explanations.
 
 use equipoise_api::wire::slice::StreamStatus;
 
 use crate::commands::table::{Align, Cell, Table, Tone};
 
-/// What was let go of, if anything was.
+/// The table of drops; `None` if there are none.
 pub(super) fn table(stream: &StreamStatus) -> Option<Table> {
     let mut table = Table::new(&[
         ("WORKER", Align::Left),
@@ -24,55 +24,60 @@ pub(super) fn table(stream: &StreamStatus) -> Option<Table> {
     any.then_some(table)
 }
 
-/// How bad it is, and what it is.
+/// The severity and the explanation of a reason.
 fn meaning(reason: &str) -> (Tone, &'static str) {
     use Tone::{Bad, Plain, Warning};
     match reason {
-        "not_owned" => (Plain, "no loss: the slice is another worker's"),
-        "late" => (Plain, "no loss: the owner before did it"),
-        "duplicate" => (Plain, "no loss: it came again"),
-        "mail_refused" => (Plain, "no loss: a message of the protocol, which is said again"),
+        "not_owned" => (Plain, "no loss: another worker owns the slice"),
+        "late" => (Plain, "no loss: the previous owner processed it"),
+        "duplicate" => (Plain, "no loss: it arrived twice"),
+        "mail_refused" => (Plain, "no loss: a message of the protocol, which is sent again"),
         "out_of_order" => (
             Warning,
-            "not dropped: a lost worker's item came later than slice.workers.recovery, and was done after newer ones",
+            "not dropped: an item of a lost worker came after slice.workers.recovery, and was processed after newer ones",
         ),
         "shadow_full" => {
-            (Warning, "no loss: too much came during a handover, which was called off")
+            (Warning, "no loss: too many items came during a handover, which was called off")
         }
         "given_up" => (
             Bad,
-            "lost, unless published again: it was silent for longer than its lease, and given up",
+            "lost unless published again: the worker was silent for longer than its lease, and was given up",
         ),
-        "tail_full" => {
-            (Bad, "lost, unless published again: publishers began with much while slices moved")
-        }
+        "tail_full" => (
+            Bad,
+            "lost unless published again: publishers started with many items while slices moved",
+        ),
         "incompatible_type" => {
-            (Bad, "a publisher's type differs, and nobody reads it: see the log")
+            (Bad, "a publisher's type differs, so no worker reads it: see the log")
         }
-        "incompatible_qos" => (Bad, "a publisher's QoS differs, and nobody reads it: see the log"),
+        "incompatible_qos" => {
+            (Bad, "a publisher's QoS differs, so no worker reads it: see the log")
+        }
         "incompatible_reader" => {
-            (Bad, "a reader's type or QoS differs, it gets no reply: see the log")
+            (Bad, "a reader's type or QoS differs, so it gets no replies: see the log")
         }
-        "released_full" => (Warning, "too much to keep for a taker that may be lost"),
-        "standby_full" => (Warning, "too much to keep for another worker, were it lost"),
-        "mail_unreadable" => (Warning, "a message of another version, or none of ours"),
-        "reply_late" => (Plain, "no loss: a client took its time for a reply"),
+        "released_full" => {
+            (Warning, "too many items to keep for the target of a handover, if it is lost")
+        }
+        "standby_full" => (Warning, "too many items to keep for another worker, if it is lost"),
+        "mail_unreadable" => (Warning, "a message of another version or program"),
+        "reply_late" => (Plain, "no loss: a client accepted a reply late"),
         "reply_beside" => {
-            (Plain, "no loss: kept for a client that takes no replies; others have theirs")
+            (Plain, "no loss: kept for a client that accepts no replies; other clients have theirs")
         }
-        "reply_refused" => (Warning, "a client does not take replies"),
+        "reply_refused" => (Warning, "a client does not accept replies"),
         "timestamp_repeated" => (
             Warning,
-            "not dropped; what moves may be lost or done twice: its publisher's timestamps do not grow",
+            "not dropped, but lost or processed twice if its slice moves: the publisher's timestamps do not rise",
         ),
         "no_such_slice" => (Bad, "the publisher has another number of slices than the stream"),
         "malformed" => (Bad, "too short, or another type under the same name"),
         "set_aside" => (
             Bad,
-            "not done: the program ended again and again with it in hand; its client was told",
+            "not processed: the program ended repeatedly with this item; the client was informed",
         ),
-        "queue_full" => (Bad, "lost: too much waits, and the publisher does not publish again"),
-        "unknown_writer" => (Bad, "lost: the publisher was gone before it was known"),
+        "queue_full" => (Bad, "lost: the queue is full, and the publisher does not publish again"),
+        "unknown_writer" => (Bad, "lost: the publisher left before it was known"),
         _ => (Warning, "see docs/operations/drops.md"),
     }
 }

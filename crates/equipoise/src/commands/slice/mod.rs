@@ -1,4 +1,4 @@
-//! `equipoise slice ...`: workers, and what is asked of the slice level of a running equipoise.
+//! `equipoise slice ...`: runs workers, and operates the slice level of a running equipoise.
 
 mod drops;
 mod numbers;
@@ -16,7 +16,7 @@ use equipoise_api::client::Client;
 
 use crate::commands::process::ApiArgs;
 
-/// Arguments.
+/// Arguments of `equipoise slice`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -25,34 +25,35 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Do items of a stream, by a program of yours
+    /// Process items of a stream with a program of yours
     ///
-    /// Items go to COMMAND over its standard input, in batches, and count as done when it acknowledges them over its
-    /// standard output, with the reply to the client; docs/slice.md has the format. COMMAND is started again whenever it
-    /// ends, and gets what it had not acknowledged once more. SIGTERM and Ctrl-C hand the worker's slices to others
-    /// first; a second one ends it at once.
+    /// Items go to COMMAND on its standard input, in batches. They count as done when COMMAND
+    /// acknowledges them on its standard output, with the reply to the client; docs/slice.md has
+    /// the format. COMMAND is started again when it ends, and receives the items again that it did
+    /// not acknowledge. SIGTERM and Ctrl-C hand the worker's slices to others first; a second one
+    /// ends it at once.
     #[cfg(feature = "slice")]
     Worker(Box<worker::Args>),
     /// Show workers, slices, handovers and why a slice is blocked
     Status(status::Args),
-    /// Leave a worker without slices; it may be ended when it has none
+    /// Move a worker's slices to others; it may be ended when it has none
     Drain(operate::WorkerArgs),
     /// Give a drained worker slices again
     Undrain(operate::WorkerArgs),
-    /// Keep a slice on a worker while that is there
+    /// Keep a slice on a worker while the worker is present
     Pin(operate::PinArgs),
     /// Let balancing move a pinned slice again
     Unpin(operate::UnpinArgs),
-    /// Move slices to a worker now; --force takes back the pins that stand against it
+    /// Move slices to a worker now; --force removes pins that prevent the move
     Move(operate::MoveArgs),
-    /// Show what a balancing round would move now, and why no more; nothing follows from it
+    /// Show what a balancing round would move now, without moving it, and what limits it
     Plan(plan::Args),
 }
 
-/// Which stream, of which equipoise.
+/// The arguments that select a stream.
 #[derive(Debug, clap::Args)]
 struct StreamArgs {
-    /// The stream, where there are several
+    /// The stream, if there are several
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
     #[command(flatten)]
@@ -60,7 +61,7 @@ struct StreamArgs {
 }
 
 impl StreamArgs {
-    /// The client, and the stream that is meant.
+    /// The client and the selected stream.
     async fn find(self) -> anyhow::Result<(Client, String)> {
         let client = self.api.client().await?;
         if let Some(stream) = self.stream {
@@ -70,7 +71,9 @@ impl StreamArgs {
         let names: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
         match names.as_slice() {
             [one] => Ok((client, one.clone())),
-            _ => bail!("there are several streams ({}): say which with --stream", names.join(", ")),
+            _ => {
+                bail!("there are several streams ({}): choose one with --stream", names.join(", "))
+            }
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Slices as operators name them: `0-9,12`.
+//! Numbers of slices on the command line: `0-9,12`.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-/// Numbers of slices, rising.
+/// Numbers of slices in rising order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers(pub(super) Vec<u32>);
 
-/// The text names no slices.
+/// A text that names no slices.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no slices; accepted: numbers and ranges, such as 7 or 0-9,12")]
 pub(super) struct NoNumbers(String);
 
-/// A range that is longer is a mistake.
+/// Longest range; a longer one is a mistake.
 const RANGE_MAX: u32 = 100_000;
 
 impl FromStr for Numbers {
@@ -36,7 +36,7 @@ impl FromStr for Numbers {
     }
 }
 
-/// In the same form.
+/// Writes numbers in the form that [`Numbers`] reads.
 pub(super) fn show(numbers: &[u32]) -> String {
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();

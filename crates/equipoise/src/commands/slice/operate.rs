@@ -7,7 +7,7 @@ use equipoise_api::wire::slice::{SliceMove, SliceMoves};
 use super::StreamArgs;
 use super::numbers::{Numbers, show};
 
-/// Arguments.
+/// Arguments of `drain` and `undrain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct WorkerArgs {
     /// The worker, as `equipoise slice status` names it
@@ -17,7 +17,7 @@ pub(super) struct WorkerArgs {
     stream: StreamArgs,
 }
 
-/// Arguments.
+/// Arguments of `pin`.
 #[derive(Debug, clap::Args)]
 pub(super) struct PinArgs {
     /// The slice's number
@@ -30,7 +30,7 @@ pub(super) struct PinArgs {
     stream: StreamArgs,
 }
 
-/// Arguments.
+/// Arguments of `unpin`.
 #[derive(Debug, clap::Args)]
 pub(super) struct UnpinArgs {
     /// The slice's number
@@ -40,7 +40,7 @@ pub(super) struct UnpinArgs {
     stream: StreamArgs,
 }
 
-/// Arguments.
+/// Arguments of `move`.
 #[derive(Debug, clap::Args)]
 pub(super) struct MoveArgs {
     /// Numbers and ranges: 7 or 0-9,12
@@ -49,10 +49,10 @@ pub(super) struct MoveArgs {
     /// The worker, as `equipoise slice status` names it
     #[arg(value_name = "WORKER")]
     worker: String,
-    /// Move pinned slices, too: their pins are taken back
+    /// Also move pinned slices; their pins are removed
     #[arg(long)]
     force: bool,
-    /// Print what the API answers, as JSON
+    /// Print the API's answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -96,7 +96,7 @@ fn page(moves: &SliceMoves, worker: &str) -> String {
     for pin in &moves.unpinned {
         out.push_str(&format!("slice {}: no longer pinned to {}\n", pin.slice, pin.worker));
     }
-    for (what, slices) in [("on their way to", &moves.moving), ("there already:", &moves.there)] {
+    for (what, slices) in [("moving to", &moves.moving), ("there already:", &moves.there)] {
         if !slices.is_empty() {
             out.push_str(&format!("slices {}: {what} {worker}\n", show(slices)));
         }
@@ -124,7 +124,7 @@ mod tests {
         };
         assert_eq!(
             page(&moves, "w1"),
-            "slice 2: no longer pinned to w2\nslices 1-3: on their way to w1\nslices 9: there already: w1\nnot moved: slice 5 has no owner yet\n"
+            "slice 2: no longer pinned to w2\nslices 1-3: moving to w1\nslices 9: there already: w1\nnot moved: slice 5 has no owner yet\n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `equipoise slice plan`.
+//! `equipoise slice plan`: shows what a balancing round would move.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use super::numbers::show;
 use crate::commands::table::{Align, Table};
 use crate::commands::view::View;
 
-/// Arguments.
+/// Arguments of `equipoise slice plan`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print what the API answers, as JSON
+    /// Print the API's answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn page(plan: &SlicePlan) -> String {
     let mut out = String::new();
     let over = 100.0 * plan.imbalance;
-    // Writing to a string cannot fail, here and below.
+    // Here and below: writing to a string cannot fail.
     let _ = writeln!(
         out,
         "{}: the most loaded worker has {over:.0} % over the mean, queues included",
@@ -62,7 +62,7 @@ fn page(plan: &SlicePlan) -> String {
             ]);
         }
         table.render(View::PLAIN, &mut out);
-        let _ = writeln!(out, "no more than that: {}", plan.explanation);
+        let _ = writeln!(out, "limited by: {}", plan.explanation);
     }
     if !plan.workers.is_empty() {
         out.push('\n');
@@ -160,7 +160,7 @@ mod tests {
              SLICES  FROM  TO  LOAD  WHY\n\
              1       w1    w2  0.25  pinned there\n\
              4-6,9   w1    w2  0.25  balance\n\
-             no more than that: enough\n\
+             limited by: enough\n\
              \n\
              WORKER  LOAD  QUEUED  QUEUE LOAD  TO MEAN  ROOM  SLICES  PINNED  IN HANDOVER  COOLING  ROUND\n\
              w1      0.50      40        0.25    +50 %  0.00      12       1            0        3  gives 5\n\

@@ -14,10 +14,10 @@ use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
 
-/// Arguments.
+/// Arguments of `equipoise slice status`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Show this stream alone
+    /// Show only this stream
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
     /// Show every slice, not only those that are in a handover, pinned or without an owner
@@ -35,7 +35,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         let streams = client.streams().await?.streams;
         if !streams.iter().any(|stream| stream.name == *name) {
             let known: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
-            bail!("there is no stream `{name}`; there are `{}`", known.join("`, `"));
+            bail!("there is no stream `{name}`; the streams are `{}`", known.join("`, `"));
         }
     }
     let ask = async || {
@@ -59,7 +59,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     watch::show(args.watch, ask, render).await
 }
 
-/// A stream. Writing to a string cannot fail, here and below.
+/// Prints a stream. Here and below: writing to a string cannot fail.
 fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
     let leader = match (&stream.leader, stream.leading) {
         (Some(leader), _) => format!("led by {leader}"),
@@ -73,7 +73,7 @@ fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
     }
     if !stream.leading {
         if let Some(leader) = &stream.leader {
-            let _ = writeln!(out, "workers and slices are known to {leader}: ask there");
+            let _ = writeln!(out, "{leader} knows the workers and slices: run the command there");
         }
         return;
     }
@@ -88,7 +88,7 @@ fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
         if let Some(reason) = &worker.reason {
             let _ = writeln!(out, "{} is {}: {reason}", worker.name, worker.state.word());
         }
-        // Of one that is refused it is the reason.
+        // For a refused worker the problem is the reason that the table shows.
         if let Some(problem) = &worker.problem
             && worker.state != WorkerState::Refused
         {
@@ -137,7 +137,7 @@ fn handover_times(stream: &StreamStatus) -> String {
     )
 }
 
-/// A length of time, in as much room as it is worth.
+/// A duration with the precision that suits its length.
 fn time(seconds: f64) -> String {
     match seconds {
         ..0.000_05 => "0".to_string(),
@@ -207,7 +207,7 @@ fn handovers(stream: &StreamStatus) -> Table {
     table
 }
 
-/// Slices of which the same is to be said stand together, unless all are to be shown.
+/// The table of slices. Slices with the same row are combined, unless `all` is set.
 fn slices(told: &[&SliceState], all: bool) -> Table {
     let mut table = Table::new(&[
         ("SLICES", Align::Left),
@@ -245,12 +245,12 @@ fn group_row(group: &[&SliceState]) -> Vec<Cell> {
         group.iter().filter_map(|slice| of(slice)).max_by(f64::total_cmp)
     };
     let cools = longest(|slice| slice.cool_down_seconds);
-    let cools = cools.map(|left| format!("moved lately, for another {}", time(left)));
+    let cools = cools.map(|left| format!("moved recently; stays for another {}", time(left)));
     let numbers: Vec<_> = group.iter().map(|slice| slice.slice).collect();
     let owner = first.owner.as_ref();
     vec![
         show(&numbers).into(),
-        owner.map_or_else(|| Cell::toned("nobody", Tone::Bad), Into::into),
+        owner.map_or_else(|| Cell::toned("(none)", Tone::Bad), Into::into),
         first.epoch.into(),
         format!("{:.3}", group.iter().map(|slice| slice.load).sum::<f64>()).into(),
         group.iter().map(|slice| slice.queued).sum::<u64>().into(),
@@ -375,12 +375,12 @@ mod tests {
                     8  w2    w1       1  1.2 ms  releasing  w2, to stop\n\
              \n\
              SLICES  OWNER   EPOCH   LOAD  QUEUED  OLDEST  PINNED TO     FOR  STAYS BECAUSE\n\
-             1,4     nobody      7  0.500       2       0  -               -  no worker owns it\n\
+             1,4     (none)      7  0.500       2       0  -               -  no worker owns it\n\
              2       w2          7  0.250       1       0  -          1.2 ms  in handover 8, releasing\n\
              3       w2          7  0.250       1       0  w1              -\n\
              \n\
              WORKER  DROPS  REASON     MEANING\n\
-             w1          2  late       no loss: the owner before did it\n\
+             w1          2  late       no loss: the previous owner processed it\n\
              w2          5  malformed  too short, or another type under the same name\n\
              slice 0 is hot: 90 % of what a worker should have\n\
              items of writer 00ff reach no worker: best-effort\n"
@@ -392,7 +392,7 @@ mod tests {
     fn who_does_not_lead_says_whom_to_ask() {
         let other = StreamStatus { leading: false, ..stream() };
         let out = shown(&other, false);
-        assert!(out.contains("led by edge-1") && out.contains("ask there"), "{out}");
+        assert!(out.contains("led by edge-1") && out.contains("run the command there"), "{out}");
         assert!(!out.contains("WORKER"), "{out}");
     }
 }

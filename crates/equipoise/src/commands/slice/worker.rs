@@ -1,4 +1,4 @@
-//! `equipoise slice worker`: any program as a worker of a stream.
+//! `equipoise slice worker`: runs any program as a worker of a stream.
 
 mod stream;
 
@@ -20,44 +20,48 @@ use crate::config::{LogFormat, LogLevel, SliceStream};
 use crate::run::logs::Logs;
 use crate::run::slice::dds_stream;
 
-/// Arguments.
+/// Arguments of `equipoise slice worker`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What the worker is called: unique in the stream, and the same when it is started again [default: HOST-PID]
+    /// Name of the worker: unique in the stream, and the same after a restart [default: HOST-PID]
     #[arg(long, value_name = "NAME", value_parser = stream::name)]
     name: Option<String>,
     #[command(flatten)]
     stream: StreamOptions,
-    /// Its share of the load beside the others'; 0: it gets nothing new
+    /// Share of the load relative to other workers; 0: no new slices
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
     weight: u16,
-    /// Items that the program does at a time, each of another slice
+    /// Items that the program processes at a time, each of another slice
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     parallel: u16,
-    /// Items that wait here, at most. Beyond it, items of publishers that do not publish again are dropped
+    /// Largest number of waiting items. Beyond it, items of publishers that do not publish again
+    /// are dropped
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     queue_max: usize,
-    /// Bytes of items that are here, at most, whether they wait or are kept for other workers. Beyond it as beyond --queue-max
+    /// Largest total size of items that wait or are kept for other workers. Beyond it, as beyond
+    /// --queue-max
     #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
     held_bytes_max: usize,
-    /// When it is to end: how long its slices may take to go to others
+    /// When the worker ends: time for its slices to move to other workers
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = stream::duration)]
     drain_timeout: Duration,
-    /// How items are given to the program, and acknowledged by it; docs/slice-programs.md has both formats
+    /// How the program receives and acknowledges items; docs/slice-programs.md has both formats
     #[arg(long, value_enum, default_value_t = Form::Batches)]
     format: Form,
-    /// Give the program the fencing token of each item (epoch, writer, position), by which what it
-    /// writes to can refuse a worker that was given up; docs/slice-programs.md has the formats
+    /// Give the program the fencing token of each item (epoch, writer, position). The receiver of
+    /// its results can then refuse a worker that was given up; docs/slice-programs.md has the
+    /// formats
     #[arg(long)]
     tokens: bool,
-    /// When the program has ended so often in a row with one item in hand, that item is set aside and its client told so; 0: never,
-    /// it comes back to the program each time
+    /// After the program has ended this many times in a row with one item, set the item aside and
+    /// inform its client; 0: never, the program receives it each time
     #[arg(long, default_value_t = SET_ASIDE_AFTER, value_name = "N", value_parser = set_aside_after)]
     set_aside_after: u32,
-    /// Keep the messages of items that are set aside in this folder, in files SLICE-ID-SENDER-TIMESTAMP
+    /// Keep the messages of items that are set aside in this folder, in files
+    /// SLICE-ID-SENDER-TIMESTAMP
     #[arg(long, value_name = "PATH")]
     set_aside_folder: Option<PathBuf>,
-    /// Listen on this unix socket for a program that is started by others, in the place of COMMAND
+    /// Listen on this unix socket for a program that something else starts, in place of COMMAND
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     socket: Option<PathBuf>,
     /// The program and its arguments, behind `--`
@@ -65,28 +69,28 @@ pub(super) struct Args {
     command: Vec<String>,
 }
 
-/// As programs read and write.
+/// Format of the program's input and output.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Form {
     /// Bytes, many items at a time
     Batches,
-    /// A line of text each, with messages in base64: for shells
+    /// One line of text for each item, with messages in base64: for shells
     Lines,
 }
 
-/// The last worker of a stream ends when it has had nothing to do for this long.
+/// Time without work after which the last worker of a stream ends.
 const IDLE: Duration = Duration::from_secs(1);
-/// Between two looks at how it stands.
+/// Interval between checks of the worker's state.
 const LOOK: Duration = Duration::from_millis(20);
-/// A program that acknowledges nothing for this long is told of.
+/// Time without an acknowledgement after which a stalled program is logged.
 const STALLED: Duration = Duration::from_secs(10);
-/// Between two lines about slices that nobody takes.
+/// Interval between log lines about slices that no worker takes.
 const REMIND: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stream = args.stream.read()?;
     let _logs = Logs::start(LogLevel::Info, LogFormat::Text)?;
-    // From here on a signal is noted.
+    // A signal from here on is queued.
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
     let name = args.name.clone().unwrap_or_else(default_name);
@@ -110,39 +114,39 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         if !worker.is_running() {
             worker.stop()?;
-            bail!("the worker has ended: DDS left it no way to go on");
+            bail!("the worker ended, because DDS failed");
         }
         told.look(&worker, leaving);
         let Some(since) = leaving else { continue };
         if worker.slices() == 0 && worker.handovers() == 0 && worker.queued() == 0 {
             let done = worker.done();
             worker.stop()?;
-            tracing::info!(done, "stopped: others have its slices");
+            tracing::info!(done, "stopped: other workers have its slices");
             return Ok(ExitCode::SUCCESS);
         }
         if idle.look(&worker) && worker.others() == Some(0) {
             let slices = worker.slices();
             worker.stop()?;
-            tracing::info!(slices, "stopped: it is the only worker, and had nothing to do");
+            tracing::info!(slices, "stopped: it is the only worker, and it was idle");
             return Ok(ExitCode::SUCCESS);
         }
         if since.elapsed() >= args.drain_timeout {
             let (slices, queued) = (worker.slices(), worker.queued());
             bail!(
-                "stopped after {:?} with {slices} slices and {queued} items that no other worker took; what clients of ours \
-                 publish again is done by the next",
+                "stopped after {:?} with {slices} slices and {queued} items that no other worker took; the next worker processes \
+                 the items that clients publish again",
                 args.drain_timeout
             );
         }
     }
 }
 
-/// The first signal drains, the second ends.
+/// Handles a signal: the first one drains, the second one ends the worker.
 fn leave(worker: &Worker, leaving: Option<Instant>) -> anyhow::Result<Instant> {
     if leaving.is_some() {
         bail!("stopped at once by a second signal, with {} slices", worker.slices());
     }
-    tracing::info!(slices = worker.slices(), "leaving: slices go to other workers");
+    tracing::info!(slices = worker.slices(), "leaving: slices move to other workers");
     worker.leave();
     Ok(Instant::now())
 }
@@ -163,7 +167,7 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
     };
     if let Some(folder) = &args.set_aside_folder {
         std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make --set-aside-folder {}", folder.display()))?;
+            .with_context(|| format!("cannot create --set-aside-folder {}", folder.display()))?;
     }
     let set_aside = SetAside { after: args.set_aside_after, folder: args.set_aside_folder.clone() };
     let dealings = Dealings { format, set_aside, tokens: args.tokens };
@@ -176,26 +180,27 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
 }
 
 fn spawned(dealings: Dealings, words: &[String]) -> anyhow::Result<Program> {
-    let [program, arguments @ ..] = words else { bail!("there is no COMMAND behind `--`") };
+    let [program, arguments @ ..] = words else { bail!("COMMAND is missing behind `--`") };
     let (path, arguments) = (program.clone(), arguments.to_vec());
     let make = move || {
         let mut command = Command::new(&path);
-        // Ctrl-C reaches the terminal's whole process group; the program has to outlive the drain.
+        // Ctrl-C reaches the terminal's whole process group, but the program must outlive the
+        // drain.
         command.args(&arguments).process_group(0);
         die_with_parent(&mut command);
         command
     };
     Program::start_with(dealings, make).with_context(|| {
-        format!("cannot start `{program}`: is it installed, in PATH, and may it be executed?")
+        format!("cannot start `{program}`: check that it is installed, in PATH and executable")
     })
 }
 
-/// Of one end nobody knows which of several items it was.
+/// Refuses 1: after a single end it is unknown which of several items caused it.
 fn set_aside_after(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(1) => Err("may be 0, or 2 and more: one end may be chance".into()),
+        Ok(1) => Err("accepted: 0, or 2 or more, since a single end may be chance".into()),
         Ok(after) => Ok(after),
-        Err(_) => Err("is no number".into()),
+        Err(_) => Err("is not a number".into()),
     }
 }
 
@@ -208,7 +213,7 @@ fn default_name() -> String {
     format!("{host}-{}", std::process::id())
 }
 
-/// Since when a worker has had nothing to do, and what it had done by then.
+/// How long a worker has had no work, and how many items it had processed by then.
 #[derive(Default)]
 struct Idle {
     since: Option<Instant>,
@@ -216,7 +221,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// Whether that has been so for [`IDLE`].
+    /// Whether the worker has been idle for [`IDLE`].
     fn look(&mut self, worker: &Worker) -> bool {
         let done = worker.done();
         if worker.queued() > 0 || done != self.done {
@@ -227,7 +232,7 @@ impl Idle {
     }
 }
 
-/// What has been said of the worker.
+/// The state of the worker that was logged last.
 #[derive(Default)]
 struct Told {
     slices: u64,
@@ -243,10 +248,10 @@ impl Told {
         let (slices, fenced) = (worker.slices(), worker.is_fenced());
         match (self.fenced, fenced) {
             (None, true) => {}
-            (None | Some(true), false) => tracing::info!("a controller has heard it"),
+            (None | Some(true), false) => tracing::info!("a controller knows the worker"),
             (Some(false), true) => {
                 tracing::warn!(
-                    "no controller has heard it lately: nothing more is done until one does"
+                    "no controller has answered recently: the worker pauses until one answers"
                 );
             }
             _ => {}
@@ -269,7 +274,7 @@ impl Told {
             tracing::warn!(
                 slices,
                 queued = worker.queued(),
-                "no other worker can take its slices: it goes on with them until one joins"
+                "no other worker can take its slices: the worker keeps processing them until one joins"
             );
         }
         if self.reminded.unwrap_or(since).elapsed() >= REMIND {
@@ -277,7 +282,7 @@ impl Told {
             tracing::warn!(
                 slices,
                 queued = worker.queued(),
-                "still waiting for other workers to take its slices; a second signal ends it at once"
+                "still waiting for other workers to take its slices; a second signal ends the worker at once"
             );
         }
     }

@@ -4,7 +4,7 @@ use equipoise_api::wire::controller::{ControllerState, ControllerStatus};
 
 use super::duration;
 
-/// Whether it runs and plans; if something is wrong, what, and what to do.
+/// The state of the controller; if there is a problem, also the problem and its remedy.
 pub(crate) fn line(controller: &ControllerStatus) -> String {
     let leader = controller.leader.as_deref();
     let state = match controller.state {
@@ -33,7 +33,7 @@ fn with_problem(mut line: String, controller: &ControllerStatus) -> String {
     line
 }
 
-/// Plans are made several times a second, or once: the first seconds are worth a digit.
+/// With several plans a second, the first seconds deserve a decimal.
 fn age(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.1} s") } else { duration(seconds) }
 }

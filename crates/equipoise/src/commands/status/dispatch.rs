@@ -6,7 +6,7 @@ use equipoise_api::wire::dispatch::DispatchStatus;
 use crate::commands::table::{Align, Table};
 use crate::commands::view::View;
 
-/// What is kept and what was delegated, by class; nothing without a front door in node mode.
+/// Kept and delegated requests by class. Writes nothing without a front door in node mode.
 pub(super) fn render(doors: &[FrontDoorStatus], view: View, out: &mut String) {
     let nodes: Vec<_> =
         doors.iter().filter_map(|door| Some((door, door.dispatch.as_ref()?))).collect();
@@ -42,24 +42,24 @@ pub(super) fn render(doors: &[FrontDoorStatus], view: View, out: &mut String) {
     table.render(view, out);
 }
 
-/// What is worth a sentence.
+/// Lines about problems of delegation.
 pub(super) fn details(door: &str, node: &DispatchStatus) -> Vec<String> {
     let mut lines = Vec::new();
     if node.returned_total > 0 {
         lines.push(format!(
-            "{door}: {} requests were done here after a peer had failed",
+            "{door}: {} requests were served here after a peer failed",
             node.returned_total
         ));
     }
     if node.markers_refused_total > 0 {
         lines.push(format!(
-            "{door}: {} requests had a marker that is not believed: forged, of a node with another secret, or in the clear where `peer-tls` is \"required\"",
+            "{door}: {} requests had an invalid marker: forged, from a node with another secret, or without TLS where `peer-tls` is \"required\"",
             node.markers_refused_total
         ));
     }
     if node.peer_tls == "waiting" {
         lines.push(format!(
-            "{door}: nothing is delegated, since this node has no certificate of its cluster yet"
+            "{door}: nothing is delegated, because this node has no certificate of its cluster yet"
         ));
     }
     lines

@@ -6,10 +6,10 @@ use super::reasons;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 
-/// Resolvers that are shown.
+/// Largest number of resolvers in the output.
 const RESOLVERS: usize = 5;
 
-/// Names, their backends and shares, and what all share.
+/// Tables of names, their backends and shares, and of the level's counters.
 pub(super) fn render(dns: &DnsStatus, view: View, out: &mut String) {
     out.push('\n');
     names(dns).render(view, out);
@@ -76,11 +76,14 @@ fn tone(backend: &DnsBackendStatus) -> Tone {
     }
 }
 
-/// What stands behind the counts, one line each; nothing when all is well.
+/// Lines that explain the counts; none if there are no problems.
 pub(super) fn details(dns: &DnsStatus) -> Vec<String> {
     let mut lines = Vec::new();
     for name in dns.names.iter().filter(|name| name.fail_open) {
-        lines.push(format!("{}: NO BACKEND serves, so others are given (fail open)", name.name));
+        lines.push(format!(
+            "{}: NO BACKEND serves; answers have backends that do not serve (fail open)",
+            name.name
+        ));
     }
     if !dns.drops.is_empty() {
         lines.push(format!("dns: dropped {}", reasons(&dns.drops)));

@@ -6,7 +6,7 @@ use super::{bytes, errors_cell, reasons};
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 
-/// VIPs, their backends, and what they share.
+/// Tables of VIPs, their backends and the level's counters.
 pub(super) fn render(packet: &PacketStatus, view: View, out: &mut String) {
     out.push('\n');
     vips(packet).render(view, out);
@@ -113,7 +113,7 @@ fn tone(backend: &VipBackendStatus) -> Tone {
     }
 }
 
-/// What stands behind the counts, one line each; nothing when all is well.
+/// Lines that explain the counts; none if there are no problems.
 pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
     let mut lines = Vec::new();
     for interface in &packet.interfaces {
@@ -134,13 +134,13 @@ pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
     }
     if packet.flows_moved_total > 0 {
         lines.push(format!(
-            "{} flows lost their backend and went to another",
+            "{} flows lost their backend and moved to another",
             packet.flows_moved_total
         ));
     }
     if packet.flows_not_learnt_total > 0 {
         lines.push(format!(
-            "{} flows found no room or gave way to flows with more evidence (registry_full): forged addresses, or \
+            "{} flows were not registered, or replaced by flows with more evidence (registry_full): forged addresses, or \
              [flows] max is too small",
             packet.flows_not_learnt_total
         ));

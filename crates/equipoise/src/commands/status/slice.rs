@@ -28,7 +28,7 @@ pub(super) fn render(streams: &[StreamSummary], view: View, out: &mut String) {
 }
 
 fn row(stream: &StreamSummary) -> Vec<Cell> {
-    // Who does not lead knows no more of it than its file.
+    // A controller that does not lead the stream knows only its file.
     if !stream.leading {
         let unknown = || Cell::from("-");
         let slices = stream.slices_total.into();
@@ -51,14 +51,14 @@ fn row(stream: &StreamSummary) -> Vec<Cell> {
     ]
 }
 
-/// What keeps a stream from being balanced here, a line each.
+/// A line for each stream that is not balanced here, with the reason.
 pub(super) fn details(streams: &[StreamSummary]) -> impl Iterator<Item = String> + '_ {
     streams.iter().filter_map(|stream| {
         let name = &stream.name;
         match &stream.problem {
             Some(problem) => Some(format!("stream {name}: {problem}")),
             None if !stream.leading => Some(format!(
-                "stream {name}: another controller leads it, or none does: equipoise slice status"
+                "stream {name}: led by another controller or by none; see `equipoise slice status`"
             )),
             None if stream.workers == 0 => Some(format!("stream {name}: NO WORKER takes part")),
             None => None,

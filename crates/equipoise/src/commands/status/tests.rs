@@ -161,7 +161,7 @@ fn a_backend_that_lost_multiplexing_has_a_line_with_the_remedy() {
     assert!(rendered(&status).contains("equipoise undrain db/a\n"), "{}", rendered(&status));
 }
 
-/// As a terminal of so many columns shows it.
+/// The status as a terminal with this many columns shows it.
 fn in_columns(status: &Status, columns: usize) -> String {
     let view = View { colour: false, columns: Some(columns) };
     let mut out = String::new();
@@ -169,7 +169,7 @@ fn in_columns(status: &Status, columns: usize) -> String {
     view.fold(out)
 }
 
-/// A busy instance with long names.
+/// The status of a busy instance with long names.
 fn large() -> Status {
     let mut status = status();
     let door = &mut status.front_doors[0];

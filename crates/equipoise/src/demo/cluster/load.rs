@@ -1,4 +1,5 @@
-//! Clients: they resolve, connect, send requests, and store the serving node and the time.
+//! Clients. They resolve the name, connect, send requests, and record the serving node and the
+//! time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,30 +14,30 @@ use equipoise_netns::Host;
 
 use super::stage::{NAME, PATIENCE, RESOLVER};
 
-/// Requests on a connection before a client resolves anew.
+/// Requests on a connection before a client resolves the name again.
 const REQUESTS: usize = 4;
 
-/// Where clients go.
+/// How clients choose a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
-    /// Wherever the name leads, as it is resolved for each connection.
+    /// By the name, which is resolved for each connection.
     Name,
-    /// To this node, whatever the name says: what a cache that is out of date does.
+    /// Always this node, like a client with an outdated DNS cache.
     Node(SocketAddr),
 }
 
-/// A request, answered or not.
+/// A request, with or without an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) began: Instant,
     pub(crate) took: Duration,
-    /// The node that was asked.
+    /// Node that received the request.
     pub(crate) door: IpAddr,
-    /// The node with the application that served it; `None`: it failed.
+    /// Node with the application that served the request; `None` if it failed.
     pub(crate) by: Option<String>,
 }
 
-/// Clients at work.
+/// Running clients.
 pub(crate) struct Clients {
     stop: Arc<AtomicBool>,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -44,7 +45,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Starts `count` clients, each with one request at a time, and a pause after each answer.
+    /// Starts `count` clients. Each has one request at a time, and pauses after each answer.
     pub(crate) fn start(host: &Host, count: usize, way: Way, pause: Duration) -> Clients {
         let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Asked>>>::default());
         let client = || {
@@ -59,13 +60,13 @@ impl Clients {
         Clients { stop, asked, threads }
     }
 
-    /// Requests between then and now.
+    /// The requests that began at `then` or later.
     pub(crate) fn since(&self, then: Instant) -> Vec<Asked> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.iter().filter(|one| one.began >= then).cloned().collect()
     }
 
-    /// Ends them; all that was asked.
+    /// Stops the clients, and returns all requests.
     pub(crate) fn stop(self) -> anyhow::Result<Vec<Asked>> {
         self.stop.store(true, Relaxed);
         for thread in self.threads {
@@ -75,8 +76,8 @@ impl Clients {
     }
 }
 
-/// One connection's requests. A client that is refused at one address tries the next, as browsers
-/// do.
+/// Sends the requests of one connection. A client that is refused at one address tries the next, as
+/// browsers do.
 fn converse(way: Way, pause: Duration, stop: &AtomicBool, asked: &Mutex<Vec<Asked>>) {
     let began = Instant::now();
     let note = |one: Asked| asked.lock().unwrap_or_else(PoisonError::into_inner).push(one);
@@ -154,7 +155,7 @@ impl Connection {
     }
 }
 
-/// The addresses that a resolver gives for a name, in its order.
+/// The addresses of a name, in the order of the resolver.
 pub(crate) fn resolve(name: &str, resolver: SocketAddr) -> anyhow::Result<Vec<IpAddr>> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -172,7 +173,7 @@ pub(crate) fn resolve(name: &str, resolver: SocketAddr) -> anyhow::Result<Vec<Ip
     let answer = &answer[..length];
     ensure!(answer.get(..2) == Some(&query[..2]), "an answer to another question");
     ensure!(answer[3] & 0xf == 0, "rcode {}", answer[3] & 0xf);
-    // Each record: a pointer to the name, type A, class IN, TTL, four bytes.
+    // Each record has a pointer to the name, type A, class IN, the TTL and four bytes.
     let records = answer.get(query.len()..).unwrap_or_default().chunks_exact(16);
     let addresses: Vec<IpAddr> = records
         .take_while(|record| record.starts_with(&[0xc0, 12, 0, 1, 0, 1]))
@@ -182,13 +183,13 @@ pub(crate) fn resolve(name: &str, resolver: SocketAddr) -> anyhow::Result<Vec<Ip
     Ok(addresses)
 }
 
-/// Results of some requests, in a line.
+/// Results of some requests, for one line.
 pub(crate) struct Summary {
     pub(crate) failed: usize,
     pub(crate) per_second: f64,
     p50: Duration,
     p99: Duration,
-    /// Parts of the requests by the node that was asked, and by the one that did them, in percent.
+    /// Shares of the requests by receiving node and by serving node, in percent.
     doors: BTreeMap<String, f64>,
     pub(crate) by: BTreeMap<String, f64>,
 }
@@ -226,7 +227,7 @@ impl Summary {
             parts.collect::<Vec<_>>().join(", ")
         };
         format!(
-            "{:.0} answers a second, median {:.0} ms, p99 {:.0} ms, {} failed\n  asked: {}\n  done by: {}",
+            "{:.0} answers a second, median {:.0} ms, p99 {:.0} ms, {} failed\n  received by: {}\n  served by: {}",
             self.per_second,
             self.p50.as_secs_f64() * 1e3,
             self.p99.as_secs_f64() * 1e3,
@@ -237,7 +238,7 @@ impl Summary {
     }
 }
 
-/// A node's number.
+/// The number of a node.
 fn short(door: &IpAddr) -> String {
     match door {
         IpAddr::V4(v4) if v4.octets()[0] == 10 => (v4.octets()[3] - 10).to_string(),

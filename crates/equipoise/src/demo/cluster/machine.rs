@@ -1,4 +1,4 @@
-//! The other load of the machine: a demo on a machine without room reports it.
+//! Measures the other load of the machine, to report a machine that is too busy for the demo.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use equipoise_monitor::{Monitor, MonitorOptions};
 
 use super::stage::{CORES, NODES, Stage};
 
-/// Processor time of the machine and of the demo's nodes, from one step to the next.
+/// Processor time of the machine and of the demo's nodes, since the last step.
 pub(super) struct MachineLoad {
     monitor: Monitor,
     since: Instant,
@@ -14,14 +14,14 @@ pub(super) struct MachineLoad {
 }
 
 impl MachineLoad {
-    /// Begins to measure.
+    /// Starts measuring.
     pub(super) fn begin(stage: &Stage) -> MachineLoad {
         let mut monitor = Monitor::new(MonitorOptions::default());
         monitor.sample();
         MachineLoad { monitor, since: Instant::now(), nodes: stage.processor_time() }
     }
 
-    /// A failed step, with the cause beside it if the machine was too busy since the step before.
+    /// Adds the cause to a failed step, if the machine was too busy since the previous step.
     pub(super) fn explain(
         &mut self,
         stage: &Stage,
@@ -42,15 +42,15 @@ impl MachineLoad {
     }
 }
 
-/// Why there is no room for the demo's nodes on a machine of `online` processors that are in use by
-/// this many per cent, where the nodes had `nodes_used` processors; `None` if there is room.
+/// Reports that a machine of `online` processors has no room for the demo's nodes. `percent` of the
+/// processors are in use, and the nodes used `nodes_used` of them. `None` if there is room.
 fn too_busy(percent: f64, online: u32, nodes_used: f64) -> Option<String> {
     let (online, wanted) = (f64::from(online), NODES as f64 * CORES);
     let others = (percent / 100.0 * online - nodes_used).max(0.0);
     (online - others < wanted).then(|| {
         format!(
             "the machine is too busy for this demo: other programs used {others:.1} of its {online:.0} \
-             processors, the demo's {NODES} nodes want {wanted:.1} and had {nodes_used:.1}; end some of those \
+             processors, the demo's {NODES} nodes need {wanted:.1} and had {nodes_used:.1}; end some of those \
              programs (`top` shows them), and try again"
         )
     })
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(too_busy(100.0, 8, 1.2), None, "the nodes had what they want");
         let text = too_busy(100.0, 2, 0.5).unwrap();
         let start = "the machine is too busy for this demo: other programs used 1.5 of its 2 processors, \
-                     the demo's 5 nodes want 1.0 and had 0.5";
+                     the demo's 5 nodes need 1.0 and had 0.5";
         assert!(text.starts_with(start), "{text}");
     }
 }

@@ -1,8 +1,8 @@
-//! `equipoise demo cluster`: five nodes that are one, in the paper's three scenarios.
+//! `equipoise demo cluster`: a cluster of five nodes in the paper's three scenarios.
 //!
-//! Everything is real: `equipoise run` on each machine with the file that is written here, an
-//! application on each, unbound as the client's resolver. It tells what it does and what came of
-//! it, ends by itself, and fails if anything did.
+//! All parts are real: `equipoise run` on each machine with the file that this module writes, an
+//! application on each, and unbound as the client's resolver. The demo prints each step with its
+//! result, ends by itself, and fails if a step failed.
 
 mod load;
 mod machine;
@@ -20,7 +20,7 @@ use stage::Stage;
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     if let Some(reason) = unavailable() {
-        bail!("the cluster's demo makes network namespaces, which is not possible: {reason}");
+        bail!("the cluster demo needs network namespaces, which cannot be created: {reason}");
     }
     let mut account = Account::default();
     let mut stage = Stage::build().context("the demo cannot be set up")?;
@@ -28,13 +28,13 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let mut load = MachineLoad::begin(&stage);
     let joined = stage.wait_for_members().map(|()| "every node has joined".into());
     account.step(load.explain(&stage, joined));
-    account.title("Even load: clients go where the name leads");
+    account.title("Even load: clients follow the name");
     account.step(load.explain(&stage, scenarios::even(&stage)));
-    account.title("Unbalanced: all clients go to node-1, as caches that are out of date make them");
+    account.title("Unbalanced: all clients go to node-1, like clients with an outdated DNS cache");
     account.step(load.explain(&stage, scenarios::unbalanced(&stage)));
     account.title("A sharp fluctuation: four times the clients at once, for a while");
     account.step(load.explain(&stage, scenarios::fluctuation(&stage)));
-    account.title("How the cluster stands");
+    account.title("State of the cluster");
     account.step(stage.command(&["status", "--cluster"]));
     account.title("A node fails: node-5 is killed under load");
     let failure = scenarios::failure(&mut stage);

@@ -1,4 +1,4 @@
-//! The paper's scenarios, each with what came of it.
+//! The paper's scenarios, each with its result.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use anyhow::ensure;
 use super::load::{Clients, Summary, Way, resolve};
 use super::stage::{NAME, NODES, RESOLVER, Stage, address, door};
 
-/// Clients that one node can just serve, and a cluster easily.
+/// Number of clients that one node can just serve, and a cluster easily.
 const CLIENTS: usize = 4;
-/// Between an answer and the client's next request.
+/// Pause of a client between an answer and its next request.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// The clients' results in the time from now on.
+/// The clients' results for the time `over` from now on.
 fn watch(clients: &Clients, over: Duration) -> Summary {
     let began = Instant::now();
     thread::sleep(over);
@@ -30,7 +30,7 @@ pub(super) fn even(stage: &Stage) -> anyhow::Result<String> {
     let summary = watch(&clients, seconds(6));
     clients.stop()?;
     ensure!(summary.failed == 0, "{} requests failed", summary.failed);
-    ensure!(summary.by.len() == NODES, "not every node did something:\n{}", summary.line());
+    ensure!(summary.by.len() == NODES, "not every node served requests:\n{}", summary.line());
     Ok(summary.line())
 }
 
@@ -41,7 +41,7 @@ pub(super) fn unbalanced(stage: &Stage) -> anyhow::Result<String> {
     let last = watch(&clients, seconds(5));
     let failed = clients.stop()?.iter().filter(|one| one.by.is_none()).count();
     ensure!(failed == 0, "{failed} requests failed");
-    ensure!(last.by.len() > 1, "node-1 did all of it:\n{}", last.line());
+    ensure!(last.by.len() > 1, "node-1 served all requests:\n{}", last.line());
     Ok(format!(
         "the first 2 seconds: {}\nafter 10 seconds: {}\nnode-1's dispatcher made it {:.1} times as many",
         first.line(),
@@ -69,7 +69,7 @@ pub(super) fn failure(stage: &mut Stage) -> anyhow::Result<String> {
     let before = watch(&clients, seconds(3));
     let killed = Instant::now();
     stage.kill(NODES)?;
-    // Until the name has not led there for a while, longer than an answer is good for.
+    // Waits until the name has not led to the node for longer than an answer's TTL.
     let lost = address(NODES).into();
     let (mut last_given, mut given) = (killed, 0);
     while last_given.elapsed() < seconds(3) {
@@ -90,7 +90,7 @@ pub(super) fn failure(stage: &mut Stage) -> anyhow::Result<String> {
     );
     Ok(format!(
         "before: {}\nthe name stopped leading there after {:.1} s ({given} answers had it until then)\n\
-         meanwhile: {}\nafter: {}",
+         in between: {}\nafter: {}",
         before.line(),
         (last_given - killed).as_secs_f64(),
         during.line(),

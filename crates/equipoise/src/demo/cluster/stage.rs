@@ -1,4 +1,4 @@
-//! The machines of the demo, and what runs on them.
+//! The machines of the demo and their processes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,26 +12,26 @@ use crate::demo::files::Folder;
 
 /// Machines of the cluster.
 pub(crate) const NODES: usize = 5;
-/// The share of a core that each node may use.
+/// Share of a core that each node may use.
 pub(crate) const CORES: f64 = 0.2;
-/// CPU time that a request takes of its application.
+/// CPU time that the application needs for a request.
 pub(crate) const WORK: Duration = Duration::from_millis(8);
 /// The balanced name.
 pub(crate) const NAME: &str = "www.demo.example";
-/// How long anything may take before it has failed.
+/// Longest time for any step; then it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const ZONE: &str = "demo.example";
 const APPLICATION_PORT: u16 = 8080;
 const CLUSTER_PORT: u16 = 9911;
 
-/// Where what runs on a machine of ours listens.
+/// Port at which a node's dispatcher listens.
 const DOOR_PORT: u16 = 80;
 
-/// A cluster and a client. Dropped, it is gone.
+/// A cluster and a client. Dropping it removes everything.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    /// Guests end before their groups and hosts do.
+    /// The guests must end before their groups and hosts.
     nodes: Vec<Node>,
     resolver: Option<Guest>,
     pub(crate) client: Host,
@@ -54,12 +54,12 @@ pub(crate) fn address(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 10 + number as u8)
 }
 
-/// Where a node serves clients.
+/// The address at which a node serves clients.
 pub(crate) fn door(number: usize) -> SocketAddr {
     (address(number), DOOR_PORT).into()
 }
 
-/// Where the client's resolver answers.
+/// The address of the client's resolver.
 pub(crate) const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 
 impl Stage {
@@ -81,8 +81,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A machine with its application and its equipoise, ready. The first one is the controller,
-    /// too.
+    /// Starts a machine with its application and its equipoise, and waits until both are ready. The
+    /// first machine is also the controller.
     fn node(&self, number: usize) -> anyhow::Result<Node> {
         let name = format!("node-{number}");
         let host = Host::new(&name)?;
@@ -111,8 +111,8 @@ impl Stage {
         self.folder.path(name)
     }
 
-    /// The file of a node: all have the same but for their own name, addresses, and the
-    /// controller's part.
+    /// The file of a node. All nodes have the same file, except for name, addresses, and the
+    /// controller's options.
     fn config(&self, number: usize) -> String {
         let (name, own) = (format!("node-{number}"), address(number));
         let state = self.path(&name).display().to_string();
@@ -132,7 +132,7 @@ impl Stage {
              [api]\nsocket = {socket:?}\nlisten = \"off\"\n\
              [controller]\nstate = {state:?}\n\
              [cluster]\nstate = {state:?}\n{cluster}\n\n\
-             # The local application, and the node's door: it does requests, or hands them to a peer.\n\
+             # The local application, and the node's front door, which serves requests or delegates them.\n\
              [[pool]]\nname = \"application\"\nbackends = [\"127.0.0.1:{APPLICATION_PORT}\"]\n\
              [[dispatch]]\nlisten = \"{own}:{DOOR_PORT}\"\npool = \"application\"\n\
              class = [{{ class = \"light\", paths = [\"/healthz\"] }}, {{ class = \"computing\", paths = [\"/work\"] }}]\n\n\
@@ -144,8 +144,8 @@ impl Stage {
         )
     }
 
-    /// unbound on the client, which asks the nodes and keeps nothing, so that every question shows
-    /// what they say.
+    /// Starts unbound on the client. It queries the nodes and caches nothing, so that every query
+    /// shows their current answer.
     fn start_resolver(&self) -> anyhow::Result<Guest> {
         let stubs = (1..=NODES).map(|n| format!(" stub-addr: {}\n", address(n)));
         let text = format!(
@@ -171,7 +171,7 @@ impl Stage {
         Ok(guest)
     }
 
-    /// The hosts and their addresses.
+    /// A list of the hosts and their addresses.
     pub(crate) fn map(&self) -> String {
         let mut text = format!(
             "equipoise as a cluster: {NODES} machines made of network namespaces, each held to {CORES} of a core; a request \
@@ -192,7 +192,7 @@ impl Stage {
         text
     }
 
-    /// This program's command line on the first node.
+    /// Runs a command of this program on the first node.
     pub(crate) fn command(&self, words: &[&str]) -> anyhow::Result<String> {
         let file = self.path("node-1.toml").display().to_string();
         Ok(self.nodes[0].host.run(&program(), &[words, &["--config", &file]].concat())?)
@@ -203,7 +203,7 @@ impl Stage {
         let end = Instant::now() + PATIENCE;
         loop {
             let told = self.command(&["status", "--cluster"])?;
-            // A joiner starts slowly, but it is there.
+            // A member that joins starts slowly, but counts as present.
             let there = |word: &str| told.matches(word).count();
             if there(" present ") + there(" joining ") >= NODES {
                 return Ok(());
@@ -213,12 +213,12 @@ impl Stage {
         }
     }
 
-    /// Processor time that all nodes have used.
+    /// Processor time of all nodes so far.
     pub(crate) fn processor_time(&self) -> Duration {
         self.nodes.iter().filter_map(|node| node.group.used().ok()).sum()
     }
 
-    /// Kills a machine: nothing on it says goodbye.
+    /// Kills a machine, without any goodbye from its processes.
     pub(crate) fn kill(&mut self, number: usize) -> anyhow::Result<()> {
         let node = &mut self.nodes[number - 1];
         for guest in [&mut node.equipoise, &mut node.application] {
@@ -228,7 +228,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends every equipoise that lives as an operator does.
+    /// Stops every running equipoise as an operator would.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         for node in self.nodes.iter_mut().rev() {
             if node.equipoise.ended()?.is_some() {
@@ -247,13 +247,13 @@ impl Stage {
     }
 }
 
-/// This program, also when another program starts it. Not by its name: the file may have been
-/// replaced by another build.
+/// Path of this program for another program to start. It is not the program's name, because another
+/// build may have replaced that file.
 fn program() -> String {
     format!("/proc/{}/exe", std::process::id())
 }
 
-/// Starts this program on a host, in a group, and waits until it says that it is ready.
+/// Starts this program on a host in a group, and waits until it prints `ready`.
 fn start(host: &Host, group: &CpuGroup, arguments: &[&str], ready: &str) -> anyhow::Result<Guest> {
     let words = group.enter_and_become(&program(), arguments);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

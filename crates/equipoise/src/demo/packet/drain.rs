@@ -1,4 +1,4 @@
-//! One backend drains under load.
+//! Drains a backend under load.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,13 +16,13 @@ use crate::demo::packet::stage::{PATIENCE, Stage};
 
 pub(crate) const TITLE: &str = "A backend drains under load (tunnel over IPv4)";
 
-/// Enough for each of three backends to have several.
+/// Number of connections: each of three backends should get several.
 const CONNECTIONS: usize = 30;
 
-/// Answers for each connection between one look and the next.
+/// Answers on each connection between two checks.
 const ANSWERS: usize = 50;
 
-/// The steps, each with what came of it; after a failure none follows.
+/// Runs the steps, and returns their results. The first failure is the last result.
 pub(crate) fn show(stage: &Stage) -> Vec<anyhow::Result<String>> {
     let mut outcomes = Vec::new();
     if let Err(error) = steps(stage, &mut outcomes) {
@@ -36,7 +36,7 @@ fn steps(stage: &Stage, told: &mut Vec<anyhow::Result<String>>) -> anyhow::Resul
     let old = Connections::open(client, vip)?;
     let before = old.by_backend();
     told.push(Ok(format!(
-        "{CONNECTIONS} connections to {vip}, each asking without pause: {}",
+        "{CONNECTIONS} connections to {vip}, each with requests without pause: {}",
         shares(&before)
     )));
     let Some(drained) = before.keys().next().cloned() else { bail!("nobody answers") };
@@ -52,7 +52,7 @@ fn steps(stage: &Stage, told: &mut Vec<anyhow::Result<String>>) -> anyhow::Resul
     new.close()?;
     let answers = old.close()?;
     told.push(Ok(format!(
-        "the first {CONNECTIONS} went on: {answers} answers, none from another backend, none lost"
+        "the first {CONNECTIONS} continued: {answers} answers, none from another backend, none lost"
     )));
     stage.command(&["undrain", &name]).map(drop)
 }
@@ -62,7 +62,7 @@ fn shares(counts: &BTreeMap<String, usize>) -> String {
     shares.collect::<Vec<_>>().join(", ")
 }
 
-/// Connections with requests without pause.
+/// Connections that send requests without pause.
 struct Connections {
     stop: Arc<AtomicBool>,
     each: Vec<Connection>,
@@ -75,7 +75,7 @@ struct Connection {
 }
 
 impl Connections {
-    /// Opens them, and waits until each had an answer.
+    /// Opens the connections, and waits until each had an answer.
     fn open(client: &Host, vip: SocketAddr) -> anyhow::Result<Connections> {
         let stop = Arc::<AtomicBool>::default();
         let mut each = Vec::new();
@@ -105,20 +105,20 @@ impl Connections {
         counts
     }
 
-    /// Waits until each has had `answers` answers more.
+    /// Waits until each connection has had `answers` more answers.
     fn wait_for(&self, answers: usize) -> anyhow::Result<()> {
         let goals = self.each.iter().map(|c| c.answers.load(Relaxed) + answers);
         let goals = goals.collect::<Vec<_>>();
         let end = Instant::now() + PATIENCE;
         let pairs = || self.each.iter().zip(&goals);
         while !pairs().all(|(c, goal)| c.answers.load(Relaxed) >= *goal || c.asking.is_finished()) {
-            ensure!(Instant::now() < end, "connections stand still");
+            ensure!(Instant::now() < end, "connections get no answers");
             thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }
 
-    /// Ends them; gives how many answers there were, or the first thing that went wrong.
+    /// Closes the connections. Returns the number of answers, or the first error.
     fn close(self) -> anyhow::Result<usize> {
         self.stop.store(true, Relaxed);
         let mut answers = 0;
@@ -132,7 +132,7 @@ impl Connections {
     }
 }
 
-/// A connection to the lines of a sample backend.
+/// A connection to the line service of a sample backend.
 struct Line {
     stream: TcpStream,
     answers: BufReader<TcpStream>,

@@ -1,4 +1,4 @@
-//! The forwarding methods, each shown by `curl`.
+//! The forwarding methods, each demonstrated with `curl`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,13 +9,13 @@ use equipoise_netns::Site;
 
 use crate::demo::packet::stage::{HTTP_PORT, LINES_PORT, Stage};
 
-/// One way to the backends, with a VIP of its own.
+/// A forwarding method with its own VIP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Method {
     forward: &'static str,
     what: &'static str,
     v6: bool,
-    /// Of its VIP.
+    /// Last part of the VIP's address.
     number: u8,
     port: u16,
 }
@@ -25,7 +25,7 @@ const DIRECT: &str = "only the MAC address changes; backends have the VIP and an
 const TUNNEL: &str = "IP in IP; backends unpack it, have the VIP and answer the client";
 const GUE: &str = "the same in UDP";
 
-/// In the order in which they are shown.
+/// The methods in the order of the demo.
 pub(crate) const ALL: [Method; 8] = [
     Method { forward: "nat", what: NAT, v6: false, number: 10, port: 8080 },
     Method { forward: "nat", what: NAT, v6: true, number: 10, port: 8080 },
@@ -37,7 +37,7 @@ pub(crate) const ALL: [Method; 8] = [
     Method { forward: "gue", what: GUE, v6: true, number: 13, port: HTTP_PORT },
 ];
 
-/// The one that is also shown while a backend drains.
+/// The method that is also shown while a backend drains.
 pub(crate) const TUNNELLED: Method =
     Method { forward: "tunnel", what: TUNNEL, v6: false, number: 12, port: HTTP_PORT };
 
@@ -55,12 +55,12 @@ impl Method {
         Site::vip(self.number, self.v6)
     }
 
-    /// The VIP if backends must have it.
+    /// The VIP, if backends must have it as an address.
     pub(crate) fn hidden_address(&self) -> Option<IpAddr> {
         (self.forward != "nat").then(|| self.vip_address())
     }
 
-    /// Where the lines of the sample backends are reached.
+    /// The address of the line service of the sample backends.
     pub(crate) fn lines(&self) -> SocketAddr {
         (self.vip_address(), LINES_PORT).into()
     }
@@ -69,13 +69,13 @@ impl Method {
         format!("lines-{}", self.name())
     }
 
-    /// Its part of the configuration file.
+    /// The method's part of the configuration file.
     pub(crate) fn config(&self, site: &Site) -> String {
         let health = "{ http = \"/healthz\", interval = \"500ms\", rise = 1, fall = 2 }";
         self.pool(site, &self.name(), (self.port, HTTP_PORT), health)
     }
 
-    /// The same for the lines.
+    /// The same for the line service.
     pub(crate) fn lines_config(&self, site: &Site) -> String {
         let health = "{ tcp = true, interval = \"500ms\", rise = 1, fall = 2 }";
         self.pool(site, &self.lines_pool(), (LINES_PORT, LINES_PORT), health)
@@ -85,7 +85,7 @@ impl Method {
         let mut text = format!("\n[[pool]]\nname = \"{name}\"\nhealth = {health}\nbackends = [\n");
         for index in 0..site.backends.len() {
             let address = SocketAddr::new(site.backend_address(index, self.v6), ports.1);
-            // Writing to a string cannot fail, here and below.
+            // Here and below: writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "    {{ name = \"backend-{}\", address = \"{address}\" }},",
@@ -101,7 +101,7 @@ impl Method {
         text
     }
 
-    /// Asks `requests` times, each on a connection of its own.
+    /// Sends `requests` requests, each on a new connection.
     pub(crate) fn show(&self, stage: &Stage, requests: usize) -> anyhow::Result<String> {
         let url = format!("http://{}/hello", SocketAddr::new(self.vip_address(), self.port));
         let client = stage.site().client_address(self.v6).to_string();

@@ -1,8 +1,8 @@
-//! `equipoise demo packet`: the packet level at work between hosts made of network namespaces.
+//! `equipoise demo packet`: the packet level between hosts that are network namespaces.
 //!
-//! Everything is real: `equipoise run` with the file that is written here, `equipoise decap` on the
-//! backends, requests by `curl`. It tells what it does and what came back, ends by itself, and
-//! fails if anything did.
+//! All parts are real: `equipoise run` with the file that this module writes, `equipoise decap` on
+//! the backends, and requests by `curl`. The demo prints each step with its result, ends by itself,
+//! and fails if a step failed.
 
 mod drain;
 mod method;
@@ -21,7 +21,7 @@ const REQUESTS: usize = 12;
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     if let Some(reason) = unavailable() {
-        bail!("the packet level's demo makes network namespaces, which is not possible: {reason}");
+        bail!("the packet demo needs network namespaces, which cannot be created: {reason}");
     }
     let mut account = Account::default();
     let stage = Stage::build().context("the demo cannot be set up")?;

@@ -1,4 +1,4 @@
-//! The hosts of the demo, and what runs on them.
+//! The hosts of the demo and their processes.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use rustix::process::Signal;
 use crate::demo::files::Folder;
 use crate::demo::packet::method;
 
-/// Where sample backends serve.
+/// Ports of the sample backends.
 pub(crate) const HTTP_PORT: u16 = 80;
 pub(crate) const LINES_PORT: u16 = 7000;
 
-/// How long anything may take before it has failed.
+/// Longest time for any step; then it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 const BACKENDS: usize = 3;
 
-/// A site in which everything runs. Dropped, it is gone.
+/// The site with all hosts and processes. Dropping it removes everything.
 #[derive(Debug)]
 pub(crate) struct Stage {
     balancer: Guest,
@@ -28,17 +28,18 @@ pub(crate) struct Stage {
     folder: Folder,
 }
 
-/// This program. Not by its name: the file may have been replaced by another build.
+/// Path of this program. It is not the program's name, because another build may have replaced that
+/// file.
 const SELF: &str = "/proc/self/exe";
 
 impl Stage {
     pub(crate) fn build() -> anyhow::Result<Stage> {
-        let folder = Folder::create().context("cannot make a folder for the demo's files")?;
+        let folder = Folder::create().context("cannot create a folder for the demo's files")?;
         let site = Site::new(SiteShape { backends: BACKENDS, two_arms: false })?;
         let (mut servers, mut decapsulators) = (Vec::new(), Vec::new());
         for (index, host) in site.backends.iter().enumerate() {
             for address in method::ALL.iter().filter_map(method::Method::hidden_address) {
-                // An address that two rows share is given once.
+                // Two rows may share an address; it is added once.
                 if !host.ip("addr show dev lo")?.contains(&format!(" {address}/")) {
                     host.hidden_address(address)?;
                 }
@@ -60,7 +61,7 @@ impl Stage {
         &self.site
     }
 
-    /// The hosts and their addresses.
+    /// A list of the hosts and their addresses.
     pub(crate) fn map(&self) -> String {
         let site = &self.site;
         let way = format!("  client {} --- router ---", site.client_address(false));
@@ -77,27 +78,28 @@ impl Stage {
         text + "\n\nEvery host has an IPv6 address too. The router sends all VIPs to the balancer."
     }
 
-    /// `curl` on the client.
+    /// Runs `curl` on the client.
     pub(crate) fn curl(&self, url: &str) -> anyhow::Result<String> {
         let seconds = PATIENCE.as_secs().to_string();
         let options = ["-q", "-sS", "--fail", "--noproxy", "*", "--max-time", &seconds, url];
         Ok(self.site.client.run("curl", &options)?)
     }
 
-    /// This program's command line against the balancer.
+    /// Runs a command of this program against the balancer.
     pub(crate) fn command(&self, words: &[&str]) -> anyhow::Result<String> {
         let socket = self.folder.socket().display().to_string();
         Ok(self.site.balancer.run(SELF, &[words, &["--api", &socket]].concat())?)
     }
 
-    /// The packet level's part of `equipoise status`: from its first table on.
+    /// The packet level's part of `equipoise status`: everything from its first table on.
     pub(crate) fn status(&self) -> anyhow::Result<String> {
         let all = self.command(&["status"])?;
         let lines = all.lines().skip_while(|line| !line.starts_with("VIP "));
         Ok(lines.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Ends balancer and decapsulators as an operator does; gives what the latter have counted.
+    /// Stops balancer and decapsulators as an operator would. Returns the counts of the
+    /// decapsulators.
     pub(crate) fn stop(mut self) -> anyhow::Result<String> {
         let mut text = String::new();
         for (index, guest) in self.decapsulators.iter_mut().enumerate() {
@@ -125,7 +127,7 @@ fn config(site: &Site, folder: &Folder) -> String {
     text + &method::TUNNELLED.lines_config(site)
 }
 
-/// Starts this program on a host, and waits until it says that it is ready.
+/// Starts this program on a host, and waits until it prints `ready`.
 fn start(host: &Host, arguments: &[&str], ready: &str) -> anyhow::Result<Guest> {
     let guest = host.start(SELF, arguments)?;
     let word = arguments.first().copied().unwrap_or_default();
@@ -136,7 +138,7 @@ fn start(host: &Host, arguments: &[&str], ready: &str) -> anyhow::Result<Guest> 
     Ok(guest)
 }
 
-/// As an operator stops it; what it printed is whole afterwards.
+/// Stops a process as an operator would. Its output is complete afterwards.
 fn stop(guest: &mut Guest) -> anyhow::Result<()> {
     guest.signal(Signal::TERM);
     let status = guest.wait()?;

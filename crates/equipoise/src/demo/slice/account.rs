@@ -1,4 +1,4 @@
-//! What became of every image.
+//! Accounts for every image.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Account {
     never: usize,
 }
 
-/// By what the client saw, and how often each image was done.
+/// Counts images by the client's outcome and by how often each was processed.
 pub(super) fn of(outcome: &Outcome, done: &BTreeMap<i64, u32>) -> Account {
     Account {
         published: outcome.published,
@@ -34,7 +34,7 @@ impl Account {
         let Account { published, replied, twice, never } = self;
         let ms = |seconds: Option<f64>| 1000.0 * seconds.unwrap_or_default();
         format!(
-            "{published} images published, {replied} replies; never done: {never}; done twice: {twice}\n\
+            "{published} images published, {replied} replies; never processed: {never}; processed twice: {twice}\n\
              {} handovers while images flowed: median {:.1} ms, longest {:.1} ms",
             status.handovers_moved_total,
             ms(status.handover_seconds_p50),

@@ -1,4 +1,4 @@
-//! The client, on a thread of its own.
+//! The client, on a separate thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -13,13 +13,13 @@ use equipoise_slice_dds::greyscale::colour;
 
 use super::{PATIENCE, SIZE, SLICES};
 
-/// Different images.
+/// Number of different images.
 const IMAGES: u64 = 8;
-/// An image without a reply is published again after this. Nobody dies in the demo, and images wait long while there are few
-/// workers.
+/// Time after which an image without a reply is published again. It is long, because no worker dies
+/// in the demo, and images wait long while there are few workers.
 const RESEND: Duration = Duration::from_secs(20);
 
-/// What is published.
+/// The load that the client publishes.
 pub(super) struct Offer {
     per_second: u32,
     pub(super) images: Vec<Vec<u8>>,
@@ -32,7 +32,7 @@ impl Offer {
     }
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) published: i64,
@@ -47,12 +47,12 @@ struct Shared {
     answered: AtomicU64,
     published: AtomicI64,
     idle_ms: AtomicU64,
-    /// Of all replies that have come.
+    /// Sum of the delays of all replies so far.
     delay_us: AtomicU64,
     per_second: AtomicU32,
 }
 
-/// The client that runs.
+/// A running client.
 pub(super) struct Load {
     thread: JoinHandle<anyhow::Result<Outcome>>,
     shared: Arc<Shared>,
@@ -77,7 +77,7 @@ impl Load {
         Ok(Self { thread, shared })
     }
 
-    /// Until it has met the workers.
+    /// Waits until the client has discovered the workers.
     pub(super) async fn wait_open(&self) -> anyhow::Result<()> {
         while !self.shared.open.load(Relaxed) {
             self.check()?;
@@ -86,10 +86,10 @@ impl Load {
         Ok(())
     }
 
-    /// An error if the client has ended by itself: [`Load::finish`] would say why.
+    /// Returns an error if the client has ended by itself; [`Load::finish`] has the reason.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.thread.is_finished() {
-            bail!("the client has ended: no worker reads, or DDS refused");
+            bail!("the client ended: no worker reads, or DDS refused");
         }
         Ok(())
     }
@@ -98,23 +98,23 @@ impl Load {
         self.shared.answered.load(Relaxed)
     }
 
-    /// From images to their replies, all together.
+    /// Sum of the times from image to reply, over all replies.
     pub(super) fn delay(&self) -> Duration {
         Duration::from_micros(self.shared.delay_us.load(Relaxed))
     }
 
-    /// From now on so many images are published in a second.
+    /// Sets the number of images that are published per second.
     pub(super) fn set_rate(&self, per_second: u32) {
         self.shared.per_second.store(per_second, Relaxed);
     }
 
-    /// Images without a reply.
+    /// Number of images without a reply.
     pub(super) fn waiting(&self) -> u64 {
         let published = u64::try_from(self.shared.published.load(Relaxed)).unwrap_or_default();
         published.saturating_sub(self.answered())
     }
 
-    /// Since the last reply.
+    /// Time since the last reply.
     pub(super) fn idle(&self) -> Duration {
         Duration::from_millis(self.shared.idle_ms.load(Relaxed))
     }
@@ -123,7 +123,7 @@ impl Load {
         self.shared.publish.store(false, Relaxed);
     }
 
-    /// What came of it.
+    /// Ends the client, and returns its outcome.
     pub(super) fn finish(self) -> anyhow::Result<Outcome> {
         self.shared.finish.store(true, Relaxed);
         match self.thread.join() {
@@ -139,7 +139,7 @@ fn work(client: &mut Client, offer: &Offer, shared: &Shared) -> anyhow::Result<O
     let mut heard = Instant::now();
     while !shared.finish.load(Relaxed) {
         let now = Instant::now();
-        // What was missed while DDS held us up is not made good at once.
+        // After a pause by DDS, at most 1000 of the missed images are published at once.
         let per_second = f64::from(shared.per_second.load(Relaxed));
         due = f64::min(due + (now - last).as_secs_f64() * per_second, 1000.0);
         last = now;

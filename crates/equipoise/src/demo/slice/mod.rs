@@ -1,13 +1,13 @@
-//! `equipoise demo slice`: the paper's evaluation, live. Colour images are published; workers that turn them to greyscale join
-//! one by one.
+//! `equipoise demo slice`: the paper's evaluation, live. A client publishes colour images; workers
+//! that convert them to greyscale join one by one.
 //!
-//! Everything is real: `equipoise run` with the file that is written here, workers as `equipoise slice worker`, their program as
-//! a process beside each, images over DDS on loopback. It accounts for every image by its id, and fails if one is missing or
-//! was done twice.
+//! All parts are real: `equipoise run` with the file that this module writes, workers as `equipoise
+//! slice worker`, their program as a separate process, and images over DDS on loopback. The demo
+//! accounts for every image by its id, and fails if one is missing or was processed twice.
 //!
-//! Its lines are the paper's Figures 26 (images a second), 27 (how busy each worker is) and 28
-//! (delay). More is offered than the first workers can do, and in the end more than all can do.
-//! What waits is not bounded, as the paper's was not.
+//! Its lines are the paper's Figures 26 (images per second), 27 (how busy each worker is) and 28
+//! (delay). The load exceeds what the first workers can process, and at the end what all of them
+//! can. As in the paper, the number of waiting images is not bounded.
 
 mod account;
 mod load;
@@ -25,42 +25,43 @@ use equipoise_api::wire::slice::StreamStatus;
 use self::load::{Load, Offer};
 use self::stage::Stage;
 
-/// Arguments.
+/// Arguments of `equipoise demo slice`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Workers, one after the other
+    /// Number of workers, which join one after the other
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=20))]
     workers: u16,
-    /// Seconds until the next joins
+    /// Seconds until the next worker joins
     #[arg(long, default_value_t = 4, value_name = "N")]
     join_seconds: u64,
-    /// An image occupies a worker for so many milliseconds, as on a core of its own: the workers share this machine
+    /// Milliseconds for which an image occupies a worker, as on a core of its own: the workers
+    /// share this machine
     #[arg(long, default_value_t = 20, value_name = "N")]
     image_ms: u64,
-    /// Images that are published in a second
+    /// Images that are published per second
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// Images that are published in a second when all workers have joined, for as long as one joins
+    /// Images that are published per second once all workers have joined, for --join-seconds
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate_then: u32,
-    /// The DDS domain, on loopback
+    /// DDS domain, on loopback
     #[arg(long, default_value_t = 59, value_parser = clap::value_parser!(u32).range(0..=232))]
     domain: u32,
 }
 
 const SLICES: u32 = 50;
 const STREAM: &str = "images";
-/// Pixels of an image.
+/// Size of an image in pixels.
 const SIZE: (usize, usize) = (128, 90);
-/// For workers to come and slices to find their owners.
+/// Longest time for workers to start and for slices to get owners.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut stage = Stage::build(args.domain, args.image_ms)?;
     let Offer { images, .. } = Offer::new(args.rate);
     say(&format!(
-        "{} images a second of {} bytes, in {SLICES} slices; a worker does at most {} a second.\n\
-         What runs: {}\n",
+        "{} images a second of {} bytes, in {SLICES} slices; a worker processes at most {} a second.\n\
+         Processes: {}\n",
         args.rate,
         images.first().map_or(0, Vec::len),
         1000 / args.image_ms.max(1),
@@ -91,7 +92,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         live.line(&stage, &load).await?;
     }
     load.stop_publishing();
-    say("no more images are published; those that wait are done");
+    say("no more images are published; the waiting ones are processed");
     while load.waiting() > 0 {
         let before = load.answered();
         live.line(&stage, &load).await?;
@@ -105,15 +106,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if account.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints at once. A closed standard output is no reason to stop.
+/// Prints at once. A closed standard output does not stop the demo.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// A line each second.
+/// Prints a line each second.
 struct Live {
     begun: Instant,
-    /// An image occupies a worker for this long.
+    /// Time for which an image occupies a worker.
     image: Duration,
     last: Instant,
     answered: u64,
@@ -150,7 +151,7 @@ impl Live {
         Ok(())
     }
 
-    /// The share of the time in which each worker did images, in per cent.
+    /// Share of the time in which each worker processed images, in percent.
     fn busy(&self, done: &BTreeMap<String, u64>, seconds: f64) -> String {
         let busy = done.iter().map(|(name, done)| {
             let images = done - self.done.get(name).unwrap_or(&0);
@@ -160,7 +161,7 @@ impl Live {
         busy.collect::<Vec<_>>().join(" ")
     }
 
-    /// At the end, images that nobody does are no reason to wait for ever.
+    /// At the end, fails if images have no reply and none has come for a while.
     fn stuck(&self, before: u64, load: &Load) -> anyhow::Result<()> {
         if load.answered() == before && load.idle() > PATIENCE {
             bail!("{} images have no reply, and none came for {PATIENCE:?}", load.waiting());

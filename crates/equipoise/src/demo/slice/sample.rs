@@ -1,4 +1,4 @@
-//! The program of a demo's worker: turns colour images to greyscale.
+//! The program of a worker in the demo: converts colour images to greyscale.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use equipoise_slice_dds::greyscale::grey;
 /// Arguments of `equipoise sample-worker`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An image takes so many milliseconds
+    /// Milliseconds for each image
     #[arg(long)]
     image_ms: u64,
-    /// A file that gets the ids of images that were done, 8 bytes each
+    /// A file to which the ids of processed images are appended, 8 bytes each
     #[arg(long)]
     log: PathBuf,
 }
 
-/// Bytes of an entry before the message.
+/// Size of an entry's head, before the message, in bytes.
 const HEAD: usize = 36;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! The demo's processes: a controller, and workers with their programs.
+//! The processes of the demo: a controller, and workers with their programs.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -17,8 +17,8 @@ use crate::demo::files::Folder;
 use crate::demo::program;
 
 const DDS_LEASE: Duration = Duration::from_secs(1);
-/// A worker that is silent for so long is given up, and what it had is done again: not because the machine is busy, which has
-/// all of them to run.
+/// Silence after which a worker is lost and its images are processed again. It is long, because the
+/// machine runs all workers and is busy.
 const LEASE: Duration = Duration::from_secs(5);
 
 pub(super) struct Stage {
@@ -31,9 +31,9 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// With a controller that runs.
+    /// Creates a stage with a running controller.
     pub(super) fn build(domain: u32, image_ms: u64) -> anyhow::Result<Self> {
-        let folder = Folder::create().context("cannot make a folder for the demo's files")?;
+        let folder = Folder::create().context("cannot create a folder for the demo's files")?;
         let (socket, state) = (folder.socket(), folder.path("state"));
         folder.write_config(&format!(
             "[instance]\nname = \"demo\"\nthreads = 1\n\n[api]\nsocket = {socket:?}\nlisten = \"off\"\n\n\
@@ -50,12 +50,12 @@ impl Stage {
         Ok(Self { folder, domain, image_ms, controller, workers, client })
     }
 
-    /// What there is to try beside it.
+    /// A text with the processes, and commands to try.
     pub(super) fn described(&self, workers: u16) -> String {
         let (config, socket) = (self.folder.config(), self.folder.socket());
         format!(
             "equipoise run {}\n           equipoise slice worker --config {0} -- ... ({workers} of them)\n\
-             Try, meanwhile:\n  {program} slice status --watch --api {socket}\n  \
+             Try while it runs:\n  {program} slice status --watch --api {socket}\n  \
              {program} slice drain worker-1 --api {socket}",
             config.display(),
             program = program(),
@@ -69,9 +69,9 @@ impl Stage {
         command.args(["slice", "worker", "--name", name, "--config"]).arg(config);
         command.args(["--", "/proc/self/exe", "sample-worker", "--image-ms"]);
         command.arg(self.image_ms.to_string()).arg("--log").arg(log);
-        // Its log says every slice that comes and goes.
+        // The worker logs every slice that comes and goes.
         command.stderr(Stdio::null());
-        let child = spawn(&mut command).with_context(|| format!("no worker {name}"))?;
+        let child = spawn(&mut command).with_context(|| format!("cannot start worker {name}"))?;
         self.workers.insert(name.to_string(), child);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Stage {
     pub(super) async fn until_owned(&mut self, patience: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + patience;
         loop {
-            // The controller may be starting.
+            // The controller may still be starting.
             let status = self.status().await.ok();
             let owned = |it: &StreamStatus| {
                 it.leading && it.slices.iter().all(|slice| slice.owner.is_some())
@@ -104,7 +104,7 @@ impl Stage {
             }
             if Instant::now() > end {
                 bail!(
-                    "slices have no owners after {patience:?}; is DDS domain {} in use?",
+                    "slices have no owners after {patience:?}; check whether DDS domain {} is in use",
                     self.domain
                 );
             }
@@ -112,7 +112,7 @@ impl Stage {
         }
     }
 
-    /// How many images each worker has done, in the order of their names.
+    /// Number of images that each worker has processed, in the order of their names.
     pub(super) fn done_by_each(&self) -> BTreeMap<String, u64> {
         let noted = |name: &String| {
             let log = std::fs::metadata(self.folder.path(&format!("{name}.done")));
@@ -121,7 +121,7 @@ impl Stage {
         self.workers.keys().map(noted).collect()
     }
 
-    /// How often each image was done, by id.
+    /// How often each image was processed, by id.
     pub(super) fn done(&self) -> anyhow::Result<BTreeMap<i64, u32>> {
         let mut done = BTreeMap::new();
         for name in self.workers.keys() {
@@ -133,10 +133,10 @@ impl Stage {
         Ok(done)
     }
 
-    /// Ends workers, the last of which keeps the slices, and then the controller, in order.
+    /// Stops the workers, the last of which keeps the slices, and then the controller.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         let mut workers = std::mem::take(&mut self.workers);
-        // There is nobody left who could take the last one's.
+        // No other worker could take the slices of the last one.
         if let Some((_, mut last)) = workers.pop_last() {
             workers.values().try_for_each(terminate)?;
             for (name, child) in &mut workers {
@@ -159,11 +159,11 @@ impl Drop for Stage {
     }
 }
 
-/// This program.
+/// A command that runs this program.
 fn equipoise() -> Command {
-    // Not `current_exe`: that names a file, which may have been replaced by another build meanwhile.
+    // Not `current_exe`: it is a file name, and another build may have replaced the file.
     let mut command = Command::new("/proc/self/exe");
-    // Ctrl-C reaches the terminal's whole process group; they end with this process.
+    // Ctrl-C reaches the terminal's whole process group, but these processes end with this one.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
@@ -178,7 +178,7 @@ fn terminate(child: &Child) -> anyhow::Result<()> {
     Ok(rustix::process::kill_process(pid, rustix::process::Signal::TERM)?)
 }
 
-/// Waits for its success.
+/// Waits until the process has ended with success.
 fn ended(child: &mut Child) -> anyhow::Result<()> {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -188,5 +188,5 @@ fn ended(child: &mut Child) -> anyhow::Result<()> {
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     }
-    bail!("does not end within {PATIENCE:?}")
+    bail!("has not ended within {PATIENCE:?}")
 }

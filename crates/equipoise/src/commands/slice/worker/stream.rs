@@ -1,4 +1,4 @@
-//! Where a worker's stream is: a file's `[[slice]]` table, the command line, or both.
+//! The stream of a worker: from a file's `[[slice]]` table, from the command line, or from both.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,16 +8,17 @@ use clap::ValueEnum;
 
 use crate::config::{self, Loaded, Multicast, SliceStream, Surroundings};
 
-/// Options of the stream; what is said here wins over the file.
+/// Options of the stream. They override the file.
 #[derive(Debug, clap::Args)]
 pub(super) struct StreamOptions {
-    /// A configuration file with the stream's [[slice]] table: the controller's, or one with that alone
+    /// A configuration file with the stream's [[slice]] table: the controller's, or one with only
+    /// this table
     #[arg(long, value_name = "FILE", help_heading = "Stream")]
     config: Option<PathBuf>,
-    /// Which of the file's streams, where there are several
+    /// Which of the file's streams, if there are several
     #[arg(long, value_name = "NAME", help_heading = "Stream", requires = "config")]
     stream: Option<String>,
-    /// Slices of the stream; the controller has to have the same
+    /// Number of slices; must be the same as the controller's
     #[arg(long, value_name = "N", help_heading = "Stream", required_unless_present = "config",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     slices: Option<u32>,
@@ -31,22 +32,25 @@ pub(super) struct StreamOptions {
     /// The topic of replies [default: replies]
     #[arg(long, value_name = "TOPIC", help_heading = "Stream", value_parser = config::topic)]
     replies: Option<String>,
-    /// The name of items' type; one that ROS 2 makes has no key [default: dpslb::DataItem]
+    /// DDS type name of items; a name as ROS 2 makes it has no key [default: dpslb::DataItem]
     #[arg(long, value_name = "TYPE", help_heading = "Stream", value_parser = config::type_name)]
     item_type: Option<String>,
-    /// The name of replies' type [default: dpslb::Reply]
+    /// DDS type name of replies [default: dpslb::Reply]
     #[arg(long, value_name = "TYPE", help_heading = "Stream", value_parser = config::type_name)]
     reply_type: Option<String>,
-    /// What the topics between workers and controllers begin with [default: equipoise/slice]
+    /// Prefix of the topics between workers and controllers [default: equipoise/slice]
     #[arg(long, value_name = "TOPIC", help_heading = "Stream", value_parser = config::topic)]
     control: Option<String>,
-    /// In which order items are done while a slice moves; the controller has to have the same [default: free]
+    /// Order in which items are processed while a slice moves; must be the same as the controller's
+    /// [default: free]
     #[arg(long, help_heading = "Stream")]
     order: Option<Order>,
-    /// A worker that no controller has heard for this long does nothing more; the controller has to have the same [default: 5s]
+    /// Time without a controller's answer after which the worker stops; must be the same as the
+    /// controller's [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Stream", value_parser = duration)]
     lease: Option<Duration>,
-    /// A network interface that DDS uses, by name or address; several with commas between them, or the option again
+    /// A network interface for DDS, by name or address; separate several with commas, or repeat the
+    /// option
     #[arg(
         long,
         visible_alias = "interface",
@@ -55,7 +59,8 @@ pub(super) struct StreamOptions {
         help_heading = "Network"
     )]
     interfaces: Vec<String>,
-    /// A host that is asked for participants, where multicast does not reach it; several likewise
+    /// A host to ask for participants, where multicast does not reach it; several as for
+    /// --interface
     #[arg(
         long,
         visible_alias = "peer",
@@ -64,41 +69,41 @@ pub(super) struct StreamOptions {
         help_heading = "Network"
     )]
     peers: Vec<String>,
-    /// What multicast is used for [default: full]
+    /// Use of multicast [default: full]
     #[arg(long, help_heading = "Network")]
     multicast: Option<Cast>,
-    /// A participant of DDS that is silent for this long is taken for dead [default: 5s]
+    /// Silence after which DDS takes a participant for dead [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Network", value_parser = duration)]
     dds_lease: Option<Duration>,
-    /// More configuration of Cyclone DDS: XML, or file:// and a path
+    /// Further Cyclone DDS configuration: XML, or file:// and a path
     #[arg(long, value_name = "XML|URL", help_heading = "Network", value_parser = config::cyclone)]
     more: Option<String>,
 }
 
-/// As `[[slice]] order` has them.
+/// The values of `[[slice]] order`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Order {
     /// The new owner starts at once
     Free,
     /// The new owner starts when the old one has nothing left
     Strict,
-    /// Strict, and the state of a slice moves with it: the program exports it and takes it over
+    /// Strict, and the state of a slice moves with it: the program exports and imports it
     Stateful,
 }
 
-/// As `[[slice]] multicast` has them.
+/// The values of `[[slice]] multicast`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Cast {
     /// Discovery and data
     Full,
     /// Discovery only
     Discovery,
-    /// Nothing: --peer says who there is
+    /// Nothing: --peer names the participants
     Off,
 }
 
 impl StreamOptions {
-    /// The stream.
+    /// Reads the stream from file and command line.
     pub(super) fn read(&self) -> anyhow::Result<SliceStream> {
         let mut stream = match &self.config {
             Some(_) => self.in_file()?,
@@ -117,14 +122,14 @@ impl StreamOptions {
         let found = match &self.stream {
             Some(name) => streams.into_iter().find(|stream| stream.name == *name),
             None if names.len() > 1 => {
-                bail!("{} has several streams ({known}): say which with --stream", file.display())
+                bail!("{} has several streams ({known}): choose one with --stream", file.display())
             }
             None => streams.into_iter().next(),
         };
         match (found, &self.stream) {
             (Some(stream), _) => Ok(stream),
             (None, Some(name)) if !names.is_empty() => {
-                bail!("{} has no stream {name}; it has {known}", file.display())
+                bail!("{} has no stream {name}; its streams are {known}", file.display())
             }
             _ => bail!("{} has no [[slice]] table", file.display()),
         }
@@ -173,7 +178,7 @@ impl StreamOptions {
     }
 }
 
-/// A stream of which nothing else is said.
+/// A stream with default options.
 fn unsaid(slices: u32) -> anyhow::Result<SliceStream> {
     let text = format!("[[slice]]\nname = \"stream\"\nslices = {slices}\n");
     let file = std::path::Path::new("(command line)");
@@ -181,14 +186,14 @@ fn unsaid(slices: u32) -> anyhow::Result<SliceStream> {
     config.slices.into_iter().next().context("a table makes a stream")
 }
 
-/// As the file has durations.
+/// Reads a duration in the notation of the configuration file.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     config::read_duration(text)
         .filter(|time| !time.is_zero())
         .ok_or_else(|| "accepted: a number and a unit (ms, s, m, h, d), such as 300ms".to_string())
 }
 
-/// A worker's name.
+/// Reads the name of a worker.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let fits = (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));

@@ -98,8 +98,8 @@ fn what_is_wrong_is_said_in_words() {
             "192.0.2.1:80/tcp: dropped 3 no_backend",
             "192.0.2.1:80/tcp: noted 9 reply",
             "packets of no VIP: dropped 1 tables",
-            "2 flows lost their backend and went to another",
-            "1 flows found no room or gave way to flows with more evidence (registry_full): forged addresses, or [flows] \
+            "2 flows lost their backend and moved to another",
+            "1 flows were not registered, or replaced by flows with more evidence (registry_full): forged addresses, or [flows] \
              max is too small",
         ]
     );
