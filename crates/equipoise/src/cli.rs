@@ -95,7 +95,7 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// What happens to the packet level's program on stop.
+    /// Fate of the packet level's program on stop.
     pub(crate) fn leave(&self) -> Leave {
         if self.keep { Leave::Running } else { Leave::Nothing }
     }

@@ -1,4 +1,4 @@
-//! Who may ask a running equipoise, and what is noted of it, through the real binary.
+//! Access to the API of a running equipoise, and its audit log, through the real binary.
 
 mod common;
 
@@ -18,7 +18,8 @@ struct Instance {
 }
 
 impl Instance {
-    /// `api` is what the table `[api]` has besides socket and port, which follows `host`; `more` are other tables.
+    /// Starts an instance. `api` has options of the table `[api]`, except socket and port; the port
+    /// is on `host`. `more` has other tables.
     fn start(test: &str, host: &str, api: impl Fn(&Folder) -> String, more: &str) -> Instance {
         let (folder, port, door) = (Folder::new(test), free_port(), free_port());
         let file = folder.write(
@@ -38,7 +39,7 @@ impl Instance {
         Instance { process, folder, file, api: port, door }
     }
 
-    /// A command over TCP: whether it worked, and what it printed.
+    /// Runs a command over TCP. Returns whether it succeeded, and its output.
     fn command(&self, args: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
         let url = format!("http://{}", self.api.address());
         let mut command = Command::new(EQUIPOISE);
@@ -47,7 +48,8 @@ impl Instance {
         (output.status.success(), stdout(&output) + &stderr(&output))
     }
 
-    /// The audit log, once it has `count` lines: an answer waits for its line for a bounded time.
+    /// The audit log, once it has `count` lines: an answer waits for its line only for a bounded
+    /// time.
     fn audited(&self, count: usize) -> Vec<Value> {
         let path = self.folder.path("audit");
         let read = || std::fs::read_to_string(&path).unwrap_or_default();
@@ -57,7 +59,7 @@ impl Instance {
     }
 }
 
-/// Makes a token's file.
+/// Creates a token file.
 fn make_token(folder: &Folder, name: &str) -> String {
     let path = folder.path(name);
     let made = equipoise(&["api-token", text(&path)]);
@@ -122,7 +124,8 @@ fn commands_over_tcp_need_a_token_whose_role_suffices() {
         (&lines[3]["before"]["weight"], &lines[3]["after"]["weight"]),
         (&1.into(), &7.into())
     );
-    // The socket's permissions have decided, and over loopback nobody needs a token to see that it runs.
+    // The socket's permissions protect it, and over loopback no token is needed to see that the
+    // process runs.
     let socket = instance.folder.path("api.sock");
     assert!(equipoise(&["status", "--api", text(&socket)]).status.success());
     assert_eq!(get(instance.api.address(), "/v1/health").status(), 200);
@@ -213,7 +216,7 @@ fn tcp_without_a_token_may_only_look_on_loopback_too() {
     assert!(equipoise(&["drain", "web/a", "--api", text(&socket)]).status.success());
 }
 
-/// Makes a FIFO, which no process writes to.
+/// Creates a FIFO without a writer.
 fn make_fifo(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status().expect("coreutils are there");
     assert!(made.success());

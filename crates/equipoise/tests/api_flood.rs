@@ -1,4 +1,5 @@
-//! Clients that hold connections of the API's TCP listener open, and those who still get answers.
+//! Clients that hold connections of the API's TCP listener open, beside clients that must get
+//! answers.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -11,15 +12,17 @@ use common::{Folder, Process, get, text};
 use equipoise_testkit::{PATIENCE, ReservedPort, eventually, free_port};
 use socket2::{Domain, Socket, Type};
 
-/// Silent connections that a test holds open; the listener has room for 128 at most.
+/// Silent connections that a test holds open. The listener has room for 128.
 const SILENT: u16 = 300;
-/// Connections that read nothing: fewer, since each is answered until its buffers are full.
+/// Connections that read nothing. Fewer suffice, since each is answered until its buffers are full.
 const UNREAD: u16 = 160;
 
-/// Bound for an answer beside silent connections. Where they are not evicted, each keeps its place for 10 s, so that the first
-/// answer comes after 20 s: the listener takes them 128 at a time.
+/// Bound for an answer beside silent connections. If they were not evicted, each would keep its
+/// place for 10 s. The first answer would then come after 20 s, because the listener accepts 128 at
+/// a time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
-/// The same beside connections that read nothing, which keep their places for good where they are not evicted.
+/// The same beside connections that read nothing. If they were not evicted, they would keep their
+/// places for ever.
 const ANSWERS_AT_ALL: Duration = PATIENCE;
 
 struct Instance {
@@ -44,7 +47,7 @@ impl Instance {
         Instance { _process: process, _folder: folder, api }
     }
 
-    /// Asks for both pages, again and again, while the connections are held.
+    /// Requests both pages repeatedly while the connections are held.
     fn answers(&self, within: Duration) {
         for path in ["/v1/status", "/metrics", "/v1/status", "/metrics"] {
             let begun = Instant::now();
@@ -62,7 +65,7 @@ impl Instance {
     }
 }
 
-/// A connection from this address, with a small receive buffer.
+/// Opens a connection from this address, with a small receive buffer.
 fn connect(from: Ipv4Addr, to: SocketAddr) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -71,7 +74,8 @@ fn connect(from: Ipv4Addr, to: SocketAddr) -> Socket {
     socket
 }
 
-/// Holds connections that have sent `said` and read nothing, from these addresses, while the instance is asked.
+/// Holds connections that have sent `said` and read nothing, from these addresses, and checks the
+/// instance's answers.
 fn hold(test: &str, said: &[u8], from: impl Fn(u16) -> Ipv4Addr) {
     let (held, within) = match said {
         [] => (SILENT, ANSWERS_WITHIN),
@@ -82,7 +86,7 @@ fn hold(test: &str, said: &[u8], from: impl Fn(u16) -> Ipv4Addr) {
     let held: Vec<Socket> = (0..held)
         .map(|number| {
             let mut socket = connect(from(number), to);
-            // An evicted connection may be reset while it is written to.
+            // An evicted connection may be reset during a write.
             socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
             let _ = socket.write_all(said);
             socket
@@ -102,7 +106,7 @@ fn many(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(127, 1, high, low)
 }
 
-/// The answers are 7 MB, more than both sockets' buffers hold.
+/// Requests with 7 MB of answers, more than both sockets' buffers hold.
 fn unread() -> Vec<u8> {
     b"GET /v1/config/schema HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100)
 }

@@ -1,4 +1,4 @@
-//! The command line as people type it: what they mean, and what they are told.
+//! The command line as people use it: accepted input, and messages.
 
 mod common;
 
@@ -40,10 +40,10 @@ fn the_packaged_configuration_can_be_used_as_it_is() {
     assert!(output.status.success(), "{}", stdout(&output));
 }
 
-/// Shared libraries of every Debian, however small: those of libc6 and of the packages that libc6 depends on.
+/// Libraries that every Debian has: those of libc6 and of the packages that libc6 depends on.
 const EVERYWHERE: [&str; 5] =
     ["linux-vdso.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1", "/lib64/ld-linux-x86-64.so.2"];
-/// Other libraries that the binary may need, and the packages that they are in.
+/// Other libraries that the binary may need, and their packages.
 const PACKAGES: [(&str, &str); 2] = [("libelf.so.1", "libelf1"), ("libz.so.1", "zlib1g")];
 
 #[test]

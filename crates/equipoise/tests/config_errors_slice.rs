@@ -1,4 +1,4 @@
-//! What is said about wrong `[[slice]]` tables.
+//! Messages about wrong `[[slice]]` tables.
 
 mod common;
 
@@ -8,7 +8,7 @@ fn said(text: &str) -> String {
     said_among(&[], text)
 }
 
-/// A stream on line 1; what is added begins on line 4.
+/// A stream on line 1. The additional text begins on line 4.
 fn stream(more: &str) -> String {
     format!("[[slice]]\nname = 'images'\nslices = 50\n{more}\n")
 }

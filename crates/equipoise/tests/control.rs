@@ -1,4 +1,4 @@
-//! Planning through the real binary: weights by load, the plan that outlives a kill, a store that is damaged.
+//! Planning through the real binary: weights by load, a plan that outlives a kill, a damaged store.
 
 mod common;
 #[path = "control/drivers.rs"]
@@ -22,7 +22,7 @@ use common::{Folder, Load, Process, equipoise, get, kill, reload, stderr, stdout
 use equipoise_testkit::{Answer, HttpBackend, ReservedPort, Step, eventually, free_port};
 use serde_json::Value;
 
-/// An equipoise with a state folder of its own, that can be started again.
+/// An equipoise with its own state folder, which can be started again.
 struct Instance {
     process: Option<Process>,
     folder: Folder,
@@ -37,7 +37,7 @@ impl Instance {
         Instance { process: None, socket: folder.path("api.sock"), folder, door, api }
     }
 
-    /// `pool` follows the pool's name in the file.
+    /// Starts the process. `pool` follows the pool's name in the file.
     fn start(&mut self, pool: &str) -> &Process {
         let file = self.write(pool);
         let process = self.process.insert(Process::start(&["run", text(&file)]));
@@ -75,7 +75,7 @@ impl Instance {
         process.ended();
     }
 
-    /// A command over the unix socket: whether it worked, and what it printed.
+    /// Runs a command over the unix socket. Returns whether it succeeded, and its output.
     fn command(&self, args: &[&str]) -> (bool, String) {
         let args = [args, &["--api", text(&self.socket)]].concat();
         let output = equipoise(&args);
@@ -116,7 +116,7 @@ fn edition(plan: &Value) -> (u64, u64) {
 
 fn slow_and_fast() -> (HttpBackend, HttpBackend) {
     let mut slow = Answer::ok("slow");
-    // Slower than the other one is on a busy machine.
+    // Slower than the other backend can be on a busy machine.
     slow.steps.insert(0, Step::Pause(Duration::from_millis(200)));
     (HttpBackend::always(slow), HttpBackend::named("fast"))
 }
@@ -209,7 +209,7 @@ fn weight_in_force(instance: &Instance) -> u64 {
     status["pools"][0]["backends"][1]["weight"].as_u64().unwrap_or(0)
 }
 
-/// Damages the store's file; what it has then.
+/// Damages the store's file; returns the damaged content.
 fn damage(instance: &Instance) -> Vec<u8> {
     let mut bytes = std::fs::read(instance.store()).expect("the store's file is there");
     let middle = bytes.len() / 2;
@@ -239,7 +239,7 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     shows_that_it_does_not_run(&instance);
     assert_eq!(std::fs::read(instance.store()).expect("it is there"), bytes, "nobody touched it");
 
-    // As the message says: the copy from when it was last opened, and a reload.
+    // Does what the message says: restores the copy of the last opening, and reloads.
     std::fs::remove_file(instance.store()).expect("the folder is ours");
     let copy = instance.store().with_file_name("controller.store.backup");
     if copy.exists() {
@@ -257,14 +257,14 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     assert!(eventually(|| figure(&instance, "equipoise_plan_age_seconds") < 5.0), "{metrics}");
 }
 
-/// A figure without labels.
+/// The value of a metric without labels.
 fn figure(instance: &Instance, name: &str) -> f64 {
     let metrics = get(instance.api.address(), "/metrics").text();
     let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     found.unwrap_or_else(|| panic!("{name} is missing: {metrics}"))
 }
 
-/// Wherever an operator or their alerts look, although traffic goes on.
+/// Checks every place where operators and alerts look, although traffic continues.
 fn shows_that_it_does_not_run(instance: &Instance) {
     let (worked, page) = instance.command(&["status"]);
     let line = page.lines().find(|line| line.starts_with("controller: not running for "));
@@ -276,7 +276,7 @@ fn shows_that_it_does_not_run(instance: &Instance) {
 
     let health = get(instance.api.address(), "/v1/health");
     assert_eq!(health.status(), 200, "traffic is served");
-    // Everybody may ask, so it says no more.
+    // Everybody may read the health page, so it has no further details.
     assert_eq!(health.text(), r#"{"phase":"running","degraded":["controller"]}"#);
 
     assert_eq!(figure(instance, "equipoise_controller_running"), 0.0);
@@ -305,7 +305,7 @@ fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
     }
     assert_eq!(get(instance.api.address(), "/v1/nodes/nobody/history").status(), 404);
 
-    // A reload asks for it, and another one does no longer.
+    // A reload asks for planning, and a second reload ends it.
     let (slow, fast) = slow_and_fast();
     instance.write(&by_load(&slow, &fast));
     assert_eq!(reload(&instance.socket).0, 200);
@@ -318,7 +318,7 @@ fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
     assert_eq!(get(instance.api.address(), "/v1/plan").status(), 404);
 }
 
-/// A pool whose backends are processes that equipoise makes.
+/// A pool with processes that equipoise creates as backends.
 fn made_of_processes() -> String {
     format!(
         "[pool.elastic]\nmin = 1\nmax = 8\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n\
@@ -328,7 +328,7 @@ fn made_of_processes() -> String {
     )
 }
 
-/// Addresses of the pool's backends that are given new work.
+/// Addresses of the pool's backends that receive new work.
 fn serving(instance: &Instance) -> Vec<std::net::SocketAddr> {
     let status = instance.json("/v1/status");
     let backends = status["pools"][0]["backends"].as_array().cloned().unwrap_or_default();
@@ -338,7 +338,7 @@ fn serving(instance: &Instance) -> Vec<std::net::SocketAddr> {
 
 const ELASTIC: &str = "[pool.elastic]\nmin = 1\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n";
 
-/// A pool of three backends that scripts have made; with its table.
+/// A pool of three backends that scripts created, with its table.
 fn three_by_scripts(name: &str) -> (Instance, Fleet, String) {
     let mut instance = Instance::new(name);
     let fleet = Fleet::new(&instance.folder);

@@ -1,4 +1,4 @@
-//! `equipoise demo`, as a person meets it.
+//! `equipoise demo` as a person uses it.
 
 mod common;
 
@@ -32,21 +32,21 @@ impl Demo {
         Demo { process, http, tcp, udp, banner }
     }
 
-    /// The process id of a sample backend.
+    /// Process id of a sample backend.
     fn pid(&self, name: &str) -> u32 {
         let line = self.banner.lines().find(|line| line.trim_start().starts_with(name));
         let (_, behind) = line.and_then(|line| line.split_once("pid ")).expect("it has a pid");
         behind.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a number")
     }
 
-    /// The commands that it says to try, in their order.
+    /// The commands to try, in the order of the output.
     fn commands(&self) -> Vec<String> {
         let (_, behind) = self.banner.split_once("Try:\n\n").expect("there are commands");
         behind.lines().take_while(|line| !line.is_empty()).map(|line| line.trim().into()).collect()
     }
 }
 
-/// As the shell runs a copied line.
+/// Runs a command in a shell, like a copied line.
 fn copied(command: &str) -> (bool, String) {
     let output = Command::new("sh").args(["-c", command]).output().expect("there is a shell");
     let text = [output.stdout, output.stderr].concat();
@@ -85,7 +85,7 @@ fn the_printed_commands_work_when_they_are_copied() {
     let commands = demo.commands();
     assert_eq!(commands.len(), 3, "{commands:?}");
     assert!(commands[1].starts_with(EQUIPOISE) && commands[2].starts_with(EQUIPOISE));
-    // The first is for curl, which a machine may lack.
+    // The first command is curl, which a machine may not have.
     if copied("command -v curl").0 {
         let (worked, text) = copied(&format!("{} --silent --fail", commands[0]));
         assert!(worked && text.contains("\"path\":\"/hello\""), "{text}");
@@ -141,7 +141,7 @@ fn the_sample_backends_die_with_a_demo_that_is_killed() {
     let pid = demo.pid("slow");
     demo.process.signal(libc::SIGKILL);
     demo.process.ended();
-    // A dead process whose new parent has not looked yet is a zombie: it has no command line.
+    // A dead process that its new parent has not reaped yet is a zombie: it has no command line.
     let gone =
         || std::fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |line| line.is_empty());
     assert!(eventually(gone));

@@ -1,12 +1,12 @@
-//! Which crate may depend on which (ARCHITECTURE.md, invariants 2 and 3).
+//! The allowed dependencies between crates (ARCHITECTURE.md, invariants 2 and 3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
-/// A crate of the workspace and what it may use of the others. Levels stand side by side: none may use another, nor
-/// the API.
+/// Each crate of the workspace, with the other crates that it may use. Levels must not use each
+/// other nor the API.
 const ALLOWED: &[(&str, &[&str])] = &[
     (
         "equipoise",
@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-packet",
             "equipoise-dns",
-            // The slice level: its protocol's options, and where the binary has it, DDS.
+            // The slice level: the options of its protocol, and DDS if the binary has it.
             "equipoise-slice",
             "equipoise-slice-dds",
             "equipoise-dds",
@@ -67,23 +67,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-core", &[]),
-    // How the ports of the API, of the cluster and for workers' connections admit connections.
+    // Admission of connections by the API, by the cluster and for workers.
     ("equipoise-admission", &[]),
-    // How files that a configuration names are opened.
+    // Opening of files that a configuration names.
     ("equipoise-files", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
-    // Namespaces: the demo's and the tests'.
+    // Network namespaces, for the demo and for tests.
     ("equipoise-netns", &[]),
     ("equipoise-testkit", &["equipoise-netns"]),
-    // The packet programs for the host, over the packet level's memory.
+    // The packet programs for the host, with the packet level's memory layout.
     ("equipoise-packet-host", &["equipoise-packet"]),
-    // The lab drives the binary from outside, as a user does.
+    // The lab uses the binary from outside, as a user does.
     ("equipoise-lab-session-http", &[]),
     ("equipoise-lab-runner", &[]),
     ("equipoise-lab-l3b", &["equipoise-lab-runner"]),
     ("equipoise-lab-region", &["equipoise-lab-runner"]),
-    // Simulated nodes are a cluster's client, and a plan's time is that of the planner alone.
+    // Simulated nodes are clients of a cluster; the time of a plan is measured with the planner
+    // only.
     (
         "equipoise-lab-control",
         &[
@@ -98,7 +99,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-lab-dns-load", &[]),
     ("equipoise-lab-tllb", &["equipoise-lab-runner", "equipoise-netns"]),
     ("equipoise-lab-sdlb", &["equipoise-lab-runner", "equipoise-pog"]),
-    // The slice level's parts, as the demo and processes of its own: what is measured is theirs.
+    // The parts of the slice level that are measured: the demo's, and separate processes.
     (
         "equipoise-lab-dpslb",
         &[
@@ -110,20 +111,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-lab-pog", &["equipoise-lab-runner", "equipoise-pog"]),
-    // A program under test is called in the kernel, so this one loads it itself.
+    // A program under test is called in the kernel, so this crate loads it itself.
     (
         "equipoise-lab-packet",
         &["equipoise-core", "equipoise-lab-runner", "equipoise-packet", "equipoise-pog"],
     ),
 ];
 
-/// For tests only: a dev-dependency of any crate, a dependency of none.
+/// Crates for tests only: any crate may have them as a dev-dependency, none as a dependency.
 const TESTS_ONLY: &[&str] = &["equipoise-testkit", "equipoise-packet-host"];
 
-/// Crates of decisions alone.
+/// Crates that only make decisions.
 const PURE: &[&str] = &["equipoise-core", "equipoise-planner", "equipoise-slice"];
 
-/// What gives a pure crate sockets, files, clocks or threads.
+/// Dependencies that give a pure crate sockets, files, clocks or threads.
 const IMPURE_CRATES: &[&str] = &[
     "async-std",
     "hyper",
@@ -138,7 +139,8 @@ const IMPURE_CRATES: &[&str] = &[
     "tracing-subscriber",
 ];
 
-/// The same from the standard library. Addresses (`std::net::SocketAddr`) are nouns, and allowed.
+/// The same from the standard library. Addresses (`std::net::SocketAddr`) are plain values, and
+/// allowed.
 const IMPURE_PATHS: &[&str] = &[
     "std::fs",
     "std::io",
@@ -196,8 +198,8 @@ fn crates_depend_only_on_those_below_them() {
     assert_eq!(forbidden(&metadata), [], "(crate, dependency) that ALLOWED does not have");
 }
 
-/// The floors of `crates/`, from the lowest, each with those that its crates may use. `levels` and
-/// `control` stand side by side.
+/// The floors of `crates/` from the lowest, each with the floors that its crates may use. `levels`
+/// and `control` are side by side.
 const FLOORS: &[(&str, &[&str])] = &[
     ("base", &["base"]),
     ("levels", &["base"]),
@@ -207,13 +209,13 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("dev", &["dev"]),
 ];
 
-/// Arrows that floors do not allow, each with its reason.
+/// Edges that the floors do not allow, each with its reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("equipoise-slice-dds", "equipoise-slice", "one level in two crates: its protocol, and DDS"),
     ("equipoise-slice-dds", "equipoise-store", "its leader's side keeps assignments in the store"),
 ];
 
-/// The floor of a crate below `crates/`, by its manifest's folder.
+/// The floor of a crate in `crates/`, by the folder of its manifest.
 fn floor<'a>(metadata: &Metadata, package: &'a Package) -> Option<&'a str> {
     let below = package.manifest_path.strip_prefix(metadata.workspace_root.join("crates")).ok()?;
     below.components().next().map(|part| part.as_str())
@@ -301,7 +303,8 @@ fn pure_crates_do_no_io_themselves() {
             for entry in std::fs::read_dir(&folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    // A simulation is compiled for tests alone, which tell it its seed by the environment.
+                    // Simulations are compiled for tests only; a test may pass the seed through the
+                    // environment.
                     if path.file_name() != Some("sim".as_ref()) {
                         folders.push(path);
                     }

@@ -1,4 +1,4 @@
-//! Nodes that hand requests to each other, as real processes on loopback.
+//! Nodes that delegate requests to each other, as real processes on loopback.
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 mod common;
@@ -11,13 +11,13 @@ use common::{Folder, Load, Process, equipoise, get, stderr, stdout, text};
 use equipoise_testkit::{Answer, HttpBackend, ReservedPort, UdpPort, eventually, free_port};
 use serde_json::Value;
 
-/// For real processes on a busy machine.
+/// Longest time to wait. Real processes take long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node with its configuration, and the application behind it.
 struct Node {
     name: &'static str,
-    /// More lines of its pool's table.
+    /// More lines for its pool's table.
     pool: &'static str,
     door: ReservedPort,
     app: HttpBackend,
@@ -30,7 +30,8 @@ impl Node {
     fn new(folder: &Folder, name: &'static str) -> Node {
         let socket = folder.path(&format!("{name}.sock"));
         let file = folder.path(&format!("{name}.toml"));
-        // In one piece: a response that has begun when its node is killed cannot be done again elsewhere.
+        // In one piece: a response that has begun when its node is killed cannot be served again
+        // elsewhere.
         let answer =
             Answer::raw(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len()));
         let (door, app) = (free_port(), HttpBackend::always(answer));
@@ -41,7 +42,7 @@ impl Node {
         self.door.address()
     }
 
-    /// Writes the file: `dispatch` are lines of its table, `rest` are other tables.
+    /// Writes the file. `dispatch` has lines of its table, `rest` has other tables.
     fn write(&self, folder: &Folder, dispatch: &str, rest: &str) {
         let config = format!(
             "[instance]\nname = \"{}\"\nthreads = 1\n[api]\nsocket = {:?}\nlisten = \"off\"\n{rest}\n\
@@ -72,14 +73,14 @@ impl Node {
         serde_json::from_str(&self.command(&["status", "--json"])).unwrap()
     }
 
-    /// A total of the dispatch door, over all classes.
+    /// A total of the dispatch front door, over all classes.
     fn total(&self, what: &str) -> u64 {
         let status = self.status();
         let classes = status["front_doors"][0]["dispatch"]["classes"].as_array().unwrap();
         classes.iter().map(|class| class[what].as_u64().unwrap()).sum()
     }
 
-    /// Waits until its status is so.
+    /// Waits until its status fits.
     fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -93,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Waits until that many peers may be picked.
+    /// Waits until `count` peers may be picked.
     fn until_peers(&self, count: u64) {
         self.until(&format!("{count} peers"), |status| {
             let pools = status["pools"].as_array().unwrap();
@@ -113,12 +114,12 @@ impl Node {
     }
 }
 
-/// Nodes that know each other by their files and share a secret. Each keeps `keep`.
+/// Nodes that know each other by their files and share a secret. Each keeps the share `keep`.
 fn nodes(folder: &Folder, names: &[&'static str], keep: &[f64]) -> Vec<Node> {
     nodes_of(folder, names, keep, "")
 }
 
-/// Likewise, with more lines in the table of each one's pool.
+/// The same, with more lines in the table of each pool.
 fn nodes_of(
     folder: &Folder,
     names: &[&'static str],
@@ -140,7 +141,7 @@ fn nodes_of(
     all
 }
 
-/// Every file has the same list, with oneself in it.
+/// The list of peers, which is the same in every file and includes the node itself.
 fn peers(all: &[Node]) -> String {
     let one =
         |node: &Node| format!("{{ node = \"{}\", address = \"{}\" }}", node.name, node.address());
@@ -158,7 +159,7 @@ fn three_nodes_that_keep_nothing_do_every_request_once() {
         assert_ne!(answer.text(), own.name, "it keeps nothing");
     }
     let sum = |what| all.iter().map(|node| node.total(what)).sum::<u64>();
-    // Counts may follow an answer.
+    // Counters may change shortly after an answer.
     let all_three = || [sum("arrived_total"), sum("delegated_total"), sum("taken_total")];
     assert!(eventually(|| all_three() == [60; 3]), "{:?}", all_three());
     assert_eq!(all.iter().map(|node| node.app.requests().len()).sum::<usize>(), 60);
@@ -193,7 +194,7 @@ fn a_peer_that_is_killed_under_load_fails_no_request_and_takes_again_when_it_is_
 #[test]
 fn a_peer_that_stands_still_while_its_kernel_answers_fails_no_request_and_takes_again() {
     let folder = Folder::new("dispatch-stopped");
-    // Longer than a client waits, so that no request ends by it.
+    // Longer than a client waits, so that no request ends because of it.
     let all = nodes_of(&folder, &["a", "b"], &[0.0, 1.0], "response-timeout = \"10m\"");
     let load = Load::start(all[0].address(), 4);
     load.wait_for(100);
@@ -218,14 +219,15 @@ fn a_peer_that_stands_still_while_its_kernel_answers_fails_no_request_and_takes_
 #[test]
 fn an_application_that_dies_under_load_at_either_end_fails_no_request() {
     let folder = Folder::new("dispatch-dead-app");
-    // Nobody checks the applications.
+    // No health check tests the applications.
     let all = nodes(&folder, &["a", "b"], &[0.5, 1.0]);
     let loads = [0, 1].map(|node| Load::start(all[node].address(), 2));
     let wait = || loads.iter().for_each(|load| load.wait_for(100));
     wait();
-    // In this order: a peer that hands back three in a row rests for a while, and is then nobody's last resort.
+    // In this order, because a peer that hands back three requests in a row is ejected for a while
+    // and cannot serve as a last resort.
     for (dead, alive) in [(0, 1), (1, 0)] {
-        // As its process's death: it refuses, and what was open is closed.
+        // Like the death of its process: it refuses connections, and open ones are closed.
         all[dead].app.acceptor().stop();
         let before = all[alive].app.requests().len();
         wait();
@@ -293,7 +295,7 @@ fn delegation_is_turned_on_and_off_by_reloads_that_fail_no_request() {
     assert!(bad.is_empty(), "{bad:?}");
 }
 
-/// An authority's certificate, and for each name its certificate and key, as files.
+/// Creates an authority's certificate, and for each name a certificate and key, as files.
 fn certificates(folder: &Folder, names: &[&str]) {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     let mut params = CertificateParams::default();
@@ -334,7 +336,7 @@ fn nodes_of_a_list_encrypt_by_files_and_take_new_ones_at_a_reload() {
     let failures = |node: &Node| node.status()["pools"][1]["backends"][0]["failures"].clone();
     assert_eq!(all[0].status()["front_doors"][0]["dispatch"]["peer_tls"], "required");
     assert_eq!(get(all[0].address(), "/").text(), "b", "{}", failures(&all[0]));
-    // Another authority's, and only one of both has heard of it.
+    // Certificates of another authority, which only one of the two nodes has read.
     certificates(&folder, &["a", "b"]);
     all[0].command(&["reload"]);
     assert_eq!(get(all[0].address(), "/").text(), "a", "{}", failures(&all[0]));
@@ -385,7 +387,7 @@ fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
         });
     }
     all.iter().for_each(|node| node.until_room(4));
-    // Who has no application hands everything to peers, who believe it.
+    // A node without an application delegates everything to its peers, which accept it.
     let app = format!("app/{}", all[1].app.address());
     all[1].command(&["drain", &app]);
     for _ in 0..20 {
@@ -395,7 +397,7 @@ fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
     assert!(eventually(|| all[1].total("delegated_total") == 20));
     let taken = || all[0].total("taken_total") + all[2].total("taken_total");
     assert!(eventually(|| taken() == 20), "{}", taken());
-    // It is no peer any more where it could be chosen: idle as it is, it would be.
+    // It is no longer a peer that could be picked: as an idle node it would be.
     all[2].until_peers(1);
     let mut page = String::new();
     let shows_it = eventually(|| {
@@ -407,7 +409,7 @@ fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
     for node in &all {
         assert_eq!(node.status()["front_doors"][0]["dispatch"]["peer_tls"], "required");
     }
-    // Who is evicted is refused by its peers, too.
+    // Its peers also refuse an evicted node.
     let evicted = equipoise(&["cluster", "evict", "n2", config[0], config[1]]);
     assert!(evicted.status.success(), "{}", stderr(&evicted));
     all[2].command(&["drain", &format!("app/{}", all[2].app.address())]);
@@ -416,7 +418,7 @@ fn in_a_cluster_peers_and_the_secret_are_learnt_and_the_share_is_planned() {
         let drops = &status["front_doors"][0]["drops"];
         drops["peer_refused"].as_u64().is_some_and(|count| count > 0)
     });
-    // Losing the controller stops nothing: nodes go on with what they know.
+    // Losing the controller stops nothing: nodes continue with what they know.
     drop(all[0].process.take());
     all[1].until_peers(1);
     all[1].command(&["undrain", &app]);

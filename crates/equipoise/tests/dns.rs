@@ -1,4 +1,4 @@
-//! `[[dns]]` through the real binary: asked by our own client, by `dig`, and through unbound.
+//! `[[dns]]` through the real binary: queried by our own client, by `dig`, and through unbound.
 #![allow(clippy::unwrap_used, reason = "the functions that tests share are tests, too")]
 
 mod common;
@@ -26,7 +26,7 @@ impl Instance {
         Instance::start_with(test, config, &[])
     }
 
-    /// With these files in its folder.
+    /// Starts an instance with these files in its folder.
     fn start_with(test: &str, config: &str, files: &[(&str, &str)]) -> Instance {
         let (folder, port) = (Folder::new(test), UdpPort::reserve());
         for (name, content) in files {
@@ -50,7 +50,7 @@ impl Instance {
         stdout(&output)
     }
 
-    /// The addresses that a name has, and the answer's TTL.
+    /// The addresses of a name, and the answer's TTL.
     fn addresses(&self, name: &str) -> (Vec<[u8; 4]>, u32) {
         addresses(&ask(self.port.address(), name, A))
     }
@@ -107,7 +107,7 @@ fn names_answer_drain_and_reload_and_status_shows_their_shares() {
         assert!(status.contains(row), "{row}:\n{status}");
     }
 
-    // When the command returns, the next answer is without it.
+    // When the command returns, the next answer does not have it.
     instance.command(&["drain", "nodes/n2"]);
     assert_eq!(instance.addresses("www.cluster.example"), (vec![N1, N3], 10));
     instance.command(&["undrain", "nodes/n2"]);
@@ -132,7 +132,7 @@ fn names_answer_drain_and_reload_and_status_shows_their_shares() {
     let line = "kind=query client=127.0.0.1 transport=udp name=\"some.cluster.example\" type=A rcode=NOERROR";
     assert!(logged().starts_with("time=") && logged().contains(line), "{}", logged());
 
-    // A file that is wrong changes nothing.
+    // A wrong file changes nothing.
     instance.rewrite(&CONFIG.replace("192.0.2.1\"", "ns\""));
     let socket = instance.folder.path("api.sock");
     assert!(!equipoise(&["reload", "--api", text(&socket)]).status.success());
@@ -179,7 +179,7 @@ fn a_node_whose_checks_fail_leaves_the_answers_and_returns() {
         instance.process.printed()
     );
     drop(a);
-    // None is healthy: all are given, and it is said.
+    // No backend is healthy: the answers have all of them, and the status shows it.
     assert!(eventually(|| instance.addresses("cluster.example").0 == [N1, N2]));
     assert!(eventually(|| instance.command(&["status"]).contains("fail open")));
 }
@@ -203,8 +203,8 @@ fn subnets_are_assigned_by_the_work_that_their_clients_bring() {
         front.address()
     );
     let instance = Instance::start("dns-loads", &config);
-    // Twelve subnets bring as much each, a third of a node's share. Without knowing it, the first four that ask would be
-    // given all four nodes once in 11 times.
+    // Twelve subnets have the same load, each a third of a node's share. Without knowledge of it,
+    // the first four that ask would be assigned to all four nodes once in 11 times.
     let subnets: Vec<_> = (0..12).map(|n| format!("100.64.{n}")).collect();
     let bring = |subnet: &String| {
         let mut client = Client::connect(front.address());
@@ -236,7 +236,7 @@ fn subnets_are_assigned_by_the_work_that_their_clients_bring() {
     assert!(instance.command(&["status", "--json"]).contains("by_deficit"));
 }
 
-/// More than nodes report of themselves: a server that is in no cluster has no reason to leave any out.
+/// More prefixes than nodes report: a server that is in no cluster need not leave any out.
 #[test]
 fn a_server_in_no_cluster_knows_every_prefix_that_brings_work() {
     const MANY: u8 = 129;
@@ -251,7 +251,8 @@ fn a_server_in_no_cluster_knows_every_prefix_that_brings_work() {
         front.address()
     );
     let instance = Instance::start("dns-many-prefixes", &config);
-    // All at once, which is what a thread samples in turn: of 64 requests in a row at least one is looked at.
+    // In one burst, because a thread samples requests in turn: of 64 requests in a row it records
+    // at least one.
     let bring = |subnet: u8, requests: usize| {
         let mut client = Client::connect(front.address());
         client.send(format!("PROXY TCP4 100.64.{subnet}.9 127.0.0.1 4711 80\r\n"));
@@ -271,7 +272,7 @@ fn a_server_in_no_cluster_knows_every_prefix_that_brings_work() {
     };
     assert!(eventually(begins), "it looks where work comes from");
     (1..MANY).for_each(|subnet| bring(subnet, 128));
-    // These bring less than the others.
+    // These prefixes have less load than the others.
     (MANY..MANY + FEW).for_each(|subnet| bring(subnet, 64));
     let all = u64::from(MANY + FEW);
     assert!(eventually(|| known() == all), "{} of {all}", known());
@@ -295,7 +296,7 @@ fn a_port_that_is_taken_is_said() {
     assert!(said.contains("another program does") && said.contains("(UDP)"), "{said}");
 }
 
-/// Whether a program is there; a test without it says that it was skipped.
+/// Whether a program is installed. Without it, the test prints that it was skipped.
 fn have(program: &str, test: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
     if !found.status.success() {
@@ -349,7 +350,7 @@ fn dig_finds_the_addresses_of_srv_and_https_targets_behind_the_answer() {
     let zone = "$TTL 300\nmail IN MX 10 www\nwww IN HTTPS 1 . alpn=h2\nfront IN HTTPS 0 app\n";
     let instance = Instance::start_with("dns-additional", &config, &[("pointing.zone", zone)]);
     let port = instance.port.address().port().to_string();
-    // The additional section as dig reads it: owner, TTL, type and data.
+    // The additional section as dig prints it: owner, TTL, type and data.
     let additional = |name: &str, rtype: &str, options: &[&str]| {
         let output = Command::new("dig")
             .args(["@127.0.0.1", "-p", &port, "+tries=3", "+time=10", "+noall", "+additional"])
@@ -392,7 +393,7 @@ fn dig_finds_the_addresses_of_srv_and_https_targets_behind_the_answer() {
             3,
             "{found:?}"
         );
-        // A name of mode `https` gives two addresses, or a node of half of the weight alone.
+        // A name of mode `https` has two addresses, or only one node with half of the weight.
         let addresses = found.iter().filter(|record| record.contains(" A ")).count();
         assert!((1..=2).contains(&addresses), "{found:?}");
     }
@@ -403,7 +404,7 @@ fn shares_survive_a_resolver_that_shuffles() {
     if !have("unbound", "shares_survive_a_resolver_that_shuffles") {
         return;
     }
-    // The four nodes of the design, weights 10, 20, 30, 40.
+    // The four nodes of the design, with the weights 10, 20, 30 and 40.
     let backends: Vec<_> = (1..=4)
         .map(|n| format!("{{ name = \"n{n}\", address = \"192.0.2.{n}:80\", weight = {n}0 }}"))
         .collect();
@@ -440,7 +441,7 @@ fn shares_survive_a_resolver_that_shuffles() {
         let mut first: BTreeMap<u8, usize> = BTreeMap::new();
         for _ in 0..ASKED {
             let records = ask(resolver.address(), &format!("{mode}.cluster.example"), A);
-            // Unsorted: a client takes what stands first.
+            // Unsorted: a client takes the first address.
             *first.entry(records[15]).or_default() += 1;
         }
         let worst = (1..=4u8)

@@ -1,4 +1,5 @@
-//! What `equipoise run` writes on standard error: events and the access log, in the format of `log.format`.
+//! The output of `equipoise run` on standard error: events and the access log, in the format of
+//! `log.format`.
 
 mod common;
 
@@ -67,7 +68,7 @@ fn events_and_access_log_are_json_objects_with_pool_and_backend() {
     assert_eq!((&event["level"], &event["pool"]), (&"WARN".into(), &"web".into()), "{event}");
 }
 
-/// A log larger than any pipe.
+/// Number of changes that fills a log larger than any pipe.
 const CHANGES: usize = 300;
 
 #[test]
@@ -87,7 +88,7 @@ fn a_reader_of_standard_error_that_stands_still_delays_nothing() {
     let mut command = Command::new(EQUIPOISE);
     command.args(["run", text(&file)]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
     let mut process = spawn_bound(command).expect("the binary runs");
-    // The first line is read, so that the process is known to log; then the reader stands still.
+    // Reads the first byte, so that the process is known to log; then the reader stops.
     reader.read_exact(&mut [0; 1]).expect("it logs");
     let is_ready = || equipoise(&["status", "--api", text(&socket)]).status.success();
     assert!(eventually(is_ready), "the process does not start");
@@ -97,7 +98,7 @@ fn a_reader_of_standard_error_that_stands_still_delays_nothing() {
         let path = format!("/v1/pools/web/backends/a/{action}");
         let (status, answer) = post_unix(&socket, &path, "");
         assert_eq!(status, 200, "{number}: {answer}");
-        // The status is that of either state: a busy thread may see a change late.
+        // The status may be that of either state: a busy thread may see a change late.
         get(door.address(), "/");
     }
     for path in ["/v1/health", "/v1/status", "/metrics"] {
@@ -139,7 +140,7 @@ fn the_last_lines_of_a_normal_end_are_in_the_log() {
     process.signal(libc::SIGTERM);
     assert!(process.ended().success());
     assert!(process.printed().contains(" stopped\n"), "{}", process.printed());
-    // An error at the start is the last line after the log's lines.
+    // An error at the start is the last line, after the lines of the log.
     let second = Folder::new("last-error");
     let config = config.replace("127.0.0.1:9", "127.0.0.1:9\", \"127.0.0.1:10");
     let taken = std::net::TcpListener::bind(door.address()).expect("the port is reserved");

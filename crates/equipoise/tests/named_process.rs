@@ -1,4 +1,4 @@
-//! Commands ask the process that they name, in every way of naming it, and no other.
+//! Commands ask exactly the process that was named, for every way of naming it.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{EQUIPOISE, Folder, Process, stderr, stdout, text};
 use equipoise_testkit::{ReservedPort, free_port};
 use serde_json::Value;
 
-/// Variables that name a process, or decide where the usual one is.
+/// Variables that name a process, or that decide the default one.
 const VARIABLES: [&str; 5] = [
     "EQUIPOISE_API",
     "EQUIPOISE_CONFIG",
@@ -20,7 +20,7 @@ const VARIABLES: [&str; 5] = [
     "RUNTIME_DIRECTORY",
 ];
 
-/// The binary with these arguments, and of its variables these alone.
+/// The binary with these arguments and only these of the variables.
 fn command(args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(EQUIPOISE);
     command.args(args);
@@ -43,14 +43,14 @@ fn answering(args: &[&str], variables: &[(&str, &str)]) -> String {
     status["instance"].as_str().expect("it has a name").to_string()
 }
 
-/// What a command that has to fail complains about, and its exit code.
+/// The exit code and the error of a command that must fail.
 fn refused(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
     let output = run(args, variables);
     assert!(!output.status.success(), "{args:?} worked: {}", stdout(&output));
     (output.status.code().expect("no signal ended it"), stderr(&output))
 }
 
-/// A configuration: its `[api]` and a pool with the backend `b`.
+/// Writes a configuration with its `[api]` and a pool with the backend `b`.
 fn write(folder: &Folder, name: &str, api: &str) -> PathBuf {
     let file = format!(
         "[instance]\nname = {name:?}\nthreads = 1\n[api]\n{api}\n\
@@ -65,7 +65,7 @@ fn start(file: &Path, variables: &[(&str, &str)]) -> Process {
     process
 }
 
-/// A running equipoise with a socket of its own.
+/// A running equipoise with its own socket.
 struct Instance {
     socket: PathBuf,
     file: PathBuf,
@@ -100,7 +100,7 @@ fn the_process_that_is_named_is_asked_in_every_way_of_naming_it() {
         assert_eq!(answering(&[], &[(config, file), (api, "")]), name, "an empty one is none");
     }
 
-    // What changes one leaves the other alone.
+    // A change of one process does not affect the other.
     let weight = |it: &Instance| {
         let output = run(&["status", "--json", "--api", text(&it.socket)], &[]);
         let status: Value = serde_json::from_slice(&output.stdout).expect("it answers");
@@ -167,7 +167,7 @@ fn every_command_says_where_nothing_answered_and_why_it_asked_there() {
         let (_, said) = refused(&[args, &["--config", "/nonexistent.toml"]].concat(), &[]);
         assert!(said.contains("/nonexistent.toml"), "{said}");
         if args.contains(&"cluster") || args.contains(&"--cluster") {
-            // Such a file names controllers, and this one none.
+            // Such a file must name controllers, and this one does not.
             let (_, said) = refused(&[args, &["--config", file]].concat(), &[]);
             assert!(said.contains("gone.toml has no [cluster] table"), "{said}");
             continue;
@@ -211,7 +211,7 @@ fn a_file_without_an_api_does_not_lead_to_the_process_of_another_file() {
         .output()
         .expect("it runs");
     assert!(stdout(&relative).contains("\"first\""), "{}", stderr(&relative));
-    // By its address where its socket is another user's default.
+    // By its address, if its socket is the default of another process.
     assert_eq!(answering(&["--config", first], &[]), "first");
     for variables in [&usual[..], &[]] {
         let (_, said) = refused(&["drain", "web/b", "--config", second], variables);
@@ -237,13 +237,14 @@ fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
     }
     let (_, said) = refused(&["status", "--config", text(&folder.path("none.toml"))], &[]);
     assert!(said.contains("none.toml (from --config): No such file"), "{said}");
-    // Of a file that is being edited, the rest is no concern of a command that looks for its process.
+    // Errors elsewhere in a file, for example while it is edited, do not stop a command that only
+    // looks for the process.
     let own = instance(&folder, "a");
     let mut edited = std::fs::read_to_string(&own.file).expect("it was written");
     edited.push_str("[[pool]]\nnme = \"half\"\n");
     std::fs::write(&own.file, edited).expect("the folder can be written");
     assert_eq!(answering(&["--config", text(&own.file)], &[]), "a");
-    // A file is no socket.
+    // A file is not a socket.
     let (_, said) = refused(&["status", "--api", text(&own.file)], &[]);
     assert!(said.contains("name a configuration file with --config"), "{said}");
 }

@@ -1,6 +1,6 @@
-//! Clients that are made from the API's description: a validator accepts it, a generator makes a client of it, and that
-//! client asks a real process. Needs Python: `make openapi-clients` sets up its environment under target/, and this
-//! test does so where it is missing.
+//! Clients generated from the API's description: a validator accepts the description, a generator
+//! creates a client, and the client queries a real process. Needs Python: `make openapi-clients`
+//! sets up its environment under target/; this test does so if it is missing.
 
 mod common;
 
@@ -10,11 +10,11 @@ use std::process::{Command, Output};
 use common::{Folder, Process, equipoise, stderr, stdout, text};
 use equipoise_testkit::{Client, free_port, python_programs, workspace};
 
-/// Runs one of the programs, which finds the others beside it.
+/// Runs one of the programs, which finds the others in the same folder.
 fn run(programs: &Path, program: &str, args: &[&str], folder: &Folder) -> Output {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(programs.join(program));
-    // The generated package is found in the current folder.
+    // The generated package is in the current folder.
     command.args(args).current_dir(folder.path(".")).env("PYTHONPATH", ".");
     command.env("PATH", format!("{}:{path}", programs.display())).env("NO_COLOR", "1");
     // The process is on this machine, whatever proxy the environment names.

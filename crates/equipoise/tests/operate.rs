@@ -1,4 +1,4 @@
-//! `equipoise run` and the commands that steer it, through the real binary.
+//! `equipoise run` and the commands for it, through the real binary.
 
 mod common;
 
@@ -21,7 +21,7 @@ struct Instance {
 }
 
 impl Instance {
-    /// `more` follows the pool's name in the file.
+    /// Starts an instance. `pool` follows the pool's name in the file.
     fn start(test: &str, pool: &str) -> Instance {
         let (folder, door, api) = (Folder::new(test), free_port(), free_port());
         let socket = folder.path("api.sock");
@@ -37,7 +37,7 @@ impl Instance {
         self.folder.write("equipoise.toml", &config(&head, self.door.address(), pool));
     }
 
-    /// A command over the unix socket: whether it worked, and what it printed.
+    /// Runs a command over the unix socket. Returns whether it succeeded, and its output.
     fn command(&self, args: &[&str]) -> (bool, String) {
         let args = [args, &["--api", text(&self.socket)]].concat();
         let output = equipoise(&args);
@@ -124,7 +124,7 @@ fn status_shows_what_runs_as_a_table_and_as_json() {
         "equipoise_requests_total{{front_door=\"http:{}\",pool=\"web\",code=\"2xx\"}} 1",
         instance.door.address()
     );
-    // A client may have its answer just before the request counts as done.
+    // A client may receive its answer just before the request counts as done.
     assert!(eventually(|| metrics().contains(&line)), "{}", metrics());
 }
 
@@ -141,7 +141,7 @@ fn status_watch_goes_on_when_the_process_has_restarted() {
     instance.process = Process::start(&["run", text(&instance.file)]);
     instance.process.wait_for_text(" ready ");
     assert!(eventually(|| pages(instance.process.pid()) > 1), "{}", watch.printed());
-    // Each time without an answer is noted once. A busy machine has more than one.
+    // Each time without an answer is reported once. A busy machine has several.
     let printed = watch.printed();
     let notes = |between: &str| between.matches("no answer since ").count();
     assert!(printed.split(" · pid ").all(|between| notes(between) <= 1), "{printed}");
@@ -165,7 +165,7 @@ fn status_fits_the_terminal_that_it_is_shown_in() {
     let command = [common::EQUIPOISE, "status", "--api", text(&instance.socket)];
     let narrow = common::in_terminal(80, &command);
     assert!(narrow.contains("web/a") && !narrow.contains("REUSED"), "{narrow}");
-    // Words stay whole, and a path is one.
+    // Words stay whole, and a path is one word.
     let spaced = narrow.lines().filter(|line| line.trim().contains(' '));
     assert!(spaced.clone().count() > 3, "{narrow}");
     assert!(spaced.clone().all(|line| line.chars().count() <= 80), "{narrow}");
@@ -274,7 +274,7 @@ fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
     assert_eq!(states(), [true; 2]);
     assert!(!instance.process.printed().contains("is ejected"), "{}", instance.process.printed());
 
-    // Listed, they eject; the checks end that long before the ejection's own time.
+    // If listed, these statuses eject; passing checks end the ejection long before its own time.
     instance.rewrite(&(pool + "\npassive = { statuses = \"500-503\", ejection = \"5m\" }"));
     assert!(instance.command(&["reload"]).0);
     let printed = |text| instance.process.printed().contains(text);
@@ -366,7 +366,7 @@ fn a_front_door_listens_on_every_address_of_its_list() {
 fn a_star_listens_on_ipv4_and_ipv6() {
     let a = HttpBackend::named("a");
     let instance = Instance::start("star", &backends(&[("a", &a)]));
-    // Both families of a port are free at once for certain only if the kernel has just given it.
+    // Both families of a port are certainly free only if the kernel has just assigned it.
     let reloaded = eventually(|| {
         let held = free_port();
         let port = held.address().port();
@@ -394,7 +394,7 @@ fn a_reload_turns_a_front_door_from_http_to_tcp_and_back_under_open_connections(
     let door = instance.door.address();
     let as_http = config(&head(&instance.folder, &instance.api), door, &backends(&[("a", &a)]));
     let as_tcp = as_http.replace("protocol = \"http\"", "protocol = \"tcp\"");
-    // Only HTTP tells the backend for whom it asks.
+    // Only HTTP tells the backend the client's address.
     let is_http = |client: &mut Client| {
         let seen = client.ask(REQUEST).expect("an answer").text();
         seen.to_ascii_lowercase().contains("x-forwarded-for")
@@ -563,7 +563,7 @@ fn two_hundred_reloads_under_load_fail_no_request() {
     );
 }
 
-/// A sample backend as a process of its own, on any port.
+/// A sample backend as a separate process, on any port.
 fn sample(name: &str) -> (Process, u16) {
     let process = Process::start(&["sample-backend", "--name", name]);
     let port = process.wait_for("its ports", |printed| {
@@ -585,7 +585,7 @@ fn a_backend_that_is_killed_under_load_costs_no_more_than_it_had() {
     load.wait_for(500);
     let (_, bad) = load.finish();
     assert!(bad.len() <= CLIENTS, "{} requests failed: {bad:?}", bad.len());
-    // A client may have its answer just before the request counts as done.
+    // A client may receive its answer just before the request counts as done.
     let none_in_flight = || {
         let status = get(instance.api.address(), "/v1/status").text();
         let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");

@@ -9,7 +9,7 @@ use equipoise_session::Reason;
 const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
 const DROPS: &str = include_str!("../../../docs/operations/drops.md");
 
-/// The names of all families that a scrape can have, as samples have them.
+/// The names of all metric families that a scrape may have, as samples have them.
 fn exported() -> Vec<String> {
     let packet = serde_json::json!({
         "interfaces": [], "vips": [], "flows": 0, "flows_max": 0, "flows_not_learnt_total": 0, "flows_moved_total": 0,
@@ -38,7 +38,7 @@ fn exported() -> Vec<String> {
     described.map(family).collect()
 }
 
-/// The metrics that an expression names.
+/// The metrics in an expression.
 fn metrics(rule: &str) -> Vec<&str> {
     let words = rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("equipoise_") || word.starts_with("process_")).collect()
@@ -102,7 +102,7 @@ fn every_reason_of_the_slice_level_is_explained() {
     }
 }
 
-/// The names of the drop reasons of every level.
+/// The drop reasons of every level.
 fn reasons_of_every_level() -> Vec<&'static str> {
     let session = Reason::ALL.iter().map(|reason| reason.name());
     let packet = equipoise_packet::Reason::ALL.iter().map(|reason| reason.name());

@@ -1,6 +1,6 @@
-//! The packet level of the real binary: started, taken over after a kill, left running, reloaded, refused.
+//! The packet level of the real binary: start, adoption after a kill, `--keep`, reload, refusals.
 //!
-//! In network namespaces, so as root; without it the tests say why they do nothing.
+//! Runs in network namespaces, and so as root. Without root the tests print why they do nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,11 +17,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 const EQUIPOISE: &str = env!("CARGO_BIN_EXE_equipoise");
-/// A debug build's program is loaded in about a second; a machine under load takes its time.
+/// Longest time to wait. A debug build loads its program in about a second; a busy machine takes
+/// longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PORT: u16 = 8080;
 
-/// Client, router, balancer with two arms, two backends that say their names.
+/// Client, router, balancer with two arms, and two backends that answer with their names.
 struct Bed {
     site: Site,
     instance: String,
@@ -51,7 +52,7 @@ impl Bed {
         Site::vip(number, false)
     }
 
-    /// `[[packet]]` tables of that many VIPs, with ports of their own behind nat.
+    /// `[[packet]]` tables of `count` VIPs with nat, each with its own backend port.
     fn vips(&self, count: u8) -> String {
         let vip = |number: u8| {
             let backend = |index| {
@@ -136,7 +137,7 @@ impl Bed {
 }
 
 impl Drop for Bed {
-    /// What a killed process left.
+    /// Removes what a killed process left.
     fn drop(&mut self) {
         for left in [self.pins(), Path::new("/run/equipoise").join(&self.instance)] {
             for entry in fs::read_dir(&left).into_iter().flatten().flatten() {
@@ -148,7 +149,7 @@ impl Drop for Bed {
     }
 }
 
-/// A backend: answers each line with its number.
+/// A backend that answers each line with its number.
 fn serve(listener: &TcpListener, number: usize) {
     for stream in listener.incoming().flatten() {
         std::thread::spawn(move || {
@@ -164,10 +165,10 @@ fn serve(listener: &TcpListener, number: usize) {
     }
 }
 
-/// A connection of the client's.
+/// A connection of the client.
 struct Session {
     stream: BufReader<TcpStream>,
-    /// Who answered first.
+    /// The backend that answered first.
     backend: String,
 }
 
@@ -190,7 +191,7 @@ fn stop(mut process: Guest) {
     assert!(process.wait().unwrap().success(), "{}", process.printed());
 }
 
-/// All still have the backend that they had.
+/// Checks that all connections are still at their backends.
 fn assert_kept(sessions: &mut [Session]) {
     for session in sessions {
         assert_eq!(session.asked(), session.backend);
@@ -283,7 +284,7 @@ fn a_killed_process_is_taken_over_and_no_flow_moves() {
     assert!(eventually(|| bed.status()["packet"]["flows"].as_u64() >= Some(20)));
     process.signal(Signal::KILL);
     process.wait().unwrap();
-    // Nobody is there, and packets go on.
+    // No process runs, and packets are still forwarded.
     assert_kept(&mut sessions);
     bed.connect(1);
 
@@ -299,7 +300,7 @@ fn a_killed_process_is_taken_over_and_no_flow_moves() {
     stop(process);
 }
 
-/// A process that was killed after its pool had changed, with flows that only pins keep where they are.
+/// Kills a process after its pool has changed, so that only pins keep flows at their backends.
 fn killed_off_the_ring(bed: &Bed) -> Vec<Session> {
     let mut process = bed.start(&[]);
     let mut sessions = sessions(bed, 40);
@@ -315,7 +316,7 @@ fn killed_off_the_ring(bed: &Bed) -> Vec<Session> {
     sessions
 }
 
-/// The first backend with a ninth of the second's share.
+/// Gives the first backend a ninth of the second's share.
 fn skewed(tables: &str) -> String {
     tables.replace("name = \"b2\"", "name = \"b2\", weight = 9")
 }
@@ -389,7 +390,7 @@ fn pins_are_listed_moved_and_removed_after_a_restart() {
     let listed = bed.done(&["pin", "list"]);
     let explained = goes(flows[0]);
     assert!(explained.contains("pinned there by an operator"), "{explained}");
-    // Over the old tables, then over new ones.
+    // With the old tables, then with new ones.
     for tables in ["", "vips-max = 32"] {
         process.signal(Signal::KILL);
         process.wait().unwrap();
@@ -403,7 +404,7 @@ fn pins_are_listed_moved_and_removed_after_a_restart() {
     assert!(goes(flows[0]).contains(&format!("web1/{there}")));
     bed.done(&["pin", "remove", &vip, flows[1]]);
 
-    // Its VIP leaves: the pin is still there to be taken away.
+    // Its VIP is removed: the pin can still be removed.
     bed.configure(&bed.vips(2).replace(&vip, "192.0.2.77:80/tcp"), "vips-max = 32");
     bed.done(&["reload"]);
     process.signal(Signal::KILL);
@@ -426,7 +427,7 @@ fn what_is_to_be_kept_goes_on_until_a_file_without_vips() {
     let Some(bed) = Bed::new("kept") else { return };
     stop(bed.start(&["--keep"]));
     assert!(bed.has_program("eth0") && bed.pins().join("tables").exists());
-    // Enough for each backend to have one: the odds against are 2 in a million.
+    // Enough for each backend to have one, with odds of 2 in a million against.
     let mut sessions = sessions(&bed, 20);
     let process = bed.start(&["--keep"]);
     says(&process, "went on with the tables of an earlier process");
@@ -465,7 +466,7 @@ fn a_reload_follows_the_file_without_moving_a_flow_or_is_refused() {
     bed.connect(2);
     assert_kept(&mut sessions);
 
-    // The file has room for three, the loaded program has not.
+    // The file has room for three, but not the loaded program.
     bed.configure(&bed.vips(3), "vips-max = 3");
     let refused = bed.ask(&["reload"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -496,7 +497,7 @@ fn an_interface_that_goes_is_awaited_and_attached_again() {
     says(&process, "interface eth0: not there; attached when it comes");
     let state = || bed.status()["packet"]["interfaces"][0]["state"].clone();
     assert!(eventually(|| state() == "absent"));
-    // Under another name, until its other end takes what XDP sends.
+    // Under another name, until its other end accepts frames from XDP.
     bed.site.balancer.ip("link add new type veth peer name elsewhere").unwrap();
     bed.site.balancer.pass_everything("elsewhere").unwrap();
     bed.site.balancer.ip("link set new name eth0").unwrap();

@@ -1,8 +1,9 @@
-//! schemathesis against the API of a real process: requests made from its own description, valid and invalid, with
-//! tokens and without; every answer has to be as described.
+//! schemathesis against the API of a real process: it makes valid and invalid requests from the
+//! API's description, with and without tokens. Every answer must match the description.
 //!
-//! As root in a network namespace, with the packet level; otherwise on loopback, without it. Needs Python: `make
-//! schemathesis` sets up its environment under target/, and this test does so where it is missing.
+//! As root it runs in a network namespace with the packet level; otherwise on loopback without it.
+//! Needs Python: `make schemathesis` sets up its environment under target/; this test does so if it
+//! is missing.
 
 mod common;
 
@@ -13,11 +14,12 @@ use equipoise_netns::{Site, SiteShape, unavailable};
 use equipoise_testkit::{free_port, python_programs, workspace};
 use serde_json::Value;
 
-/// Requests that are made up for each operation, besides those for every limit of its description. 20 take 3 s.
+/// Generated requests for each operation, in addition to those for every limit of the description.
+/// 20 take 3 s.
 const EXAMPLES: &str = "20";
 const SEED: &str = "20260101";
 
-/// Where the process runs.
+/// The network in which the process runs.
 enum Place {
     Namespace(Box<Site>),
     Here,
@@ -40,7 +42,7 @@ impl Place {
         }
     }
 
-    /// A VIP with the address that the description has for an example.
+    /// A VIP with the address of the description's example.
     fn vip(&self) -> &'static str {
         match self {
             Place::Namespace(_) => {
@@ -97,7 +99,7 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
         .args(["--header", &format!("Authorization: Bearer {}", secret.trim())])
         .args(["--seed", SEED, "--max-examples", EXAMPLES, "--continue-on-failure"])
         .env("NO_COLOR", "1")
-        // It keeps notes beside itself.
+        // It stores notes in its current folder.
         .current_dir(folder.path("."));
     let output = command.output().expect("schemathesis runs");
     let report = stdout(&output) + &stderr(&output);

@@ -1,4 +1,4 @@
-//! Datagrams from forged sources at a process that may open few files.
+//! Datagrams from forged sources to a process with a low limit of open files.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use common::{EQUIPOISE, Folder, Process, equipoise, get, stderr, stdout, text};
 use equipoise_testkit::{HttpBackend, PATIENCE, UdpPort, eventually, free_port};
 
-/// Open files that the process may have, both limits.
+/// Limit of open files of the process, soft and hard.
 const LIMIT: &str = "256";
 
-/// Addresses that send two datagrams each.
+/// Number of addresses that send two datagrams each.
 const FORGED: u32 = 2_000;
 
-/// Time that a client waits before it sends a datagram again: a flood makes sockets overflow, and
-/// UDP loses what does not fit.
+/// Time until a client repeats a datagram. A flood makes sockets overflow, and UDP loses the
+/// excess.
 const RESEND: Duration = Duration::from_millis(500);
 
-/// Answers each datagram that does not begin with a zero with the address that sent it.
+/// A backend that answers with the sender's address, except to datagrams that begin with a zero.
 fn answering_backend() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -36,7 +36,7 @@ fn answering_backend() -> SocketAddr {
     address
 }
 
-/// Time for which a client has to send until its address does not count as forged.
+/// Time for which a client must send until its address does not count as forged.
 const PROOF: Duration = Duration::from_secs(1);
 
 /// Sends the datagram twice from each of many loopback addresses.
@@ -56,8 +56,8 @@ fn client(door: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The address that the backend sees for this client: that of the socket which the process holds
-/// for it. The client sends until a datagram is answered.
+/// The client's address as seen by the backend: that of the socket which the process holds for it.
+/// The client sends until a datagram is answered.
 fn place(client: &UdpSocket) -> String {
     let mut answer = [0; 64];
     let mut bytes = None;
@@ -124,7 +124,7 @@ fn forged_datagrams_take_neither_http_nor_status_nor_metrics_nor_checks_descript
         }
         flooding.join().unwrap();
         everything_works();
-        // Those of the flood that are left make room.
+        // The flood's remaining entries make room.
         place(&client(door));
     }
     let metrics = everything_works();

@@ -113,7 +113,7 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
         if protocol == "http" {
             text.push_str("scheduler = \"least-connection\"\n");
         }
-        // A user who kills a backend wants to see it return sooner than after the default of ten
+        // After killing a backend, a user wants to see it return sooner than after the default of ten
         // seconds.
         text.push_str("passive = { ejection = \"1s\" }\n");
         if let Some(health) = health {

@@ -1,4 +1,4 @@
-//! What operators do of a cluster over a controller's API, and what the audit log has of it.
+//! Operators' actions on a cluster over a controller's API, and their lines in the audit log.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::bed::{Machine, Site, command, reporting, soon};
 use crate::common::{Process, equipoise, stderr, stdout, text};
 
-/// Asks a machine's API over its unix socket: status, head and body.
+/// Sends a request to a machine's API over its unix socket. Returns status, head and body.
 fn ask(machine: &Machine, start: &str, headers: &str, body: &str) -> (u16, String, Value) {
     let mut stream = UnixStream::connect(machine.file.with_extension("sock")).unwrap();
     let length = body.len();
@@ -31,7 +31,7 @@ fn audited(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Waits until the log has a line of that: who (its beginning), method, path, outcome.
+/// Waits until the log has a line with the beginning of `who`, and with method, path and outcome.
 fn until_noted(log: &Path, (who, method, path, outcome): (&str, &str, &str, &str)) {
     let is_it = |line: &Value| {
         line["who"].as_str().is_some_and(|it| it.starts_with(who))
@@ -42,7 +42,7 @@ fn until_noted(log: &Path, (who, method, path, outcome): (&str, &str, &str, &str
     soon(path, || audited(log).iter().any(is_it));
 }
 
-/// One controller with its state in a file, and its audit log in another.
+/// A controller with its state in a file, and its audit log in another file.
 fn controller(site: &Site, backend: &HttpBackend) -> Machine {
     let mut one = site.machine("c1", backend.address(), |machine| {
         format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
@@ -56,7 +56,7 @@ fn controller(site: &Site, backend: &HttpBackend) -> Machine {
     one
 }
 
-/// The agent `a1`, with a token to join with.
+/// The agent `a1`, with a join token.
 fn agent(site: &Site, controller: &Machine, token: &str) -> Process {
     let (state, address) = (site.folder.path("a1"), controller.cluster.address());
     let file = site.folder.write(
@@ -69,7 +69,7 @@ fn agent(site: &Site, controller: &Machine, token: &str) -> Process {
     Process::start(&["agent", text(&file)])
 }
 
-/// A controller never joined, and cannot be shut out: how it is taken out, is said.
+/// A controller never joined and cannot be evicted; the error says how to remove it.
 fn cannot_be_evicted(one: &Machine) {
     let (status, _, problem) = ask(one, "POST /v1/cluster/nodes/c1/evict", "", "");
     let detail = problem["detail"].as_str().unwrap_or_default();
@@ -94,7 +94,7 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
     let (status, _, members) = ask(&one, "GET /v1/cluster/members", "", "");
     assert_eq!((status, &members["cluster"]), (200, &json!("test")), "{members:#}");
 
-    // A token that is made over the API lets a node in.
+    // A node can join with a token that was created over the API.
     let wanted = r#"{"time_to_live_seconds":600,"single_use":true}"#;
     let (status, head, made) = ask(&one, "POST /v1/cluster/tokens", "", wanted);
     assert_eq!(status, 200, "{made:#}");
@@ -124,7 +124,7 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
 
     cannot_be_evicted(&one);
 
-    // Shut out by whoever has seen how it stands.
+    // The evict request has the condition that the state is unchanged.
     let evict = "POST /v1/cluster/nodes/a1/evict";
     let (status, ..) = ask(&one, evict, "If-Match: \"0123456789abcdef\"\r\n", "");
     assert_eq!(status, 412);
@@ -135,7 +135,7 @@ fn tokens_members_and_evictions_are_in_the_api_and_all_of_it_in_the_audit_log() 
     assert_eq!((status, &evicted["evicted"]), (200, &json!(true)), "{evicted:#}");
     agent.wait_for_text("was evicted");
 
-    // The command line goes by the cluster API, and is in the same log.
+    // The command line uses the cluster API; its requests are in the same log.
     let config = text(&one.file);
     let by_command = command(&["cluster", "token", "create", "--config", config]);
     let listed = command(&["cluster", "token", "list", "--json", "--config", config]);
@@ -169,7 +169,7 @@ fn commands_about_the_cluster_ask_the_api_that_is_named() {
     let socket = one.file.with_extension("sock");
     let api = ["--api", text(&socket)];
     let asked = |args: &[&str]| {
-        // No file: the machine that asks may have none.
+        // Without a file: the machine that runs the command may have none.
         let output = equipoise(&[args, &api].concat());
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
         stdout(&output)
@@ -179,7 +179,7 @@ fn commands_about_the_cluster_ask_the_api_that_is_named() {
     agent.wait_for_text("certified for the cluster");
     assert!(asked(&["cluster", "token", "list"]).contains(" used by a1"));
     one.until("both report", |status| reporting(status) == ["a1", "c1"]);
-    // The figures of a page may be newer than those of the one before.
+    // The figures of a page may be newer than those of the previous page.
     let words = |page: &str| -> Vec<String> {
         let columns =
             page.lines().filter(|line| line.starts_with("MEMBER") || line.contains("1  "));
@@ -203,7 +203,7 @@ fn commands_about_the_cluster_ask_the_api_that_is_named() {
     assert!(asked(&["cluster", "node", "list"]).contains("evicted"));
     agent.wait_for_text("was evicted");
 
-    // A member that is no controller says so, and shows what it knows.
+    // A member that is not a controller refuses, and shows its own knowledge.
     let mut node = site.node("n1", backend.address(), std::slice::from_ref(&one));
     node.start();
     let socket = node.file.with_extension("sock");

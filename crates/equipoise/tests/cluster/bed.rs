@@ -1,4 +1,4 @@
-//! A cluster's machines as processes on loopback, with a real etcd.
+//! The machines of a cluster as processes on loopback, with a real etcd.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use equipoise_testkit::{EtcdMembers, ReservedPort, free_port};
 
 use crate::common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
 
-/// For elections of real processes on a busy machine.
+/// Longest time to wait. Elections of real processes take long on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster's etcd, and a folder for its machines.
 pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) etcd: EtcdMembers,
-    /// What follows `name = "web"` in the pool's table of machines made from now on, and `[load]`; `BACKEND` is the
-    /// backend's address.
+    /// Text after `name = "web"` in the pool's table, and `[load]`, of machines that are created
+    /// from now on. `BACKEND` stands for the backend's address.
     pub(crate) pool: String,
     pub(crate) load: String,
     /// Further tables.
@@ -33,7 +33,7 @@ pub(crate) struct Machine {
     pub(crate) door: ReservedPort,
     pub(crate) cluster: ReservedPort,
     pub(crate) process: Option<Process>,
-    /// Variables of its process.
+    /// Environment variables of its process.
     pub(crate) environment: Vec<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ impl Site {
         Some(Site { folder, etcd, pool, load, rest })
     }
 
-    /// A machine of that name; `cluster` is its `[cluster]` table.
+    /// Creates a machine. `cluster` is its `[cluster]` table.
     pub(crate) fn machine(
         &self,
         name: &str,
@@ -90,19 +90,19 @@ impl Site {
         })
     }
 
-    /// Three controllers with one authority, started.
+    /// Starts three controllers with one authority.
     pub(crate) fn controllers(&self, backend: SocketAddr) -> Vec<Machine> {
         let mut all = self.made_controllers(backend);
         self.start(&mut all);
         all
     }
 
-    /// The same, not started.
+    /// Creates three controllers with one authority, and does not start them.
     pub(crate) fn made_controllers(&self, backend: SocketAddr) -> Vec<Machine> {
         self.controllers_of(&["c1", "c2", "c3"], backend)
     }
 
-    /// Controllers of these names with one authority, not started.
+    /// Creates controllers with these names and one authority, and does not start them.
     pub(crate) fn controllers_of(&self, names: &[&str], backend: SocketAddr) -> Vec<Machine> {
         let all: Vec<Machine> = names.iter().map(|name| self.controller(name, backend)).collect();
         let said = command(&["cluster", "init", "--config", text(&all[0].file)]);
@@ -145,13 +145,13 @@ impl Machine {
         self.process = Some(process);
     }
 
-    /// `kill -9`.
+    /// Ends the process as `kill -9` does.
     pub(crate) fn kill(&mut self) {
         drop(self.process.take());
     }
 
-    /// A command over its unix socket: what it printed. Asked again if it fails, as it does while nobody leads; so it has to be
-    /// one that does no more when it is done twice.
+    /// Runs a command over the machine's unix socket, and returns its output. It is repeated while
+    /// it fails, as it does without a leader, so it must have the same effect when run twice.
     pub(crate) fn asked(&self, args: &[&str]) -> String {
         let (socket, end) = (self.file.with_extension("sock"), Instant::now() + PATIENCE);
         loop {
@@ -164,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// The backends of its pool that get new work, by name.
+    /// Names of the pool's backends that receive new work.
     pub(crate) fn serving(&self) -> Vec<String> {
         let socket = self.file.with_extension("sock");
         let output = equipoise(&["status", "--json", "--api", text(&socket)]);
@@ -181,7 +181,8 @@ impl Machine {
         self.process.as_ref().expect("it runs")
     }
 
-    /// What a controller says of the cluster, asked from here; `None` while none answers.
+    /// A controller's view of the cluster, asked from this machine; `None` while no controller
+    /// answers.
     pub(crate) fn status(&self) -> Option<serde_json::Value> {
         let file = text(&self.file);
         let output = equipoise(&["status", "--cluster", "--json", "--config", file]);
@@ -189,7 +190,7 @@ impl Machine {
         Some(said).filter(|said| said["view"].is_object())
     }
 
-    /// Waits until what it says of the cluster is so.
+    /// Waits until its view of the cluster fits.
     pub(crate) fn until(
         &self,
         what: &str,
@@ -213,7 +214,7 @@ impl Machine {
     }
 }
 
-/// A command that works, and what it printed.
+/// Runs a command that must succeed, and returns its output.
 pub(crate) fn command(args: &[&str]) -> String {
     let output = equipoise(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -233,7 +234,7 @@ pub(crate) fn generation(status: &serde_json::Value) -> Option<(u64, u64)> {
     Some((edition["term"].as_u64()?, edition["generation"].as_u64()?))
 }
 
-/// The members with a report that is not old.
+/// The members with a recent report.
 pub(crate) fn reporting(status: &serde_json::Value) -> Vec<&str> {
     let members = status["view"]["members"].as_array().map(Vec::as_slice).unwrap_or_default();
     let fresh = |member: &&serde_json::Value| member["report_age"]["secs"].as_u64() < Some(5);
@@ -245,12 +246,12 @@ pub(crate) fn reporting(status: &serde_json::Value) -> Vec<&str> {
         .collect()
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 pub(crate) fn soon(what: &str, holds: impl FnMut() -> bool) {
     soon_within(PATIENCE, what, holds);
 }
 
-/// Waits until something holds that takes longer than most.
+/// Waits for a condition that takes longer than most.
 pub(crate) fn soon_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + patience;
     while !holds() {
@@ -259,7 +260,7 @@ pub(crate) fn soon_within(patience: Duration, what: &str, mut holds: impl FnMut(
     }
 }
 
-/// A pool's roster: names with who makes them and how far they are.
+/// A pool's roster: name, executor and state of each backend.
 pub(crate) fn roster(status: &serde_json::Value) -> Vec<(String, String, String)> {
     let backends = status["view"]["rosters"]["web"]["backends"].as_object();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_string();

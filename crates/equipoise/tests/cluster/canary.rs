@@ -1,4 +1,5 @@
-//! Whether this machine had time for its processes: a bound on what they do is no bound on a machine that does not run them.
+//! Measures whether this machine had time for its processes. Without time, bounds on what they do
+//! say nothing.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,18 +9,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two turns.
+/// Interval between two turns.
 const PAUSE: Duration = Duration::from_millis(10);
-/// What waking up and a write to the disk may take beside it.
+/// Time that waking up and a write to the disk may take in addition.
 const FINE: Duration = Duration::from_millis(30);
-/// Late by more than this altogether, the machine was starved.
+/// Total delay above which the machine counts as starved.
 pub(crate) const STARVED: Duration = Duration::from_millis(500);
-/// Without a leader at most, on a machine that has time for its processes. On an idle one it is 3 s: the lease of 2 s, etcd's
-/// look for leases that are over each 0.5 s, and the rest for the next one's write. That is held to in the controller's tests,
-/// with a clock of their own, and measured by `lab/control`; here there is load, and there may be other programs.
+/// Longest time without a leader on a machine that has time for its processes. On an idle machine
+/// it is 3 s: the lease of 2 s, etcd's check for expired leases each 0.5 s, and the next leader's
+/// write. The controller's tests assert this with a simulated clock, and `lab/control` measures it.
+/// Here the machine has load, and other programs may run.
 pub(crate) const VACANT_MAX: Duration = Duration::from_secs(10);
 
-/// A thread that does what everybody here does, wake up and write to the disk, and adds up how late it was.
+/// A thread that does what every process here does, wake up and write to the disk, and adds up its
+/// delays.
 pub(crate) struct Canary {
     late_us: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -27,7 +30,7 @@ pub(crate) struct Canary {
 }
 
 impl Canary {
-    /// It writes below `folder`, which is on the disk that the processes use.
+    /// Starts the thread. It writes in `folder`, which is on the disk that the processes use.
     pub(crate) fn start(folder: &Path) -> Canary {
         let (late_us, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let mut file = File::create(folder.join("canary")).unwrap();
@@ -44,7 +47,7 @@ impl Canary {
         Canary { late_us, stop, thread: Some(thread) }
     }
 
-    /// How late it was since it began.
+    /// The sum of the delays so far.
     pub(crate) fn late(&self) -> Duration {
         Duration::from_micros(self.late_us.load(Relaxed))
     }

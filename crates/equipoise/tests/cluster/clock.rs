@@ -1,4 +1,4 @@
-//! Wall clocks that jump while processes run, and a leader that stands still for a while.
+//! Wall clocks that jump while processes run, and a leader that is paused for a while.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::watching::watch;
 
 const DAY: i64 = 86_400;
 
-/// The library that shifts clocks, compiled; `None` without a compiler, which is printed.
+/// Compiles the library that shifts clocks. Without a compiler it prints this and returns `None`.
 pub(crate) fn library(site: &Site) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/clock.c");
     let library = site.folder.path("clock.so");
@@ -33,7 +33,7 @@ pub(crate) fn library(site: &Site) -> Option<PathBuf> {
     }
 }
 
-/// Gives a machine a clock of its own.
+/// Gives a machine its own clock.
 pub(crate) fn clock_of(site: &Site, machine: &mut Machine, library: &std::path::Path) -> File {
     let name = site.folder.path(&format!("{}.clock", machine.name));
     let file = File::options().create(true).truncate(true).write(true).open(&name).unwrap();
@@ -48,7 +48,7 @@ pub(crate) fn set(clock: &File, seconds: i64) {
     clock.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
 }
 
-/// Controllers and a node go on planning and being planned for.
+/// Checks that controllers and a node continue to plan and to receive plans.
 fn goes_on(machines: &[Machine], what: &str) {
     let answers = machines[0].until("it answers", |_| true);
     let (planned_from, all) = (generation(&answers), machines.len() + 1);
@@ -74,7 +74,7 @@ fn wall_clocks_that_jump_fail_no_request_and_everybody_finds_together_again() {
     node.process().wait_for_text("following instructions");
     goes_on(&controllers, "all report");
     let load = Load::start(node.door.address(), 2);
-    // The seconds that a clock jumps: an hour, more than certificates hold, and back before they began.
+    // Jumps in seconds: an hour; longer than certificates are valid; before they are valid.
     for jump in [3600, 2 * DAY, -2 * DAY] {
         let status = controllers[0].until("a leader", |status| leader(status).is_some());
         let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
@@ -83,7 +83,7 @@ fn wall_clocks_that_jump_fail_no_request_and_everybody_finds_together_again() {
             let before = generation(&controllers[other].until("it answers", |_| true));
             set(clock, jump);
             load.wait_for(50);
-            // Planning goes on, whoever leads, and whoever is believed meanwhile.
+            // Planning continues, whichever controller leads, and whichever is believed in between.
             controllers[other].until("newer plans", |status| {
                 generation(status).map(|(term, generation)| (term, generation.saturating_sub(2)))
                     > before
@@ -126,7 +126,8 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_leads_no_more() {
     load.wait_for(50);
     let (good, bad) = load.finish();
     assert!(bad.is_empty(), "{} of {good} failed: {:?}", bad.len(), bad.first());
-    // What it says has no effect: nobody's plan went back to its term, and the node never went by one.
+    // Its instructions have no effect: no plan goes back to its term, and the node never follows
+    // one of them.
     let now = controllers[other].until("it answers", |_| true);
     assert!(generation(&now).unwrap().0 >= term(&after));
     controllers[place].until("the node goes by the new one", |status| {

@@ -1,4 +1,5 @@
-//! Networks that are cut: a controller from the others, a node from its controllers. Each machine is a namespace.
+//! Partitions: a controller cut off from the others, a node cut off from its controllers. Each
+//! machine is a network namespace.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::watching::{status, watch};
 const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) const CONTROLLERS: [&str; 3] = ["c1", "c2", "c3"];
 
-/// Three controllers with etcd beside each, and a node, on one network.
+/// Three controllers, each with an etcd member, and a node, on one network.
 pub(crate) struct Network {
     pub(crate) hosts: Vec<Host>,
     hub: Host,
     pub(crate) folder: Folder,
     pub(crate) processes: Vec<Process>,
-    /// What follows `name = "web"` in the pool's table of machines that start from now on, and `[load]`; `BACKEND` is
-    /// the backend's address.
+    /// Text after `name = "web"` in the pool's table, and `[load]`, of machines that start from now
+    /// on. `BACKEND` stands for the backend's address.
     pub(crate) pool: String,
     pub(crate) load: String,
 }
@@ -52,14 +53,15 @@ impl Network {
         Some(Network { hosts, hub, folder, processes: Vec::new(), pool, load })
     }
 
-    /// Takes a host's cable out, or puts it in again; the host sees no change of its link.
+    /// Unplugs a host's cable, or plugs it in again. The host sees no change of its link.
     fn cut(&self, host: usize, is_cut: bool) {
         let port = format!("{}-eth0", self.hosts[host].name());
         let master = if is_cut { "nomaster" } else { "master lan" };
         self.hub.ip(&format!("link set {port} {master}")).unwrap();
     }
 
-    /// Two hosts no longer reach each other, or do again; others notice nothing. Frames go to an address that nobody has.
+    /// Separates two hosts from each other, or connects them again. Their frames go to an address
+    /// that no host has; other hosts are not affected.
     fn part(&self, one: usize, other: usize, is_apart: bool) {
         for (from, to) in [(one, other), (other, one)] {
             let to = address(to);
@@ -73,12 +75,12 @@ impl Network {
         }
     }
 
-    /// TCP to `port` no longer comes in at a host, or does again; the host itself and all other traffic notice nothing.
+    /// Drops incoming TCP to `port` at a host, or stops doing so. All other traffic is unaffected.
     pub(crate) fn drop_inbound(&self, host: usize, port: u16, is_dropped: bool) {
         let drop = format!("pref 1 iif eth0 ipproto tcp dport {port} blackhole");
         let changes =
             match is_dropped {
-                // Rules are looked at before the table of the host's own addresses.
+                // The new rule must come before the lookup of the host's own addresses.
                 true => ["add pref 10 lookup local", "del pref 0", &format!("add {drop}")]
                     .map(String::from),
                 false => ["add pref 0 lookup local", &format!("del {drop}"), "del pref 10"]
@@ -143,7 +145,7 @@ impl Network {
         (0..3).for_each(|place| drop(self.until(place, "a leader", |it| leader(it).is_some())));
     }
 
-    /// The controllers' files, with one authority.
+    /// Creates the controllers' files, with one authority.
     pub(crate) fn make_controllers(&self) -> Vec<PathBuf> {
         let etcd: Vec<String> =
             (0..3).map(|place| format!("http://{}:2379", address(place))).collect();
@@ -184,7 +186,7 @@ impl Network {
         self.hosts[place].run(EQUIPOISE, args).unwrap()
     }
 
-    /// What a controller says, asked on its own machine.
+    /// A controller's view of the cluster, asked on its own machine.
     fn status(&self, place: usize) -> Option<serde_json::Value> {
         let file = self.folder.path(&format!("{}.toml", CONTROLLERS[place]));
         let args = ["status", "--cluster", "--json", "--config", text(&file)];
@@ -220,14 +222,14 @@ fn standing(status: &serde_json::Value, name: &str) -> String {
     member.and_then(|it| it["standing"].as_str()).unwrap_or_default().to_string()
 }
 
-/// Where the leader is, and the two that are not.
+/// The index of the leader, and those of the other two.
 pub(crate) fn places(status: &serde_json::Value) -> (usize, [usize; 2]) {
     let place = CONTROLLERS.iter().position(|it| Some(*it) == leader(status)).unwrap();
     (place, [(place + 1) % 3, (place + 2) % 3])
 }
 
-/// Has the node follow the leader, by letting it reach nobody else for a moment: how the cluster stands then, where the leader
-/// is, and where the others are.
+/// Makes the node follow the leader, by blocking its way to the others for a moment. Returns the
+/// cluster's state, the leader's index and the others'.
 fn followed(network: &Network, socket: &Path) -> (serde_json::Value, usize, [usize; 2]) {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -268,7 +270,7 @@ fn a_leader_that_only_the_others_do_not_reach_is_left_by_its_nodes_and_no_stale_
     let load = network.hosts[3].enter(|| Load::start(([127, 0, 0, 1], 80).into(), 1));
     others.iter().for_each(|other| network.part(place, *other, true));
     let after = network.until(others[0], "another leader", |now| term(now) > term(&before));
-    // Its stream of instructions lives, and brings nothing new.
+    // The stream of its instructions stays open, and brings nothing new.
     network.processes[6].wait_for_text(&format!("{wanted}: nothing new for"));
     network.until(others[0], "the node goes by the new leader", |status| {
         let members = status["view"]["members"].as_array().unwrap();
@@ -304,7 +306,7 @@ fn who_is_cut_off_leads_no_more_serves_on_and_comes_back_without_a_stale_plan() 
     let load = network.hosts[3].enter(|| Load::start(([127, 0, 0, 1], 80).into(), 1));
     load.wait_for(50);
 
-    // The leader, from everybody.
+    // Cuts the leader off from every other machine.
     let before = network.until(0, "a leader", |status| leader(status).is_some());
     let name = leader(&before).unwrap().to_string();
     let place = CONTROLLERS.iter().position(|it| *it == name).unwrap();
@@ -327,7 +329,7 @@ fn who_is_cut_off_leads_no_more_serves_on_and_comes_back_without_a_stale_plan() 
             && reporting(status).len() == 4
     });
 
-    // The node, from everybody: its own clients notice nothing.
+    // Cuts the node off from every other machine: its own clients notice nothing.
     network.cut(3, true);
     let late = |status: &serde_json::Value| {
         ["late", "gone"].iter().any(|word| standing(status, "n1").starts_with(word))

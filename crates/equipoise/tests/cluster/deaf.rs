@@ -1,4 +1,4 @@
-//! A controller that hears no node, though the others do: what runs goes on running.
+//! A controller that receives no reports while the others do: nothing that runs is disturbed.
 
 use equipoise_testkit::HttpBackend;
 
@@ -8,7 +8,7 @@ use crate::common::{EQUIPOISE, Load};
 
 const HOURS: i64 = 3 * 3600;
 
-/// The pool of the nodes: each makes processes of it.
+/// The pool in the nodes' files: each node creates processes for it.
 fn made() -> String {
     format!(
         "[pool.elastic]\nmin = 2\nmax = 4\nwarm-up = \"0s\"\n[pool.elastic.process]\n\
@@ -41,7 +41,7 @@ fn a_controller_with_a_clock_hours_ahead_removes_nothing_when_it_leads_and_gives
     let made = names(&controllers[0]);
     let load = Load::start(nodes[0].door.address(), 2);
 
-    // The controller that no node believes is the only one that is left.
+    // The only controller left is the one that no node believes.
     controllers[0].kill();
     controllers[1].process().wait_for_text("this controller leads");
     controllers[1].process().wait_for_text("this controller receives reports from none of the");

@@ -18,7 +18,7 @@ fn declared() -> String {
     )
 }
 
-/// All that nodes have of the pool in their files.
+/// Everything that the nodes' files have about the pool.
 const AWAITED: &str = "[pool.elastic]\ndeclared = \"controllers\"\n";
 
 fn made(nodes: &[Machine; 2]) -> BTreeSet<String> {
@@ -49,7 +49,7 @@ fn nodes_make_the_backends_that_the_controllers_declare_and_keep_them_without_co
         soon("each machine gives them work", || machine.serving().len() == 4);
     }
 
-    // Without a controller a node that starts again has the pool, with the backends of the other.
+    // Without a controller, a restarted node has the pool with the other node's backends.
     one.kill();
     nodes[0].kill();
     nodes[0].start();
@@ -67,7 +67,7 @@ fn nodes_make_the_backends_that_the_controllers_declare_and_keep_them_without_co
     });
     assert!(of_other.is_subset(&made(&nodes)), "nothing else was taken away");
 
-    // The controller declares it no more.
+    // The controller's file does not declare the pool any more.
     site.pool = "backends = [\"BACKEND\"]\n".to_string();
     let listen = one.cluster.address();
     let cluster = format!("name = \"test\"\nstore = {{}}\nlisten = \"{listen}\"");

@@ -1,4 +1,5 @@
-//! A controller that does not run, or does not plan, while traffic goes on: where that is seen.
+//! A controller that does not run or does not plan while traffic continues, and where this is
+//! visible.
 
 use equipoise_testkit::HttpBackend;
 use serde_json::Value;
@@ -7,7 +8,7 @@ use crate::bed::{Machine, Site, command, leader, soon};
 use crate::common::{equipoise, get, stderr, stdout, text};
 use crate::watching::status;
 
-/// What a machine says of its controller over its own socket.
+/// A machine's own status of its controller, over its socket.
 fn controller(machine: &Machine) -> Value {
     let status = status(&machine.file.with_extension("sock")).unwrap_or_default();
     status["controller"].clone()
@@ -17,7 +18,7 @@ fn problem(machine: &Machine) -> String {
     controller(machine)["problem"].as_str().unwrap_or_default().to_string()
 }
 
-/// What `status --cluster` prints there, and whether it could say how the cluster stands.
+/// The output of `status --cluster`, and whether it could show the cluster.
 fn page(machine: &Machine) -> (bool, String) {
     let output = equipoise(&["status", "--cluster", "--config", text(&machine.file)]);
     (output.status.success(), stdout(&output) + &stderr(&output))
@@ -50,7 +51,7 @@ fn a_controller_whose_store_is_damaged_says_so_in_its_status_and_in_that_of_the_
     assert!(!worked && shown.starts_with("no controller answers:"), "{shown}");
     assert!(shown.contains("c1 by its own knowledge") && shown.contains("is damaged"), "{shown}");
 
-    // It goes on by itself when the file is whole.
+    // It continues by itself once the file is whole again.
     std::fs::write(&store, whole).unwrap();
     one.until("it leads again", |status| leader(status) == Some("c1"));
     soon("its plans come again", || controller(&one)["problem"].is_null());

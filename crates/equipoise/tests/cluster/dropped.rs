@@ -1,4 +1,5 @@
-//! TCP to a controller's port is dropped at that controller alone: it is deaf, and everything else works.
+//! TCP to a controller's port is dropped at that controller only: it receives no reports, and
+//! everything else works.
 
 use std::net::SocketAddr;
 
@@ -12,11 +13,11 @@ const PORT: u16 = 9911;
 const NODE: usize = 3;
 const FRONT_DOOR: ([u8; 4], u16) = ([127, 0, 0, 1], 80);
 
-/// A pool of two backends with health checks, as controllers plan it.
+/// A pool of two backends with health checks, as in the controllers' files.
 const PLANNED: &str =
     "health = { tcp = true }\n[pool.elastic]\nmin = 2\nmax = 2\nwarm-up = \"0s\"\n";
 
-/// The same, as the node makes it.
+/// The same pool, as in the node's file.
 fn made() -> String {
     format!(
         "{PLANNED}[pool.elastic.process]\naddress = \"10.77.0.4\"\n\
@@ -34,7 +35,7 @@ fn problem(status: &Value) -> &str {
     status["view"]["problem"].as_str().unwrap_or_default()
 }
 
-/// The node with two backends, and requests over it.
+/// The node with two backends, and requests through it.
 fn loaded(network: &mut Network) -> (Vec<String>, Load) {
     network.pool = made();
     network.start_node("");
@@ -70,7 +71,7 @@ fn a_leader_that_nodes_do_not_reach_removes_nothing_and_one_that_hears_them_lead
     let after = network.until(other, "another leads", |status| {
         leader(status).is_some_and(|it| it != CONTROLLERS[place])
     });
-    // Plans of the new leader, too, keep what runs.
+    // The new leader's plans also keep the running backends.
     let first = generation(&after);
     network.until(other, "it plans", |status| {
         leader(status) != Some(CONTROLLERS[place]) && generation(status) > first
@@ -82,7 +83,7 @@ fn a_leader_that_nodes_do_not_reach_removes_nothing_and_one_that_hears_them_lead
     assert!(failed.is_empty(), "{} of {good} failed: {:?}", failed.len(), failed.first());
 }
 
-/// For how many seconds a controller has said that it is deaf.
+/// Seconds for which a controller has reported that it receives no reports.
 fn deaf_seconds(status: &Value) -> u64 {
     let (head, tail) = problem(status).split_once(" s: ").unwrap_or_default();
     let is_deaf = tail.contains("this controller receives reports from none of the");
@@ -106,7 +107,7 @@ fn a_controller_that_started_deaf_and_is_elected_later_removes_nothing() {
 
     network.until(1, "it says that it is deaf", |status| deaf_seconds(status) > 0);
     drop(network.processes.remove(first_controller));
-    // The lease of the one before, and then the silence of 10 s after which a member may be gone.
+    // The previous leader's lease, and then the silence of 10 s after which a member may be lost.
     let leading = network.until(1, "it leads and plans nothing for long", |status| {
         leads(status) && status["view"]["instructions_age"]["secs"].as_u64() >= Some(14)
     });

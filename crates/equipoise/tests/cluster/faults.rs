@@ -1,4 +1,4 @@
-//! Leaders killed again and again, members that lie, tokens that are no good.
+//! Leaders that are killed repeatedly, members that lie, and invalid tokens.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use crate::canary::{Canary, STARVED, VACANT_MAX};
 use crate::common::{Load, Process, text};
 use crate::watching::watch;
 
-/// A number of the environment.
+/// A number from the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Kills whoever leads at moments that a seed decides, and starts it again, for some time under load.
+/// Kills the current leader at moments that a seed decides, and restarts it, for some time under
+/// load.
 fn leaders_die(test: &str, seconds: u64, seed: u64) {
     let backend = HttpBackend::named("a");
     let Some(site) = Site::new(test) else { return };
@@ -36,7 +37,7 @@ fn leaders_die(test: &str, seconds: u64, seed: u64) {
     let canary = Canary::start(site.folder.root());
     let (mut vacancies, mut starved) = (Vec::new(), 0);
     while Instant::now() < end || vacancies.len() < 2 {
-        // The moment is what the seed decides; nothing is waited for.
+        // The seed decides the moment; the pause waits for no event.
         thread::sleep(Duration::from_millis(rng.random_range(0..2500)));
         let before = controllers[0].until("a leader", |status| leader(status).is_some());
         let name = leader(&before).unwrap().to_string();
@@ -86,7 +87,7 @@ fn leaders_are_killed_for_minutes() {
     leaders_die("cluster-kills-long", number("CLUSTER_SECONDS", 300), number("CLUSTER_SEED", 2));
 }
 
-/// `curl` with a member's own certificate: the status that the controller answers.
+/// Sends a request by `curl` with a member's own certificate. Returns the controller's status code.
 fn post(site: &Site, member: &str, controller: &Machine, path: &str, body: &str) -> u16 {
     let folder = site.folder.path(member);
     let (certificate, key) = (folder.join("node.pem"), folder.join("node.key"));
@@ -122,7 +123,7 @@ fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
         reporting(status).len() == 5 && member(status, "liar")["load"].is_object()
     });
     let load = Load::start(nodes[0].door.address(), 1);
-    // From here on somebody else speaks with its certificate.
+    // From here on the test itself speaks with the member's certificate.
     nodes[1].kill();
     let truth =
         |load: &str| format!("{{\"kind\":\"node\",\"version\":\"x\",\"capacity\":2.0,{load}}}");
@@ -150,7 +151,7 @@ fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
     assert_eq!(member(&after, "liar")["capacity"], member(&before, "liar")["capacity"]);
     let cpu = member(&after, "liar")["load"]["cpu"].as_f64().unwrap();
     assert!((0.0..=150.0).contains(&cpu), "what it said before it lied: {cpu}");
-    // It is itself and nobody else, and a node is no operator.
+    // It can only speak as itself, and a node is not an operator.
     for path in ["tokens", "renew"] {
         let status = post(&site, "liar", &controllers[0], path, "{\"time_to_live_s\":60}");
         assert!((400..500).contains(&status), "{path}: {status}");
@@ -176,7 +177,7 @@ fn tokens_that_are_wrong_expired_or_revoked_let_nobody_in_and_the_log_says_why()
         command(&args).trim().to_string()
     };
     let good = create(&[]);
-    // FORM.ID.SECRET.AUTHORITY, its secret with another beginning.
+    // FORM.ID.SECRET.AUTHORITY with a changed secret.
     let mut parts: Vec<String> = good.split('.').map(str::to_string).collect();
     let flipped = if parts[2].starts_with('a') { "b" } else { "a" };
     parts[2].replace_range(..1, flipped);

@@ -1,4 +1,4 @@
-//! An elastic pool whose queue stands, and leaders that come and go.
+//! An elastic pool with a standing queue, and changing leaders.
 
 use equipoise_testkit::HttpBackend;
 
@@ -6,13 +6,14 @@ use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::scripts::server_of_one_thread;
 use crate::common::{Load, text};
 
-/// Clients that ask again as soon as they are answered; far more than a backend of one thread does at once.
+/// Clients that send the next request at once after an answer: far more than a backend with one
+/// thread can serve.
 const CLIENTS: usize = 24;
 const ELASTIC: &str = "scheduler = \"least-connection\"\nconcurrency = 1\nqueue = { wait = \"1m\" }\n\
     [pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
     out-cool-down = \"500ms\"\nin-cool-down = \"1s\"\ndrain-timeout = \"5s\"\n";
 
-/// Kills the leader, and returns its place.
+/// Kills the leader, and returns its index.
 fn killed(controllers: &mut [Machine]) -> usize {
     let status = controllers[0].until("a controller leads", |status| leader(status).is_some());
     let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();

@@ -13,14 +13,15 @@ use crate::bed::{Machine, Site, reporting, soon_within};
 use crate::common::{Load, equipoise, text};
 use crate::seen::controller;
 
-/// Requests that the backend works on at once, each for [`WORK`].
+/// Requests that the backend processes at a time, each for [`WORK`].
 const SLOTS: usize = 4;
 const WORK: Duration = Duration::from_millis(20);
 
-/// Both learn alone first, then together; a machine that is busy makes that slower.
+/// Time to learn a limit, first each alone and then together. It is longer on a busy machine.
 const LEARNING: Duration = Duration::from_secs(240);
 
-/// The address of a backend which works on a request in each of its slots, and has others wait.
+/// Starts a backend that processes a request in each of its slots and queues further ones. Returns
+/// its address.
 fn backend_with_slots() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -54,7 +55,7 @@ async fn serve(mut stream: TcpStream, slots: &Semaphore) -> Option<()> {
     }
 }
 
-/// The backend as a machine's `status` has it.
+/// The backend in a machine's `status`.
 fn seen(machine: &Machine) -> Value {
     let socket = machine.file.with_extension("sock");
     let output = equipoise(&["status", "--json", "--api", text(&socket)]);
@@ -70,7 +71,7 @@ fn number(backend: &Value, name: &str) -> u64 {
 fn balancers_share_the_limit_of_a_backend_by_demand_and_go_on_alone_without_controllers() {
     let unused = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-limits") else { return };
-    // Clients wait for their turn, however long that is.
+    // Clients wait for a permit as long as they need to.
     site.pool = "backends = [\"BACKEND\"]\nqueue = { wait = \"10s\" }\n".to_string();
     let mut one = controller(&site, &unused);
     let backend = backend_with_slots();
@@ -78,7 +79,7 @@ fn balancers_share_the_limit_of_a_backend_by_demand_and_go_on_alone_without_cont
     nodes.iter_mut().for_each(Machine::start);
     one.until("all report", |status| reporting(status).len() == 3);
 
-    // Far more than each would give the backend alone, and three times as much at the first.
+    // Far more than each alone would give the backend, and three times as much at the first node.
     let loads = [(0, 120), (1, 40)]
         .map(|(node, clients): (usize, usize)| Load::start(nodes[node].door.address(), clients));
     let mut now = [Value::Null, Value::Null];
@@ -91,7 +92,7 @@ fn balancers_share_the_limit_of_a_backend_by_demand_and_go_on_alone_without_cont
             let group = number(&both[0], "group_limit");
             let limits = [number(&both[0], "limit"), number(&both[1], "limit")];
             let is_shared = group > 0 && group == number(&both[1], "group_limit");
-            // 160 are offered. What is measured on a busy machine is noisy.
+            // 160 are offered. Measurements on a busy machine are noisy.
             let is_near = (SLOTS as u64..=8 * SLOTS as u64).contains(&group);
             is_shared && is_near && limits[0] > limits[1] && limits[0] + limits[1] <= group + 1
         })
@@ -107,7 +108,7 @@ fn balancers_share_the_limit_of_a_backend_by_demand_and_go_on_alone_without_cont
     loads.iter().for_each(|load| load.wait_for(200));
     let [(first, refused), (second, refused_too)] = loads.map(Load::finish);
     assert!(first > second, "{first} {second}");
-    // Where a limit below the knee is measured on a busy machine, a request may wait for too long.
+    // If a busy machine learns a limit below the knee, a request may wait too long.
     let refused = [refused, refused_too].concat();
     assert!(50 * refused.len() <= first + second, "{first} {second} {refused:?}");
 }

@@ -1,4 +1,4 @@
-//! Several machines as one, as real processes on loopback with a real etcd.
+//! Several machines as one cluster: real processes on loopback with a real etcd.
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 #[path = "../common/mod.rs"]

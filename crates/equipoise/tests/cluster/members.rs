@@ -1,4 +1,4 @@
-//! Members come, go and are shut out; a leader dies.
+//! Members join, leave and are evicted; a leader dies.
 
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ fn a_leader_is_killed_and_another_leads_soon_without_a_failed_request() {
             "{name} was killed; {next} leads after {took:?}; the machine was late by {late:?}"
         );
         assert!(took < VACANT_MAX || late > STARVED, "vacant for {took:?}");
-        // The new leader plans, and the node goes by it.
+        // The new leader plans, and the node follows it.
         let planned = controllers[other].until("a plan of the new leader", |status| {
             generation(status).is_some_and(|(term, _)| term > terms[terms.len() - 1])
         });

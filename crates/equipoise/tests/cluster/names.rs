@@ -1,4 +1,4 @@
-//! Names: answers follow the plan, without members that are gone or drained.
+//! Names: answers follow the plan, without members that are lost or drained.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::common::text;
 const N1: [u8; 4] = [192, 0, 2, 11];
 const N2: [u8; 4] = [192, 0, 2, 12];
 
-/// The share of the zone that a member has, as `status --cluster` has it.
+/// A member's share of the zone in `status --cluster`.
 fn share(status: &serde_json::Value, node: &str) -> Option<f64> {
     let members = status["view"]["members"].as_array()?;
     let member = members.iter().find(|member| member["name"] == node)?;
@@ -27,7 +27,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     let mut controllers = site.controllers(backend.address());
     let mut nodes = ["n1", "n2"].map(|name| site.node(name, backend.address(), &controllers));
     nodes.iter_mut().for_each(Machine::start);
-    // It answers names, and no controller knows of them but from its reports.
+    // This node answers names, and controllers know of the names only from its reports.
     let port = UdpPort::reserve();
     site.rest = format!(
         "[[pool]]\nname = \"members\"\nbackends = [\
@@ -48,7 +48,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     assert!((one + other - 1.0).abs() < 1e-6, "{one} {other}");
     assert!(share(&status, "c1").is_none(), "it is no member of the zone");
     soon("both are given", || given("cluster.example") == [N1, N2]);
-    // The weights of the file, 100 to 1, are not what shares follow.
+    // Shares do not follow the weights of the file, 100 to 1.
     assert!((0.3..0.7).contains(&one), "{one}");
     let shown = answers.asked(&["status"]);
     assert!(shown.contains("members/second"), "{shown}");
@@ -64,7 +64,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     let said = controllers[1].asked(&["drain", "n2"]);
     assert!(said.contains("node n2: wanted drain"), "{said}");
     soon("it is drained", || given("cluster.example") == [N1]);
-    // That is in the store: the next leader goes by it.
+    // The drain is in the store: the next leader follows it.
     let status = controllers[0].until("a leader", |status| leader(status).is_some());
     let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
     controllers[place].kill();
@@ -79,7 +79,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
     other.asked(&["undrain", "n2"]);
     soon("it is given again", || given("cluster.example") == [N1, N2]);
 
-    // Without any controller the last answers go on.
+    // Without any controller the last shares stay in effect.
     controllers.iter_mut().for_each(Machine::kill);
     answers.process().wait_for_text("no controller has newer instructions");
     assert_eq!(given("cluster.example"), [N1, N2]);
@@ -105,7 +105,7 @@ fn names_by_load_leave_out_a_node_whose_application_is_dead() {
         (site.node(["n1", "n2"][at], backend.address(), &controllers), door)
     });
     nodes.iter_mut().for_each(|(node, _)| node.start());
-    // Its pool has no check: it knows by the controller alone.
+    // Its pool has no health check: it knows the member's state only from the controller.
     let port = UdpPort::reserve();
     site.rest = format!(
         "[[pool]]\nname = \"members\"\nbackends = [\
@@ -134,7 +134,7 @@ fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_t
     site.pool = elastic.to_string();
     let mut controllers = site.controllers_of(&["c1"], backend.address());
     site.start(&mut controllers);
-    // One makes the backends and knows no names; the other answers and makes none.
+    // One node creates the backends and answers no names; the other answers names and creates none.
     let (script, log) = (site.folder.write("script.py", NUMBERED), site.folder.path("log"));
     let words = format!("[\"python3\", {:?}, {:?}]", text(&script), text(&log));
     site.pool = format!("{elastic}[pool.elastic.exec]\nadd = {words}\nremove = {words}\n");
@@ -156,7 +156,7 @@ fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_t
 
     let begun = Instant::now();
     controllers[0].asked(&["plan", "pin", "web", "1"]);
-    // It is there, though nobody gives it anything here.
+    // The backend still exists, although no request goes to it here.
     soon("one drains", || matches!(given(), (given, 1) if given.len() == 1));
     let log = || std::fs::read_to_string(site.folder.path("log")).unwrap_or_default();
     soon("it is removed", || log().contains("remove web-e"));

@@ -1,4 +1,5 @@
-//! Elastic pools: made by members, as the leader says; whoever dies, nothing is lost or doubled.
+//! Elastic pools: members create the backends that the leader assigns. Whichever process dies, no
+//! backend is lost or doubled.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::common::{EQUIPOISE, Load};
 const ELASTIC: &str = "[pool.elastic]\nmin = 1\nmax = 4\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\ndrain-timeout = \"20s\"\n";
 pub(crate) const QUICK: &str = "period = \"250ms\"\n";
 
-/// The sample backends that run as children of a machine's process.
+/// Names of the sample backends that are children of a machine's process.
 pub(crate) fn children(machine: &Machine) -> BTreeSet<String> {
     let parent = machine.process().pid().to_string();
     let mut found = BTreeSet::new();
@@ -32,7 +33,7 @@ pub(crate) fn names(machine: &Machine) -> Vec<(String, String, String)> {
     machine.status().map(|status| roster(&status)).unwrap_or_default()
 }
 
-/// Waits until so many are ready, and every machine gives them work, and nothing else is made.
+/// Waits until `count` backends are ready and receive work from every machine, and no others exist.
 fn until_there_are(count: usize, seen_by: &[&Machine]) -> Vec<(String, String, String)> {
     let mut now = Vec::new();
     let is_so = || {
@@ -52,7 +53,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-processes") else { return };
     site.load = QUICK.to_string();
-    // Controllers balance and plan; nodes make the processes.
+    // Controllers balance and plan; nodes create the processes.
     site.pool = ELASTIC.to_string();
     let mut controllers = site.controllers(backend.address());
     site.pool = format!(
@@ -66,7 +67,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
 
     let load = Load::start(nodes[0].door.address(), 2);
     load.wait_for(50);
-    // Who is not heard of makes nothing.
+    // A member that has not reported creates nothing.
     controllers[0].until("all report", |status| reporting(status).len() == 5);
     controllers[1].asked(&["plan", "pin", "web", "4"]);
     let four = until_there_are(4, &[&controllers[0], &nodes[0], &nodes[1]]);
@@ -74,7 +75,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
     assert_eq!((has("n1"), has("n2")), (2, 2), "{four:?}");
     load.wait_for(100);
 
-    // The leader dies in the middle of a change.
+    // The leader dies during a change.
     let status = controllers[0].until("a leader", |status| leader(status).is_some());
     let place = controllers.iter().position(|it| Some(&*it.name) == leader(&status)).unwrap();
     let other = (place + 1) % controllers.len();
@@ -89,7 +90,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
     let made: BTreeSet<String> = nodes.iter().flat_map(children).collect();
     assert_eq!(made, two.iter().map(|(name, ..)| name.clone()).collect(), "nothing is left over");
 
-    // A node dies with its processes; the other makes what is missing.
+    // A node dies with its processes; the other node creates what is missing.
     controllers[other].asked(&["plan", "pin", "web", "4"]);
     let four = until_there_are(4, &[&controllers[other], &nodes[0]]);
     nodes[1].kill();
@@ -105,7 +106,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
     let again = now.difference(&before).count();
     assert!(again >= 1, "they have names that were never used: {before:?} {now:?}");
 
-    // It comes back with none, and nothing is made twice.
+    // It returns without processes, and no backend is created twice.
     nodes[1].start();
     controllers[other].until("it reports", |status| reporting(status).contains(&"n2"));
     until_there_are(4, &[&controllers[other], &nodes[0], &nodes[1]]);
@@ -131,7 +132,7 @@ fn scripts_are_asked_by_one_member_and_another_goes_on_when_it_dies() {
     let executor = names(&controllers[0])[0].1.clone();
     let place = controllers.iter().position(|it| it.name == executor).unwrap();
     let other = (place + 1) % controllers.len();
-    // It dies while it is asked for one more.
+    // It dies while its script adds another backend.
     controllers[other].asked(&["plan", "pin", "web", "4"]);
     controllers[place].kill();
     let gone_on = || {

@@ -1,4 +1,4 @@
-//! A node that is killed and started again while no controller can be reached.
+//! A node that is killed and restarted while no controller can be reached.
 
 use equipoise_testkit::HttpBackend;
 
@@ -9,7 +9,7 @@ use crate::watching::status;
 
 const ELASTIC: &str = "[pool.elastic]\nmin = 1\nmax = 4\nin-cool-down = \"1m\"\nwarm-up = \"0s\"\n";
 
-/// What a node says of its instructions.
+/// A node's status of its instructions.
 fn cluster(node: &Machine) -> serde_json::Value {
     status(&node.file.with_extension("sock"))
         .map_or_else(Default::default, |it| it["cluster"].clone())
@@ -23,7 +23,7 @@ fn a_node_killed_while_no_controller_is_there_serves_the_elastic_backends_again(
     site.load = "period = \"250ms\"\n".to_string();
     site.pool = format!("{ELASTIC}{}", fleet.table());
     let mut controllers = site.controllers(backend.address());
-    // It balances, and makes nothing.
+    // The node balances, and creates nothing.
     site.pool = ELASTIC.to_string();
     let mut node = site.node("n1", backend.address(), &controllers);
     node.start();
@@ -51,7 +51,7 @@ fn a_node_killed_while_no_controller_is_there_serves_the_elastic_backends_again(
     let (_, failed) = load.finish();
     assert!(failed.is_empty(), "{:?}", failed.first());
 
-    // What cannot be used is said and set aside, and the node runs with what its file says.
+    // A file that cannot be used is reported and renamed, and the node runs by its configuration.
     node.kill();
     let good = std::fs::read(&file).unwrap();
     std::fs::write(&file, &good[..good.len() - 10]).unwrap();
@@ -61,7 +61,7 @@ fn a_node_killed_while_no_controller_is_there_serves_the_elastic_backends_again(
     assert_eq!(std::fs::read(file.with_extension("json.bad")).unwrap().len(), good.len() - 10);
     assert!(node.serving().is_empty() && cluster(&node)["term"].is_null());
 
-    // Controllers are back: it goes by the newest, as everybody.
+    // Controllers are back: the node follows the newest instructions, like every other member.
     node.kill();
     std::fs::write(&file, &good).unwrap();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();

@@ -1,4 +1,4 @@
-//! A controller whose embedded store is put back from an older copy, after more terms have passed.
+//! A controller with an embedded store that is restored from an older copy after further terms.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use crate::common::scripts::Fleet;
 use crate::common::{Load, text};
 use crate::watching::status;
 
-/// The controller's store, and what lies beside it.
+/// The path of the controller's store.
 fn stored(site: &Site) -> PathBuf {
     site.folder.path("c1").join("c1/controller.store")
 }
 
-/// The instructions that a node goes by.
+/// Edition of the instructions that a node follows.
 fn goes_by(node: &Machine) -> (u64, u64) {
     let status = status(&node.file.with_extension("sock")).unwrap_or_default();
     let number = |what: &str| status["cluster"][what].as_u64().unwrap_or(0);
     (number("term"), number("generation"))
 }
 
-/// A controller with the embedded store, and two nodes that go by its plans.
+/// A controller with the embedded store, and two nodes that follow its plans.
 fn cluster(site: &Site, backend: &HttpBackend) -> (Machine, [Machine; 2]) {
     let mut controller = site.machine("c1", backend.address(), |machine| {
         format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) {
     std::fs::copy(from, to).unwrap();
 }
 
-/// Starts the controller again, and waits until the node has a plan of its later term.
+/// Restarts the controller, and waits until the node has a plan of its later term.
 fn begins_again(controller: &mut Machine, node: &Machine) {
     let before = goes_by(node).0;
     controller.kill();
@@ -49,7 +49,8 @@ fn begins_again(controller: &mut Machine, node: &Machine) {
     soon("a plan of the next term", || goes_by(node).0 > before);
 }
 
-/// Starts the controller, whose store is an older one; the node goes by its plans in a moment, without being touched.
+/// Starts the controller with an older store. The node follows its plans soon, without any
+/// intervention.
 fn is_followed(controller: &mut Machine, node: &Machine) {
     let before = goes_by(node);
     controller.start();
@@ -57,7 +58,7 @@ fn is_followed(controller: &mut Machine, node: &Machine) {
     soon("the node goes by a later plan", || goes_by(node) > before);
     let took = began.elapsed();
     println!("followed {took:.1?} after the start");
-    // A period or two, and a pause of the node's before it asks again; and what else this machine has to do.
+    // A period or two, a pause of the node before it reconnects, and other work of this machine.
     assert!(took < Duration::from_secs(30), "{took:?}");
     let planned = controller.until("it says the same term", |status| {
         generation(status).is_some_and(|(planned, _)| planned == goes_by(node).0)
@@ -78,12 +79,12 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
     copy(&store.with_extension("store.mark"), &aside.with_extension("mark"));
     controller.start();
     begins_again(&mut controller, &nodes[0]);
-    // What the copy does not know.
+    // An eviction that the copy does not have.
     command(&["cluster", "evict", "n2", "--config", text(&controller.file)]);
     controller.until("n2 is out", |status| reporting(status) == ["c1", "n1"]);
     begins_again(&mut controller, &nodes[0]);
 
-    // The file alone: what is beside it says that there was more.
+    // Only the file is restored: the file beside it shows that there was more.
     controller.kill();
     copy(&aside, &store);
     is_followed(&mut controller, &nodes[0]);
@@ -94,7 +95,8 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
     command(&["cluster", "evict", "n2", "--config", text(&controller.file)]);
     controller.until("n2 is out again", |status| reporting(status) == ["c1", "n1"]);
 
-    // All of it, as from last night's copy of the disk: nodes say that there was more.
+    // Everything is restored, as from last night's copy of the disk: the nodes show that there was
+    // more.
     controller.kill();
     copy(&aside, &store);
     copy(&aside.with_extension("mark"), &store.with_extension("store.mark"));
@@ -103,7 +105,7 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
     assert!(!printed.contains("is a copy of"), "nothing beside it knows: {printed}");
     assert!(printed.contains("a node follows later instructions"), "{printed}");
 
-    // Whatever was put back, what comes is later: also when it is started again.
+    // Later terms are newer than what was restored, also after a restart.
     begins_again(&mut controller, &nodes[0]);
     load.wait_for(20);
     let (_, failed) = load.finish();

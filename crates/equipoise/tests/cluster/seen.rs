@@ -1,4 +1,5 @@
-//! What an operator sees of a cluster: who is heard, and what a node knows when no controller answers.
+//! The view of a cluster: members that report, and the knowledge of a node when no controller
+//! answers.
 
 use equipoise_testkit::HttpBackend;
 use serde_json::Value;
@@ -6,7 +7,7 @@ use serde_json::Value;
 use crate::bed::{Machine, Site, command, soon};
 use crate::common::{Process, equipoise, stderr, stdout, text};
 
-/// One controller with its state in a file.
+/// A controller with its state in a file.
 pub(crate) fn controller(site: &Site, backend: &HttpBackend) -> Machine {
     let mut one = site.machine("c1", backend.address(), |machine| {
         format!("name = \"test\"\nstore = {{}}\nlisten = \"{}\"", machine.cluster.address())
@@ -40,7 +41,7 @@ fn member(status: &Value, name: &str) -> Value {
     members.into_iter().find(|member| member["name"] == name).unwrap_or_default()
 }
 
-/// What `status --cluster` prints, whether or not a controller answers.
+/// The output of `status --cluster`, whether or not a controller answers.
 fn page(file: &str) -> (bool, String) {
     let output = equipoise(&["status", "--cluster", "--config", file]);
     (output.status.success(), stdout(&output) + &stderr(&output))
@@ -67,7 +68,7 @@ fn members_are_alive_late_or_evicted_and_agents_show_their_load_as_nodes_do() {
             it["state"] == "alive" && has_load(&it)
         })
     });
-    // Who is late once, as on a busy machine, is alive again with its next report.
+    // A member that is late once, as on a busy machine, is alive again with its next report.
     soon("the page has it", || {
         let (worked, shown) = page(text(&one.file));
         worked && line(&shown, "a1").contains(" alive ")
@@ -85,7 +86,7 @@ fn members_are_alive_late_or_evicted_and_agents_show_their_load_as_nodes_do() {
     let evicted = line(&shown, "a2");
     assert!(evicted.contains(" evicted ") && !evicted.contains('%'), "no load: {shown}");
 
-    // It is let in again, and is what it was.
+    // It joins again, with its earlier state.
     let file = site.folder.path("a2.toml");
     let written = std::fs::read_to_string(&file).unwrap();
     let token =
@@ -98,7 +99,8 @@ fn members_are_alive_late_or_evicted_and_agents_show_their_load_as_nodes_do() {
     one.until("it is alive again", |status| member(status, "a2")["state"] == "alive");
 }
 
-/// What a controller alone can do is refused by `node`, which names the controller at `address`.
+/// A request that only a controller can serve: `node` refuses it and names the controller at
+/// `address`.
 fn says_whom_to_ask(node: &Machine, address: &str) {
     let asked = |args: &[&str]| {
         let socket = node.file.with_extension("sock");
@@ -106,10 +108,10 @@ fn says_whom_to_ask(node: &Machine, address: &str) {
         assert!(!output.status.success(), "{args:?} worked");
         stderr(&output)
     };
-    // While it is there, too: where to ask.
+    // Also while the controller runs: the error says where to run the command.
     let rows = [
         (&["plan"][..], "plan"),
-        // It looks at the plan first.
+        // The command reads the plan first.
         (&["plan", "pin", "web", "2"], "plan"),
         (&["drain", "n1"], "drain n1"),
     ];
@@ -120,7 +122,7 @@ fn says_whom_to_ask(node: &Machine, address: &str) {
     }
 }
 
-/// The parts of a member's status while no controller answers.
+/// Checks the parts of a member's status while no controller answers.
 fn says_what_it_knows(now: &Value, kind: &str, address: &str) {
     let cluster = &now["node"]["cluster"];
     let contact = &cluster["controllers"][0];
@@ -164,7 +166,8 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
                 && age("age_seconds")
                 && age("heard_seconds")
                 && cluster["controllers"][0]["problem"].is_string()
-                // A machine that has no time for it knows no load yet, and has not heard that it was refused.
+                // A machine without time for it has not measured its load yet, and has not noticed
+                // the refused connection.
                 && cluster["load"]["l1"].is_number()
                 && now["unanswered"][0].as_str().is_some_and(|it| it.contains("refused"))
         });
@@ -183,7 +186,7 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
         assert!(line(&shown, name).contains(" %"), "its own load: {shown}");
     }
 
-    // What an agent answers by itself.
+    // The answer of an agent itself.
     let socket = site.folder.path("a1").join("agent.sock");
     let shown = command(&["status", "--api", text(&socket)]);
     assert!(
@@ -193,7 +196,7 @@ fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
     let said = stderr(&equipoise(&["plan", "--api", text(&socket)]));
     assert!(said.contains("a1 is an agent and does not plan; run it on a controller"), "{said}");
 
-    // And when it does not run either.
+    // The output if the node's process does not run either.
     node.kill();
     let (_, shown) = page(text(&node.file));
     assert!(shown.contains("the process of this machine does not answer either"), "{shown}");

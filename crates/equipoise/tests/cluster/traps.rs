@@ -1,4 +1,5 @@
-//! Silent traps: processes of a node that was evicted, and pools that no controller scales.
+//! Faults that are easily overlooked: processes of a node that was evicted, and pools that no
+//! controller scales.
 
 use equipoise_testkit::HttpBackend;
 use serde_json::json;
@@ -9,10 +10,10 @@ use crate::pools::{QUICK, children, names};
 use crate::seen::controller;
 use crate::watching::ask;
 
-/// A pool of two processes, as the controller plans it.
+/// A pool of two processes, as in the controller's file.
 const PLANNED: &str = "[pool.elastic]\nmin = 2\nmax = 2\nwarm-up = \"0s\"\n";
 
-/// The same, as a node makes it.
+/// The same pool, as in a node's file.
 fn made() -> String {
     format!(
         "{PLANNED}[pool.elastic.process]\n\
@@ -20,7 +21,7 @@ fn made() -> String {
     )
 }
 
-/// Whether the pool has two backends that serve, both made by this node.
+/// Whether the pool has two backends that serve, both created by this node.
 fn both_are_made_by(node: &str, controller: &Machine) -> bool {
     let now = names(controller);
     now.len() == 2 && now.iter().all(|(_, by, state)| by == node && state == "ready")
@@ -73,7 +74,7 @@ fn a_pool_that_is_elastic_on_a_node_alone_shows_in_its_log_status_and_health() {
     assert!(said.contains(&format!("cluster: {problem}")), "{said}");
     node.process().wait_for_text(problem);
 
-    // With the table on the controller, too, the node makes them.
+    // With the table in the controller's file too, the node creates them.
     site.pool = PLANNED.to_string();
     let listen = one.cluster.address();
     let cluster = format!("name = \"test\"\nstore = {{}}\nlisten = \"{listen}\"");

@@ -1,4 +1,4 @@
-//! What a process says of itself over its unix socket, looked at all the time.
+//! Reads the status of a process over its unix socket continuously.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What a machine says of itself over its unix socket.
+/// A machine's status over its unix socket.
 pub(crate) fn status(socket: &Path) -> Option<serde_json::Value> {
     ask(socket, "/v1/status")
 }
@@ -24,8 +24,8 @@ pub(crate) fn ask(socket: &Path, path: &str) -> Option<serde_json::Value> {
     serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
 }
 
-/// Looks all the time at the instructions that a node goes by, and panics if they go back. How many looks there were, and
-/// how many terms began.
+/// Reads the instructions that a node follows continuously, and panics if they go back. Returns the
+/// number of readings and of terms.
 pub(crate) fn watch(socket: PathBuf, stop: &Arc<AtomicBool>) -> JoinHandle<(usize, u64)> {
     let stop = Arc::clone(stop);
     thread::spawn(move || {

@@ -1,11 +1,11 @@
-//! What is said about a configuration.
+//! Messages about a configuration.
 
 use std::io;
 use std::path::Path;
 
 use equipoise::config::{ConfigErrors, FileKind, Loaded, Surroundings, parse};
 
-/// Its warnings, or its errors.
+/// The warnings of a configuration, or its errors.
 pub fn said(outcome: Result<Loaded, ConfigErrors>) -> String {
     match outcome {
         Ok(loaded) => {
@@ -16,7 +16,7 @@ pub fn said(outcome: Result<Loaded, ConfigErrors>) -> String {
     }
 }
 
-/// What is said about `text` where there are only these files, each a path and what is in it.
+/// The messages about `text`, if only these files exist. Each has a path and a content.
 pub fn said_among(files: &[(&str, &str)], text: &str) -> String {
     let read =
         |file: &Path, _: FileKind| match files.iter().find(|(path, _)| Path::new(path) == file) {

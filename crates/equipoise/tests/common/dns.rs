@@ -1,4 +1,4 @@
-//! A client of the DNS level that shares nothing with it.
+//! A DNS client that shares no code with the DNS level.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicU32;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use equipoise_testkit::PATIENCE;
 
-/// The type of IPv4 addresses.
+/// The record type of IPv4 addresses.
 pub const A: u16 = 1;
 
-/// Each question has an id of its own: unbound turns a set of records by the id and the clock's seconds, so that one
-/// id for all would turn none of them in some seconds.
+/// A query with a new id. unbound rotates a record set by the id and the seconds of the clock, so
+/// with a constant id it would not rotate in some seconds.
 pub fn query(name: &str, rtype: u16) -> Vec<u8> {
     static ASKED: AtomicU32 = AtomicU32::new(1);
     let id = ASKED.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9) >> 16;
@@ -27,7 +27,7 @@ pub fn query(name: &str, rtype: u16) -> Vec<u8> {
     query
 }
 
-/// Without an answer for this long, a client sends its query again: datagrams may be lost.
+/// Time without an answer after which the client repeats its query, since datagrams may be lost.
 const RESEND: Duration = Duration::from_secs(5);
 
 /// The records of the answer to a query.
@@ -50,7 +50,7 @@ pub fn ask(server: SocketAddr, name: &str, rtype: u16) -> Vec<u8> {
     answer
 }
 
-/// Reads what is behind the question: A records owned by the question's name.
+/// Reads the A records after the question that belong to the question's name.
 pub fn addresses(mut records: &[u8]) -> (Vec<[u8; 4]>, u32) {
     let (mut all, mut ttl) = (Vec::new(), 0);
     while let [0xc0, 12, 0, 1, 0, 1, a, b, c, d, 0, 4, w, x, y, z, rest @ ..] = records {

@@ -1,4 +1,4 @@
-//! The real binary as a child process, and load against it.
+//! Runs the real binary as a child process, with load.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses a part")]
 
 pub mod config;
@@ -29,12 +29,12 @@ pub fn equipoise(args: &[&str]) -> Output {
     Command::new(EQUIPOISE).args(args).output().expect("the binary runs")
 }
 
-/// What a command printed.
+/// The standard output of a command.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a command shows in a terminal of so many columns, without colours.
+/// The output of a command in a terminal with `columns` columns, without colours.
 pub fn in_terminal(columns: u16, command: &[&str]) -> String {
     let (mut ours, mut theirs) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -45,40 +45,41 @@ pub fn in_terminal(columns: u16, command: &[&str]) -> String {
     };
     assert_eq!(opened, 0, "there are terminals: {}", std::io::Error::last_os_error());
     for end in [ours, theirs] {
-        // Another test's process would keep the terminal open.
+        // Otherwise a process of another test would keep the terminal open.
         // SAFETY: fcntl sets a flag of a descriptor that openpty has just made.
         assert_eq!(unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
     }
-    // SAFETY: openpty has just made both, and no other code knows them.
+    // SAFETY: openpty has created both descriptors, and no other code knows them.
     let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     let mut process = Command::new(command[0]);
     process.args(&command[1..]).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(theirs);
     let mut child = process.spawn().expect("the command runs");
-    // Closes the terminal on this side, so that reading it ends when the command does.
+    // Closes the terminal on this side, so that reading ends when the command does.
     drop(process);
     let mut shown = Vec::new();
-    // The end of a terminal is an error, EIO.
+    // The end of a terminal shows as the error EIO.
     let _ = { ours }.read_to_end(&mut shown);
     assert!(child.wait().expect("it is our child").success(), "{command:?}");
     String::from_utf8(shown).expect("it is UTF-8").replace("\r\n", "\n")
 }
 
-/// What a command complained about.
+/// The standard error of a command.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// All that a process has printed so far, on both outputs.
+/// Everything that a process has printed so far, on both outputs.
 type Printed = Arc<(Mutex<String>, Condvar)>;
 
-/// A running process; killed when dropped.
+/// A running process, which is killed when this is dropped.
 pub struct Process {
     child: Child,
     printed: Printed,
     followers: [JoinHandle<()>; 2],
 }
 
-/// What ended processes had printed has been read after this, unless a process that they started still has their outputs.
+/// Time in which the output of an ended process is read, unless a process that it started still has
+/// its outputs open.
 const READ: Duration = Duration::from_secs(5);
 
 impl Process {
@@ -101,7 +102,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until something is printed in which `found` finds what is looked for.
+    /// Waits until `found` finds something in the output.
     pub fn wait_for<T>(&self, what: &str, found: impl Fn(&str) -> Option<T>) -> T {
         let (text, changed) = &*self.printed;
         let end = Instant::now() + PATIENCE;
@@ -129,7 +130,7 @@ impl Process {
         kill(self.pid(), signal);
     }
 
-    /// Waits until it ends, and all that it has printed is known.
+    /// Waits until the process ends and its output is complete.
     pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         let ended = eventually(|| {
@@ -172,29 +173,29 @@ pub fn kill(pid: u32, signal: libc::c_int) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid} is there");
 }
 
-/// A folder for a test's files; removed when dropped.
+/// A path as text.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("the tests' paths are UTF-8")
 }
 
-/// `GET path` on a connection of its own.
+/// Sends `GET path` on a new connection.
 pub fn get(address: SocketAddr, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     Client::exchange(address, request).expect("it answers")
 }
 
-/// A POST without a body.
+/// Sends a POST without a body.
 pub fn post(address: SocketAddr, path: &str) -> Response {
     let request = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     Client::exchange(address, request).expect("it answers")
 }
 
-/// Has the process at this unix socket reload: the status, and the whole answer.
+/// Asks the process at this unix socket to reload. Returns the status and the whole answer.
 pub fn reload(socket: &Path) -> (u16, String) {
     post_unix(socket, "/v1/reload", "")
 }
 
-/// A POST of JSON over a unix socket: the status, and the whole answer.
+/// Sends a POST of JSON over a unix socket. Returns the status and the whole answer.
 pub fn post_unix(socket: &Path, path: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).expect("the API listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("PATIENCE is not zero");
@@ -210,7 +211,7 @@ pub fn post_unix(socket: &Path, path: &str, body: &str) -> (u16, String) {
     (status.expect("it answers in HTTP"), answer)
 }
 
-/// Clients that ask without pause, each on a kept-open connection.
+/// Clients that send requests without pause, each on a persistent connection.
 pub struct Load {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<(usize, Vec<String>)>>,
@@ -234,7 +235,7 @@ impl Load {
         assert!(eventually(|| answered() >= goal), "the load stands still");
     }
 
-    /// How many requests were answered with 200, and what came of the others.
+    /// The number of requests that were answered with 200, and the outcomes of the others.
     pub fn finish(self) -> (usize, Vec<String>) {
         self.stop.store(true, Relaxed);
         let (mut good, mut bad) = (0, Vec::new());

@@ -1,19 +1,20 @@
-//! A fleet of sample backends that outlive equipoise, added and removed by a script, as an operator's would be.
+//! Sample backends that outlive equipoise, added and removed by a script like an operator's.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::{EQUIPOISE, Folder, kill, text};
 
-/// Its folder has a file for each backend with its process id, address and key, and a log of what was asked.
+/// A fleet of backends. Its folder has a file for each backend with process id, address and key,
+/// and a log of the script's calls.
 pub struct Fleet {
     folder: PathBuf,
     script: PathBuf,
-    /// What runs, if it is not a sample backend.
+    /// The program to run in place of a sample backend.
     server: Option<PathBuf>,
 }
 
-/// A server that does so many requests at once, each in 50 ms; others wait.
+/// A server that processes several requests at a time, each in 50 ms; further requests wait.
 const SERVER: &str = r#"
 import sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +37,8 @@ print("ready http=%d" % server.server_port, flush=True)
 server.serve_forever()
 "#;
 
-/// Asked for one that is there, it says where it is: a first answer may have been lost.
+/// The operator's script. Asked to add an existing backend, it returns its address, because the
+/// first answer may have been lost.
 const SCRIPT: &str = r#"
 import fcntl, json, os, subprocess, sys
 folder, program, server, verb = sys.argv[1:5]
@@ -87,7 +89,8 @@ else:
     print("{}")
 "#;
 
-/// A server of one thread, without connections that stay, which sleeps or works for each request.
+/// A server with one thread and without persistent connections, which sleeps or computes for each
+/// request.
 const ONE_THREAD: &str = r#"
 import sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -111,7 +114,8 @@ class Server(HTTPServer):
 Server(("127.0.0.1", port), Handler).serve_forever()
 "#;
 
-/// A script for python3 that adds 192.0.2.N as pool `web`'s Nth backend, and notes in a file what it was asked.
+/// A script for python3 that adds 192.0.2.N as pool `web`'s Nth backend, and logs its calls to a
+/// file.
 pub const NUMBERED: &str = r#"
 import json, sys
 ask = json.load(sys.stdin)
@@ -121,7 +125,8 @@ number = ask["name"].removeprefix("web-e")
 print(json.dumps({"address": "192.0.2.%s:80" % number, "id": number}))
 "#;
 
-/// A program for python3: what it does (`sleeps`, or else it works), and its port.
+/// A program for python3. Its arguments are its work (`sleeps`, otherwise it computes) and its
+/// port.
 pub fn server_of_one_thread(folder: &Folder) -> PathBuf {
     folder.write("one-thread.py", ONE_THREAD)
 }
@@ -131,14 +136,14 @@ impl Fleet {
         Fleet::named(folder, "fleet")
     }
 
-    /// One of several.
+    /// A fleet with a name, if a test has several.
     pub fn named(folder: &Folder, name: &str) -> Fleet {
         let fleet = folder.path(name);
         std::fs::create_dir_all(&fleet).expect("the folder is ours");
         Fleet { folder: fleet, script: folder.write("fleet.py", SCRIPT), server: None }
     }
 
-    /// Of two sizes: `small` does one request at once, `large` four.
+    /// A fleet with two sizes: `small` processes one request at a time, `large` four.
     pub fn sized(folder: &Folder) -> Fleet {
         let server = Some(folder.write("server.py", SERVER));
         let mut fleet = Fleet::new(folder);
@@ -146,7 +151,7 @@ impl Fleet {
         fleet
     }
 
-    /// `[pool.elastic.exec]`.
+    /// The table `[pool.elastic.exec]`.
     pub fn table(&self) -> String {
         let command = |verb: &str| {
             let server = self.server.as_deref().map_or("", text);
@@ -158,7 +163,7 @@ impl Fleet {
         format!("[pool.elastic.exec]\nadd = {add}\nremove = {remove}\nlist = {list}\n")
     }
 
-    /// The same without `list`.
+    /// The same table without `list`.
     pub fn table_without_list(&self) -> String {
         let table = self.table();
         table
@@ -168,7 +173,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Those that are there: name and process id.
+    /// The existing backends: name and process id.
     pub fn there(&self) -> BTreeMap<String, u32> {
         let files = std::fs::read_dir(&self.folder).expect("it is there").flatten();
         let read = |file: std::fs::DirEntry| {
@@ -181,7 +186,7 @@ impl Fleet {
         files.filter_map(read).collect()
     }
 
-    /// The sizes of those that are there.
+    /// The sizes of the existing backends.
     pub fn sizes(&self) -> Vec<String> {
         let log = self.log();
         let there = self.there();
@@ -195,7 +200,7 @@ impl Fleet {
         log.iter().filter_map(made).collect()
     }
 
-    /// What was asked for that made a difference, in order.
+    /// The calls that had an effect, in order.
     pub fn log(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         log.lines().map(str::to_string).collect()

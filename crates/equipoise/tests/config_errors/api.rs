@@ -1,4 +1,4 @@
-//! What is said about `[api]`.
+//! Messages about `[api]`.
 
 use crate::bed::said;
 

@@ -1,11 +1,11 @@
-//! Files to be wrong in, and what is said of them.
+//! Invalid files, and the messages about them.
 
 use std::io;
 use std::path::Path;
 
 use equipoise::config::{ConfigErrors, FileKind, Loaded, Surroundings, parse};
 
-/// With a few files.
+/// Reads a configuration; a few files exist.
 pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
     let read = |file: &Path, _: FileKind| match file.to_str() {
         Some("/seed") => Ok("0123456789abcdef\n".to_string()),
@@ -22,12 +22,12 @@ pub(crate) fn read(text: &str) -> Result<Loaded, ConfigErrors> {
     parse(text, Path::new("f"), &around)
 }
 
-/// Its warnings, or its errors.
+/// The warnings of a configuration, or its errors.
 pub(crate) fn said(text: &str) -> String {
     crate::common::config::said(read(text))
 }
 
-/// A pool `p` with more in it, behind an HTTP front door; what is added is line 8.
+/// A pool `p` with additional lines, behind an HTTP front door. The additional text is line 8.
 pub(crate) fn in_pool(more: &str) -> String {
     format!(
         "[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'p'\n\
@@ -35,7 +35,7 @@ pub(crate) fn in_pool(more: &str) -> String {
     )
 }
 
-/// A front door with more in it, after a pool `p`; what is added is line 5.
+/// A front door with additional lines, after a pool `p`. The additional text is line 5.
 pub(crate) fn in_session(more: &str) -> String {
     format!(
         "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n\
@@ -53,12 +53,12 @@ pub(crate) fn door(listen: &str, protocol: &str, pool: &str) -> String {
     format!("[[session]]\nlisten = '{listen}'\nprotocol = '{protocol}'\npool = '{pool}'\n")
 }
 
-/// Each case in a file of its own, and all that is said of it.
+/// Checks all messages about each case, which is a file of its own.
 pub(crate) fn assert_said<T: AsRef<str>>(cases: &[(T, &str)], file: impl Fn(&str) -> String) {
     for (text, expected) in cases {
         assert_eq!(said(&file(text.as_ref())), *expected, "{}", text.as_ref());
     }
 }
 
-/// A pool that is fine.
+/// A valid pool.
 pub(crate) const WEB: &str = "[[pool]]\nname = 'web'\nbackends = ['10.0.0.1:80']\n";

@@ -1,4 +1,4 @@
-//! What is said about `[cluster]`.
+//! Messages about `[cluster]`.
 
 use std::io;
 use std::path::Path;
@@ -118,7 +118,7 @@ fn files_with_secrets_that_others_can_read_are_warned_of() {
     };
     let key = |file: &str| etcd(&format!("certificate = '/open', key = '{file}'"));
     let password = |file: &str| etcd(&format!("user = 'u', password-file = '{file}'"));
-    // What is not there any more has been used; a group may share what is not a key.
+    // A missing file was used before; a group may share files other than keys.
     let fine = [node("/missing"), node("/group"), key("/t"), password("/group")];
     for file in fine {
         assert_eq!(warned(&file), "", "{file}");

@@ -1,4 +1,4 @@
-//! What is said about wrong `[[dispatch]]` tables, and about unix sockets where none can be.
+//! Messages about wrong `[[dispatch]]` tables, and about unix sockets where they cannot be used.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use equipoise::config::{FileKind, Surroundings, parse};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-/// PEM: an authority's certificate, one for `node-a`, its key.
+/// PEM: an authority's certificate, a certificate for `node-a`, and its key.
 static CERTIFICATES: LazyLock<(String, String, String)> = LazyLock::new(|| {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -47,7 +47,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// A pool on line 1, then a dispatch table. What is added is line 5.
+/// A pool on line 1, then a dispatch table. The additional text is line 5.
 fn node(more: &str) -> String {
     format!(
         "pool = [{{ name = 'app', backends = ['unix:/run/app.sock'] }}]\n\

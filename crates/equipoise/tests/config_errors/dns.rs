@@ -1,4 +1,4 @@
-//! What is said about wrong `[[dns]]` and `[nameserver]` tables: the whole text.
+//! Messages about wrong `[[dns]]` and `[nameserver]` tables: the whole text.
 
 use crate::common::config::said_among;
 
@@ -21,7 +21,7 @@ fn said(text: &str) -> String {
     said_among(FILES, text)
 }
 
-/// A pool `p` on line 1, then a zone. What is added is line 5.
+/// A pool `p` on line 1, then a zone. The additional text is line 5.
 fn in_zone(more: &str) -> String {
     format!(
         "pool = [{{ name = 'p', backends = [{{ name = 'n1', address = '10.0.0.1:80' }}, '10.0.0.2:81'] }}]\n\
@@ -58,7 +58,7 @@ fn names_over_backends_with_different_ports_tell_each_ones_own() {
     );
 }
 
-/// A zone with these options over an elastic pool with these.
+/// A zone with these options, over an elastic pool with these options.
 fn over_elastic(pool: &str, zone: &str) -> String {
     format!(
         "[[pool]]\nname = 'web'\n[pool.elastic]\nmax = 3\n{pool}\n[[dns]]\nzone = 'cluster.example.'\n\
@@ -155,7 +155,7 @@ fn a_name_over_an_elastic_pool_may_list_the_backends_of_the_file_instead() {
         ),
     ] {
         let names = |more: &str| {
-            // The zone's own name, too.
+            // The same for the zone's own name.
             let name = |name| format!("{{ name = '{name}', pool = 'web'{more} }}");
             format!("{zone}\nnames = [{}, {}]\n{table}", name("www"), name("cluster.example."))
         };
@@ -166,7 +166,7 @@ fn a_name_over_an_elastic_pool_may_list_the_backends_of_the_file_instead() {
     }
 }
 
-/// A pool that no table uses is warned of.
+/// The warning about a pool that no table uses.
 fn in_zone_warnings(more: &str) -> &'static str {
     if more.contains("'p'") { "" } else { "f:1:9: warning: pool.p: no front door uses this pool" }
 }
@@ -267,7 +267,7 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
     ];
     let mut others = Vec::new();
     for (more, expected) in cases {
-        // Where it stands is judged by the option's path; lines and columns are the reader's, tested elsewhere.
+        // Compares path and text only; other tests check line and column.
         let said = said(&in_zone(more));
         let expected = expected.split_once(": ").map_or("", |(_, text)| text);
         let is_it = |line: &str| line.split_once(": ").is_some_and(|(_, text)| text == expected);

@@ -1,4 +1,4 @@
-//! What is said about `[load]`.
+//! Messages about `[load]`.
 
 use crate::bed::{WEB, said};
 
@@ -21,7 +21,7 @@ fn an_elastic_pool_needs_limits_or_a_target_for_each_backend() {
         ("concurrency = 4", "", door, false),
         (none, "target-concurrency = 20.0", door, false),
         (none, "target-requests = 100.0", door, false),
-        // An operator says how many; no front door has it.
+        // An operator sets the size; the pool has no front door.
         (none, "mode = 'paused'", door, false),
         (none, "", "", false),
     ] {

@@ -1,4 +1,4 @@
-//! What is said about wrong configuration files: the whole text, for every kind of error and warning.
+//! Messages about wrong configuration files: the whole text, for every kind of error and warning.
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 #[path = "../common/mod.rs"]

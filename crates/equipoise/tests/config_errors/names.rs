@@ -1,4 +1,4 @@
-//! Options and tables that are unknown or missing, and names that meet twice or nobody has.
+//! Unknown or missing options and tables, and names that occur twice or do not exist.
 
 use crate::bed::{WEB, assert_said, door, in_pool, said};
 
@@ -52,13 +52,13 @@ fn what_is_missing_is_named_where_its_table_begins() {
              f:1:1: session[#1].pool: missing; {name}"
         )
     );
-    // The front door may mean the pool whose name is missing: that is not a second error.
+    // The front door may refer to the pool without a name: this is not a second error.
     let nameless = "[[pool]]\nbackends = ['10.0.0.1:80']\n";
     assert_eq!(
         said(&format!("{nameless}{}", door("[::]:80", "tcp", "p"))),
         format!("f:1:1: pool[#1].name: missing; {name}")
     );
-    // Nor where the pool is written as one table.
+    // The same if the pool is written as a single table.
     assert_eq!(
         said(&format!("[pool]\nname = 'p'\n{}", door("[::]:80", "tcp", "p"))),
         "f:1:1: pool: a table stands here; accepted: tables: [[pool]] above each"

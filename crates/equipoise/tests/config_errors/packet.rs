@@ -1,4 +1,4 @@
-//! What is said about wrong `[[packet]]` and `[flows]` tables: the whole text.
+//! Messages about wrong `[[packet]]` and `[flows]` tables: the whole text.
 
 use crate::common::config::said_among;
 
@@ -8,7 +8,7 @@ fn said(text: &str) -> String {
     said_among(FILES, text)
 }
 
-/// A pool `p` on line 1, then a VIP that is served from it. What is added is line 7.
+/// A pool `p` on line 1, then a VIP that uses it. The additional text is line 7.
 fn in_packet(vip: &str, forward: &str, more: &str) -> String {
     format!(
         "pool = [{{ name = 'p', backends = ['10.0.0.1:80', '10.0.0.2:80'] }}]\n\
@@ -189,7 +189,7 @@ fn another_vip_is_no_backend() {
     let found = said(&file("192.0.2.21:80", "192.0.2.20:80"));
     assert!(found.contains(&wrong(first, "192.0.2.21:80", second)), "{found}");
     assert!(found.contains(&wrong(second, "192.0.2.20:80", first)), "{found}");
-    // The other ports of the address are not the VIP's, but they are on no backend either.
+    // The VIP does not have the other ports of the address, but no backend has them either.
     let found = said(&file("10.0.0.1:80", "192.0.2.20:8080"));
     assert!(found.contains(&wrong(second, "192.0.2.20:8080", first)), "{found}");
     assert!(!found.contains(&format!("packet[{first}")), "{found}");
@@ -212,7 +212,7 @@ fn sizes_hold_what_the_file_has() {
                 "f:8:15: flows.pending-max: 1000 is too small; accepted: a whole number, 32768 to 8388608",
             ),
             (
-                // More than a program can be loaded for.
+                // More than a program can be loaded with.
                 "[flows]\nmax = 33554433",
                 "f:8:7: flows.max: 33554433 is too large; accepted: a whole number, 1024 to 33554432",
             ),

@@ -1,4 +1,4 @@
-//! What makes an elastic pool's backends changes, or fails now and then.
+//! The driver of an elastic pool changes, or fails now and then.
 
 use super::*;
 
@@ -9,14 +9,14 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
     let elastic = "[pool.elastic]\nmin = 2\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"200ms\"\n";
     instance.start(&format!("{elastic}{}", fleet.table()));
     assert!(eventually(|| serving(&instance).len() == 2), "{:#}", instance.plan());
-    // However busy they seem to be.
+    // The pool is pinned, however busy its backends seem to be.
     let (worked, said) = instance.command(&["plan", "pin", "web", "2"]);
     assert!(worked, "{said}");
     let by_scripts = serving(&instance);
     let load = Load::start(instance.door.address(), 2);
     load.wait_for(20);
 
-    // One that cannot make any takes nothing away.
+    // A driver that cannot create backends removes none.
     let process = |command: &str| format!("{elastic}[pool.elastic.process]\ncommand = {command}\n");
     instance.write(&process("[\"/no/such/program\", \"{port}\"]"));
     assert_eq!(reload(&instance.socket).0, 200);
@@ -46,8 +46,8 @@ fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
     assert_eq!(plan["pools"][0]["scaling"]["backends"], 2, "{plan:#}");
 }
 
-/// Kills equipoise when `has_come` says so, in the middle of a change from one fleet's scripts to `new`, starts it again,
-/// and waits until the change is done.
+/// Kills equipoise when `has_come` returns true, during a change from one fleet's scripts to `new`.
+/// Starts it again, and waits until the change is complete.
 fn killed_in_a_change(
     test: &str,
     new: impl Fn(&Fleet) -> String,
@@ -73,7 +73,7 @@ fn killed_in_a_change(
     let count = |fleet: &Fleet, word: &str| {
         fleet.log().iter().filter(|line| line.starts_with(word)).count()
     };
-    // A script notes what it has done after it is done.
+    // A script logs an action after it is complete.
     assert!(eventually(|| count(&old, "removed") == 2), "{test}: {:?}", old.log());
     assert_eq!(count(&old, "made"), 2, "{test}: {:?}", old.log());
     assert_eq!(count(&next, "doubled") + count(&old, "doubled"), 0, "{test}");
@@ -98,7 +98,8 @@ fn killed_while_its_driver_changes_it_goes_on_with_that_and_no_backend_is_lost_o
         let runs = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
         assert!(there.values().all(runs), "{test}: {there:?}");
     }
-    // The next ones die with the process; those of the scripts are taken away by their own scripts all the same.
+    // The next backends die with the process; the scripts' backends are removed by their own
+    // scripts nevertheless.
     let process = |_: &Fleet| {
         format!(
             "[pool.elastic.process]\ncommand = [\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \
@@ -112,7 +113,7 @@ fn killed_while_its_driver_changes_it_goes_on_with_that_and_no_backend_is_lost_o
 
 #[test]
 fn a_service_that_fails_now_and_then_makes_each_backend_once() {
-    // By idempotency key; every other question fails before it is answered.
+    // By idempotency key; every other request fails before it is answered.
     let made: Arc<Mutex<BTreeMap<String, HttpBackend>>> = Arc::default();
     let known = Arc::clone(&made);
     let service = HttpBackend::start(move |request| {

@@ -1,10 +1,12 @@
-//! Pools that are full from their first moment, pools that begin with nothing, and pools without a controller.
+//! Pools that are full from their first moment, pools without backends at first, and pools without
+//! a controller.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::*;
 
-/// Clients that ask again as soon as they are answered; far more than a backend of one thread does at once.
+/// Clients that send the next request at once after an answer: far more than a backend with one
+/// thread can serve.
 const CLIENTS: usize = 24;
 
 fn pool_of_one_thread(instance: &Instance, how: &str, concurrency: u32) -> String {
@@ -18,7 +20,7 @@ fn pool_of_one_thread(instance: &Instance, how: &str, concurrency: u32) -> Strin
     )
 }
 
-/// From one backend to three, with no request failed.
+/// Waits until the pool grows from one backend to three, without a failed request.
 fn grows_under_load(instance: &Instance) {
     assert!(eventually(|| serving(instance).len() == 1), "{}", instance.printed());
     let load = Load::start(instance.door.address(), CLIENTS);
@@ -40,7 +42,7 @@ fn a_pool_whose_queue_stands_grows_and_after_a_restart_again() {
     grows_under_load(&instance);
 }
 
-/// Sets a flag when it goes, so that threads end when an assertion fails, too.
+/// Sets a flag when it is dropped, so that threads also end after a failed assertion.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -74,7 +76,8 @@ fn the_cpu_of_other_programs_adds_no_backend() {
         });
         let (_, failed) = load.finish();
         assert!(failed.is_empty(), "{failed:?}");
-        // The median: an answer counts whole in the period in which it ends, so single periods are above.
+        // The median: a response counts completely in the period in which it ends, so single
+        // periods are above it.
         uses.sort_by(f64::total_cmp);
         let median = uses.get(uses.len() / 2);
         assert!(median.is_some_and(|it| *it < 0.5), "{uses:?} {plan:#}");
@@ -106,7 +109,7 @@ fn a_request_waits_for_the_first_backend_of_a_pool_that_has_none() {
 #[test]
 fn a_schedule_raises_the_least_number_of_backends_in_its_hours() {
     let mut instance = Instance::new("scheduled");
-    // Both include every moment; the larger counts.
+    // Both schedules include every moment; the larger number counts.
     let schedule = "\n[[pool.elastic.schedule]]\nfrom = \"00:00\"\nto = \"24:00\"\nmin = 2\n\
                     [[pool.elastic.schedule]]\nfrom = \"00:00\"\nto = \"00:00\"\nmin = 3\n";
     instance.start(&(made_of_processes() + schedule));
@@ -152,7 +155,7 @@ fn a_pool_whose_store_is_damaged_has_the_backends_that_it_had_and_at_least_its_l
     );
     assert!(eventually(|| get(instance.door.address(), "/").status() == 200));
 
-    // One that ends comes again, and a reload doubles nothing.
+    // A process that ends is restarted, and a reload doubles nothing.
     let before = processes(&instance);
     kill(before[0], libc::SIGKILL);
     let is_back = || instance.printed().contains("is up again");
@@ -162,7 +165,7 @@ fn a_pool_whose_store_is_damaged_has_the_backends_that_it_had_and_at_least_its_l
     let printed = instance.printed();
     assert_eq!(printed.matches(" adding ").count(), 3, "{printed}");
 
-    // Mended, and started again: nothing is left of those before.
+    // The store is repaired and the process restarted: no earlier process is left.
     let old = serving(&instance);
     instance.kill();
     std::fs::remove_file(instance.store()).expect("the folder is ours");

@@ -1,4 +1,4 @@
-//! What is saved of elastic pools beside the store, when it is damaged, lost or older.
+//! The saved rosters of elastic pools, if the store or the saved file is damaged, lost or older.
 
 use super::*;
 
@@ -6,14 +6,14 @@ fn saved(instance: &Instance) -> PathBuf {
     instance.store().with_file_name("elastic.json")
 }
 
-/// What is saved of the pool's roster; null without one.
+/// The saved roster of the pool; null if there is none.
 fn roster(instance: &Instance) -> Value {
     let content = std::fs::read(saved(instance)).unwrap_or_default();
     let content: Value = serde_json::from_slice(&content).unwrap_or_default();
     content["rosters"]["web"].clone()
 }
 
-/// Whether the store knows where so many backends are: what is saved was stored before.
+/// Whether the saved roster has the addresses of `count` backends: what is saved was stored before.
 fn knows(instance: &Instance, count: usize) -> bool {
     let roster = roster(instance);
     let backends = roster["backends"].as_object();
@@ -21,7 +21,7 @@ fn knows(instance: &Instance, count: usize) -> bool {
     known.count() == count
 }
 
-/// Leaves the first half of a file.
+/// Truncates a file to its first half.
 fn halve(path: &std::path::Path) {
     let bytes = std::fs::read(path).expect("it is there");
     std::fs::write(path, &bytes[..bytes.len() / 2]).expect("the folder is ours");
@@ -31,7 +31,7 @@ fn halve(path: &std::path::Path) {
 fn what_scripts_have_made_is_in_the_roster_whatever_becomes_of_what_is_saved() {
     let mut instance = Instance::new("saved");
     let fleet = Fleet::new(&instance.folder);
-    // Without a listing, so that rosters alone say what there is.
+    // Without a listing, so that only rosters show which backends exist.
     let pool = format!("{ELASTIC}{}", fleet.table_without_list());
     instance.start(&pool);
     assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
@@ -119,7 +119,7 @@ fn what_scripts_made_for_a_pool_that_is_elastic_no_more_is_removed_also_by_the_n
         assert!(eventually(stopped), "{}", instance.printed());
         assert!(eventually(|| roster(&instance).is_null()), "{:#}", roster(&instance));
 
-        // Elastic again, it is made anew.
+        // When the pool is elastic again, its backends are created again.
         instance.write(&pool);
         assert_eq!(reload(&instance.socket).0, 200);
         assert!(eventually(|| knows(&instance, 3)), "{:?} {}", fleet.log(), instance.printed());
@@ -149,7 +149,7 @@ fn a_disk_that_hangs_does_not_keep_a_pool_from_growing() {
     let pool = format!("{ELASTIC}{}", fleet.table_without_list());
     instance.start(&pool);
     assert!(eventually(|| knows(&instance, 1)), "{:#}", roster(&instance));
-    // To open a FIFO for writing waits for a reader.
+    // Opening a FIFO for writing blocks until a reader opens it.
     let fifo = saved(&instance).with_extension("json.new");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
     let (worked, said) = instance.command(&["plan", "pin", "web", "3"]);

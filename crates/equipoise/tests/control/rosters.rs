@@ -1,8 +1,8 @@
-//! The store's roster of a pool, beside what its driver has made.
+//! The store's roster of a pool, compared with the backends that its driver created.
 
 use super::*;
 
-/// So many backends by the plan, all of which serve.
+/// Whether the plan has `count` backends and all of them serve.
 fn there_are(instance: &Instance, count: usize) -> bool {
     serving(instance).len() == count && instance.plan()["pools"][0]["scaling"]["backends"] == count
 }
@@ -11,7 +11,7 @@ fn count(fleet: &Fleet, word: &str) -> usize {
     fleet.log().iter().filter(|line| line.starts_with(word)).count()
 }
 
-/// Pins it at one: two are removed, none was made again or for nothing.
+/// Pins the pool at one: two backends are removed, and none was created again.
 fn shrinks_to_one(instance: &Instance, fleet: &Fleet) {
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
     assert!(worked, "{said}");
@@ -25,7 +25,7 @@ fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
     let (mut instance, fleet, pool) = three_by_scripts("earlier");
     let before = (fleet.there(), serving(&instance));
     instance.kill();
-    // The record alone, as versions wrote it that had no roster: with times, and which one replaces another.
+    // Keeps only a record as versions without rosters wrote it: with times, and with replacements.
     let folder = instance.store().parent().unwrap().to_path_buf();
     let saved = std::fs::read(folder.join("elastic.json")).unwrap();
     let saved: Value = serde_json::from_slice(&saved).unwrap();
@@ -59,7 +59,7 @@ fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
 fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_stays() {
     let mut instance = Instance::new("put-back");
     let fleet = Fleet::new(&instance.folder);
-    // Without a listing, so that rosters alone say what there is.
+    // Without a listing, so that only rosters show which backends exist.
     let pool = format!("{ELASTIC}{}", fleet.table_without_list());
     instance.start(&pool);
     assert!(eventually(|| there_are(&instance, 1)), "{:#}", instance.plan());
@@ -106,7 +106,7 @@ fn what_scripts_have_removed_since_the_copy_of_a_store_that_is_put_back_stays_aw
     instance.kill();
     std::fs::copy(&copy, instance.store()).unwrap();
 
-    // It is pinned at three again, as it was then, and two new ones are made.
+    // The pool is pinned at three again, as it was then, and two new backends are created.
     instance.start(&pool);
     let gone: Vec<&String> = before.keys().filter(|name| !left.contains_key(*name)).collect();
     assert_eq!(gone.len(), 2);
@@ -125,7 +125,8 @@ fn what_scripts_have_removed_since_the_copy_of_a_store_that_is_put_back_stays_aw
     assert_eq!((count(&fleet, "made"), count(&fleet, "doubled")), (5, 0), "{:?}", fleet.log());
 }
 
-/// With the store as it was, whose roster has processes that died since, and with none.
+/// With the restored store, which has a roster with processes that died since, and with an empty
+/// store.
 #[test]
 fn what_was_made_without_a_controller_stays_when_the_store_is_mended() {
     for is_kept in [true, false] {

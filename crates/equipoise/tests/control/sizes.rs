@@ -1,4 +1,4 @@
-//! How many backends an elastic pool has, and of which sizes: by command and by load, from one process to the next.
+//! Number and sizes of an elastic pool's backends: by command and by load, also after a restart.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_k
     instance.start(&pool);
     let plan = instance.until("it is pinned still", |plan| scaling(plan, "mode") == "pinned");
     assert_eq!(scaling(&plan, "pinned"), 3);
-    // A pause keeps the pin, also over a restart.
+    // A pause keeps the pin, also after a restart.
     for _ in 0..2 {
         let (worked, said) = instance.command(&["plan", "pause", "web"]);
         assert!(worked && said.contains("plan resume web` pins it at 3 again"), "{said}");
@@ -58,7 +58,7 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     assert!(printed.contains("INFO pool web: starting its first backends"), "{printed}");
     assert!(!printed.contains("no backend can take work"), "{printed}");
 
-    // However busy they seem to be.
+    // The pool is pinned, however busy its backends seem to be.
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
     assert!(worked, "{said}");
     let load = Load::start(instance.door.address(), 4);
@@ -67,7 +67,7 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
     assert!(worked, "{said}");
     assert!(eventually(|| serving(&instance).len() == 3), "{:#}", instance.plan());
     load.wait_for(200);
-    // Not one more than was asked for, whatever was planned while they were coming.
+    // No backend more than requested exists, whatever was planned while they started.
     let plan = instance.plan();
     assert_eq!(plan["pools"][0]["scaling"]["backends"], 3, "{plan:#}");
     let printed = instance.printed();
@@ -101,18 +101,19 @@ fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
     assert!(worked, "{said}");
     assert!(eventually(|| fleet.there().len() == 1 && serving(&instance).len() == 1));
-    // A script notes what it has done after it is done.
+    // A script logs an action after it is complete.
     let kinds = |word: &str| fleet.log().iter().filter(|line| line.starts_with(word)).count();
     assert!(eventually(|| kinds("removed") == 2), "{:?}", fleet.log());
     assert_eq!((kinds("made"), kinds("removed"), kinds("doubled")), (3, 2, 0), "{:?}", fleet.log());
 }
 
-/// Vertical and diagonal scaling: by what a size does for its price, up and down again.
+/// Vertical and diagonal scaling: sizes are chosen by speed and price, when the load rises and
+/// falls.
 #[test]
 fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_cheapest_one() {
     let mut instance = Instance::new("sizes");
     let fleet = Fleet::sized(&instance.folder);
-    // A small one does one request at once, and a large one four.
+    // A small backend processes one request at a time, a large one four.
     let elastic = "scheduler = \"least-connection\"\nconcurrency = 1\nqueue = { wait = \"1m\" }\n\
                    [pool.elastic]\nmin = 1\nmax = 3\nwarm-up = \"0s\"\n\
                    out-cool-down = \"500ms\"\nin-cool-down = \"700ms\"\ngrowth-max = 10.0\n\
@@ -120,7 +121,7 @@ fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_
     instance.start(&format!("{elastic}{}", fleet.table()));
     assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
     assert_eq!(fleet.sizes(), ["small"], "the cheapest is enough before anything is measured");
-    // Sixteen at once are far more than it does.
+    // Sixteen at a time are far more than it can process.
     let load = Load::start(instance.door.address(), 16);
     let has_large = || fleet.sizes().iter().any(|size| size == "large");
     assert!(eventually(has_large), "{:?} {:#}", fleet.log(), instance.plan());

@@ -1,4 +1,4 @@
-//! Names over elastic pools: their answers follow what is made, and what leaves.
+//! Names over elastic pools: answers follow backends that are created and removed.
 
 use std::net::TcpStream;
 use std::time::Instant;
@@ -68,7 +68,7 @@ fn a_name_gives_what_scripts_have_added_and_leaves_a_ttl_before_they_remove() {
     assert_eq!(log().lines().count(), 3, "{}", log());
 }
 
-/// The ports of the SRV records that a name has.
+/// The ports in the SRV records of a name.
 fn ports(instance: &Instance, name: &str) -> BTreeSet<u16> {
     let answer = ask(instance.port.address(), name, 33);
     let (mut ports, mut records) = (BTreeSet::new(), &answer[..]);
@@ -96,7 +96,7 @@ fn srv_records_tell_the_port_of_each_process() {
     for port in told() {
         assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "{port}");
     }
-    // The host behind a record has an address.
+    // The host name in a record has an address.
     let host = instance.addresses("web-e1.cluster.example").0;
     assert_eq!(host, [[127, 0, 0, 1]]);
     instance.command(&["plan", "pin", "web", "3"]);

@@ -11,7 +11,7 @@ use crate::bed::{Instance, may_mount, serve_at};
 use crate::common::get;
 use crate::resolver::{A, Answer, Question, Resolver};
 
-/// A resolver whose answer can be replaced.
+/// A resolver with an answer that can be replaced.
 fn changeable(first: Answer) -> (Resolver, Arc<Mutex<Answer>>) {
     let answer = Arc::new(Mutex::new(first));
     let newest = Arc::clone(&answer);
@@ -88,7 +88,7 @@ fn a_name_in_two_pools_serves_tcp_and_udp_at_the_address_that_passes_its_checks(
     thread::spawn(move || {
         let mut datagram = [0; 64];
         while let Ok((length, client)) = echo.recv_from(&mut datagram) {
-            // A client that has gone needs no answer.
+            // A client that has ended needs no answer.
             let _ = echo.send_to(&datagram[..length], client);
         }
     });

@@ -1,4 +1,4 @@
-//! Servers, resolvers and processes that the tests share.
+//! Servers, resolvers and processes that several tests use.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use equipoise_testkit::{ReservedPort, eventually, free_port};
 
 use crate::common::{self, EQUIPOISE, Folder, Process, get, reload, stderr, stdout, text};
 
-/// A bind mount of `/etc/resolv.conf` needs root.
+/// Whether the test may bind-mount `/etc/resolv.conf`, which needs root.
 pub(crate) fn may_mount() -> bool {
     // SAFETY: geteuid reads a number of this process and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -21,14 +21,14 @@ pub(crate) fn may_mount() -> bool {
     is_root
 }
 
-/// A loopback address that no other test uses, for port 53.
+/// A loopback address for port 53 that no other test uses.
 pub(crate) fn server_address() -> Ipv4Addr {
     static NUMBER: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 100 + NUMBER.fetch_add(1, Relaxed), high, low)
 }
 
-/// Sessions are kept open, so that a change of address has to end them.
+/// Serves a connection and keeps it open, so that a change of address must close it.
 pub(crate) fn serve(stream: TcpStream, name: &str) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -43,7 +43,7 @@ pub(crate) fn serve(stream: TcpStream, name: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Listens at these addresses, all at one port, which is returned too.
+/// Listens at these addresses, all with the same port, which is returned too.
 pub(crate) fn listen_at(addresses: &[&str]) -> (Vec<TcpListener>, u16) {
     let bind = |address: &str, port| TcpListener::bind((address.parse::<IpAddr>().unwrap(), port));
     let (mut listeners, mut port) = (Vec::new(), 0);
@@ -61,7 +61,8 @@ pub(crate) fn listen_at(addresses: &[&str]) -> (Vec<TcpListener>, u16) {
     (listeners, port)
 }
 
-/// Has servers listen at these addresses, all at one port. Each answers every request with its name.
+/// Starts servers at these addresses, all with the same port. Each answers every request with its
+/// name.
 pub(crate) fn serve_at(servers: &[(&str, &'static str)]) -> u16 {
     let addresses: Vec<_> = servers.iter().map(|(address, _)| *address).collect();
     let (listeners, port) = listen_at(&addresses);
@@ -75,7 +76,7 @@ pub(crate) fn serve_at(servers: &[(&str, &'static str)]) -> u16 {
     port
 }
 
-/// The zone `names.test.`, served by a process of its own.
+/// The zone `names.test.`, served by a separate process.
 pub(crate) struct Zone {
     _process: Process,
     pub(crate) folder: Folder,
@@ -108,7 +109,7 @@ impl Zone {
     }
 }
 
-/// A process that has files of its own in the place of those of `/etc`.
+/// A process with its own versions of some files in `/etc`.
 pub(crate) struct Instance {
     pub(crate) process: Process,
     pub(crate) folder: Folder,
@@ -121,7 +122,7 @@ impl Instance {
         Instance::start_in(test, server, pool, |command| command)
     }
 
-    /// In a network of its own that has no IPv6, and loopback alone.
+    /// Starts it in a network namespace that has only loopback and no IPv6.
     pub(crate) fn start_without_ipv6(test: &str, pool: &str) -> Instance {
         let script = "ip link set lo up && \
                       (echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true) && exec \"$0\" \"$@\"";
@@ -184,7 +185,7 @@ impl Instance {
         (response.status(), response.text())
     }
 
-    /// Waits until requests arrive at the server of this name.
+    /// Waits until requests arrive at the server with this name.
     pub(crate) fn arrives_at(&self, name: &str) {
         let arrived = eventually(|| self.ask() == (200, name.to_owned()));
         assert!(arrived, "{:?}; {:#}\n{}", self.ask(), self.backend(), self.process.printed());

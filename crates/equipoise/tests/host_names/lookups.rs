@@ -9,7 +9,7 @@ use crate::bed::{Instance, listen_at, may_mount, serve_at};
 use crate::common::{stderr, stdout};
 use crate::resolver::{A, Answer, Resolver};
 
-/// Less than the 30 s that the names behind 50 dead ones waited when each lookup kept its place for 10 s.
+/// Less than 30 s, the wait of names behind 50 dead ones when each lookup kept its place for 10 s.
 const BEHIND_DEAD_WITHIN: Duration = Duration::from_secs(20);
 
 #[test]

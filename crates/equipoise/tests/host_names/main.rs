@@ -1,5 +1,5 @@
-//! Backends that the file names by host name: resolved by a DNS server of the test, through a
-//! `resolv.conf` of the process's own.
+//! Backends with host names in the file. A DNS server of the test resolves them, through a
+//! `resolv.conf` that only the process under test sees.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 #[path = "../common/mod.rs"]
@@ -21,7 +21,8 @@ use common::stdout;
 use equipoise_testkit::eventually;
 use resolver::{Answer, Resolver};
 
-/// Bound for an operator's command. Three names and a dead resolver took 28 s when loads resolved.
+/// Bound for an operator's command. Three names and a dead resolver took 28 s when a load resolved
+/// names.
 const COMMAND_WITHIN: Duration = Duration::from_secs(15);
 
 #[test]
@@ -73,7 +74,7 @@ fn joins_and_follows(upstream: &str) {
             "sessions to the old address are not used"
         );
     }
-    // The last good answer stays when the record goes.
+    // If the record is removed, the last good answer stays.
     zone.change("other 1 IN A 127.0.0.9\n");
     instance.process.wait_for_text("not resolved; it keeps 127.0.0.2");
     assert_eq!(instance.ask(), (200, "b".to_owned()));
@@ -87,7 +88,7 @@ fn the_first_address_of_a_name_that_connects_serves_in_both_families() {
     let port = serve_at(&[("127.0.0.3", "live"), ("::1", "v6")]);
     let records = "app 1 IN A 127.0.0.2\napp 1 IN A 127.0.0.3\nsix 1 IN AAAA ::1\n";
     let zone = Zone::start("names-families", records);
-    // No second try: the dead address costs no request.
+    // No retry: the dead address costs no request.
     let pool = format!(
         "backends = ['app.names.test:{port}']\nretries = 0\n[pool.health]\ntcp = true\ninterval = '1s'"
     );
@@ -150,7 +151,7 @@ fn a_dead_resolver_holds_up_no_command() {
     let health = get_unix(&instance.folder.path("api.sock"), "/v1/health");
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
     assert!(begun.elapsed() < COMMAND_WITHIN, "health took {:?}", begun.elapsed());
-    // And while a reload waits for names.
+    // The same while a reload waits for names.
     thread::scope(|scope| {
         std::fs::write(&instance.file, file.replace(".names.test", ".third.test")).unwrap();
         let reload = scope.spawn(|| instance.command(&["reload"]));

@@ -1,4 +1,4 @@
-//! A DNS server whose answers a test decides, over UDP and TCP.
+//! A DNS server over UDP and TCP with answers that the test decides.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -22,16 +22,16 @@ pub(crate) struct Question {
     pub(crate) kind: u16,
 }
 
-/// The reaction to a question.
+/// The server's reaction to a question.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// None.
+    /// No answer.
     Silence,
     /// NXDOMAIN.
     NoName,
     /// SERVFAIL.
     Failure,
-    /// The addresses of the asked family, with this time to live, at the end of these aliases.
+    /// The addresses of the requested family, with this time to live, at the end of these aliases.
     Addresses { aliases: Vec<String>, addresses: Vec<IpAddr>, ttl: u32 },
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Runs until the test ends.
+    /// Starts a server that runs until the test ends.
     pub(crate) fn start(answer: impl Fn(&Question) -> Answer + Send + Sync + 'static) -> Resolver {
         let address = server_address();
         let mut sockets = None;
@@ -83,7 +83,7 @@ fn serve_udp(socket: &UdpSocket, answer: &Decide) {
             response[2] |= 2;
             response[6..8].fill(0);
         }
-        // A client that has gone needs no answer.
+        // A client that has ended needs no answer.
         let _ = socket.send_to(&response, client);
     }
 }
@@ -100,7 +100,7 @@ fn serve_tcp(mut stream: TcpStream, answer: &Decide) -> io::Result<()> {
     }
 }
 
-/// Bytes of the name at the beginning, the root included.
+/// Length of the name at the start, with the root label, in bytes.
 fn name_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while bytes[at] > 0 {

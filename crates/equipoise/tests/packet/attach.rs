@@ -1,4 +1,5 @@
-//! Interfaces on which the program would lose packets: what is mended at attach, and what is refused.
+//! Interfaces on which the program would lose packets: settings that attaching corrects, and
+//! refusals.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -11,10 +12,12 @@ use crate::bed::{Bed, PATIENCE, soon, start, wait_for_text};
 use crate::common::{Folder, text};
 use crate::method::{DIRECT, Service};
 
-/// At half a megabit a second, as before the mend, it would take more than twice [`PATIENCE`].
+/// Size of an upload. At half a megabit per second, the rate before the correction, it would take
+/// more than twice [`PATIENCE`].
 const UPLOAD_BYTES: usize = 8 << 20;
 
-/// Puts interfaces of the balancer under a bridge, which has no native XDP, with the addresses that they had.
+/// Puts an interface of the balancer into a bridge, which has no native XDP, and moves its address
+/// there.
 fn bridge(host: &Host, port: &str, address: IpAddr) {
     host.ip("link add br0 type bridge").unwrap();
     host.ip(&format!("link set {port} master br0")).unwrap();
@@ -23,7 +26,7 @@ fn bridge(host: &Host, port: &str, address: IpAddr) {
     host.address("br0", address, 24).unwrap();
 }
 
-/// A site with one arm, whose balancer has its address on a bridge over `eth0`; GRO of `eth0` is on.
+/// A site with one arm. The balancer has its address on a bridge over `eth0`; GRO of `eth0` is on.
 fn merging(test: &str, flows: &str) -> Option<Bed> {
     let mut bed = Bed::new(test, SiteShape { backends: 1, two_arms: false })?;
     bed.prepare(&[DIRECT]);
@@ -52,7 +55,8 @@ fn state(bed: &Bed) -> serde_json::Value {
     status["packet"]["interfaces"][0]["state"].clone()
 }
 
-/// GRO below a bridge hands the program packets of up to 64 KB, which it dropped as too big: 0.2 Mbit/s came through.
+/// GRO below a bridge passes the program packets of up to 64 KB, which it dropped as too big: 0.2
+/// Mbit/s arrived.
 #[test]
 fn merging_below_an_interface_in_generic_mode_is_turned_off_and_on_again() {
     let Some(mut bed) = merging("merging", "") else { return };
@@ -91,7 +95,8 @@ fn an_interface_is_refused_with_the_command_to_run_if_offloads_may_not_be_change
     upload(&bed);
 }
 
-/// A bridge does not transmit what native XDP redirects to it: all was lost, and no counter said so.
+/// A bridge does not transmit frames that native XDP redirects to it: all were lost, without a
+/// counter.
 #[test]
 fn backends_behind_a_device_that_transmits_no_xdp_frames_are_served() {
     let shape = SiteShape { backends: 2, two_arms: true };
@@ -112,7 +117,8 @@ fn backends_behind_a_device_that_transmits_no_xdp_frames_are_served() {
     assert!(bed.site.balancer.strips_tags("eth0").unwrap());
 }
 
-/// Client, balancer and backend on a bridge whose ports have no XDP program, so that a veth takes no frames back.
+/// Client, balancer and backend on a bridge. Its ports have no XDP program, so a veth accepts no
+/// redirected frames.
 struct Lan {
     client: Host,
     balancer: Host,
@@ -163,7 +169,7 @@ impl Lan {
 }
 
 impl Drop for Lan {
-    /// Stopped as an operator does it, it removes what it has pinned.
+    /// Stops the balancer as an operator would, so that it removes its pinned objects.
     fn drop(&mut self) {
         if let Some(guest) = &mut self.guest {
             guest.signal(Signal::TERM);
@@ -172,7 +178,7 @@ impl Drop for Lan {
     }
 }
 
-/// All was lost, and no counter said so.
+/// Without the correction all frames were lost, without a counter.
 #[test]
 fn a_veth_whose_other_end_takes_no_xdp_frames_is_served_in_generic_mode() {
     if let Some(reason) = unavailable() {
@@ -196,7 +202,8 @@ fn a_veth_whose_other_end_takes_no_xdp_frames_is_served_in_generic_mode() {
     assert_eq!(received.join().unwrap(), UPLOAD_BYTES as u64);
 }
 
-/// Its ports' other ends take no XDP frames, so the program would run in generic mode; the other one runs in native mode.
+/// The other ends of the ports accept no XDP frames, so our program would run in generic mode,
+/// while the other program runs in native mode.
 #[test]
 fn an_interface_with_another_xdp_program_is_refused_with_its_id_and_the_command_to_run() {
     if let Some(reason) = unavailable() {

@@ -1,4 +1,4 @@
-//! A site with everything that runs on it.
+//! A site with all processes that run on it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,23 +9,25 @@ use rustix::process::Signal;
 use crate::common::{EQUIPOISE, Folder, text};
 use crate::method::Method;
 
-/// How long anything here may take before the test has failed; long, for machines that are busy with other things.
-/// Handshakes that meet a change are sent again after a second, then three.
+/// Longest time for any step. It is long, for busy machines. Handshakes during a change are sent
+/// again after one second, then after three.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hosts, backends' servers, and the balancer under test. All ends when it is dropped, the balancer first.
+/// Hosts, backends' servers, and the balancer under test. Dropping it ends all of them, the
+/// balancer first.
 pub(crate) struct Bed {
     pub(crate) balancer: Option<Guest>,
-    /// The sample backend of each backend.
+    /// The sample backend on each backend's host.
     pub(crate) servers: Vec<Option<Guest>>,
     others: Vec<Guest>,
     pub(crate) site: Site,
     folder: Folder,
-    /// What the program and its maps are pinned under.
+    /// The name under which the program and its maps are pinned.
     instance: String,
 }
 
-/// Waits until `condition` holds; `false` if it does not in time. For what only asking again and again can show.
+/// Polls until `condition` holds; `false` if it does not in time. Only for conditions without an
+/// event to wait for.
 pub(crate) fn soon(mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE;
     while !condition() {
@@ -38,7 +40,8 @@ pub(crate) fn soon(mut condition: impl FnMut() -> bool) -> bool {
 }
 
 impl Bed {
-    /// Builds the site and starts what backends run; `None`, said why, where namespaces cannot be made.
+    /// Builds the site and starts the backends' processes. Prints the reason and returns `None` if
+    /// namespaces cannot be created.
     pub(crate) fn new(test: &str, shape: SiteShape) -> Option<Bed> {
         if let Some(reason) = unavailable() {
             println!("skipped: {reason}");
@@ -74,7 +77,7 @@ impl Bed {
         }
     }
 
-    /// The server of a backend again, after its end.
+    /// Restarts the server of a backend after its end.
     pub(crate) fn serve_again(&mut self, index: usize) {
         self.servers[index] = Some(serve(&self.site, index));
     }
@@ -96,15 +99,15 @@ impl Bed {
         self.folder.path("api.sock")
     }
 
-    /// Starts the balancer on the configuration that was written, and waits until it is ready.
+    /// Starts the balancer with the written configuration, and waits until it is ready.
     pub(crate) fn balance(&mut self) {
         let file = self.folder.path("equipoise.toml");
-        // Ours before it is ready: what it has pinned goes with it also if that is never.
+        // Stored before it is ready, so that its pinned objects are also removed if it never is.
         let guest = self.balancer.insert(start(&self.site.balancer, &["run", text(&file)]));
         wait_for_text(guest, " ready ");
     }
 
-    /// The same with this text as the balancer's `/etc/hosts`.
+    /// The same, with this text as the balancer's `/etc/hosts`.
     pub(crate) fn balance_with_hosts(&mut self, hosts: &str) {
         let (file, hosts) = (self.path("equipoise.toml"), self.folder.write("hosts", hosts));
         let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
@@ -115,12 +118,12 @@ impl Bed {
         wait_for_text(guest, " ready ");
     }
 
-    /// What the balancer has printed.
+    /// The balancer's output.
     pub(crate) fn log(&self) -> String {
         self.balancer.as_ref().map(Guest::printed).unwrap_or_default()
     }
 
-    /// A command of the binary that asks the balancer: what it printed.
+    /// Runs a command of the binary against the balancer, and returns its output.
     pub(crate) fn command(&self, arguments: &[&str]) -> String {
         let socket = self.socket();
         let output = crate::common::equipoise(&[arguments, &["--api", text(&socket)]].concat());
@@ -129,10 +132,10 @@ impl Bed {
         printed
     }
 
-    /// `curl` on the client: what it printed.
+    /// Runs `curl` on the client, and returns its output.
     ///
     /// # Errors
-    /// What it complained of.
+    /// The error output of `curl`.
     pub(crate) fn curl(&self, arguments: &[&str]) -> Result<String, String> {
         let seconds = PATIENCE.as_secs().to_string();
         let always = ["-q", "-sS", "--fail", "--noproxy", "*", "--max-time", &seconds];
@@ -140,7 +143,7 @@ impl Bed {
         outcome.map_err(|error| error.to_string())
     }
 
-    /// A file with `bytes` bytes that differ from place to place.
+    /// Creates a file of `bytes` bytes that differ by position.
     pub(crate) fn large_file(&self, bytes: usize) -> PathBuf {
         let mut pattern = equipoise_testkit::Pattern::new(7);
         let path = self.folder.path("large");
@@ -154,7 +157,8 @@ impl Bed {
 }
 
 impl Drop for Bed {
-    /// Stopped as an operator does it, the balancer removes what it has pinned; killed, it would not.
+    /// Stops the balancer as an operator would, so that it removes its pinned objects. Killing it
+    /// would leave them.
     fn drop(&mut self) {
         if let Some(balancer) = &mut self.balancer {
             balancer.signal(Signal::TERM);
@@ -163,7 +167,7 @@ impl Drop for Bed {
     }
 }
 
-/// The sample backend number `index`, on all addresses that its host has.
+/// Starts the sample backend number `index` on all addresses of its host.
 fn serve(site: &Site, index: usize) -> Guest {
     let name = format!("backend-{}", index + 1);
     let arguments = ["--listen", "::", "--http", "80", "--tcp", "7000", "--delay", "5ms"];

@@ -1,4 +1,4 @@
-//! Several balancers on a bridge that floods: frames to other stations are left alone.
+//! Several balancers on a bridge that floods: they leave frames to other stations alone.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,10 +12,10 @@ use crate::method::DIRECT;
 
 const SITE: SiteShape = SiteShape { backends: 1, two_arms: false };
 const PORT: u16 = 5300;
-/// Datagrams of the client that have to arrive.
+/// Datagrams of the client that must arrive.
 const SENT: usize = 50;
 
-/// A balancer beside the one of the site, on the same bridge.
+/// A second balancer on the same bridge as the site's.
 struct Neighbour {
     host: Host,
     balancer: Guest,
@@ -23,7 +23,7 @@ struct Neighbour {
 }
 
 impl Neighbour {
-    /// Starts it with the configuration of `vip`, on an interface that takes every frame.
+    /// Starts it with the configuration of `vip`, on an interface that accepts every frame.
     fn new(bed: &Bed, number: u8, vip: &str) -> Neighbour {
         let host = Host::new(&format!("balancer-{number}")).unwrap();
         Switch::on(&bed.site.router, "lan").plug(&host, "eth0").unwrap();
@@ -42,7 +42,7 @@ impl Neighbour {
         Neighbour { host, balancer, folder }
     }
 
-    /// Datagrams for the VIP that it left alone, since their frames were for another station.
+    /// Datagrams for the VIP that it left alone because their frames were for another station.
     fn left_alone(&self) -> u64 {
         let socket = self.folder.path("api.sock");
         let output = crate::common::equipoise(&["status", "--json", "--api", text(&socket)]);
@@ -53,7 +53,7 @@ impl Neighbour {
 }
 
 impl Drop for Neighbour {
-    /// Stopped as an operator does it, it removes what it has pinned.
+    /// Stops the balancer as an operator would, so that it removes its pinned objects.
     fn drop(&mut self) {
         self.balancer.signal(rustix::process::Signal::TERM);
         let _ = self.balancer.wait();
@@ -61,16 +61,16 @@ impl Drop for Neighbour {
     }
 }
 
-/// Has the switch flood every frame to the backend, as it does while it has not learnt its address.
-/// The switch keeps its own addresses: it may have one of its port's.
+/// Makes the switch flood every frame to the backend, as it does before it has learned the address.
+/// The switch keeps its own addresses, one of which may be its port's.
 fn never_learn_the_backend(bed: &Bed) {
     let port = "link set dev backend-1-eth0 type bridge_slave";
     bed.site.router.ip(&format!("{port} learning off")).unwrap();
     bed.site.router.ip(&format!("{port} fdb_flush")).unwrap();
 }
 
-/// The datagrams that reach the backend, until [`SENT`] have come. The client numbers them, and sends
-/// the next when one has come or is lost.
+/// The datagrams that reach the backend, until [`SENT`] have arrived. The client numbers them, and
+/// sends the next one when one has arrived or is lost.
 fn received(bed: &Bed, vip: SocketAddr) -> Vec<u16> {
     let server = bed.site.backends[0].enter(|| UdpSocket::bind(vip)).unwrap();
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -88,7 +88,7 @@ fn received(bed: &Bed, vip: SocketAddr) -> Vec<u16> {
         }
         assert!(Instant::now() < end, "{} of {sent} datagrams arrive", received.len());
     }
-    // A datagram that goes round comes again within a millisecond.
+    // A datagram in a loop arrives again within a millisecond.
     while received.len() < 2 * SENT && server.recv_from(&mut number).is_ok() {
         received.push(u16::from_ne_bytes(number));
     }

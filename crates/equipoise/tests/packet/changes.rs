@@ -1,4 +1,4 @@
-//! Backends and balancer come and go under load: established connections stay where they are.
+//! Backends and balancer start and stop under load: established connections stay at their backends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,10 +11,11 @@ use crate::load::{Load, Met, failures};
 use crate::method::{DIRECT, GUE6, IPIP, Method, NAT, NAT6, Service};
 
 const SHAPE: SiteShape = SiteShape { backends: 3, two_arms: false };
-/// Enough for each of three backends to have some: the odds against are 10^-6.
+/// Enough for each of three backends to have some, with odds of 10^-6 against.
 const CONNECTIONS: usize = 36;
 
-/// A site that balances lines by one method over its first `backends` backends, and connections through it.
+/// A site that balances the line service by one method over these backends, with connections
+/// through it.
 fn loaded(test: &str, method: Method, backends: &[usize]) -> Option<(Bed, Load)> {
     let mut bed = Bed::new(test, SHAPE)?;
     bed.prepare(&[method]);
@@ -28,7 +29,7 @@ fn loaded(test: &str, method: Method, backends: &[usize]) -> Option<(Bed, Load)>
     Some((bed, load))
 }
 
-/// Who takes `count` new connections, one after another.
+/// The backends of `count` new connections, opened one after another.
 pub(crate) fn newcomers(
     bed: &Bed,
     vip: SocketAddr,
@@ -40,7 +41,7 @@ pub(crate) fn newcomers(
     (counts, failures(&load.finish()))
 }
 
-/// The connections that `backend` has.
+/// The connections at `backend`.
 fn of<'a>(met: &'a [Met], backend: &str) -> Vec<&'a Met> {
     met.iter().filter(|met| met.backend == backend).collect()
 }
@@ -119,7 +120,8 @@ fn when_a_backend_s_link_goes_down_new_connections_work() {
 fn a_balancer_that_is_killed_and_started_again_moves_no_connection() {
     for method in [DIRECT, GUE6] {
         let Some((mut bed, load)) = loaded("restart", method, &[0, 1, 2]) else { return };
-        // Some are where no table puts them: they were there before their backend was drained.
+        // Some connections are at a backend that no table gives them: they were there before the
+        // drain.
         let name = format!("{}/backend-1", method.pool(Service::Lines));
         bed.command(&["drain", &name]);
         load.wait_for(20);
@@ -127,7 +129,7 @@ fn a_balancer_that_is_killed_and_started_again_moves_no_connection() {
         let mut balancer = bed.balancer.take().expect("it runs");
         balancer.signal(Signal::KILL);
         balancer.wait().expect("it is our child");
-        // The program forwards without its process.
+        // The program forwards packets without its process.
         load.wait_for(20);
         bed.balance();
         load.wait_for(20);
@@ -151,7 +153,7 @@ fn a_reload_that_adds_a_backend_moves_no_connection() {
     load.wait_for(20);
     assert_eq!(load.by_backend(), before);
 
-    // And one that takes it away again: what it has goes on.
+    // A second reload removes the backend: its connections continue.
     let mut load = load;
     load.more(&bed.site.client, vip, CONNECTIONS);
     load.wait_for(5);

@@ -1,4 +1,4 @@
-//! `equipoise decap` by itself: what it does to an interface, with packets in GUE.
+//! `equipoise decap` by itself: its effect on an interface, with packets in GUE.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -11,7 +11,7 @@ const VIP: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 const BACKEND: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
-/// A backend with a VIP, and who sends to it.
+/// A backend with a VIP, and a host that sends to it.
 struct Pair {
     sender: Host,
     backend: Host,
@@ -36,14 +36,14 @@ impl Pair {
         Some(Pair { sender, backend, server })
     }
 
-    /// `equipoise decap` on the backend, ready.
+    /// Starts `equipoise decap` on the backend, and waits until it is ready.
     fn decapsulate(&self, more: &[&str]) -> Guest {
         let guest = start(&self.backend, &[&["decap", "--interface", "eth0"], more].concat());
         wait_for_text(&guest, "ready");
         guest
     }
 
-    /// Sends a datagram in GUE, and waits for it at the VIP.
+    /// Sends a datagram in GUE, and waits until it arrives at the VIP.
     fn carries(&self, text: &str) {
         let packet = datagram(text.as_bytes());
         let socket = self.sender.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
@@ -59,7 +59,7 @@ impl Pair {
     }
 }
 
-/// UDP over IPv4, client to VIP.
+/// A UDP packet over IPv4 from client to VIP.
 fn datagram(body: &[u8]) -> Vec<u8> {
     let udp_bytes = 8 + body.len() as u16;
     let mut packet = vec![0x45, 0];
@@ -79,7 +79,7 @@ fn stop(mut guest: Guest) -> String {
     guest.signal(Signal::TERM);
     let status = guest.wait().unwrap();
     assert!(status.success(), "{status}: {}", guest.printed());
-    // Its last words may still be on their way.
+    // Its last output may still be in transit.
     let last = |text: &str| text.contains("packets").then(|| text.to_owned());
     guest.wait_for(PATIENCE, last).expect("it prints its counters")
 }

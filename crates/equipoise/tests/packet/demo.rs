@@ -1,4 +1,4 @@
-//! `equipoise demo packet`, as a person meets it.
+//! `equipoise demo packet` as a person uses it.
 
 use std::process::Command;
 

@@ -31,7 +31,7 @@ fn bed(test: &str, shape: SiteShape, methods: &[Method], services: &[Service]) -
     Some(bed)
 }
 
-/// Tries each method, prints what came of it, and fails if one did.
+/// Tries each method, prints its outcome, and fails if one failed.
 fn each(methods: &[Method], attempt: impl Fn(Method) -> Result<String, String>) {
     let mut failed = Vec::new();
     for method in methods {
@@ -65,7 +65,7 @@ fn spread(bed: &Bed, method: Method) -> Result<String, String> {
     }
 }
 
-/// A body of 4 MB goes there and back unharmed.
+/// A body of 4 MB goes there and back unchanged.
 fn large_body(bed: &Bed, method: Method) -> Result<String, String> {
     let file = bed.large_file(4 << 20);
     let back = bed.path("back");
@@ -105,17 +105,18 @@ fn iperf3_is_served_by_every_forwarding_method() {
     });
 }
 
-/// Some thousands of packets. It is asked for eight times as much, but ends when that was sent, and does not count what is
-/// on its way then.
+/// Bytes that must be received: some thousands of packets. iperf3 sends eight times as much. It
+/// ends when that was sent, and does not count bytes that are still in transit.
 const RECEIVED_BYTES_MIN: u64 = 4 << 20;
 
-/// Megabits a second as the receiver measured them, of four streams at once.
+/// Megabits per second of four parallel streams, as measured by the receiver.
 fn iperf(bed: &Bed, method: Method, more: &[&str]) -> Result<u64, String> {
     let vip = method.vip(Service::Iperf);
     let (address, port) = (vip.ip().to_string(), vip.port().to_string());
     let arguments = ["-c", &address, "-p", &port, "-n", "32M", "-P", "4", "-J"];
     let mut report = serde_json::Value::Null;
-    // A server has one client at a time, and the last one's end may not have reached it yet.
+    // A server accepts one client at a time, and the end of the previous client may not have
+    // reached it yet.
     let answered = soon(|| {
         let outcome = bed.site.client.run("iperf3", &[&arguments, more].concat());
         let printed = outcome.unwrap_or_else(|error| error.to_string());

@@ -1,4 +1,4 @@
-//! Connections that last: each asks again and again, and notes who answers.
+//! Persistent connections, each of which repeats requests and records the answering backend.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -11,19 +11,19 @@ use equipoise_testkit::netns::Host;
 
 use crate::bed::{PATIENCE, soon};
 
-/// What a connection has met so far.
+/// The observations of a connection so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
-    /// Who answered first, and ever since.
+    /// The backend that answered the first request, and all later ones.
     pub(crate) backend: String,
     pub(crate) answers: usize,
-    /// What went wrong; nothing was asked after it.
+    /// The first error; the connection sends nothing after it.
     pub(crate) failure: Option<String>,
 }
 
 type Shared = Arc<Mutex<Vec<Met>>>;
 
-/// Connections from one host to the lines of a VIP.
+/// Connections from one host to the line service of a VIP.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     met: Shared,
@@ -37,7 +37,7 @@ impl Load {
         load
     }
 
-    /// Opens further connections; they come last in what is met.
+    /// Opens further connections, which come last in the result.
     pub(crate) fn more(&mut self, client: &Host, vip: SocketAddr, connections: usize) {
         for _ in 0..connections {
             let (stop, met) = (Arc::clone(&self.stop), Arc::clone(&self.met));
@@ -59,7 +59,7 @@ impl Load {
         lock(&self.met).clone()
     }
 
-    /// Waits until each connection, failed ones apart, has had `answers` answers more.
+    /// Waits until each connection without failure has had `answers` further answers.
     pub(crate) fn wait_for(&self, answers: usize) {
         let before = self.met();
         let done = |(now, before): (&Met, &Met)| {
@@ -72,7 +72,7 @@ impl Load {
         );
     }
 
-    /// How many connections each backend has.
+    /// The number of connections at each backend.
     pub(crate) fn by_backend(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for met in self.met() {
@@ -81,7 +81,7 @@ impl Load {
         counts
     }
 
-    /// Ends it, and says what was met.
+    /// Stops the connections, and returns their observations.
     pub(crate) fn finish(mut self) -> Vec<Met> {
         self.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
@@ -97,7 +97,7 @@ impl Drop for Load {
     }
 }
 
-/// The failures among what was met.
+/// The failures among the observations.
 pub(crate) fn failures(met: &[Met]) -> Vec<String> {
     let failed = |met: &Met| met.failure.as_ref().map(|why| format!("{}: {why}", met.backend));
     met.iter().filter_map(failed).collect()

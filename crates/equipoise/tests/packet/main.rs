@@ -1,6 +1,8 @@
-//! The packet level with real hosts: the real binary balances TCP of `curl` and `iperf3` between network namespaces.
+//! The packet level with real hosts: the real binary balances TCP of `curl` and `iperf3` between
+//! network namespaces.
 //!
-//! Needs root, iproute2, curl and iperf3 (`make test` installs them); says so where it cannot run.
+//! Needs root, iproute2, curl and iperf3 (`make test` installs them). Prints the reason if it
+//! cannot run.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

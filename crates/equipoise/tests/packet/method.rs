@@ -1,19 +1,19 @@
-//! The forwarding methods, as rows.
+//! The forwarding methods as a table.
 
 use std::net::{IpAddr, SocketAddr};
 
 use equipoise_testkit::netns::Site;
 
-/// One way to a backend.
+/// A forwarding method.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Method {
     pub(crate) name: &'static str,
     pub(crate) forward: &'static str,
     pub(crate) vip_v6: bool,
     pub(crate) backend_v6: bool,
-    /// Bytes around the client's packet on its way to the backend.
+    /// Bytes that the method adds to the client's packet.
     pub(crate) overhead: u16,
-    /// Its VIP's address.
+    /// Last part of its VIP's address.
     pub(crate) number: u8,
 }
 
@@ -47,19 +47,19 @@ pub(crate) const ALL: [Method; 12] = [
     GUE_4_IN_6,
 ];
 
-/// What the backends serve, each on a port of its own.
+/// The services of the backends, each with its own port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     /// HTTP of the sample backend.
     Web,
     /// Lines of the sample backend.
     Lines,
-    /// `iperf3 -s`: its connections come in pairs, which must meet at one backend.
+    /// `iperf3 -s`: its connections come in pairs, which must reach the same backend.
     Iperf,
 }
 
 impl Service {
-    /// Where backends serve it.
+    /// The port at which backends serve it.
     pub(crate) fn port(self) -> u16 {
         match self {
             Service::Web => 80,
@@ -84,14 +84,14 @@ impl Service {
             Service::Lines => {
                 "{ tcp = true, interval = \"200ms\", timeout = \"2s\", rise = 1, fall = 3 }"
             }
-            // It would take a check for a client.
+            // iperf3 would take a check for a client.
             Service::Iperf => "false",
         }
     }
 }
 
 impl Method {
-    /// Whether the balancer rewrites the destination; else backends have the VIP themselves.
+    /// Whether the balancer rewrites the destination; otherwise backends have the VIP themselves.
     pub(crate) fn translates(self) -> bool {
         self.forward == "nat"
     }
@@ -105,7 +105,7 @@ impl Method {
         Site::vip(self.number, self.vip_v6)
     }
 
-    /// Where clients ask. With nat on another port than backends serve, since it can.
+    /// The address for clients. With nat the port differs from the backends' port, because it can.
     pub(crate) fn vip(self, service: Service) -> SocketAddr {
         let port = service.port() + if self.translates() { 1000 } else { 0 };
         SocketAddr::new(self.vip_address(), port)
@@ -121,7 +121,7 @@ impl Method {
         self.config_of(service, site, &backends, more)
     }
 
-    /// The same with these backends only.
+    /// The same with only these backends.
     pub(crate) fn config_of(
         self,
         service: Service,

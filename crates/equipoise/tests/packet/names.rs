@@ -1,4 +1,4 @@
-//! Backends that the file names by host name.
+//! Backends with host names in the file.
 
 use equipoise_testkit::netns::SiteShape;
 

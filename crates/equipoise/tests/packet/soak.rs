@@ -1,5 +1,5 @@
-//! `make soak`: established flows while the balancer's process stands still, its pool changes and packets
-//! with forged sources arrive.
+//! `make soak`: established flows while the balancer's process is paused, its pool changes, and
+//! packets with forged sources arrive.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -22,16 +22,16 @@ use crate::method::{IPIP, Service};
 const SHAPE: SiteShape = SiteShape { backends: 3, two_arms: false };
 /// Connections that last from the first round to the end.
 const CONNECTIONS: usize = 48;
-/// The longest pause of the balancer's process.
+/// Longest pause of the balancer's process.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Between two rounds.
+/// Interval between two rounds.
 const REST: Duration = Duration::from_millis(500);
-/// Sources of forged packets: the network for benchmarks (RFC 2544), which is routed nowhere here.
+/// Sources of forged packets: the network for benchmarks (RFC 2544), which is not routed here.
 const FORGED: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// SYN, ACK and UDP packets to a VIP from sources that do not exist.
+/// Sends SYN, ACK and UDP packets to a VIP from sources that do not exist.
 struct Flood {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
@@ -73,7 +73,7 @@ fn send_forged(raw: &OwnedFd, vip: SocketAddr, rng: &mut SmallRng) -> bool {
     sendto(raw, &packet.bytes(), SendFlags::empty(), &SocketAddrV4::new(address, 0)).is_ok()
 }
 
-/// One change of the pool, and the one that takes it back two rounds later.
+/// A change of the pool, and the reverse change two rounds later.
 fn change(bed: &Bed, round: usize) {
     let drained = format!("{}/backend-1", IPIP.pool(Service::Lines));
     match round % 4 {

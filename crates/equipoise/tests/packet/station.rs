@@ -1,4 +1,4 @@
-//! The balancer's own address on the link, which changes while the program runs.
+//! The balancer's own MAC address, which changes while the program runs.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -11,7 +11,7 @@ const SITE: SiteShape = SiteShape { backends: 1, two_arms: false };
 const PORT: u16 = 5300;
 const NEW_MAC: &str = "02:00:00:00:0e:99";
 
-/// A client that sends datagrams with a number to the VIP, and the backend's socket.
+/// A client that sends numbered datagrams to the VIP, and the backend's socket.
 struct Datagrams {
     client: UdpSocket,
     server: UdpSocket,
@@ -32,7 +32,7 @@ impl Datagrams {
         self.client.send_to(&self.sent.to_ne_bytes(), self.vip).unwrap();
     }
 
-    /// The largest number that has come; 0: none.
+    /// The largest number that has arrived; 0 if none has.
     fn last_received(&self) -> u32 {
         let mut last = 0;
         let mut number = [0; 4];
@@ -42,7 +42,7 @@ impl Datagrams {
         last
     }
 
-    /// Sends until a datagram arrives that was sent from now on.
+    /// Sends until a datagram arrives that was sent after this call.
     fn arrive(&mut self) -> bool {
         let before = self.sent;
         soon(|| {
@@ -52,7 +52,7 @@ impl Datagrams {
     }
 }
 
-/// The router sends the VIP's packets to this address on the link.
+/// Makes the router send the VIP's packets to this MAC address.
 fn aim(bed: &Bed, mac: &str) {
     let balancer = bed.site.balancer_address(false);
     let neighbour = format!("neigh replace {balancer} lladdr {mac} dev lan nud permanent");
@@ -86,7 +86,7 @@ fn an_interface_whose_mac_address_changes_is_served_at_the_new_address_only() {
     bed.site.balancer.ip(&format!("link set dev eth0 address {NEW_MAC}")).unwrap();
     aim(&bed, NEW_MAC);
     assert!(datagrams.arrive(), "{}", bed.command(&["status"]));
-    // The switch floods frames to a station that it does not know.
+    // The switch floods frames to an unknown station.
     aim(&bed, &old_mac);
     let (before, noted_before) = (datagrams.sent, foreign(&bed));
     let noted = soon(|| {

@@ -1,4 +1,5 @@
-//! Health checks through tunnels: a backend whose decapsulation is dead gets nothing, although its own address answers.
+//! Health checks through tunnels: a backend with dead decapsulation gets no work, although its own
+//! address answers.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::method::{
 
 const SITE: SiteShape = SiteShape { backends: 2, two_arms: false };
 const TUNNELS: [Method; 8] = [IPIP, IP6IP6, SIX_IN_4, FOUR_IN_6, GUE, GUE6, GUE_6_IN_4, GUE_4_IN_6];
-/// If one backend of two has it, the odds against that it gets none of these are 10^-3.
+/// If one backend of two is used, the odds that it gets none of these are 10^-3.
 const CONNECTIONS: usize = 10;
 
 fn config(bed: &Bed, methods: &[Method], more: &str) -> String {
@@ -24,7 +25,7 @@ fn config(bed: &Bed, methods: &[Method], more: &str) -> String {
     all.replace("timeout = \"2s\", rise = 1, fall = 3", quick)
 }
 
-/// VIPs on the backends' loopback.
+/// Adds the VIPs to the backends' loopback.
 fn give_vips(bed: &Bed, methods: &[Method]) {
     for backend in &bed.site.backends {
         for method in methods {
@@ -33,7 +34,7 @@ fn give_vips(bed: &Bed, methods: &[Method]) {
     }
 }
 
-/// Decapsulation at backend `index`, until the guest ends.
+/// Starts decapsulation at backend `index`, until the guest ends.
 fn decapsulate(bed: &Bed, index: usize) -> Guest {
     let guest = start(&bed.site.backends[index], &["decap", "--interface", "eth0"]);
     wait_for_text(&guest, "ready");
@@ -63,7 +64,7 @@ fn seen(bed: &Bed, name: &str) -> BTreeMap<String, (String, String, String)> {
     vips.iter().filter_map(of_vip).collect()
 }
 
-/// Waits until every VIP sees backend `name` like this.
+/// Waits until every VIP reports this state of backend `name`.
 fn wait_for(bed: &Bed, name: &str, state: &str, tunnel: &str) {
     let mut last = BTreeMap::new();
     let found = soon(|| {
@@ -73,7 +74,8 @@ fn wait_for(bed: &Bed, name: &str, state: &str, tunnel: &str) {
     assert!(found, "{name} is not {state} and {tunnel:?} everywhere: {last:#?}\n{}", bed.log());
 }
 
-/// Whether each pool's first backend is shown as unhealthy for the tunnel alone: its own address answers.
+/// Whether each pool's first backend is unhealthy only because of the tunnel: its own address
+/// answers.
 fn all_pools_say_why(bed: &Bed) -> bool {
     let status = status(bed);
     let says_why = |pool: &serde_json::Value| {
@@ -105,7 +107,7 @@ fn a_backend_with_dead_decapsulation_gets_nothing_until_it_works_again() {
     let line = "backend 192.0.2.11 became unhealthy after 2 failed checks: no answer through";
     wait_for_text(bed.balancer.as_ref().unwrap(), line);
 
-    // Neither a check nor an answer has passed the program, nor has the kernel answered one.
+    // No check and no answer passed the program, and the kernel answered none.
     for vip in status(&bed)["packet"]["vips"].as_array().unwrap() {
         assert_eq!(vip["packets_total"], 0, "{vip}");
         assert_eq!(vip["drops"], serde_json::json!({}), "{vip}");
@@ -133,7 +135,7 @@ fn a_backend_with_dead_decapsulation_gets_nothing_until_it_works_again() {
 fn a_reload_keeps_the_verdict_and_can_end_the_checks() {
     let Some(mut bed) = Bed::new("tunnel-reload", SITE) else { return };
     give_vips(&bed, &[IPIP, GUE]);
-    // The kernel takes no packet from an address of its own; the check hears the answer all the same.
+    // The kernel drops packets from its own addresses; the check receives the answer nevertheless.
     bed.site.balancer.address("lo", GUE.vip_address(), 32).unwrap();
     // The first backend never decapsulates.
     let _second = decapsulate(&bed, 1);

@@ -1,4 +1,4 @@
-//! nat: clients that reach a backend directly, beside those of a VIP.
+//! nat: clients that reach a backend directly, in addition to those of a VIP.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use equipoise_testkit::netns::SiteShape;
 use crate::bed::Bed;
 use crate::method::{NAT, NAT6, Service};
 
-/// The balancer is the backends' gateway: replies to direct clients come by it, too.
+/// The balancer is the backends' gateway: replies to direct clients pass it too.
 #[test]
 fn a_client_that_reaches_a_backend_directly_is_served_beside_those_of_a_vip() {
     for (name, two_arms) in [("unasked", false), ("unasked-arms", true)] {

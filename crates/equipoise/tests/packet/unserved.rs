@@ -1,4 +1,4 @@
-//! Packets to a VIP's address that no VIP takes.
+//! Packets to a VIP's address for which no VIP exists.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::bed::{Bed, soon};
 use crate::method::{NAT, Service};
 
 const SITE: SiteShape = SiteShape { backends: 1, two_arms: false };
-/// No VIP has it.
+/// A port without a VIP.
 const PORT: u16 = 81;
 
-/// Packets to the address of the only VIP that no VIP takes, counted under that VIP.
+/// Packets to the address of the only VIP, for other ports, counted for that VIP.
 fn dropped(bed: &Bed) -> u64 {
     let status = bed.command(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -20,7 +20,7 @@ fn dropped(bed: &Bed) -> u64 {
     status["packet"]["vips"][0]["drops"]["no_service"].as_u64().unwrap_or_default()
 }
 
-/// The router sends the VIP's packets to the balancer, whose default route is that router.
+/// The router sends the VIP's packets to the balancer, which has that router as its default route.
 #[test]
 fn a_packet_to_an_unlisted_port_of_a_routed_vip_is_dropped_once() {
     let Some(mut bed) = Bed::new("unserved", SITE) else { return };
@@ -35,7 +35,7 @@ fn a_packet_to_an_unlisted_port_of_a_routed_vip_is_dropped_once() {
         dropped(&bed) > 0
     });
     assert!(arrives, "{}", bed.command(&["status"]));
-    // A packet that goes round passes the balancer 63 times within milliseconds.
+    // A packet in a loop passes the balancer 63 times within milliseconds.
     std::thread::sleep(Duration::from_millis(200));
     let dropped = dropped(&bed);
     assert!(dropped <= sent, "{dropped} drops of {sent} datagrams");

@@ -10,16 +10,16 @@ use equipoise_testkit::Client;
 
 use crate::site::PATIENCE;
 
-/// A request.
+/// A request with its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
     took: Duration,
-    /// The node that did it; `None`: it failed.
+    /// The node that served it; `None` if it failed.
     pub(crate) by: Option<String>,
 }
 
-/// Clients at work, each with a kept-open connection and a request at a time.
+/// Running clients, each with a persistent connection and one request at a time.
 pub(crate) struct Crowd {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -27,7 +27,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// So many, each of which asks so often at most: who had to wait asks no faster for it.
+    /// Starts `count` clients with a largest rate each. A client that had to wait does not send
+    /// faster afterwards.
     pub(crate) fn start(
         door: SocketAddr,
         path: &'static str,
@@ -43,7 +44,7 @@ impl Crowd {
         Crowd { clients: (0..clients).map(client).collect(), stop, answered }
     }
 
-    /// Ends them; all that was asked.
+    /// Ends the clients, and returns all requests.
     pub(crate) fn end(self) -> Vec<Asked> {
         self.stop.store(true, Relaxed);
         self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
@@ -76,7 +77,7 @@ fn ask(
     }
 }
 
-/// Waits until `more` further requests of each have been answered.
+/// Waits until `more` further requests of each crowd have been answered.
 pub(crate) fn wait_for(more: usize, crowds: &[Crowd]) {
     let goals = crowds.iter().map(|crowd| crowd.answered.load(Relaxed) + more);
     let (goals, end) = (goals.collect::<Vec<_>>(), Instant::now() + PATIENCE);
@@ -88,12 +89,12 @@ pub(crate) fn wait_for(more: usize, crowds: &[Crowd]) {
     }
 }
 
-/// How many of them a node did.
+/// The number of requests that a node served.
 pub(crate) fn done_by(asked: &[Asked], node: &str) -> usize {
     asked.iter().filter(|one| one.by.as_deref() == Some(node)).count()
 }
 
-/// The 99th percentile of how long they took, milliseconds.
+/// The 99th percentile of their durations, in milliseconds.
 pub(crate) fn p99_ms<'a>(asked: impl IntoIterator<Item = &'a Asked>) -> f64 {
     let mut times: Vec<Duration> = asked.into_iter().map(|one| one.took).collect();
     times.sort();

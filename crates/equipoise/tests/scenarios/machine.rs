@@ -1,4 +1,5 @@
-//! A node's machine: an application on a processor that does one thing at a time, and what the kernel would say of it.
+//! A simulated machine of a node: an application on a processor that does one thing at a time, and
+//! the kernel's statistics of it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,13 +13,13 @@ use equipoise_testkit::{Answer, Folder, HttpBackend};
 
 use crate::common::text;
 
-/// Between two accounts of the processor's time.
+/// Interval between updates of the processor's statistics.
 const ACCOUNT: Duration = Duration::from_millis(10);
 
-/// Requests for `/work` take the processor for a while; others take nothing.
+/// Requests for `/work` occupy the processor for a while; others cost nothing.
 pub(crate) struct Machine {
     pub(crate) app: HttpBackend,
-    /// What is to be its `/proc/stat`.
+    /// The file that replaces its `/proc/stat`.
     pub(crate) stat: PathBuf,
     stop: Arc<AtomicBool>,
     account: Option<JoinHandle<()>>,
@@ -33,9 +34,9 @@ struct Processor {
 #[derive(Default)]
 struct Times {
     busy: Duration,
-    /// What a machine that is busy with other things added to it.
+    /// Time that a busy real machine added to the work.
     late: Duration,
-    /// Of the work at hand.
+    /// Start of the current work.
     began: Option<Instant>,
 }
 
@@ -50,15 +51,15 @@ impl Processor {
         lock(&self.times).began = Some(began);
         thread::sleep(time);
         let mut times = lock(&self.times);
-        // What was asked for and not what it took: a machine that is busy with other things wakes late. So long this
-        // processor stood still, neither busy nor idle.
+        // Counts the requested time, not the measured one: a busy real machine wakes the thread
+        // late. For this delay, the simulated processor counts as neither busy nor idle.
         times.busy += time;
         times.late += began.elapsed().saturating_sub(time);
         times.began = None;
     }
 
-    /// As proc_stat(5) has it, in microseconds, since only ratios are looked at. Always of the same length, so that it can be
-    /// written over.
+    /// The text of proc_stat(5), in microseconds, because only ratios matter. The length is always
+    /// the same, so that it can be overwritten.
     fn stat(&self, since: Instant) -> String {
         let times = lock(&self.times);
         let at_hand = times.began.map_or(Duration::ZERO, |began| began.elapsed());
@@ -70,7 +71,8 @@ impl Processor {
 }
 
 impl Machine {
-    /// It answers with its name, and takes `work` for each request for `/work`.
+    /// Starts an application that answers with its name, and needs `work` for each request for
+    /// `/work`.
     pub(crate) fn start(folder: &Folder, name: &'static str, work: Duration) -> Machine {
         let (processor, since) = (Arc::<Processor>::default(), Instant::now());
         let own = Arc::clone(&processor);
@@ -103,8 +105,8 @@ impl Drop for Machine {
     }
 }
 
-/// The arguments of `unshare` that have a program read `stat` in the place of `/proc/stat`, and no
-/// control group: a quota in which the tests may run is not this machine's.
+/// Arguments of `unshare` for a program that sees `stat` as `/proc/stat`, and no control group: a
+/// quota for the tests is not part of the simulated machine.
 pub(crate) fn with_stat(stat: &Path, program: &[&str]) -> Vec<String> {
     let script = "mount --bind \"$0\" /proc/stat && { mountpoint -q /sys/fs/cgroup \
                   && mount -t tmpfs none /sys/fs/cgroup; true; } && exec \"$@\"";
@@ -112,7 +114,7 @@ pub(crate) fn with_stat(stat: &Path, program: &[&str]) -> Vec<String> {
     words.iter().chain(program).map(|word| word.to_string()).collect()
 }
 
-/// Why no process can be given a `/proc/stat` of its own.
+/// The reason why processes cannot get their own `/proc/stat`.
 pub(crate) fn unavailable(folder: &Folder) -> Option<String> {
     let stat = folder.path("probe.stat");
     fs::write(&stat, "probe\n").unwrap();

@@ -1,9 +1,11 @@
-//! TLLB's scenarios with real processes: a sharp fluctuation, and unbalanced resources. (The failure of a node is in `dispatch.rs` and in
-//! `cluster/`; `lab/tllb` measures all three with shares of real processors.)
+//! TLLB's scenarios with real processes: a sharp fluctuation, and unbalanced resources. (The
+//! failure of a node is in `dispatch.rs` and in `cluster/`; `lab/tllb` measures all three with
+//! shares of real processors.)
 //!
-//! Whatever else the machine does, a node's processor is as loaded as its requests make it: the application does one request at a
-//! time and takes a stated time for each, and what the node reads as `/proc/stat` is made from that. So what is asserted is what
-//! the plan makes of the load, not how fast the machine is; how long things took is printed.
+//! The load of a node's processor depends only on its requests, whatever else the real machine
+//! does. The application serves one request at a time with a stated duration, and the node reads a
+//! simulated `/proc/stat`. The assertions are therefore about the plan, not about the speed of the
+//! machine. Durations are printed.
 #![allow(clippy::unwrap_used, reason = "tests say what they expect by failing")]
 
 #[path = "../common/mod.rs"]
@@ -22,7 +24,7 @@ use site::Site;
 
 /// Processor time of a request.
 const WORK: Duration = Duration::from_millis(10);
-/// Each client asks so often.
+/// Interval between requests of a client.
 const EVERY: Duration = Duration::from_millis(100);
 
 fn assert_all_answered(asked: &[Asked]) {
@@ -30,8 +32,8 @@ fn assert_all_answered(asked: &[Asked]) {
     assert_eq!(failed, 0, "of {} requests", asked.len());
 }
 
-/// What the first node has too much of comes to the others and does not go on from there; where a busy machine lets them stand
-/// still, they may have too much for a moment.
+/// Checks that the other nodes serve the first node's excess, and do not delegate it again. On a
+/// busy machine a node may be paused and have too much for a moment.
 fn assert_others_keep(site: &Site) {
     let [first, one, other] = [0, 1, 2].map(|node| site.total(node, "delegated_total"));
     assert!(4 * (one + other) < first, "{one} and {other} go on from there, of {first}");
@@ -40,20 +42,20 @@ fn assert_others_keep(site: &Site) {
 #[test]
 fn a_crowd_that_comes_to_one_node_is_shared_while_it_is_there() {
     let Some(site) = Site::start("scenario-crowd", &[WORK; 3]) else { return };
-    // A tenth of what each can do.
+    // A tenth of each node's capacity.
     let usual: Vec<Crowd> =
         site.doors().into_iter().map(|door| Crowd::start(door, "/work", 1, EVERY)).collect();
     wait_for(10, &usual);
     assert_eq!([0, 1, 2].map(|node| site.total(node, "delegated_total")), [0; 3]);
 
-    // Nine tenths, of one of them.
+    // Nine tenths of one node's capacity.
     let came = Instant::now();
     let crowd = Crowd::start(site.doors()[0], "/work", 8, EVERY);
     site.until("it delegates", || site.total(0, "delegated_total") > 0);
     let began = came.elapsed();
     let totals = || ["arrived_total", "delegated_total"].map(|what| site.total(0, what));
     let share = Cell::new(0.0);
-    // What is planned follows the load that is reported, which on a busy machine comes late now and then.
+    // Plans follow reported load, and a busy machine reports late now and then.
     site.until("it delegates more than a tenth", || {
         let before = totals();
         wait_for(160, std::slice::from_ref(&crowd));
@@ -67,7 +69,7 @@ fn a_crowd_that_comes_to_one_node_is_shared_while_it_is_there() {
     let crowd = crowd.end();
     site.until("it keeps all again", || site.keep(0) == 1.0);
     let ended = left.elapsed();
-    // What was on its way then is counted when it is answered.
+    // Requests in flight at that time count when they are answered.
     site.until("nothing more is delegated", || {
         let delegated = site.total(0, "delegated_total");
         wait_for(10, &usual);
@@ -95,7 +97,7 @@ fn a_crowd_that_comes_to_one_node_is_shared_while_it_is_there() {
 fn a_node_with_less_does_less_of_what_comes_to_all_alike() {
     let Some(site) = Site::start("scenario-weak", &[WORK * 5 / 2, WORK, WORK]) else { return };
     let light = Crowd::start(site.doors()[0], "/light", 1, EVERY);
-    // Three tenths of what each can do, three quarters of the first one's.
+    // Three tenths of each node's capacity, which is three quarters of the first node's.
     let all: Vec<Crowd> =
         site.doors().into_iter().map(|door| Crowd::start(door, "/work", 3, EVERY)).collect();
     let began = Instant::now();
@@ -135,7 +137,7 @@ fn a_node_with_less_does_less_of_what_comes_to_all_alike() {
 
 #[test]
 fn of_what_is_more_than_all_may_do_computing_requests_are_refused_and_light_ones_never() {
-    // A part of what the machines can do, so that clients who wait for their answers can ask for more.
+    // A part of the machines' capacity, so that clients with one request at a time can exceed it.
     let admit = "admit = 0.4\n";
     let Some(site) = Site::start_with("scenario-admit", &[WORK; 2], admit) else { return };
     let all = |path, clients| -> Vec<Crowd> {

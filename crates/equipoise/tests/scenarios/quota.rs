@@ -1,4 +1,4 @@
-//! Nodes in control groups with a quota of processor time, on a machine that is busy with other things.
+//! Nodes in control groups with a quota of processor time, on a busy machine.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -13,17 +13,17 @@ use serde_json::Value;
 use crate::common::{EQUIPOISE, Folder, Process, get, text};
 use crate::site::PATIENCE;
 
-/// A process alone, in a group that may use this part of a core.
+/// A process alone in a group that may use this share of a core.
 struct Node {
     cores: f64,
     api: ReservedPort,
-    /// It ends before its group does.
+    /// The process must end before its group.
     _process: Process,
     _group: CpuGroup,
 }
 
 impl Node {
-    /// `None`, having printed why, where no group can be made.
+    /// Prints the reason and returns `None` if no group can be created.
     fn start(folder: &Folder, backend: SocketAddr, cores: f64) -> Option<Node> {
         let name = format!("quota-{}", cores * 100.0);
         let group = match CpuGroup::create(&format!("eqp-{name}-{}", std::process::id()), cores) {
@@ -51,7 +51,7 @@ impl Node {
         Some(Node { cores, api, _process: process, _group: group })
     }
 
-    /// The one node that it knows: itself.
+    /// The only node that it knows: itself.
     fn status(&self) -> Value {
         let answer: Value =
             serde_json::from_str(&get(self.api.address(), "/v1/nodes").text()).unwrap();

@@ -1,4 +1,4 @@
-//! A controller and nodes as processes on loopback, each node on a machine of its own making.
+//! A controller and nodes as processes on loopback, each node with a simulated machine.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
 use crate::machine::{self, Machine};
 
-/// For real processes on a busy machine.
+/// Longest time to wait. Real processes take long on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 3] = ["n0", "n1", "n2"];
 
-/// Four plans a second. All nodes have one machine's memory, and its network has no limit.
+/// Four plans per second. All nodes have the memory of one machine, and its network has no limit.
 const LOAD: &str = "[load]\nperiod = \"250ms\"\nnet = 0.0\nmemory = 0.0\n";
 
 pub(crate) struct Site {
@@ -33,13 +33,14 @@ struct Node {
 }
 
 impl Site {
-    /// Nodes `n0`, `n1`, ... whose applications take so much of their processors for a request, all of them knowing the others;
-    /// `None`, having said so, where no process can be given a `/proc/stat` of its own.
+    /// Starts nodes `n0`, `n1`, ... that know each other. `works` has the processor time of a
+    /// request at each node. Prints the reason and returns `None` if processes cannot get their own
+    /// `/proc/stat`.
     pub(crate) fn start(test: &str, works: &[Duration]) -> Option<Site> {
         Site::start_with(test, works, "")
     }
 
-    /// The same, with more in the `[load]` table.
+    /// The same, with more options in the `[load]` table.
     pub(crate) fn start_with(test: &str, works: &[Duration], load: &str) -> Option<Site> {
         let folder = Folder::new(test);
         if let Some(reason) = machine::unavailable(&folder) {
@@ -65,31 +66,31 @@ impl Site {
         Some(site)
     }
 
-    /// Where clients go.
+    /// The addresses for clients.
     pub(crate) fn doors(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.door.address()).collect()
     }
 
-    /// A total of a node's dispatch door, over all classes.
+    /// A total of a node's dispatch front door, over all classes.
     pub(crate) fn total(&self, node: usize, what: &str) -> u64 {
         let dispatch = self.dispatch(node);
         let classes = dispatch["classes"].as_array().unwrap();
         classes.iter().map(|class| class[what].as_u64().unwrap()).sum()
     }
 
-    /// The part of computing requests that a node is to keep.
+    /// The planned share of computing requests that a node keeps.
     pub(crate) fn keep(&self, node: usize) -> f64 {
         self.of_class(node, "computing", "keep")
     }
 
-    /// What a node's dispatch door says of a class.
+    /// A figure of a class at a node's dispatch front door.
     pub(crate) fn of_class(&self, node: usize, class: &str, what: &str) -> f64 {
         let dispatch = self.dispatch(node);
         let classes = dispatch["classes"].as_array().unwrap();
         classes.iter().find(|it| it["class"] == class).unwrap()[what].as_f64().unwrap()
     }
 
-    /// Waits until something holds.
+    /// Waits until `holds` returns true.
     pub(crate) fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !holds() {
@@ -104,7 +105,7 @@ impl Site {
         }
     }
 
-    /// How the cluster stands, for who looks for a fault.
+    /// The state of the cluster, for the message of a failure.
     fn cluster(&self) -> String {
         let file = self.folder.path("c0.toml");
         stdout(&equipoise(&["status", "--cluster", "--config", text(&file)]))
@@ -119,7 +120,7 @@ impl Site {
         self.status(node)["front_doors"][0]["dispatch"].clone()
     }
 
-    /// Peers that a node may pick.
+    /// Number of peers that a node may pick.
     fn peers(&self, node: usize) -> usize {
         let status = self.status(node);
         let pools = status["pools"].as_array().unwrap();
@@ -171,7 +172,7 @@ fn node(
     Node { process, socket, door, _machine: machine }
 }
 
-/// A command that works, and what it printed.
+/// Runs a command that must succeed, and returns its output.
 fn command(args: &[&str]) -> String {
     let output = equipoise(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
