@@ -36,10 +36,8 @@ GOALS = {"opener": 0.0, "wide": 0.0, **{name: rate for name, (_, rate) in WORDS.
 CEILINGS = {
     # opener wide who told nobody phrase
     "api": (20, 8, 8, 6, 3, 3),
-    "cluster": (10, 12, 8, 8, 3, 8),
     "core": (8, 21, 2, 2, 0, 0),
     "equipoise": (194, 223, 66, 67, 40, 29),
-    "planner": (7, 8, 4, 2, 3, 3),
     "session": (14, 33, 8, 2, 2, 2),
     "slice": (186, 255, 70, 103, 51, 28),
     "slice-dds": (145, 161, 76, 35, 56, 28),

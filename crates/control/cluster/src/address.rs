@@ -3,25 +3,25 @@ use std::str::FromStr;
 
 use rustls::pki_types::ServerName;
 
-/// Where a controller is: `HOST:PORT`. Its certificate must be for the host.
+/// The address of a controller: `HOST:PORT`. Its certificate must be for the host.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ControllerAddress {
     host: String,
     port: u16,
 }
 
-/// A text is no address.
+/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no controller's address; accepted: HOST:PORT, as in c1.example:9911, 10.0.0.1:9911 or [2001:db8::1]:9911"
+    "{0:?} is not a controller's address; accepted: HOST:PORT, as in c1.example:9911, 10.0.0.1:9911 or [2001:db8::1]:9911"
 )]
 pub struct NotAnAddress(String);
 
 impl ControllerAddress {
-    /// That host, and this port.
+    /// The address of this host and port.
     ///
     /// # Errors
-    /// [`NotAnAddress`] if the host is none, or the port 0.
+    /// [`NotAnAddress`] if the host is not valid, or the port is 0.
     pub fn new(host: &str, port: u16) -> Result<ControllerAddress, NotAnAddress> {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
             .parse()

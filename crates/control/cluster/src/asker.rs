@@ -29,10 +29,10 @@ pub enum CannotAsk {
     /// No certificate can be made.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// TLS does not take it.
+    /// TLS does not accept it.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The node's own is not usable.
+    /// The node's own certificate is not usable.
     #[error("{0}")]
     Node(String),
 }
@@ -88,7 +88,7 @@ impl Asker {
         self.ask(Method::POST, TOKENS, json(wish)).await
     }
 
-    /// The tokens there are.
+    /// The existing tokens.
     ///
     /// # Errors
     /// As [`Asker::members`].
@@ -96,7 +96,7 @@ impl Asker {
         self.ask(Method::GET, TOKENS, Bytes::new()).await
     }
 
-    /// Makes a token worthless.
+    /// Revokes a token.
     ///
     /// # Errors
     /// As [`Asker::members`].
@@ -112,7 +112,7 @@ impl Asker {
         self.ask(Method::GET, NODES, Bytes::new()).await
     }
 
-    /// Shuts a node out.
+    /// Evicts a node.
     ///
     /// # Errors
     /// As [`Asker::members`].
@@ -135,7 +135,7 @@ impl Asker {
             };
             match asked.await {
                 Ok(answer) => return Ok(answer),
-                // Another controller would say the same.
+                // Another controller would answer the same.
                 Err(error) if matches!(error.status(), Some(400..=499)) => return Err(error),
                 Err(error) => failed.push(error),
             }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// A token bucket for each address that tried lately, and one for all together, in bounded memory.
+/// A token bucket for each address with recent attempts, and one for all together, in bounded
+/// memory.
 ///
-/// `now` is time since any fixed moment. IPv6 addresses count by their /64, which is one site's.
+/// `now` is time since any fixed moment. IPv6 addresses count by their /64, which belongs to one
+/// site.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     limits: AttemptLimits,
@@ -14,18 +16,18 @@ pub(crate) struct Attempts {
     all: Bucket,
 }
 
-/// How many.
+/// Limits of attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttemptLimits {
-    /// In a row from one address.
+    /// Burst from one address.
     pub burst: f64,
-    /// And then each second.
+    /// Rate per second from one address.
     pub per_second: f64,
-    /// In a row from all together.
+    /// Burst from all addresses together.
     pub burst_all: f64,
-    /// And then each second.
+    /// Rate per second from all addresses together.
     pub per_second_all: f64,
-    /// Addresses that are remembered; others share what all have.
+    /// Greatest number of stored addresses. Others share the limit of all.
     pub addresses_max: usize,
 }
 
@@ -61,7 +63,8 @@ impl Attempts {
         Attempts { limits, by_address: BTreeMap::new(), all }
     }
 
-    /// Whether an attempt from there is looked at now. One that is not costs nothing more.
+    /// True if an attempt from this address is processed now. A rejected attempt has no further
+    /// cost.
     pub(crate) fn take(&mut self, from: IpAddr, now: Duration) -> bool {
         let AttemptLimits { burst, per_second, burst_all, per_second_all, addresses_max } =
             self.limits;

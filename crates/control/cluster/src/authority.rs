@@ -18,16 +18,16 @@ use crate::{Certified, Fingerprint, Identity, Name, Role};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long the authority's certificate holds; [`Authority::renewed`] makes one that holds anew.
+/// Validity of the authority's certificate. [`Authority::renewed`] makes a new one.
 pub const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 
-/// Machines' clocks differ, so certificates hold from a little before they were made.
+/// Certificates are valid from a little before their creation, because machines' clocks differ.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(300);
 
 /// Signs the certificates of one cluster.
 ///
-/// Whoever has its key can pose as any node or controller, so only controllers have it. It has no
-/// `Debug` that shows the key.
+/// Its key can impersonate any node or controller, so only controllers have it. Its `Debug` does
+/// not show the key.
 pub struct Authority {
     certificate: CertificateDer<'static>,
     key: KeyPair,
@@ -44,41 +44,41 @@ pub struct Issued {
     pub certified: Certified,
 }
 
-/// Why something cannot be signed, or the authority not be used.
+/// The reason why a certificate cannot be signed, or the authority not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// Not PEM of what it should be.
-    #[error("the authority's {what} is not the PEM text of one")]
+    /// The text is not the expected PEM.
+    #[error("the authority's {what} is not valid PEM")]
     Pem {
         /// Certificate or key.
         what: &'static str,
     },
-    /// Some other certificate.
-    #[error("the authority's certificate is none that `equipoise cluster init` made")]
+    /// The certificate was not made by this program.
+    #[error("the authority's certificate was not made by `equipoise cluster init`")]
     Foreign(#[source] NotCertified),
-    /// A certificate of another role.
-    #[error("the authority's certificate is that of a {0}: the wrong file?")]
+    /// The certificate has another role.
+    #[error("the file of the authority's certificate has the certificate of a {0}; check its path")]
     Role(Role),
-    /// Two files of two authorities.
+    /// Certificate and key are of different authorities.
     #[error(
-        "the authority's certificate and key do not belong together: are both of one `equipoise cluster init`?"
+        "the authority's certificate and key do not match; both must be of the same `equipoise cluster init`"
     )]
     Mismatch,
-    /// A name that certificates cannot hold.
-    #[error("{0:?} cannot stand in a certificate; accepted: host names and IP addresses")]
+    /// The name cannot be in a certificate.
+    #[error("{0:?} cannot be a name in a certificate; accepted: host names and IP addresses")]
     Host(String),
-    /// Not a signing request, or not signed by its own key.
+    /// The request is not a signing request, or not signed by its own key.
     #[error(
-        "the signing request is not one: PKCS #10, signed by its own key, with no unusual extension"
+        "the signing request is not valid; expected PKCS #10, signed by its own key, without unusual extensions"
     )]
     Request,
-    /// The library says no.
+    /// The library reported an error.
     #[error("cannot make a certificate")]
     Signing(#[from] rcgen::Error),
 }
 
 impl Authority {
-    /// A new cluster's, with a new key.
+    /// The authority of a new cluster, with a new key.
     ///
     /// # Errors
     /// [`AuthorityError::Signing`].
@@ -94,7 +94,7 @@ impl Authority {
         let name = cluster.clone();
         let identity = Identity { cluster: cluster.clone(), role: Role::Authority, name };
         let mut params = parameters(&identity, &[], now, AUTHORITY_LIFETIME)?;
-        // Of the key, so that a renewed certificate chains as the first did.
+        // The name depends on the key alone, so that a renewed certificate chains like the first.
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, format!("equipoise cluster {cluster}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -104,7 +104,7 @@ impl Authority {
         Ok(Authority { certificate, key, certified })
     }
 
-    /// From what [`Authority::certificate_pem`] and [`Authority::key_pem`] gave.
+    /// The authority with the texts of [`Authority::certificate_pem`] and [`Authority::key_pem`].
     ///
     /// # Errors
     /// [`AuthorityError`].
@@ -123,8 +123,8 @@ impl Authority {
         Ok(Authority { certificate, key, certified })
     }
 
-    /// The same key in a certificate with a new validity. Earlier signatures stay valid, tokens
-    /// too.
+    /// The same key in a certificate with a new validity. Earlier signatures stay valid, also in
+    /// tokens.
     ///
     /// # Errors
     /// [`AuthorityError::Signing`].
@@ -132,7 +132,7 @@ impl Authority {
         Authority::with_key(&self.certified.identity.cluster, self.key, now)
     }
 
-    /// Of which cluster.
+    /// The name of the cluster.
     pub fn cluster(&self) -> &Name {
         &self.certified.identity.cluster
     }
@@ -147,7 +147,7 @@ impl Authority {
         &self.certified
     }
 
-    /// By which joining nodes know it.
+    /// The fingerprint by which joining nodes recognize it.
     pub fn fingerprint(&self) -> Fingerprint {
         self.certified.key
     }
@@ -157,12 +157,13 @@ impl Authority {
         certificate_pem(&self.certificate)
     }
 
-    /// Its key, as text: the cluster's one secret.
+    /// Its key, as text. It is the cluster's only secret.
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
 
-    /// A controller's certificate with a new key; nodes reach it by these host names and addresses.
+    /// Issues a controller's certificate with a new key. Nodes reach it by these host names and
+    /// addresses.
     ///
     /// # Errors
     /// [`AuthorityError`].
@@ -184,8 +185,8 @@ impl Authority {
         self.issue(Role::Operator, name, &[], now, Duration::from_secs(300))
     }
 
-    /// A controller's own certificate as a node, with a new key: to other controllers it reports as
-    /// one.
+    /// Issues a certificate for a controller as a node, with a new key, because it reports to other
+    /// controllers as a node.
     ///
     /// # Errors
     /// [`AuthorityError`].

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-/// Pauses that double up to a bound. Each is a random part between half and all of it, so that
+/// Pauses that double up to a limit. Each is random between half and all of its value, so that
 /// nodes which lost the same controller do not return together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
@@ -16,14 +16,14 @@ impl Backoff {
         Backoff { first, longest, next: first }
     }
 
-    /// How long to wait now.
+    /// The length of the next pause.
     pub(crate) fn pause(&mut self, rng: &mut impl Rng) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(self.longest);
         whole.mul_f64(rng.random_range(0.5..=1.0))
     }
 
-    /// It worked.
+    /// Begins with the shortest pause again.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

@@ -25,7 +25,7 @@ pub(crate) fn shared(of: &Instructions, with_names: bool) -> serde_json::Result<
         dispatch: of.plan.dispatch.clone(),
         pools: of.plan.pools.iter().map(|(name, pool)| (name.clone(), followed(pool))).collect(),
     };
-    // A controller's own; a node of an older version would not understand it.
+    // Only controllers use this field. A node of an older version would refuse it.
     let own = |member: &Enrolled| Enrolled { first_capacity: None, ..member.clone() };
     let members = of.members.iter().map(|(name, member)| (name.clone(), own(member)));
     serde_json::to_value(Instructions {
@@ -102,8 +102,8 @@ pub(crate) fn apply(to: &mut Value, patch: Value) {
     }
 }
 
-/// The data of both events: `whole` in the first, `from` and `patch` in the others; and what is
-/// planned of this node.
+/// The data of both events: `whole` in the first, `from` and `patch` in the others; and the plan of
+/// this node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
     #[serde(default)]
@@ -119,7 +119,7 @@ pub(crate) struct Told {
 /// A change does not apply to the received state.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutOfStep {
-    #[error("changes of other instructions than those told before")]
+    #[error("a change of instructions that this node does not have")]
     Other,
     #[error(transparent)]
     Json(#[from] serde_json::Error),
@@ -132,10 +132,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The instructions that an event tells, as the node `own` is to know them.
+    /// The instructions in an event, as node `own` sees them.
     ///
-    /// # Errors
-    /// [`OutOfStep::Other`]: what follows in this stream is of no use. Other errors are of this
+    /// [`OutOfStep::Other`]: the rest of this stream is useless. Other errors concern this event
+    /// alone.
     /// event alone.
     pub(crate) fn hear(&mut self, data: &str, own: &str) -> Result<Instructions, OutOfStep> {
         let told: Told = serde_json::from_str(data)?;
@@ -147,7 +147,8 @@ impl Listener {
             }
             _ => return Err(OutOfStep::Other),
         };
-        // Kept even if this version does not understand it: the next may leave out what is new.
+        // Kept even if this version does not understand it, because the next event may omit the
+        // unknown part.
         let number = |name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
         let edition = Edition { term: number("term"), generation: number("generation") };
         let (_, value) = self.known.insert((edition, value));
@@ -164,12 +165,12 @@ impl Listener {
 pub(crate) struct Telling {
     value: Value,
     whole: String,
-    /// Since which edition, and the patch.
+    /// The edition from which the patch leads to this one, and the patch.
     patch: Option<(Edition, String)>,
 }
 
 impl Telling {
-    /// Of instructions, after those of `before` (with their edition).
+    /// Encodes instructions, with the change from `before` (and its edition).
     pub(crate) fn new(
         now: &Instructions,
         with_names: bool,
@@ -247,7 +248,7 @@ mod tests {
             all.members.insert(format!("n{n}"), member);
             all.plan.nodes.insert(format!("n{n}"), node(standing, generation as f64 + n as f64));
         }
-        // The learnt capacity of backends changes continuously, their weights seldom.
+        // The learnt capacity of backends changes continuously, their weights rarely.
         let backend = |n: u32| {
             let learnt = f64::from(n) / 1000.0 + generation as f64 / 1e4;
             (format!("b{n}"), BackendPlan { weight: Weight::DEFAULT, learnt })

@@ -1,4 +1,4 @@
-//! One connection to a controller, and what is asked over it.
+//! A connection to a controller, and the requests over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use tokio_rustls::TlsConnector;
 use crate::ControllerAddress;
 use crate::wire::{ANSWER_BYTES_MAX, EVICTED_TITLE, Problem};
 
-/// Why a controller was not of use.
+/// The reason why a request to controllers failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No such host.
-    #[error("{address}: the host's address is not found")]
+    /// The host is unknown.
+    #[error("{address}: cannot resolve the host name")]
     Resolve {
         /// Address of the controller.
         address: ControllerAddress,
@@ -32,16 +32,16 @@ pub enum ClientError {
         #[source]
         source: std::io::Error,
     },
-    /// Nothing listens, or nothing comes through.
+    /// The connection failed.
     #[error("{address}: no connection")]
     Connect {
         /// Address of the controller.
         address: ControllerAddress,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Certificates do not go together.
+    /// The certificate was not accepted.
     #[error("{address}: {what}")]
     Handshake {
         /// Address of the controller.
@@ -49,14 +49,14 @@ pub enum ClientError {
         /// The meaning of the error, and what to do.
         what: String,
     },
-    /// It takes too long.
+    /// The controller did not answer in time.
     #[error("{address}: no answer within {within:?} ({step})")]
     TimedOut {
         /// Address of the controller.
         address: ControllerAddress,
-        /// While what.
+        /// The step that took too long.
         step: &'static str,
-        /// How long was waited.
+        /// The timeout.
         within: Duration,
     },
     /// The controller refused.
@@ -72,18 +72,18 @@ pub enum ClientError {
     Ended {
         /// Address of the controller.
         address: ControllerAddress,
-        /// How.
+        /// The cause.
         what: String,
     },
-    /// It speaks something else.
-    #[error("{address} answers something else than this version understands: {what}")]
+    /// The response is not of this protocol.
+    #[error("{address}: cannot understand the response: {what}")]
     NotUnderstood {
         /// Address of the controller.
         address: ControllerAddress,
         /// The unexpected content.
         what: String,
     },
-    /// Of several, none was of use.
+    /// All controllers failed.
     #[error("no controller answers: {}", each(.0))]
     Nobody(Vec<ClientError>),
 }
@@ -95,7 +95,7 @@ fn each(errors: &[ClientError]) -> String {
 }
 
 impl ClientError {
-    /// Those of each controller that was asked, in words; of one error, that one.
+    /// The texts of the errors of all controllers.
     pub fn by_controller(&self) -> Vec<String> {
         match self {
             ClientError::Nobody(errors) => errors.iter().map(|error| with_causes(error)).collect(),
@@ -103,7 +103,7 @@ impl ClientError {
         }
     }
 
-    /// The answer's status, if there was one that says no.
+    /// The status of the response, if the controller refused the request.
     pub fn status(&self) -> Option<u16> {
         match self {
             ClientError::Refused { problem, .. } => Some(problem.status),
@@ -111,20 +111,20 @@ impl ClientError {
         }
     }
 
-    /// Whether a controller refuses this node because an operator evicted it.
+    /// True if a controller refuses this node because an operator evicted it.
     pub(crate) fn is_eviction(&self) -> bool {
         matches!(self, ClientError::Refused { problem, .. } if problem.title == EVICTED_TITLE)
     }
 }
 
-/// How long a controller may take.
+/// Timeouts of requests to a controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Patience {
-    /// To find it and connect.
+    /// To resolve the address and connect.
     pub connect: Duration,
-    /// To shake hands.
+    /// For the TLS handshake.
     pub handshake: Duration,
-    /// To answer a request.
+    /// For the response to a request.
     pub answer: Duration,
 }
 
@@ -138,7 +138,7 @@ impl Default for Patience {
     }
 }
 
-/// An open connection; dropped, it is closed.
+/// An open connection. Dropping it closes it.
 pub(crate) struct Connection {
     address: ControllerAddress,
     send: SendRequest<Full<Bytes>>,
@@ -180,7 +180,7 @@ impl Connection {
         Ok(Connection { address: address.clone(), send, driver, patience })
     }
 
-    /// A request with a body of JSON; its answer, or an empty body as `null`.
+    /// Sends a request with a JSON body. An empty response is `null`.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -208,7 +208,7 @@ impl Connection {
         serde_json::from_slice(&bytes).map_err(|error| self.not_understood(&error.to_string()))
     }
 
-    /// A request with a response that continues.
+    /// Sends a request with a streaming response.
     pub(crate) async fn stream(
         &mut self,
         path: &str,
@@ -260,7 +260,7 @@ impl Connection {
         sent.map_err(|error| ended(&self.address, &error))
     }
 
-    /// The body of a good answer; a refusal as an error.
+    /// The body of a successful response. A refusal becomes an error.
     async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, ClientError> {
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
@@ -286,13 +286,13 @@ impl Connection {
         ClientError::NotUnderstood { address: self.address.clone(), what: what.to_string() }
     }
 
-    /// Whether a further request may be sent over it.
+    /// True if another request may be sent over it.
     pub(crate) fn is_open(&self) -> bool {
         !self.send.is_closed()
     }
 }
 
-/// JSON of something of our own.
+/// Encodes one of our own types as JSON.
 pub(crate) fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("our types are plain JSON").into()
 }
@@ -304,7 +304,7 @@ async fn connect(address: &ControllerAddress) -> Result<TcpStream, ClientError> 
     for one in found {
         match TcpStream::connect(one).await {
             Ok(stream) => {
-                // Small messages are sent at once; without the option they are only later.
+                // Without the option, small messages are only sent later.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
@@ -327,19 +327,19 @@ fn handshake_error(address: &ControllerAddress, error: &std::io::Error) -> Clien
         Some(rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => format!(
-            "its certificate is not for {host}: add {host} to `cluster.advertise` of that controller, or name it here as its certificate does"
+            "its certificate is not for {host}; add {host} to `cluster.advertise` of that controller, or use a name of its certificate here"
         ),
         Some(rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        )) => "its certificate is of another cluster's authority than this node's, or its token's; is the address right?".to_string(),
+        )) => "its certificate is of another cluster's authority than this node's, or its token's; check the address".to_string(),
         Some(rustls::Error::InvalidCertificate(
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. },
-        )) => format!("its certificate does not hold now ({error}): compare the machines' clocks"),
+        )) => format!("its certificate is not valid now ({error}); compare the machines' clocks"),
         Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
-            "its certificate is none of a controller".to_string()
+            "its certificate is not a controller's".to_string()
         }
         _ => format!("TLS handshake failed: {error}"),
     };

@@ -1,4 +1,4 @@
-//! Keys that operators have shut out, as everybody in the cluster may know them.
+//! The keys that operators have evicted, as the whole cluster may know them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use crate::{Certified, Fingerprint};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evictions {
     by_node: Arc<BTreeMap<String, Vec<Fingerprint>>>,
-    /// The nodes of these with their own key evicted: a node that joined again has another key.
-    /// Controllers know them.
+    /// The evicted nodes that have not joined again with another key. Only controllers know them.
     shut_out: Arc<BTreeSet<String>>,
     is_known: bool,
 }
@@ -24,12 +23,12 @@ impl Evictions {
         Evictions { shut_out: Arc::new(nodes), ..self }
     }
 
-    /// The nodes that are shut out and have not joined again.
+    /// The nodes that are evicted and have not joined again.
     pub(crate) fn shut_out(&self) -> &BTreeSet<String> {
         &self.shut_out
     }
 
-    /// Whether a node is shut out and has not joined again.
+    /// True if the node is evicted and has not joined again.
     pub(crate) fn is_shut_out(&self, node: &str) -> bool {
         self.shut_out.contains(node)
     }
@@ -38,12 +37,12 @@ impl Evictions {
         &self.by_node
     }
 
-    /// Whether a controller has sent them.
+    /// True if a controller has sent them.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Whether this certificate is refused.
+    /// True if this certificate is refused.
     pub(crate) fn has(&self, certified: &Certified) -> bool {
         let keys = self.by_node.get(certified.identity.name.as_str());
         keys.is_some_and(|keys| keys.contains(&certified.key))

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 /// SHA-256 of a public key (its SubjectPublicKeyInfo), written in base64 for URLs.
 ///
-/// Of the key and not of the certificate, so that a certificate that was issued anew for the same
-/// key keeps it, as in RFC 7469, section 2.4.
+/// It identifies the key and not the certificate, so a new certificate for the same key keeps it,
+/// as in RFC 7469, section 2.4.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);
 
-/// A text is no [`Fingerprint`].
+/// The text is not a [`Fingerprint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no fingerprint of a key: that is 43 characters of base64 (A-Z a-z 0-9 - _)")]
+#[error("not the fingerprint of a key; expected 43 characters of base64 (A-Z a-z 0-9 - _)")]
 pub struct NotAFingerprint;
 
 impl Fingerprint {
-    /// That of this SubjectPublicKeyInfo (DER).
+    /// The fingerprint of this SubjectPublicKeyInfo (DER).
     pub fn of_key(subject_public_key_info: &[u8]) -> Fingerprint {
         Fingerprint(sha256(subject_public_key_info))
     }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::wire::ANSWER_BYTES_MAX;
 
 /// A machine's folder: `ca.pem` everywhere, `ca.key` on controllers, `node.pem` and `node.key` on
-/// nodes, with the instructions that they went by last.
+/// nodes, with the instructions that they followed last.
 ///
-/// Keys are only for their owner (mode 0600), and are not read if others may read them too. Files
-/// are replaced whole.
+/// Only the owner can read keys (mode 0600). A key that others can read is refused. Files are
+/// replaced atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFolder {
     path: PathBuf,
@@ -28,53 +28,55 @@ pub enum StateFile {
     NodeCertificate,
     /// This node's key.
     NodeKey,
-    /// The instructions that this node went by last; secret for what nodes sign with.
+    /// The instructions that this node followed last. Secret, because of the signing key in them.
     Instructions,
-    /// The edition of the newest that it went by.
+    /// The newest edition that this node followed.
     Edition,
 }
 
-/// The folder does not do.
+/// A fault of the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Not there.
-    #[error("{path} is not there")]
+    /// A file does not exist.
+    #[error("{path} does not exist")]
     Missing {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
     },
-    /// There already.
-    #[error("{path} is there already, and is not overwritten: a cluster's authority is made once")]
-    Exists {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// A key that others can read.
+    /// A file exists already.
     #[error(
-        "{path} can be read by others (mode {mode:o}): chmod 600 it; if others may have read it, make a new one"
+        "{path} exists already and is not overwritten, because a cluster's authority is created once"
+    )]
+    Exists {
+        /// The file's path.
+        path: PathBuf,
+    },
+    /// Other users can read a key.
+    #[error(
+        "other users can read {path} (mode {mode:o}); run chmod 600, and create a new key if they may have read it"
     )]
     NotPrivate {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// Its mode.
+        /// The file's mode.
         mode: u32,
     },
-    /// Too large to be one of ours.
-    #[error("{path} has more than {bytes_max} bytes, which no such file of ours has")]
+    /// A file is too large to be valid.
+    #[error("{path} has more than {bytes_max} bytes, which is too large for this file")]
     TooLarge {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// The most.
+        /// The limit in bytes.
         bytes_max: u64,
     },
-    /// The kernel says no.
+    /// An operation on a file failed.
     #[error("cannot {step} {path}")]
     File {
         /// The failed step.
         step: &'static str,
-        /// On what.
+        /// The file's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -83,7 +85,7 @@ pub enum FolderError {
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 impl StateFile {
-    /// Its name in the folder.
+    /// The file's name in the folder.
     pub fn name(self) -> &'static str {
         match self {
             StateFile::AuthorityCertificate => "ca.pem",
@@ -97,7 +99,7 @@ impl StateFile {
 
     fn bytes_max(self) -> u64 {
         match self {
-            // One event's, and what stands before it.
+            // The data of one event, and the head line.
             StateFile::Instructions => ANSWER_BYTES_MAX as u64 + FILE_BYTES_MAX,
             _ => FILE_BYTES_MAX,
         }
@@ -109,22 +111,22 @@ impl StateFile {
 }
 
 impl StateFolder {
-    /// This folder, which need not be there yet.
+    /// A folder that need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> StateFolder {
         StateFolder { path: path.into() }
     }
 
-    /// Where a file is, or would be.
+    /// The path of a file, existing or not.
     pub fn path_of(&self, file: StateFile) -> PathBuf {
         self.path.join(file.name())
     }
 
-    /// Whether it is there.
+    /// True if the file exists.
     pub fn has(&self, file: StateFile) -> bool {
         self.path_of(file).exists()
     }
 
-    /// Its text.
+    /// Reads the file as text.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -148,8 +150,7 @@ impl StateFolder {
         Ok(text)
     }
 
-    /// Puts a file that is of no use beside its place, as `NAME.bad`, over the one before it; where
-    /// it is then.
+    /// Renames an unusable file to `NAME.bad`, and replaces an earlier one. Returns the new path.
     ///
     /// # Errors
     /// [`FolderError::File`].
@@ -164,10 +165,10 @@ impl StateFolder {
         Ok(aside)
     }
 
-    /// Puts a file that is not there yet.
+    /// Creates a file.
     ///
     /// # Errors
-    /// [`FolderError`]; [`FolderError::Exists`] leaves what is there.
+    /// [`FolderError`]; [`FolderError::Exists`] leaves the existing file.
     pub fn create(&self, file: StateFile, text: &str) -> Result<(), FolderError> {
         self.write(file, text, |new, path| std::fs::hard_link(new, path)).map_err(|error| {
             match error {
@@ -181,7 +182,7 @@ impl StateFolder {
         })
     }
 
-    /// Puts a file, whole or not at all, whatever was there.
+    /// Writes a file atomically, in place of an existing one.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -205,9 +206,9 @@ impl StateFolder {
             .recursive(true)
             .mode(0o700)
             .create(&self.path)
-            .map_err(failed("make the folder of"))?;
-        // Its name has our process in it; what a killed one left behind is overwritten by the next
-        // of that name.
+            .map_err(failed("create the folder of"))?;
+        // The name contains our process id. A later process with this id overwrites the rest of a
+        // killed one.
         let new = self.path.join(format!(".{}.{}", file.name(), std::process::id()));
         let _ = std::fs::remove_file(&new);
         let mode = if file.is_secret() { 0o600 } else { 0o644 };
@@ -221,9 +222,9 @@ impl StateFolder {
                 open.sync_all()
             })
             .and_then(|()| install(&new, &path))
-            // The name lasts as soon as the folder does.
+            // The name is durable when the folder is.
             .and_then(|()| File::open(&self.path)?.sync_all());
-        // Gone already after a rename.
+        // After a rename it does not exist any more.
         let _ = std::fs::remove_file(&new);
         written.map_err(failed("write"))
     }

@@ -13,13 +13,13 @@ use crate::{Fingerprint, Name};
 /// The rights of a certificate of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Signs the others.
+    /// Signs the certificates of the other roles.
     Authority,
     /// Serves the cluster API.
     Controller,
     /// Reports as itself, and follows instructions.
     Node,
-    /// Looks at members, makes and revokes tokens: the command line on a controller's machine.
+    /// Reads members, creates and revokes tokens: the command line on a controller's machine.
     Operator,
 }
 
@@ -27,34 +27,34 @@ pub enum Role {
 /// alternative name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Of which cluster.
+    /// The cluster's name.
     pub cluster: Name,
-    /// As what.
+    /// The role.
     pub role: Role,
-    /// Called what.
+    /// The holder's name.
     pub name: Name,
 }
 
-/// Content of a certificate. Its signature is not checked here; TLS has checked it before.
+/// Content of a certificate. TLS has verified its signature before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certified {
     /// Identity of the holder.
     pub identity: Identity,
-    /// It does so from then on.
+    /// Beginning of its validity.
     pub valid_from: SystemTime,
-    /// And no longer than this.
+    /// End of its validity.
     pub valid_until: SystemTime,
-    /// Of its public key.
+    /// Fingerprint of its public key.
     pub key: Fingerprint,
 }
 
-/// A certificate that is none of a cluster's.
+/// A certificate that is not of a cluster of equipoise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCertified {
-    /// Broken, or something else.
+    /// The bytes are not a certificate.
     #[error("not an X.509 certificate")]
     NotACertificate,
-    /// No name of ours in it, or several.
+    /// The certificate has no identity, or several.
     #[error("the certificate has not exactly one name of the form equipoise://CLUSTER/ROLE/NAME")]
     NoIdentity,
 }
@@ -105,7 +105,7 @@ impl FromStr for Identity {
 }
 
 impl Certified {
-    /// Reads it.
+    /// Parses a certificate.
     ///
     /// # Errors
     /// [`NotCertified`].
@@ -133,13 +133,13 @@ impl Certified {
         })
     }
 
-    /// Whether it holds at this time.
+    /// True if the certificate is valid at this time.
     pub fn holds_at(&self, now: SystemTime) -> bool {
         self.valid_from <= now && now <= self.valid_until
     }
 }
 
-/// Times before 1970 are as good as 1970.
+/// Times before 1970 count as 1970.
 fn at(unix_seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(unix_seconds).unwrap_or(0))
 }

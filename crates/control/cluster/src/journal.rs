@@ -5,26 +5,26 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-/// Takes what was asked of the cluster API that changes something, or was not allowed.
+/// Records requests to the cluster API that change something or were refused.
 pub trait Journal: std::fmt::Debug + Send + Sync {
-    /// Notes it; the answer is sent after this returns.
+    /// Records a request. The response is sent after this returns.
     fn note(&self, deed: Deed);
 
-    /// Counts a refused caller without a line of its own, since it has had too many.
+    /// Counts a refused caller that exceeds the limit of journal lines.
     fn count(&self);
 }
 
-/// Something that was asked, and what came of it.
+/// A request, and its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deed {
     /// `operator:NAME` or `node:NAME`, by the certificate; `join-token:ID` of a joining node; or
     /// `anonymous`.
     pub who: String,
-    /// Where they are.
+    /// The caller's address.
     pub from: SocketAddr,
-    /// The request's.
+    /// The request's method.
     pub method: String,
-    /// The request's.
+    /// The request's path.
     pub path: String,
     /// Status of the response.
     pub status: u16,

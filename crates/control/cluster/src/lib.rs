@@ -2,9 +2,9 @@
 //!
 //! | comes in | goes out |
 //! |---|---|
-//! | a join token and a key | a certificate of the cluster's own authority, short-lived, renewed |
-//! | a node's report, each period | the same, to every [`Intake`](equipoise_controller::Intake) |
-//! | instructions of a controller | the same, at every node: newer ones only |
+//! | a join token and a key | a short-lived certificate of the cluster's authority |
+//! | a node's report, each period | the report, at every [`Intake`](equipoise_controller::Intake) |
+//! | instructions of a controller | the instructions, at every node; only newer ones |
 //!
 //! A [`ClusterServer`] serves one controller's intake, a [`NodeClient`] is a node's end. The
 //! certificate is the identity ([`Identity`]): a node reports as itself or not at all. A joining

@@ -1,4 +1,4 @@
-//! Whether peers can be reached: a second opinion on those that are late.
+//! Checks whether peers are reachable, as a second opinion on late ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::ConnectionRefused as Refused;
@@ -22,26 +22,27 @@ pub struct Lookout {
     last: String,
 }
 
-/// The peers that were looked for, as a report has them.
+/// The peers that were checked, as in a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sightings {
-    /// Whether each answered.
+    /// Checked peers, and whether each answered.
     pub reachable: BTreeMap<String, bool>,
-    /// Those of which the kernel refused the connection.
+    /// Peers with a kernel that refused the connection.
     pub refused: BTreeSet<String>,
 }
 
 /// Number of nodes that check a late peer each period, on average, in a cluster of any size: enough
-/// that one of them can decide, few enough not to overload a machine in trouble.
+/// for one of them to decide, and few enough not to overload a machine in trouble.
 const OBSERVERS: f64 = 8.0;
 
 impl Lookout {
-    /// As the node `own`; at most so many peers each time, so long for each.
+    /// A lookout of node `own`, for at most `peers_max` peers each time, with the timeout
+    /// `patience` for each.
     pub fn new(own: impl Into<String>, peers_max: usize, patience: Duration) -> Lookout {
         Lookout { own: own.into(), peers_max, patience, last: String::new() }
     }
 
-    /// Looks once. Takes no longer than the patience.
+    /// Checks peers once. Takes no longer than the timeout.
     pub async fn look(&mut self, instructions: &Instructions) -> Sightings {
         let chosen = self.choose(instructions, &mut rand::rng());
         let mut looking = JoinSet::new();

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// A text is no [`Name`].
+/// The text is not a [`Name`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{given:?} is no name; accepted: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit"
+    "{given:?} is not a name; accepted: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit"
 )]
 pub struct NotAName {
     given: String,
@@ -35,7 +35,7 @@ impl FromStr for Name {
         if begins_well && text.len() <= 64 && text.bytes().all(accepted) {
             return Ok(Name(text.to_string()));
         }
-        // It may come from a peer: no more of it than a line.
+        // It may come from a peer, so only a line of it is kept.
         Err(NotAName { given: text.chars().take(80).collect() })
     }
 }

@@ -1,4 +1,4 @@
-//! A node's side: joins, reports to every controller, follows the instructions of one.
+//! The node's side: joins, reports to every controller, follows the instructions of one.
 
 pub(crate) mod credentials;
 mod follow;
@@ -27,29 +27,31 @@ use credentials::Credentials;
 pub(crate) use credentials::load as load_credentials;
 pub use heard::HeardTallies;
 
-/// What a node needs to be part of a cluster.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// What it is called.
+    /// The node's name.
     pub name: Name,
-    /// The controllers, all of them: each gets the reports.
+    /// All controllers. Each receives the reports.
     pub controllers: Vec<ControllerAddress>,
-    /// With what it joins, if it has not.
+    /// The join token, for a node that has not joined.
     pub token: Option<TokenSource>,
-    /// Where its certificate and key are.
+    /// The folder with its certificate and key.
     pub folder: StateFolder,
-    /// How long a controller may take.
+    /// Timeouts of requests to a controller.
     pub patience: Patience,
-    /// A stream of instructions that is silent for so long is given up; several times a controller's keep-alive.
+    /// Silence after which a stream of instructions is given up: several times a controller's
+    /// keep-alive.
     pub silence: Duration,
     /// The first pause after all controllers failed, and the longest.
     pub pauses: (Duration, Duration),
-    /// Whether instructions are kept in the folder for the next process. Who does nothing by them need not.
+    /// True to save instructions in the folder for the next process. A member that does not follow
+    /// them need not.
     pub keeps: bool,
 }
 
 impl NodeOptions {
-    /// With the usual times: a controller that hangs is left after 3 s.
+    /// Options with the usual times: a controller that hangs is left after 3 s.
     pub fn new(
         name: Name,
         controllers: Vec<ControllerAddress>,
@@ -69,108 +71,108 @@ impl NodeOptions {
     }
 }
 
-/// Where a join token comes from.
+/// The source of a join token.
 #[derive(Clone, Debug)]
 pub enum TokenSource {
-    /// It stands in the configuration.
+    /// The token in the configuration.
     Given(JoinToken),
-    /// A file has it; read again for each attempt, so that a new one can be put there.
+    /// A file, which is read again for each attempt, so that the token can be replaced.
     File(PathBuf),
 }
 
-/// Why there is no token to join with.
+/// The reason why there is no join token.
 #[derive(Debug, thiserror::Error)]
 pub enum NoToken {
-    /// The file is not readable.
-    #[error("the join token's file {path} cannot be read")]
+    /// The file cannot be read.
+    #[error("cannot read the join token's file {path}")]
     File {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The file has something else.
-    #[error("the join token's file {path} has none")]
+    /// The file does not contain a token.
+    #[error("the join token's file {path} does not contain a token")]
     Content {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: NotAToken,
     },
-    /// None was given.
+    /// No token is configured.
     #[error(
-        "this node is not in the cluster yet and has no token to join with: make one on a controller (`equipoise cluster token create`) and give it as `cluster.join-token-file`"
+        "this node is not in the cluster and has no join token; create one on a controller (`equipoise cluster token create`) and set `cluster.join-token-file`"
     )]
     NotGiven,
 }
 
-/// How a node stands to its cluster.
+/// State of a node in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeStatus {
-    /// Until when its certificate holds; `None` before it has joined.
+    /// End of its certificate's validity; `None` before it has joined.
     pub certificate_until: Option<SystemTime>,
-    /// Why it has not joined, or not renewed.
+    /// The reason why it has not joined or not renewed.
     pub certificate_problem: Option<String>,
-    /// Whose instructions it follows; `None` while there is no controller.
+    /// The controller that it follows; `None` while there is none.
     pub following: Option<String>,
-    /// Why it follows nobody, or not the one before.
+    /// The reason why it follows no controller, or changed to another.
     pub follow_problem: Option<String>,
-    /// The instructions that it goes by.
+    /// The instructions that it follows.
     pub edition: Option<Edition>,
-    /// How long it has gone by them without newer ones.
+    /// Time since it received the instructions that it follows.
     pub instructions_age: Option<Duration>,
-    /// Whether they are those that an earlier process kept: there have been no newer ones since this one started.
+    /// True if an earlier process saved them, and none newer have arrived since this one started.
     pub is_kept: bool,
-    /// Why they are not kept for the next process.
+    /// The reason why they cannot be saved for the next process.
     pub keep_problem: Option<String>,
-    /// Instructions that were older than its own, and were ignored.
+    /// Number of instructions that were older than its own and ignored.
     pub stale: u64,
-    /// Instructions that it did not understand.
+    /// Number of instructions that it could not decode.
     pub not_understood: u64,
-    /// Reports, by controller: each that is configured.
+    /// Reports by configured controller.
     pub reports: BTreeMap<String, ReportStatus>,
 }
 
 impl NodeStatus {
-    /// How long ago any controller was last heard; `None` if none was since this process started.
+    /// Time since any controller last answered; `None` if none has since this process started.
     pub fn heard(&self) -> Option<Duration> {
         self.reports.values().filter_map(|one| one.heard).min()
     }
 }
 
-/// How reports to one controller go, and when it was heard.
+/// State of the reports to one controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReportStatus {
-    /// Those that it took.
+    /// Number of accepted reports.
     pub taken: u64,
-    /// Those that it refused, or that did not arrive.
+    /// Number of reports that were refused or did not arrive.
     pub failed: u64,
-    /// Why the last one failed; `None` if it was taken.
+    /// The reason why the last one failed; `None` if it was accepted.
     pub problem: Option<String>,
-    /// How long ago it was last asked for anything; `None` if it never was.
+    /// Time since the last request to it; `None` if there was none.
     pub tried: Option<Duration>,
-    /// How long ago anything last came of it, be it a refusal; `None` if nothing ever did.
+    /// Time since its last answer, refusals included; `None` if there was none.
     pub heard: Option<Duration>,
 }
 
-/// What the tasks share.
+/// State that the tasks share.
 pub(crate) struct Inner {
     pub(crate) options: NodeOptions,
     pub(crate) credentials: watch::Sender<Option<Arc<Credentials>>>,
     pub(crate) instructions: watch::Sender<Arc<Instructions>>,
-    /// Whom controllers have shut out, as they said last.
+    /// The evictions that controllers sent last.
     pub(crate) evicted: watch::Sender<Evictions>,
-    /// Whether a controller refuses this node as evicted.
+    /// True if a controller refuses this node as evicted.
     pub(crate) is_evicted: watch::Sender<bool>,
-    /// Whether it answers names, and so needs to know what is planned of them.
+    /// True if the node answers names, and so needs the plans of names.
     pub(crate) wants_names: watch::Sender<bool>,
-    /// The newest report that is not there yet for a controller is all that waits for it.
+    /// The newest report. It replaces an earlier one that a controller has not received yet.
     pub(crate) newest_report: watch::Sender<Option<Bytes>>,
     /// Answers of controllers to reports.
     heard: watch::Sender<HeardTallies>,
-    /// Older ones are stale, whatever there is.
+    /// Older instructions are always stale.
     floor: Edition,
     noted: Mutex<Noted>,
 }
@@ -180,18 +182,18 @@ struct Noted {
     status: NodeStatus,
     received: Option<Received>,
     contacts: BTreeMap<String, Contact>,
-    /// Controllers that refused this node as evicted when they were asked last.
+    /// Controllers that refused this node as evicted in their last answer.
     refusing: BTreeSet<ControllerAddress>,
 }
 
-/// When a controller was last asked, and heard.
+/// The times of the last request to a controller and of its last answer.
 #[derive(Clone, Copy, Default)]
 struct Contact {
     tried: Option<Instant>,
     heard: Option<Instant>,
 }
 
-/// How old instructions were, and when.
+/// An age of instructions, and the time of that age.
 #[derive(Clone, Copy)]
 struct Received {
     age: Duration,
@@ -205,7 +207,7 @@ impl Received {
 }
 
 impl Inner {
-    /// With the instructions that an earlier process kept.
+    /// Begins with the instructions that an earlier process saved.
     pub(crate) fn new(options: NodeOptions) -> Inner {
         let kept = options.keeps.then(|| kept::load(&options.folder, &options.name)).flatten();
         let mut noted = Noted::default();
@@ -237,27 +239,27 @@ impl Inner {
         change(&mut self.noted().status);
     }
 
-    /// Notes that a controller is asked now.
+    /// Notes a request to a controller.
     pub(crate) fn note_tried(&self, address: &ControllerAddress) {
         let mut noted = self.noted();
         noted.contacts.entry(address.to_string()).or_default().tried = Some(Instant::now());
     }
 
-    /// Notes what a controller answered to a report.
+    /// Notes the tallies in a controller's answer.
     pub(crate) fn hear_tallies(&self, address: &ControllerAddress, tallies: Tallies) {
         self.heard.send_modify(|heard| heard.hear(address, Instant::now(), tallies));
     }
 
-    /// Notes that something came of a controller now.
+    /// Notes an answer of a controller.
     pub(crate) fn note_heard(&self, address: &ControllerAddress) {
         let mut noted = self.noted();
         noted.contacts.entry(address.to_string()).or_default().heard = Some(Instant::now());
     }
 
-    /// Notes that a controller refused this node, if that is because it was evicted.
+    /// Notes that a controller refused this node, if it refused it as evicted.
     ///
-    /// The node is evicted while any controller refuses it. One whose copy of the store lags also refuses a node that joined
-    /// again, until it has caught up.
+    /// The node counts as evicted while any controller refuses it. A controller with a store that
+    /// lags also refuses a node that joined again, until it has caught up.
     pub(crate) fn note_refusal(&self, address: &ControllerAddress, error: &ClientError) {
         if !error.is_eviction() {
             return;
@@ -268,7 +270,7 @@ impl Inner {
             let folder = &self.options.folder;
             tracing::error!(
                 controller = %address,
-                "this node was evicted from the cluster; to let it back: remove {} and {}, give it a token of `equipoise \
+                "this node was evicted from the cluster; to let it return, remove {} and {}, give it a token of `equipoise \
                  cluster token create --node {}`, and restart it",
                 folder.path_of(crate::StateFile::NodeCertificate).display(),
                 folder.path_of(crate::StateFile::NodeKey).display(),
@@ -277,7 +279,7 @@ impl Inner {
         }
     }
 
-    /// Notes that a controller lets this node in.
+    /// Notes that a controller accepts this node.
     pub(crate) fn note_let_in(&self, address: &ControllerAddress) {
         let mut noted = self.noted();
         if noted.refusing.remove(address) && noted.refusing.is_empty() {
@@ -286,7 +288,7 @@ impl Inner {
         }
     }
 
-    /// Notes that this node has a new certificate: refusals were of another.
+    /// Notes that this node has a new certificate: earlier refusals concerned another one.
     pub(crate) fn note_certified(&self) {
         self.noted().refusing.clear();
         self.is_evicted.send_replace(false);
@@ -306,7 +308,7 @@ impl Inner {
         status
     }
 
-    /// Goes by these if they are newer than what there is; whether they were.
+    /// Installs these instructions if they are newer. Returns whether they were.
     pub(crate) fn offer(&self, offered: Instructions) -> bool {
         let edition = offered.edition();
         let mut before = Edition::default();
@@ -331,20 +333,21 @@ impl Inner {
         is_newer
     }
 
-    /// How old the instructions are.
+    /// The age of the instructions.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.noted().received.map(Received::age)
     }
 
-    /// The file that the instructions are of, if an earlier process kept them and none newer have come.
+    /// The file of the present instructions, if an earlier process saved them and none newer have
+    /// arrived.
     pub(crate) fn kept_in(&self) -> Option<PathBuf> {
         let is_kept = self.noted().status.is_kept;
         is_kept.then(|| self.options.folder.path_of(crate::StateFile::Instructions))
     }
 }
 
-/// A node's part in the cluster, until it is dropped. Losing controllers stops nothing: it keeps the last instructions,
-/// says their age, and looks for another.
+/// A node's membership in the cluster, until it is dropped. Without controllers it keeps the last
+/// instructions, reports their age, and looks for another controller.
 pub struct NodeClient {
     inner: Arc<Inner>,
     instructions: watch::Receiver<Arc<Instructions>>,
@@ -358,7 +361,8 @@ impl Drop for NodeClient {
 }
 
 impl NodeClient {
-    /// Begins to join, to report and to follow, in the background; until then it goes by what an earlier process kept.
+    /// Starts to join, report and follow in the background, with the instructions that an earlier
+    /// process saved.
     pub fn start(options: NodeOptions) -> NodeClient {
         let inner = Arc::new(Inner::new(options));
         let received = inner.instructions.subscribe();
@@ -366,12 +370,13 @@ impl NodeClient {
         NodeClient { inner, instructions: received, task }
     }
 
-    /// Sends this to every controller, in the place of what has not gone yet.
+    /// Sends this report to every controller. It replaces an earlier one that was not sent yet.
     pub fn report(&self, report: &NodeReport) {
         self.inner.newest_report.send_replace(Some(json(report)));
     }
 
-    /// Tells every controller that this node leaves, and reports no more. Takes no longer than `patience`.
+    /// Announces to every controller that this node leaves, and stops reporting. Takes at most
+    /// `patience`.
     pub async fn leave(&self, report: &NodeReport, patience: Duration) {
         self.task.abort();
         let Some(credentials) = self.inner.credentials.borrow().clone() else { return };
@@ -384,12 +389,13 @@ impl NodeClient {
         let _ = tokio::time::timeout(patience, telling.join_all()).await;
     }
 
-    /// Whether this node answers names: only then it is told what is planned of them.
+    /// Sets whether this node answers names. Only then it receives their plans.
     pub fn want_names(&self, wanted: bool) {
         self.inner.wants_names.send_if_modified(|now| std::mem::replace(now, wanted) != wanted);
     }
 
-    /// The newest instructions, blank before there are any, with what concerns this node. Never goes back to older ones.
+    /// The newest instructions with this node's plan, blank before the first. They never go back to
+    /// older ones.
     pub fn instructions(&self) -> watch::Receiver<Arc<Instructions>> {
         self.instructions.clone()
     }
@@ -399,18 +405,19 @@ impl NodeClient {
         self.inner.heard.subscribe()
     }
 
-    /// What this node shows to its peers, renewed as it is to controllers, and whom it takes for one: the cluster's other nodes, but for
-    /// those of whom a controller has said that they were evicted.
+    /// The node's credentials towards peers, renewed as towards controllers, and the check of
+    /// peers: all other nodes of the cluster, except those that a controller has reported as
+    /// evicted.
     pub fn peer_credentials(&self) -> PeerCredentials {
         Members::credentials(self.inner.credentials.subscribe(), self.inner.evicted.subscribe())
     }
 
-    /// Whether a controller refuses this node because an operator evicted it.
+    /// True if a controller refuses this node because an operator evicted it.
     pub fn is_evicted(&self) -> watch::Receiver<bool> {
         self.inner.is_evicted.subscribe()
     }
 
-    /// How it stands.
+    /// The node's state.
     pub fn status(&self) -> NodeStatus {
         self.inner.status()
     }

@@ -30,7 +30,7 @@ use crate::tls::PROVIDER;
 pub use files::PeerFilesError;
 pub(crate) use members::Members;
 
-/// The protocol name, so that a connection meant for something else ends in the handshake.
+/// The protocol name. A connection for another protocol ends in the handshake.
 const ALPN: &[u8] = b"equipoise-peer/1";
 
 /// The source of a node's certificate, and the check of peers' certificates.
@@ -41,16 +41,16 @@ trait Fleet: fmt::Debug + Send + Sync {
     fn authorities(&self) -> Option<Arc<RootCertStore>>;
     /// The nodes that a peer's certificate names.
     fn read(&self, certificate: &CertificateDer<'_>) -> Result<PeerNames, CertificateError>;
-    /// Rises when `read` may have another answer.
+    /// Increases when `read` may have another result.
     fn epoch(&self) -> u64;
 }
 
 /// Content of a peer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerNames {
-    /// The nodes that it speaks for.
+    /// The nodes for which it is valid.
     pub nodes: Vec<String>,
-    /// Until when.
+    /// End of its validity.
     pub valid_until: SystemTime,
 }
 
@@ -72,8 +72,7 @@ impl PeerCredentials {
             .with_client_cert_verifier(Arc::clone(&end) as Arc<dyn ClientCertVerifier>)
             .with_cert_resolver(Arc::clone(&end) as Arc<dyn ResolvesServerCert>);
         server.alpn_protocols = vec![ALPN.to_vec()];
-        // Sessions are kept open, so that there is little to resume; and certificates are looked at
-        // for each.
+        // Sessions stay open, so there is little to resume; and certificates are checked for each.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(PROVIDER.clone())
@@ -88,12 +87,12 @@ impl PeerCredentials {
         PeerCredentials { identity, fleet, client: Arc::new(client), server: Arc::new(server) }
     }
 
-    /// Equal for equal sources: a reload of files that are as before changes nothing.
+    /// Equal for equal sources, so that a reload of unchanged files changes nothing.
     pub fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// For sessions to peers. Which peer it is, is to be looked up with [`PeerCredentials::read`].
+    /// For sessions to peers. The caller identifies the peer with [`PeerCredentials::read`].
     pub fn client(&self) -> &Arc<ClientConfig> {
         &self.client
     }
@@ -108,27 +107,27 @@ impl PeerCredentials {
         self.fleet.read(certificate).ok()
     }
 
-    /// Rises when [`PeerCredentials::read`] may have another answer.
+    /// Increases when [`PeerCredentials::read`] may have another result.
     pub fn epoch(&self) -> u64 {
         self.fleet.epoch()
     }
 }
 
 impl PeerNames {
-    /// How long it still holds.
+    /// Time until the end of its validity.
     pub fn valid_for(&self) -> Duration {
         self.valid_until.duration_since(SystemTime::now()).unwrap_or_default()
     }
 }
 
-/// Either end of a session between nodes: both show a certificate and check the other's in the same
-/// way.
+/// Either end of a session between nodes. Both present a certificate and check the other's in the
+/// same way.
 #[derive(Debug)]
 struct End(Arc<dyn Fleet>);
 
 impl End {
-    /// Chain, time and use, and then that it is a peer's. Both ends' certificates are for clients:
-    /// of those nodes have in a cluster.
+    /// Checks chain, time and usage, and that it is a peer's certificate. Both ends have client
+    /// certificates, as nodes have in a cluster.
     fn verify(
         &self,
         end_entity: &CertificateDer<'_>,

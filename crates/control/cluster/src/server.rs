@@ -1,4 +1,4 @@
-//! A controller's side: certificates, tokens, reports in, instructions out.
+//! The controller's side: issues certificates and tokens, receives reports, sends instructions.
 
 mod connections;
 mod evictions;
@@ -33,32 +33,32 @@ pub use office::{Office, OfficeError};
 use stream::Encoded;
 pub(crate) use stream::edition;
 
-/// How a controller serves the cluster.
+/// Options of a controller's cluster API.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where.
+    /// The address on which to listen.
     pub listen: SocketAddr,
     /// Name of the controller.
     pub name: Name,
     /// Host names and addresses by which nodes reach it.
     pub hosts: Vec<String>,
     /// The host by which other controllers reach it, one of `hosts`, so that each of their own
-    /// nodes reports to all; `None`: it is the only one.
+    /// nodes reports to all. `None`: it is the only controller.
     pub advertise: Option<String>,
-    /// How long a node's certificate holds; it is renewed when two thirds have passed.
+    /// Validity of a node's certificate. It is renewed after two thirds.
     pub node_lifetime: Duration,
-    /// How long the controller's own holds; likewise.
+    /// Validity of the controller's own certificate; likewise.
     pub own_lifetime: Duration,
-    /// Between comments on a quiet stream of instructions.
+    /// Interval between comments on a quiet stream of instructions.
     pub keep_alive: Duration,
-    /// How much at once.
+    /// Limits of load.
     pub limits: ServerLimits,
-    /// Where changes are noted.
+    /// The journal of changes.
     pub journal: Arc<dyn Journal>,
 }
 
 impl ServerOptions {
-    /// With certificates of a day, a comment each second, and no journal.
+    /// Options with certificates of a day, a comment each second, and no journal.
     pub fn new(listen: SocketAddr, name: Name, hosts: Vec<String>) -> ServerOptions {
         ServerOptions {
             listen,
@@ -74,28 +74,28 @@ impl ServerOptions {
     }
 }
 
-/// How much a controller takes at once, and how long it waits.
+/// Limits and timeouts of a controller's cluster API.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServerLimits {
-    /// Connections.
+    /// Greatest number of connections.
     pub connections_max: usize,
     /// Largest number of connections without a certificate, or before the handshake.
     pub unproven_max: usize,
-    /// Of those, from one address, or from one /64 of IPv6.
+    /// Of those, the greatest number from one address, or from one IPv6 /64.
     pub unproven_by_address_max: usize,
-    /// Connections of one member.
+    /// Greatest number of connections of one member.
     pub by_member_max: usize,
-    /// For the TLS handshake.
+    /// Timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// A connection without a certificate lasts no longer.
+    /// Longest lifetime of a connection without a certificate.
     pub unproven_lifetime: Duration,
-    /// For the head of the next request, idle time included.
+    /// Timeout of the head of the next request, idle time included.
     pub head_timeout: Duration,
-    /// For a request's body.
+    /// Timeout of a request's body.
     pub body_timeout: Duration,
     /// Time in which sent bytes must be acknowledged.
     pub send_timeout: Duration,
-    /// Attempts to join.
+    /// Limits of attempts to join.
     pub attempts: AttemptLimits,
 }
 
@@ -127,22 +127,22 @@ impl Default for ServerLimits {
     }
 }
 
-/// Why a controller does not serve the cluster.
+/// The reason why a controller cannot serve the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("cannot listen for the cluster on {address} (option `cluster.listen`)")]
     Listen {
-        /// As asked.
+        /// The configured address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// No certificate for it.
+    /// The certificate cannot be made.
     #[error("cannot make the controller's certificate")]
     Authority(#[from] AuthorityError),
-    /// TLS does not take them.
+    /// TLS does not accept the certificates.
     #[error("cannot set up TLS for the cluster")]
     Tls(#[from] TlsError),
 }
@@ -158,7 +158,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) admission: Admission<IpAddr, Name>,
     attempts: Mutex<Attempts>,
-    /// Lines of the journal about refused callers.
+    /// Limit of journal lines about refused callers.
     lines: Mutex<Attempts>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     /// Bytes of events sent to nodes.
@@ -167,7 +167,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Counts something, by the name under which it is shown.
+    /// Increments the counter with this name.
     pub(crate) fn count(&self, what: &'static str) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry(what).or_default() += 1;
@@ -182,8 +182,8 @@ impl Shared {
         attempts.take(from, self.started.elapsed())
     }
 
-    /// Whether a refused caller gets a line in the journal: as many as it may try to join, so that
-    /// it cannot fill the log.
+    /// True if a refused caller gets a line in the journal. The limit is that of attempts to join,
+    /// so that a caller cannot fill the log.
     pub(crate) fn may_be_noted(&self, from: IpAddr) -> bool {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.take(from, self.started.elapsed())
@@ -199,7 +199,7 @@ impl Shared {
     }
 }
 
-/// The cluster API of one controller, until it is stopped or dropped.
+/// The cluster API of a controller, until it is stopped or dropped.
 pub struct ClusterServer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -209,7 +209,7 @@ pub struct ClusterServer {
 }
 
 impl ClusterServer {
-    /// Listens, with a certificate made now.
+    /// Starts to listen, with a certificate made now.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -260,7 +260,7 @@ impl ClusterServer {
         Ok(ClusterServer { address, shared, stop, peers, tasks })
     }
 
-    /// Where it listens, the port chosen if 0 was asked for.
+    /// The address on which it listens, with the chosen port if 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -276,7 +276,7 @@ impl ClusterServer {
         Members::credentials(self.peers.credentials(), self.shared.evictions.clone())
     }
 
-    /// Accepted, refused and dropped requests, by name.
+    /// Numbers of accepted, refused and dropped requests, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.shared.counts()
     }
@@ -286,7 +286,8 @@ impl ClusterServer {
         self.shared.sent_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes no more connections, ends streams, so that nodes go to another controller at once.
+    /// Accepts no more connections, and ends streams, so that nodes change to another controller at
+    /// once.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         let accepting = self.tasks.swap_remove(0);
@@ -301,7 +302,7 @@ impl Drop for ClusterServer {
     }
 }
 
-/// Tells the controller which nodes operators have evicted.
+/// Sends the names of evicted nodes to the controller.
 async fn tell_evicted(shared: Arc<Shared>) {
     let mut evictions = shared.evictions.clone();
     evictions.mark_changed();
@@ -318,18 +319,17 @@ fn issue(options: &ServerOptions, authority: &Authority) -> Result<crate::Issued
     authority.issue_controller(name, hosts, SystemTime::now(), *own_lifetime)
 }
 
-/// In how long a certificate made now is to be renewed: when two thirds of what it holds have
-/// passed.
+/// Time until a certificate made now must be renewed: two thirds of its validity.
 fn renewal(certified: &crate::Certified, lifetime: Duration) -> Duration {
     let left = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
     left.min(lifetime) * 2 / 3
 }
 
-/// Makes the controller's certificate anew in time.
+/// Renews the controller's certificate in time.
 async fn keep_certified(shared: Arc<Shared>, certificate: Arc<Renewable>, first: Duration) {
     let mut pause = first;
     loop {
-        // Not busy, however short the authority's own time has become.
+        // At least a second, even if the authority's own validity is almost over.
         tokio::time::sleep(pause.max(Duration::from_secs(1))).await;
         let issued = issue(&shared.options, &shared.authority);
         pause = match issued.map(|issued| {

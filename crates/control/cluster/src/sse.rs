@@ -11,7 +11,7 @@ pub(crate) struct Event {
     pub(crate) id: String,
 }
 
-/// The input is not an acceptable stream of events.
+/// The input is not a valid stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SseError {
     #[error("an event has more than {0} bytes")]
@@ -20,10 +20,11 @@ pub(crate) enum SseError {
     NotUtf8,
 }
 
-/// Parses as the WHATWG HTML standard says (section 9.2.6, "Interpreting an event stream").
+/// A parser as specified in the WHATWG HTML standard (section 9.2.6, "Interpreting an event
+/// stream").
 ///
-/// Deviates: `retry` is ignored, since we have our own back-off; a lone carriage return ends no
-/// line.
+/// Deviates: `retry` is ignored, because the client has its own backoff; a lone carriage return
+/// does not end a line.
 #[derive(Debug)]
 pub(crate) struct Parser {
     line: Vec<u8>,
@@ -34,7 +35,7 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    /// Events and lines of up to so many bytes.
+    /// A parser for events and lines of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Parser {
         Parser {
             line: Vec::new(),
@@ -45,10 +46,10 @@ impl Parser {
         }
     }
 
-    /// Takes what came, and gives to `each` the events that it completed.
+    /// Takes received bytes, and calls `each` with the events that they complete.
     ///
     /// # Errors
-    /// [`SseError`]; what follows in this stream cannot be judged.
+    /// [`SseError`]; the rest of the stream cannot be parsed.
     pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],

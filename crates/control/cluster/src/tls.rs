@@ -1,4 +1,4 @@
-//! TLS 1.3 between the cluster's members, and their trust.
+//! TLS 1.3 between the cluster's members, and the certificates that they trust.
 
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -16,7 +16,7 @@ use rustls::{
 
 use crate::{Certified, Fingerprint, Issued, Role};
 
-/// Why TLS cannot be set up.
+/// The reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// Certificate or key is not usable.
@@ -25,7 +25,7 @@ pub enum TlsError {
     /// The authority's certificate is not usable.
     #[error("the authority's certificate cannot be used")]
     Authority(#[source] rustls::Error),
-    /// The verifier says no.
+    /// The verifier cannot be created.
     #[error("certificates of nodes cannot be checked")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
 }
@@ -41,7 +41,7 @@ pub(crate) fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, Tls
     Ok(roots)
 }
 
-/// A server's certificate that is replaced while it serves.
+/// A server's certificate that can be replaced while it serves.
 #[derive(Debug)]
 pub(crate) struct Renewable(RwLock<Arc<CertifiedKey>>);
 
@@ -50,7 +50,7 @@ impl Renewable {
         Ok(Renewable(RwLock::new(certified_key(issued)?)))
     }
 
-    /// Handshakes from now on show the new one.
+    /// Presents the new certificate in handshakes from now on.
     pub(crate) fn replace(&self, issued: Issued) -> Result<(), TlsError> {
         let new = certified_key(issued)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -62,7 +62,7 @@ fn certified_key(issued: Issued) -> Result<Arc<CertifiedKey>, TlsError> {
     showable(issued.chain, issued.key)
 }
 
-/// A certificate with its key, as handshakes show it.
+/// A certificate with its key, as handshakes use it.
 pub(crate) fn showable(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -76,8 +76,8 @@ impl ResolvesServerCert for Renewable {
     }
 }
 
-/// A controller's side: clients may come without a certificate, to join; one that they show must be
-/// the authority's.
+/// The controller's side. Clients may come without a certificate to join; a presented certificate
+/// must be signed by the authority.
 pub(crate) fn server(
     authority: &CertificateDer<'_>,
     certificate: Arc<Renewable>,
@@ -93,7 +93,7 @@ pub(crate) fn server(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // A certificate is looked at again for each connection.
+    // Certificates are checked again for each connection.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
@@ -102,13 +102,13 @@ pub(crate) fn server(
 /// The certificates that a client accepts as a controller's.
 #[derive(Clone, Debug)]
 pub(crate) enum Trust {
-    /// Whoever this authority signed, for the name that was asked for.
+    /// Certificates signed by this authority, for the requested name.
     Authority(CertificateDer<'static>),
-    /// The same, where only the authority's key is known, from a join token.
+    /// The same, if only the fingerprint of the authority's key is known, from a join token.
     Pinned(Fingerprint),
 }
 
-/// A member's side, with its certificate if it has one.
+/// The member's side, with its certificate if it has one.
 pub(crate) fn client(
     trust: &Trust,
     identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -137,7 +137,7 @@ pub(crate) fn client(
     Ok(Arc::new(config))
 }
 
-/// webpki's checks of chain, time, usage and name, and then that it is a controller.
+/// Checks chain, time, usage and name by webpki, and then that the role is controller.
 #[derive(Debug)]
 struct ControllerVerifier {
     roots: Option<Arc<RootCertStore>>,
@@ -156,8 +156,7 @@ impl ServerCertVerifier for ControllerVerifier {
         let roots = match (&self.roots, self.pinned) {
             (Some(roots), _) => Arc::clone(roots),
             (None, pinned) => {
-                // A controller shows its authority; that it is the one of the token is what is
-                // checked here.
+                // A controller presents its authority. This checks that it is the one of the token.
                 let is_pinned = |shown: &&CertificateDer<'_>| {
                     Certified::of(shown)
                         .is_ok_and(|c| c.identity.role == Role::Authority && Some(c.key) == pinned)

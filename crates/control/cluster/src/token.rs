@@ -1,4 +1,4 @@
-//! Join tokens: what an operator hands a machine so that it may join, once or for a while.
+//! Join tokens, with which an operator lets a machine join, once or for a limited time.
 
 mod admission;
 mod shelf;
@@ -16,11 +16,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::Fingerprint;
 use crate::fingerprint::sha256;
 
-/// `eqp1.ID.SECRET.FINGERPRINT`: which token it is, what proves it, and the authority that its
-/// bearer is to trust.
+/// `eqp1.ID.SECRET.FINGERPRINT`: the token's id, its secret, and the authority that its bearer
+/// trusts.
 ///
-/// The secret has 256 random bits, so that a plain hash of it is enough to keep. `Debug` shows only
-/// the id.
+/// The secret has 256 random bits, so storing its plain hash is enough. `Debug` shows only the id.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     id: TokenId,
@@ -28,34 +27,34 @@ pub struct JoinToken {
     authority: Fingerprint,
 }
 
-/// By which a token is listed, logged and revoked: 10 hexadecimal digits, no secret.
+/// Identifies a token in lists, logs and commands: 10 hexadecimal digits, not secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TokenId(String);
 
-/// A text is no token.
+/// The text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a join token: that is one line, eqp1.ID.SECRET.FINGERPRINT, as `equipoise cluster token create` prints it"
+    "not a join token; expected one line eqp1.ID.SECRET.FINGERPRINT, as printed by `equipoise cluster token create`"
 )]
 pub struct NotAToken;
 
 const FORM: &str = "eqp1";
 
 impl JoinToken {
-    /// A new one, for this authority's cluster.
+    /// A new token for this authority's cluster.
     pub fn new(authority: Fingerprint) -> JoinToken {
         let id: [u8; 5] = rand::random();
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
         JoinToken { id: TokenId(id), secret: rand::random(), authority }
     }
 
-    /// Which token.
+    /// The token's id.
     pub fn id(&self) -> &TokenId {
         &self.id
     }
 
-    /// The authority that its bearer is to trust.
+    /// The authority that its bearer trusts.
     pub fn authority(&self) -> Fingerprint {
         self.authority
     }
@@ -65,7 +64,7 @@ impl JoinToken {
         URL_SAFE_NO_PAD.encode(sha256(&self.secret))
     }
 
-    /// The whole token, as it is handed over. Not for logs.
+    /// The whole token, to hand it over. Not for logs.
     pub fn reveal(&self) -> String {
         format!("{FORM}.{}.{}.{}", self.id, URL_SAFE_NO_PAD.encode(self.secret), self.authority)
     }

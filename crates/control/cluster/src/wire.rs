@@ -1,8 +1,8 @@
 //! Messages on the wire, and their limits.
 //!
-//! Version 1, under `/cluster/v1`. A change of meaning gets a new version, served beside the old
-//! one for a release. Within a version fields may be added, each with a default and omitted while
-//! it has it:
+//! Version 1, under `/cluster/v1`. A change of meaning gets a new version, which is served beside
+//! the old one for a release. Within a version fields may be added, each with a default, and
+//! omitted while they have it:
 //!
 //! - here (joining, tokens) a receiver ignores unknown fields;
 //! - reports and instructions are exact (`equipoise_controller`): a receiver refuses a message with
@@ -10,9 +10,9 @@
 //!   are upgraded first, nodes after them, and new options are configured last. A node that refuses
 //!   instructions continues with those it has.
 //!
-//! SSE events of an unknown name are ignored. A node that asks for instructions with `?changes=1`
-//! understands [`TOLD_EVENT`]s; a controller without them sends [`INSTRUCTIONS_EVENT`]s all the
-//! same. `&names=1` asks for names, too.
+//! SSE events with an unknown name are ignored. A node that asks for instructions with `?changes=1`
+//! understands [`TOLD_EVENT`]s; a controller without them sends [`INSTRUCTIONS_EVENT`]s instead.
+//! `&names=1` asks for names, too.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 use crate::token::{TokenId, Used};
 use crate::{Fingerprint, Name};
 
-/// Token and signing request in, certificates out. The one path without a certificate.
+/// Token and signing request in, certificates out. The only path that needs no certificate.
 pub const JOIN: &str = "/cluster/v1/join";
 /// Signing request in, a new certificate of the same name out.
 pub const RENEW: &str = "/cluster/v1/renew";
-/// A node's report. The answer to one with tallies is what other balancers know of the same
-/// backends (`equipoise_controller::Tallies`), and empty otherwise.
+/// A node's report. The answer to one with tallies has the tallies of other balancers for the same
+/// backends (`equipoise_controller::Tallies`); otherwise it is empty.
 pub const REPORT: &str = "/cluster/v1/report";
 /// Instructions, as server-sent events.
 pub const INSTRUCTIONS: &str = "/cluster/v1/instructions";
-/// How the cluster stands.
+/// The state of the cluster.
 pub const MEMBERS: &str = "/cluster/v1/members";
 /// Join tokens: for operators.
 pub const TOKENS: &str = "/cluster/v1/tokens";
@@ -41,18 +41,19 @@ pub const NODES: &str = "/cluster/v1/nodes";
 /// The title of the [`Problem`] by which a controller refuses a node that was evicted.
 pub const EVICTED_TITLE: &str = "evicted";
 
-/// The name of the events with instructions, whole, as nodes of before `?changes` understand them.
+/// The name of events with whole instructions, for nodes without `?changes`.
 pub const INSTRUCTIONS_EVENT: &str = "instructions";
-/// The same for nodes that ask with `?changes`: the part that concerns the node, whole at first and
+/// The name of events for nodes with `?changes`: the part that concerns the node, first whole and
 /// then its changes.
 pub const TOLD_EVENT: &str = "told";
-/// Evicted keys (fingerprints, by node) with certificates that have not ended: peers refuse them.
-/// All of them, at the beginning of a stream and when they change.
+/// The name of events with evicted keys (fingerprints, by node) with certificates that are still
+/// valid; peers refuse them. Each has all of them. Sent at the beginning of a stream and after
+/// changes.
 pub const EVICTED_EVENT: &str = "evicted";
 
-/// The largest body of anything but a report, bytes.
+/// Largest body of any request but a report, in bytes.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// The largest answer that a node takes, one event's instructions included, bytes.
+/// Largest answer that a node accepts, one event included, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Body of [`JOIN`].
@@ -78,47 +79,47 @@ pub struct RenewRequest {
 pub struct Joined {
     /// The node's certificate, PEM.
     pub certificate: String,
-    /// The authority's, PEM; it may be newer than the one that the node has.
+    /// The authority's certificate, PEM. It may be newer than the node's copy.
     pub authority: String,
 }
 
 /// Body of a POST to [`TOKENS`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateToken {
-    /// How long it is accepted, seconds.
+    /// Lifetime in seconds.
     pub time_to_live_s: u64,
-    /// For one node only.
+    /// True if it is for one node only.
     #[serde(default)]
     pub single_use: bool,
-    /// For the node of this name only.
+    /// The only node that may use it.
     #[serde(default)]
     pub node: Option<Name>,
 }
 
-/// Answer to it.
+/// Answer to [`CreateToken`].
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CreatedToken {
     /// The token's text; it cannot be shown again.
     pub token: String,
-    /// As it is listed.
+    /// The token's entry in the list.
     pub listed: ListedToken,
 }
 
-/// One of the list at [`TOKENS`]. Times are in seconds since 1970.
+/// An entry of the list at [`TOKENS`]. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedToken {
-    /// Which.
+    /// The token's id.
     pub id: TokenId,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: u64,
-    /// Until when it is accepted.
+    /// End of its validity.
     pub expires_at: u64,
-    /// For one node only.
+    /// True if it is for one node only.
     pub single_use: bool,
-    /// For the node of this name only.
+    /// The only node that may use it.
     #[serde(default)]
     pub node: Option<Name>,
-    /// The use of a token for a single use.
+    /// The use of a single-use token.
     #[serde(default)]
     pub used: Option<Used>,
 }
@@ -126,29 +127,29 @@ pub struct ListedToken {
 /// The list at [`TOKENS`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedTokens {
-    /// By id.
+    /// The tokens, ordered by id.
     pub tokens: Vec<ListedToken>,
 }
 
-/// One of the list at [`NODES`]. Times are in seconds since 1970.
+/// An entry of the list at [`NODES`]. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedNode {
     /// Its name.
     pub name: Name,
-    /// When it joined.
+    /// Time of joining.
     pub joined_at: u64,
     /// The end of its last certificate.
     pub valid_until: u64,
     /// The token with which it joined.
     pub token: TokenId,
-    /// Whether controllers and peers refuse its certificate.
+    /// True if controllers and peers refuse its certificate.
     pub evicted: bool,
 }
 
 /// The list at [`NODES`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedNodes {
-    /// By name.
+    /// The nodes, ordered by name.
     pub nodes: Vec<ListedNode>,
 }
 
@@ -159,21 +160,21 @@ pub struct Members {
     pub cluster: Name,
     /// Its authority.
     pub authority: Fingerprint,
-    /// How it stands, as the controller that answers sees it.
+    /// The state of the cluster as the answering controller sees it.
     pub view: ClusterView,
     /// Requests that the controller's cluster API accepted, refused and dropped, by name.
     #[serde(default)]
     pub counts: BTreeMap<String, u64>,
 }
 
-/// An error, as RFC 9457 has it (`application/problem+json`).
+/// An error as in RFC 9457 (`application/problem+json`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
     /// The kind of error.
     pub title: String,
-    /// This one.
+    /// Description of this error.
     #[serde(default)]
     pub detail: String,
 }

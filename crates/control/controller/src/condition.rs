@@ -117,7 +117,7 @@ pub(crate) struct Failing {
 
 /// A request to the store that timed out.
 #[derive(Debug, thiserror::Error)]
-#[error("no answer within {0:?}; check that it runs with a majority of its members")]
+#[error("it did not answer within {0:?}; check that it runs with a majority of its members")]
 pub(crate) struct Late(pub(crate) Duration);
 
 /// A campaign that the store refused.

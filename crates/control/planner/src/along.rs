@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
 use std::iter::Peekable;
 
-/// Finds keys that are asked for in ascending order, by walking the map once: what a look-up each
-/// would cost is mostly comparing names that begin alike.
+/// Finds keys that are requested in ascending order, in one walk over the map. Separate look-ups
+/// would spend most of their time on comparing names with equal beginnings.
 pub(crate) struct Along<'a, V> {
     left: Peekable<Iter<'a, String, V>>,
 }
@@ -14,7 +14,7 @@ impl<'a, V> Along<'a, V> {
         Along { left: map.iter().peekable() }
     }
 
-    /// The value of this key, which is not less than the one before.
+    /// The value of this key, which must not be less than the previous one.
     pub(crate) fn find(&mut self, key: &str) -> Option<&'a V> {
         loop {
             let (next, value) = *self.left.peek()?;

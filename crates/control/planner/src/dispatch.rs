@@ -12,11 +12,11 @@ pub(crate) struct Peer {
     pub(crate) fixed: f64,
     /// Load that its clients cause beyond that, wherever it is served.
     pub(crate) movable: f64,
-    /// Load that its requests, including those of peers, do not explain.
+    /// Load that neither its own requests nor those of peers explain.
     pub(crate) unexplained: f64,
     /// Part of what it may take that it should get, 0..=1; 0: it takes nothing.
     pub(crate) presence: f64,
-    /// It is to give all that it can: an operator drains it, and stale caches still send it
+    /// It gives as much as it can, because an operator drains it and stale caches still send it
     /// clients.
     pub(crate) drains: bool,
     /// Requests wait for a permit of its application.
@@ -34,7 +34,7 @@ pub(crate) struct Delegation {
     pub(crate) keep: Vec<f64>,
     /// Sum to 1, or are all zero.
     pub(crate) weights: Vec<f64>,
-    /// The load at which givers and takers meet.
+    /// The load at which sources and targets meet.
     pub(crate) level: Option<f64>,
 }
 
@@ -51,8 +51,8 @@ impl Peer {
         (self.offered() - level).clamp(0.0, self.movable * (1.0 - keep_min))
     }
 
-    /// Whether it can do all that comes to it by the end of the period: else it would be sent what
-    /// it sends away.
+    /// True if it can serve all its own requests by the end of the period. Otherwise it would
+    /// receive the requests that it delegates.
     fn may_take(&self, policy: &DispatchPolicy) -> bool {
         !self.drains && !self.queues && self.had_kept + policy.step_max >= 1.0
     }
@@ -121,10 +121,10 @@ pub(crate) fn delegate(policy: &DispatchPolicy, rule: &OverloadRule, peers: &[Pe
     Delegation { keep, weights, level, is_overloaded }
 }
 
-/// The load at which givers and takers meet; `None` without givers.
+/// The load at which sources and targets meet; `None` without sources.
 ///
-/// An overloaded node below the level takes: beside an idle node many are overloaded, and not all
-/// should give.
+/// An overloaded node below the level is a target: beside an idle node many nodes are overloaded,
+/// and not all should delegate.
 fn level(policy: &DispatchPolicy, peers: &[Peer], is_overloaded: &[bool]) -> Option<f64> {
     let gives = |(one, over): &(&Peer, &bool)| **over || one.drains;
     let givers: Vec<&Peer> =
@@ -141,10 +141,10 @@ fn level(policy: &DispatchPolicy, peers: &[Peer], is_overloaded: &[bool]) -> Opt
     Some(crossing(highest, |level| poured(level) - room(level)))
 }
 
-/// Halvings of the interval in which the level is sought: per cent to the last digit.
+/// Number of bisections of the interval that contains the level.
 const HALVINGS: u32 = 50;
 
-/// Where a falling function crosses zero within `0..=highest`.
+/// The zero of a decreasing function within `0..=highest`.
 fn crossing(highest: f64, of: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, highest);
     for _ in 0..HALVINGS {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::elastic::{PoolHistory, PoolSample};
 
-/// One machine's report, as it came over the network.
+/// A machine's report, as received from the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
@@ -21,8 +21,8 @@ pub struct Report {
 
 /// Reports of machines and pools, as a few numbers each.
 ///
-/// All times are lengths since one instant of the caller's choice, on a clock that never goes back
-/// (the controller's start, its monotonic clock).
+/// All times are durations since one instant of the caller's choice, on a monotonic clock (such as
+/// the controller's start).
 #[derive(Clone, Debug)]
 pub struct History {
     smoothing: Smoothing,
@@ -47,17 +47,16 @@ struct Sighting {
 }
 
 impl History {
-    /// An empty history that begins at `began`; no machine is late before.
+    /// An empty history that begins at `began`. No machine is late before that.
     pub fn new(smoothing: Smoothing, began: Duration) -> History {
         let (machines, pools) = (BTreeMap::new(), BTreeMap::new());
         History { smoothing, began, machines, pools, refusals: Refusals::default() }
     }
 
-    /// Takes a report that came at `at`. One that is refused is a beat all the same: the machine
-    /// lives.
+    /// Takes a report that arrived at `at`. A refused report still counts as a sign of life.
     ///
     /// # Errors
-    /// [`MeasurementRefused`]: nothing of the report is used, and it is counted in
+    /// [`MeasurementRefused`]: no part of the report is used, and it is counted in
     /// [`Self::refusals`].
     pub fn record(
         &mut self,
@@ -78,13 +77,13 @@ impl History {
         Ok(())
     }
 
-    /// Takes a sign of life that says nothing else.
+    /// Takes a sign of life without other content.
     pub fn record_beat(&mut self, machine: &str, at: Duration) {
         let one = entry(&mut self.machines, machine);
         one.beat = one.beat.max(Some(at));
     }
 
-    /// Takes what `observer` saw of `subject` at `at`: whether it answered.
+    /// Takes the result of a check of `subject` by `observer` at `at`: whether it answered.
     pub fn record_sighting(
         &mut self,
         observer: &str,
@@ -98,7 +97,8 @@ impl History {
         }
     }
 
-    /// Takes what the balancers together saw of a pool's backends in the period that ended at `at`.
+    /// Takes the combined observations of all balancers of a pool's backends in the period that
+    /// ended at `at`.
     pub fn record_pool(&mut self, pool: &str, at: Duration, sample: &PoolSample) {
         entry(&mut self.pools, pool).observe(&self.smoothing, at, sample);
     }
@@ -116,12 +116,12 @@ impl History {
         self.pools.remove(pool);
     }
 
-    /// Forgets machines that `keep` does not want; the cluster's members come and go.
+    /// Forgets machines for which `keep` is false, because members of the cluster come and go.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.machines.retain(|machine, _| keep(machine));
     }
 
-    /// A machine's load; `None` before its first report that was believed.
+    /// A machine's load; `None` before its first credible report.
     pub fn load(&self, machine: &str) -> Option<&NodeLoad> {
         self.machines.get(machine)?.load.as_ref()
     }
@@ -145,9 +145,9 @@ impl History {
         (silent - 1.0).max(0.0)
     }
 
-    /// Whether most observers of the last `fresh` could not reach the machine; `false` without
-    /// observers. Only observers for which `counts` holds are used: a late one may itself be cut
-    /// off.
+    /// True if most observers of the last `fresh` could not reach the machine; `false` without
+    /// observers. Only observers for which `counts` is true are used, because a late one may itself
+    /// be cut off.
     pub fn is_unreachable(
         &self,
         machine: &str,
@@ -167,7 +167,7 @@ impl History {
     }
 }
 
-/// The entry of this name, made if it is missing; the name is copied only then.
+/// The entry of this name, created if it is missing. The name is copied only then.
 fn entry<'a, T: Default>(of: &'a mut BTreeMap<String, T>, name: &str) -> &'a mut T {
     if !of.contains_key(name) {
         of.insert(name.to_string(), T::default());

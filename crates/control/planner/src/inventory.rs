@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::elastic::{Elasticity, ElasticityRefused};
 
-/// Nodes, names and pools, and their desired state. The parts fit together: see [`Inventory::new`].
+/// Nodes, names and pools, with their desired state. The parts are consistent: see
+/// [`Inventory::new`].
 ///
-/// Everything is ordered by name, so that the order of arrival makes no difference.
+/// Everything is ordered by name, so that the order of arrival does not matter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     nodes: BTreeMap<String, NodeSpec>,
@@ -23,9 +24,9 @@ pub struct NodeSpec {
     pub admin: AdminState,
     /// Its health by checks. Missed reports are judged by the planner.
     pub health: Health,
-    /// How much it can do, in any unit common to the nodes (cores); what shares begin from.
+    /// Its capacity in any unit common to the nodes (cores), from which shares begin.
     pub capacity: f64,
-    /// Whether it has a dispatch level: it may then delegate, and be delegated to.
+    /// True if it has a dispatch level: it may delegate, and peers may delegate to it.
     pub dispatches: bool,
     /// The permits of its application; `None` without a concurrency limit.
     pub permits: Option<Permits>,
@@ -46,8 +47,8 @@ impl Permits {
         if self.queued > 0 { 0 } else { self.free }
     }
 
-    /// The largest powers of two that are not above either, so that instructions do not change with
-    /// each permit.
+    /// Both numbers rounded down to powers of two, so that instructions do not change with each
+    /// permit.
     #[must_use]
     pub fn stepped(self) -> Permits {
         let step = |count: u32| count.checked_ilog2().map_or(0, |log| 1 << log);
@@ -67,12 +68,12 @@ pub struct NameSpec {
 pub struct PoolSpec {
     /// Its backends by name.
     pub backends: BTreeMap<String, BackendSpec>,
-    /// Whether it asks for `weights = "load"`.
+    /// True if the pool has `weights = "load"`.
     pub weights_by_load: bool,
-    /// Whether its requests pass no balancer that counts them: the packet level forwards them, or
-    /// names lead to its backends.
+    /// True if no balancer counts its requests: the packet level forwards them, or names lead to
+    /// its backends.
     pub is_forwarded: bool,
-    /// How it grows and shrinks, if it does.
+    /// The settings of an elastic pool.
     pub elastic: Option<Elasticity>,
 }
 
@@ -83,30 +84,30 @@ pub struct BackendSpec {
     pub admin: AdminState,
     /// Its health.
     pub health: Health,
-    /// The operator's weight: what a weight by load begins from.
+    /// The operator's weight, from which a weight by load begins.
     pub weight: Weight,
     /// The machine that reports its load; `None` without an agent.
     pub machine: Option<String>,
-    /// Which of the pool's sizes it has; `None` for one that the operator listed.
+    /// Its size; `None` for a backend that the operator listed.
     pub size: Option<String>,
-    /// Whether the planner may take it out: it came from a driver.
+    /// True if the planner may remove it, because a driver made it.
     pub is_elastic: bool,
-    /// How long it has been there.
+    /// Time since it was added.
     pub age: Duration,
 }
 
-/// An inventory with parts that do not fit.
+/// An inconsistent inventory.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum InventoryRefused {
     /// A name's node is unknown.
-    #[error("name {name} has the node {node}, which is none of the cluster's")]
+    #[error("name {name} has the node {node}, which is not in the cluster")]
     UnknownNode {
         /// The name.
         name: String,
         /// The node.
         node: String,
     },
-    /// A capacity that is none.
+    /// A capacity is not positive.
     #[error("node {node} has a capacity of {capacity}; accepted: a number above 0")]
     Capacity {
         /// The node.
@@ -114,8 +115,8 @@ pub enum InventoryRefused {
         /// Its capacity.
         capacity: f64,
     },
-    /// A backend's size is none of its pool's.
-    #[error("backend {pool}/{backend} has the size {size}, which is none of the pool's")]
+    /// A backend's size is not one of its pool's.
+    #[error("backend {pool}/{backend} has the size {size}, which its pool does not have")]
     UnknownSize {
         /// The pool.
         pool: String,
@@ -124,7 +125,7 @@ pub enum InventoryRefused {
         /// Its size.
         size: String,
     },
-    /// A pool's elasticity contradicts itself.
+    /// A pool's elasticity settings are contradictory.
     #[error("pool {pool}")]
     Elasticity {
         /// The pool.
@@ -157,7 +158,7 @@ impl Default for BackendSpec {
 }
 
 impl BackendSpec {
-    /// Whether it may be given new work.
+    /// True if it may receive new work.
     pub fn is_eligible(&self) -> bool {
         eligibility(self.admin, self.health, self.weight).is_eligible()
     }
@@ -235,7 +236,7 @@ mod tests {
         let nodes: BTreeMap<_, _> = [("a".to_string(), NodeSpec::default())].into();
         let names: BTreeMap<_, _> = [("www".to_string(), name)].into();
         let refused = Inventory::new(nodes, names, BTreeMap::new()).unwrap_err().to_string();
-        assert_eq!(refused, "name www has the node b, which is none of the cluster's");
+        assert_eq!(refused, "name www has the node b, which is not in the cluster");
     }
 
     #[test]

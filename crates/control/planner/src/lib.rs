@@ -7,9 +7,9 @@
 //! - It cannot fail: invalid input is refused where it enters ([`Policy::checked`],
 //!   [`Inventory::new`], [`History::record`]).
 //!
-//! [`plan`] is a function of its arguments. Its only memory is the plan before, so that a new
-//! leader continues with nothing but the plan from the store. Time is a length, never a date: a
-//! clock that jumps changes nothing.
+//! [`plan`] is a function of its arguments. Its only memory is the previous plan, so that a new
+//! leader needs only the plan from the store. Times are durations, never dates, so a clock that
+//! jumps changes nothing.
 //!
 //! | part | decides | file |
 //! |---|---|---|

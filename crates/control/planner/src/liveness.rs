@@ -1,4 +1,4 @@
-//! Which nodes take part, and with how much of their share.
+//! Decides which nodes take part, and with which part of their share.
 
 use equipoise_core::{AdminState, Health};
 
@@ -12,19 +12,19 @@ pub(crate) struct Seen {
     pub(crate) missed_beats: f64,
     /// A second observer cannot reach it.
     pub(crate) is_unreachable: bool,
-    /// Many nodes are late at once, so that the cause is probably here: no share decays and no node
-    /// is removed for it.
+    /// Many nodes are late at once, so the cause is probably at this controller. No share decays
+    /// and no node is removed for lateness.
     pub(crate) is_lateness_doubted: bool,
 }
 
 /// The standing of a node in the coming period, and its presence.
 ///
-/// A missed report is no proof: the controller may be the one that is cut off. So a late node only
-/// decays, and is removed when a second observer agrees; it stays out until it reports again. A
-/// node that returns or joins rises from [`Liveness::presence_min`] over the warm-up (slow start).
-/// A late node that was never removed first recovers a period's decay: one late report has no
-/// further cost. In the first plan of all every node is present, since no other node could take the
-/// load.
+/// A missed report is no proof, because the controller itself may be cut off. So the share of a
+/// late node only decays, and the node is removed when a second observer agrees. It stays out until
+/// it reports again. A node that returns or joins rises from [`Liveness::presence_min`] over the
+/// warm-up (slow start). A late node that was never removed first recovers a period's decay, so
+/// that one late report has no further cost. In the first plan of all, every node is present,
+/// because no other node could take the load.
 ///
 /// `passed` and `warm_up` are in periods.
 ///
@@ -46,7 +46,7 @@ pub(crate) fn stand(
         (AdminState::Up, Health::Unhealthy) => return (Standing::Unhealthy, 0.0),
         (AdminState::Up, Health::Healthy | Health::Unknown) => {}
     }
-    // A plan from the store is not ours to trust blindly.
+    // A plan from the store may hold invalid values.
     let had = before.map(|it| it.presence).filter(|it| (0.0..=1.0).contains(it));
     let had = had.unwrap_or(if is_first_plan { 1.0 } else { 0.0 });
     if seen.missed_beats >= policy.late_beats {

@@ -45,15 +45,16 @@ fn find<'a, 'b>(rows: &'b [Row<'a>], node: &str) -> &'b Row<'a> {
 /// The part of its share that each node of a name gets, and whether that is more than its standing
 /// allows.
 ///
-/// If fewer are left than the panic share of those that are wanted, those come back that were
-/// silent for the shortest time; if none is left, all that are wanted do. Drained and downed nodes
+/// If fewer nodes are left than the panic share of the wanted ones, those return that were silent
+/// for the shortest time; if none is left, all wanted ones return. Drained and disabled nodes never
+/// return.
 /// never do.
 fn presences(policy: &Policy, members: &[&Row]) -> (Vec<f64>, bool) {
     let own = |row: &&Row| if row.plan.standing.is_in() { row.plan.presence } else { 0.0 };
     let mut presences: Vec<f64> = members.iter().map(own).collect();
     let wanted = members.iter().filter(|row| row.plan.standing.is_wanted()).count();
     let left = presences.iter().filter(|presence| **presence > 0.0).count();
-    // The slack keeps shares such as 0.55 of 100 exact.
+    // The tolerance keeps shares such as 0.55 of 100 exact.
     let floor = (policy.liveness.panic_share * wanted as f64 - 1e-9).ceil() as usize;
     let missing = if left == 0 { wanted } else { floor.saturating_sub(left) };
     if missing == 0 {

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::elastic::ScalingPlan;
 
-/// Instructions for every level, ready-made, and all that the planner remembers.
+/// Prepared instructions for every level, and the planner's whole memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Rises with every plan; an older plan never replaces a newer one.
+    /// Increases with every plan. An older plan never replaces a newer one.
     #[serde(with = "generation")]
     pub generation: Generation,
     /// Nodes by name.
@@ -26,13 +26,13 @@ pub struct Plan {
 /// The plan of one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodePlan {
-    /// Whether and how it takes part.
+    /// Its standing.
     pub standing: Standing,
     /// Part of its share that it gets, 0..=1: rises while it warms up, falls while it is late.
     pub presence: f64,
     /// Its load in the coming period; `None` before it reported.
     pub load: Option<PlannedLoad>,
-    /// Whether it would be overloaded if it did all that clients ask of it.
+    /// True if it would be overloaded if it served all requests of its clients.
     pub is_overloaded: bool,
     /// Part of its load that it keeps, 0..=1. 1: it delegates nothing.
     pub keep: f64,
@@ -45,23 +45,23 @@ pub struct NodePlan {
 /// A node's load in the coming period, per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedLoad {
-    /// L1 of what clients ask of it, memory included.
+    /// L1 of its clients' demand, memory included.
     pub l1: f64,
-    /// L2 of what it does.
+    /// L2 of the requests that it serves.
     pub l2: f64,
-    /// L2 of what clients ask of it, whoever does the work; above 100 if it could not do it all.
+    /// L2 of its clients' demand, whichever node serves it; above 100 if it could not serve all.
     pub l2_offered: f64,
 }
 
-/// Whether and how a node takes part.
+/// A node's participation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// Its share rises to the whole.
+    /// Its share rises to its whole share.
     Joining,
-    /// Gets its share.
+    /// It gets its share.
     Present,
-    /// Reports are missing, its share decays; a second observer has not confirmed it.
+    /// Reports are missing and its share decays. A second observer has not confirmed it.
     Late,
     /// Reports are missing and a second observer cannot reach it: out.
     Gone,
@@ -78,10 +78,9 @@ pub enum Standing {
 pub struct NamePlan {
     /// Its nodes by name; those that are out have a probability of zero.
     pub shares: BTreeMap<String, Share>,
-    /// Nodes that are out by what is seen of them are answered all the same, so that enough are
-    /// left.
+    /// Nodes that observation excludes are answered all the same, so that enough are left.
     pub is_panicking: bool,
-    /// A node of it drains, is late or went lately: caches should ask again soon.
+    /// One of its nodes drains, is late or left recently, so caches should ask again soon.
     pub shorten_ttl: bool,
 }
 
@@ -90,7 +89,7 @@ pub struct NamePlan {
 pub struct Share {
     /// Of the whole, 0..=1; all of one name sum to 1, unless none may be answered.
     pub probability: f64,
-    /// Its learnt capacity beside the others', whatever its presence; the mean is 1.
+    /// Its learnt capacity relative to the others', independent of its presence; the mean is 1.
     pub learnt: f64,
 }
 
@@ -100,10 +99,10 @@ pub struct Share {
 pub struct DispatchPlan {
     /// Shares of the delegated requests by node; they sum to 1, or no node delegates.
     pub weights: BTreeMap<String, f64>,
-    /// The load at which givers and takers meet, per cent of L2.
+    /// The load at which sources and targets meet, in per cent of L2.
     pub level: Option<f64>,
-    /// The part of each class, 0..=1, that every node refuses of what clients bring: all nodes
-    /// together cannot do more.
+    /// The part of each class, 0..=1, of its clients' requests that every node refuses, because all
+    /// nodes together cannot serve more.
     #[serde(default)]
     pub refuse: PerClass<f64>,
 }
@@ -113,26 +112,26 @@ pub struct DispatchPlan {
 pub struct PoolPlan {
     /// Weights by load; empty if the pool does not ask for them.
     pub weights: BTreeMap<String, BackendPlan>,
-    /// How it grows or shrinks, if it is elastic.
+    /// The scaling decision, if the pool is elastic.
     pub scaling: Option<ScalingPlan>,
 }
 
 /// A backend's weight by load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackendPlan {
-    /// For the schedulers; at least 1, so that none is drained by its load.
+    /// The schedulers' weight; at least 1, so that load alone does not drain a backend.
     pub weight: Weight,
     /// As in [`Share`].
     pub learnt: f64,
 }
 
 impl Standing {
-    /// Whether it is in answers unless too few would be.
+    /// True if it is in answers by its own standing.
     pub fn is_in(self) -> bool {
         matches!(self, Standing::Joining | Standing::Present | Standing::Late)
     }
 
-    /// Whether an operator wants it to take part.
+    /// True if an operator wants it to take part.
     pub fn is_wanted(self) -> bool {
         !matches!(self, Standing::Draining | Standing::Down)
     }

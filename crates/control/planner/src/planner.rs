@@ -1,4 +1,4 @@
-//! One plan.
+//! Makes one plan.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::plan::{DispatchPlan, NodePlan, Plan, PlannedLoad, PoolPlan, Standing}
 use crate::policy::Policy;
 use crate::weights;
 
-/// When a plan is made.
+/// The time of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// On the clock of the history.
+    /// Time on the clock of the history.
     pub now: Duration,
-    /// Since the plan before: a period, or longer after a change of leader. Taken for at most
+    /// Time since the previous plan: a period, or more after a change of leader. Counts as at most
     /// [`PASSED_MAX`] periods.
     pub passed: Duration,
 }
 
-/// The most periods that pass at once, for ramps, decay and cool-downs: a silence of an hour is no
-/// hour of observation.
+/// Greatest number of periods that pass at once, for ramps, decay and cool-downs: an hour of
+/// silence is not an hour of observation.
 pub const PASSED_MAX: f64 = 10.0;
 
 /// Makes the plan for the coming period. O(nodes + names' members + pools' backends), times the
 /// logarithm of the nodes.
 ///
-/// `before` is the last plan that was sent out, whoever made it; `None` only if there is none.
+/// `before` is the last published plan, by any leader; `None` only if there is none.
 pub fn plan(
     policy: &Policy,
     inventory: &Inventory,
@@ -58,7 +58,7 @@ pub fn plan(
     Plan { generation, nodes, names, dispatch, pools }
 }
 
-/// A node, with all that is known and planned of it. Rows stand in the order of names.
+/// A node with its measurements and its plan. Rows are ordered by name.
 pub(crate) struct Row<'a> {
     pub(crate) name: &'a str,
     pub(crate) spec: &'a NodeSpec,
@@ -135,8 +135,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Names follow what is asked of a node and not what delegation leaves of it: what can be put
-    /// right at the door should not be carried about inside.
+    /// Names follow the demand for a node, not the load that delegation leaves it. Imbalance that
+    /// names can correct should not be corrected by delegation.
     fn load(&self, spec: &NodeSpec, load: &NodeLoad) -> PlannedLoad {
         let weigh = &self.policy.coefficients;
         let coming = load.coming();
@@ -167,10 +167,11 @@ impl<'a> Context<'a> {
         DispatchPlan { weights, level: plan.level, refuse: self.refuse(rows) }
     }
 
-    /// The shares to refuse so that all nodes together can serve the rest. Based on the demand of
-    /// clients and its known cost, so that the plan does not react to its own effect; without known
-    /// costs nothing is refused. The total moves in bounded steps, not each class by itself: also
-    /// on the way, a class is refused only after those before it are refused whole.
+    /// The shares to refuse so that all nodes together can serve the rest. They are based on the
+    /// demand of clients and its known cost, so that the plan does not react to its own effect.
+    /// Without known costs nothing is refused. The total moves in bounded steps, not each class by
+    /// itself, so that at any time a class is refused only after those before it are refused
+    /// completely.
     fn refuse(&self, rows: &[Row]) -> PerClass<f64> {
         let (mut asked, mut fixed, mut cpu) = (PerClass::default(), 0.0, 0.0);
         for row in rows.iter().filter(|row| row.spec.dispatches && row.plan.standing.is_in()) {
@@ -196,8 +197,8 @@ impl<'a> Context<'a> {
         let begins_at = if sum(&before) > 0.0 { limit } else { SURELY_TOO_MUCH * limit };
         let is_too_much = demand > begins_at;
         let target = if is_too_much { (demand - limit).min(sum(&asked)) } else { 0.0 };
-        // Without demand or without known costs, refused shares return by the same steps and in the
-        // same order.
+        // Without demand or known costs, refused shares return by the same steps and in the same
+        // order.
         let shape = if sum(&asked) > 0.0 { asked } else { PerClass::from_fn(|_| 1.0) };
         let all = sum(&shape);
         let had = sum(&PerClass::from_fn(|class| shape[class] * before[class]));
@@ -215,8 +216,8 @@ impl<'a> Context<'a> {
             (fixed, weigh.l2_of_cpu(load.offered_cpu() - idle), unexplained)
         });
         let standing = row.plan.standing;
-        // A late one takes what its presence, which decays, leaves of its part: what it does not do
-        // is done where it came from.
+        // A late node takes the part that its decaying presence leaves. Requests that it does not
+        // serve are served where they came from.
         let is_there = matches!(standing, Standing::Present | Standing::Joining | Standing::Late);
         let is_part = |it: &f64| (0.0..=1.0).contains(it);
         let had_kept = row.was.map(|was| was.keep).filter(is_part);
@@ -235,13 +236,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Which classes leave: those that relieve the CPU. A response that a peer makes passes this
-    /// node's network all the same, and has come in by it first, so that there is nothing to be
-    /// relieved of there.
+    /// Chooses the classes that leave: those that relieve the CPU. The network cannot be relieved,
+    /// because a peer's response passes this node's network twice.
     fn choose_classes(&self, row: &mut Row) {
         let node = &mut row.plan;
         let (Some(load), false) = (row.load, node.standing == Standing::Draining) else {
-            // Whoever drains is to be left by all, light requests too.
+            // All classes leave a draining node, light requests too.
             node.keep_by_class = PerClass::from_fn(|_| node.keep);
             return;
         };
@@ -266,10 +266,10 @@ impl<'a> Context<'a> {
     }
 }
 
-/// No sum of loads is beyond this, in per cent of a machine.
+/// Greatest credible sum of loads, in per cent of a machine.
 const SANE_MAX: f64 = 1e12;
 
-/// Refusing begins when demand exceeds the admitted load by this factor: costs are estimates.
-/// Clients that wait for an answer before they ask again cannot ask for more than exists, so a
-/// cluster that such clients keep busy refuses nothing.
+/// Refusing begins when demand exceeds the admitted load by this factor, because costs are
+/// estimates. Clients that wait for a response before their next request cannot demand more than
+/// the capacity, so a cluster kept busy by such clients refuses nothing.
 const SURELY_TOO_MUCH: f64 = 1.15;

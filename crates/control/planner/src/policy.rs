@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// From measurements to signals; its period is the planner's.
+    /// Smoothing of measurements; its period is the planner's.
     pub smoothing: Smoothing,
-    /// From signals to loads.
+    /// Coefficients of loads.
     pub coefficients: Coefficients,
-    /// The rule of overload.
+    /// The overload rule.
     pub overload: OverloadRule,
-    /// How shares of names follow load.
+    /// How the shares of names follow load.
     pub names: Steering,
-    /// How weights of pools follow load, where a pool asks for it.
+    /// How the weights of pools follow load, in pools that ask for it.
     pub pools: Steering,
     /// How overloaded nodes delegate.
     pub dispatch: DispatchPolicy,
@@ -31,13 +31,13 @@ pub struct Policy {
 #[serde(default, deny_unknown_fields)]
 pub struct Steering {
     /// Periods from a change of shares until the measured load shows it: for names their TTL, for
-    /// pools how long connections last. Too small a value makes loads swing.
+    /// pools the lifetime of connections. Too small a value makes loads oscillate.
     pub settle_periods: f64,
-    /// Most by which a share changes in one period, as a part of itself, above 0 and at most 1.
+    /// Greatest change of a share in one period, as a part of itself, above 0 and at most 1.
     pub step_max: f64,
-    /// Points of load about the mean within which nothing is changed.
+    /// Differences of load to the mean, in per cent points, that cause no change.
     pub dead_band: f64,
-    /// Most by which a share departs from its capacity's, as a factor up or down.
+    /// Greatest factor, up or down, between a share and the share of its capacity.
     pub spread_max: f64,
 }
 
@@ -45,12 +45,12 @@ pub struct Steering {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatchPolicy {
-    /// Part of every class that a node keeps at least, 0..=1.
+    /// Least part of every class that a node keeps, 0..=1.
     pub keep_min: f64,
-    /// Most by which the part that is kept changes in one period, above 0 and at most 1.
+    /// Greatest change of the kept part in one period, above 0 and at most 1.
     pub step_max: f64,
-    /// Part of all nodes' CPU that requests are let in for, above 0; what is asked beyond it is
-    /// refused, dear classes first.
+    /// Part of all nodes' CPU up to which requests are admitted, above 0. Demand beyond it is
+    /// refused, expensive classes first.
     pub admit: f64,
 }
 
@@ -58,42 +58,42 @@ pub struct DispatchPolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Liveness {
-    /// Missed reports from which a node is late, and its share decays.
+    /// Missed reports from which a node is late and its share decays.
     pub late_beats: f64,
-    /// Missed reports from which it leaves, if a second observer cannot reach it either.
+    /// Missed reports from which a node leaves, if a second observer cannot reach it either.
     pub gone_beats: f64,
     /// Part of its share that a late node keeps for each further period, 0..=1.
     pub decay: f64,
-    /// Part of its share that a joiner begins with, and below which a late node does not decay;
-    /// above 0 and at most 1.
+    /// Part of its share with which a joining node begins, and below which a late node does not
+    /// decay; above 0 and at most 1.
     pub presence_min: f64,
-    /// How long a joiner takes to its whole share.
+    /// Time in which a joining node rises to its whole share.
     pub warm_up: Duration,
-    /// Part of the wanted nodes of a name that stay in its answers whatever is seen of them, and
-    /// that must be timely for lateness to be believed, 0..=1.
+    /// Part of the wanted nodes of a name that stay in its answers in any case, and part that must
+    /// be timely for lateness to count, 0..=1.
     pub panic_share: f64,
 }
 
-/// A policy that cannot be followed.
+/// An invalid policy.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum PolicyRefused {
     /// A number outside its range.
     #[error("{option} is {value}; accepted: {accepted}")]
     Value {
-        /// Where it stands in the policy.
+        /// The option's place in the policy.
         option: &'static str,
         /// The refused value.
         value: f64,
         /// The accepted values.
         accepted: &'static str,
     },
-    /// The smoothing.
+    /// Invalid smoothing.
     #[error(transparent)]
     Smoothing(#[from] SmoothingRefused),
-    /// The coefficients.
+    /// Invalid coefficients.
     #[error(transparent)]
     Coefficients(#[from] CoefficientsRefused),
-    /// The overload rule.
+    /// An invalid overload rule.
     #[error(transparent)]
     Overload(#[from] OverloadRuleRefused),
 }
@@ -138,7 +138,7 @@ impl Default for Liveness {
 }
 
 impl Policy {
-    /// Itself, if it can be followed.
+    /// Returns the policy if it is valid.
     ///
     /// # Errors
     /// [`PolicyRefused`] names the first option that is wrong.

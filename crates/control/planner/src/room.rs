@@ -1,17 +1,18 @@
-//! The part of its room for requests that a node uses.
+//! The utilisation of the part of a node that requests can use.
 
 use equipoise_core::load::{Coefficients, NodeLoad, RequestClass};
 
-/// Smallest room, per cent, so that a node filled by other load has a finite use.
+/// Smallest room in per cent, so that the utilisation of a node filled by other load is finite.
 const ROOM_MIN: f64 = 1.0;
 
-/// Per cent of the room for requests that clients ask of a node; `None` if nothing measures it, and
-/// of a node that dispatches before it is known what its requests cost: it would seem idle.
+/// Utilisation of a node's room by its clients' requests, in per cent. `None` if there are no
+/// measurements, or if a dispatching node's costs of requests are not known yet, because it would
+/// seem idle.
 ///
-/// Only what leaves with requests may move a share. Memory is left out. CPU that requests do not
-/// explain is an offset: it makes the room smaller, `use = requests / (100 - offset)`. A node
-/// without requests uses none of its room, whatever other programs do there, so that shares stand
-/// still at rest. Of a node that counts no requests (an agent), all CPU and network count.
+/// Only load that moves with requests may change a share. Memory is left out. CPU that requests do
+/// not explain reduces the room: `use = requests / (100 - offset)`. A node without requests uses
+/// none of its room, whatever other programs do there, so shares do not move at rest. For a node
+/// that counts no requests (an agent), all CPU and network count.
 pub(crate) fn in_use(weigh: &Coefficients, load: &NodeLoad, dispatches: bool) -> Option<f64> {
     let coming = load.coming();
     let cpu = if dispatches { load.offered_cpu() } else { coming.cpu };
@@ -29,7 +30,7 @@ pub(crate) fn in_use(weigh: &Coefficients, load: &NodeLoad, dispatches: bool) ->
     (all > 0.0).then(|| ((of_net * net + weigh.cpu * cpu) / all).clamp(0.0, 100.0))
 }
 
-/// Both per cent of the machine.
+/// Both are per cent of the machine.
 fn of_room(requests: f64, cpu: f64) -> f64 {
     let requests = requests.clamp(0.0, cpu.max(0.0));
     100.0 * requests / (100.0 - (cpu - requests)).max(ROOM_MIN)

@@ -1,45 +1,46 @@
-//! Shares that follow load without swinging.
+//! Shares that follow load without oscillation.
 
 use std::f64::consts::E;
 
 use crate::policy::Steering;
 
-/// One node or backend among those that share.
+/// A node or backend of a group with shares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// Its learnt worth; any unit common to the members.
+    /// Its learnt worth, in any unit common to the members.
     pub(crate) learnt: f64,
     /// Its worth by capacity alone, in the same unit.
     pub(crate) nominal: f64,
     /// Part of its share that it gets, 0..=1.
     pub(crate) presence: f64,
-    /// Its load in the coming period, per cent; `None` is not measured.
+    /// Its load in the coming period, in per cent; `None` if it is not measured.
     pub(crate) load: Option<f64>,
 }
 
-/// Below a mean load of this many per cent, differences are of no urgency.
+/// Mean load in per cent below which differences are not urgent.
 const CALM: f64 = 20.0;
 
-/// Presence below which a member's load says nothing of its worth: it gets less than its share.
+/// Presence below which a member's load does not show its worth, because it gets less than its
+/// share.
 const WHOLE: f64 = 0.999;
 
 /// Advances the learnt worths by one period, and returns the probability of each member; they sum
 /// to 1, or are all zero if no member is present.
 ///
 /// Each member's worth is multiplied by `exp(gain * (mean - load) / mean)`, that is by the
-/// difference of its headroom and the mean one: an integral controller in the logarithm. It rests
-/// exactly when all loads are equal, whatever the members' capacities, and it needs no model of
-/// them. The gain is `1 / (e * (settle + 1))`, at which a loop with an effect `settle` periods late
-/// returns without overshoot; the step bound and the dead band cover the rest. The mean is weighted
-/// by share, so that a member with load from elsewhere cannot pull it.
+/// difference of its headroom and the mean one: an integral controller in the logarithm. It is at
+/// rest exactly when all loads are equal, for any capacities, and it needs no model of them. The
+/// gain is `1 / (e * (settle + 1))`, at which a loop with an effect `settle` periods late returns
+/// without overshoot; the step bound and the dead band cover the rest. The mean is weighted by
+/// share, so that a member with other load does not shift it.
 ///
-/// A member that is not fully present (joining, late) or not measured keeps its learnt worth: its
-/// low load is no merit.
+/// A member that is not fully present (joining, late) or not measured keeps its learnt worth,
+/// because its low load proves nothing.
 ///
 /// # Source
-/// TLLB's level 1 makes the probability of a node proportional to 1/L, and Onedata does; with
+/// TLLB's level 1 makes the probability of a node proportional to 1/L, as Onedata does. With
 /// feedback that is a proportional controller of gain 1: it sends all clients to the idlest node,
-/// and with a delay it swings for ever (`tests/simulation/` shows it). Hence the deviation. The
+/// and with a delay it oscillates for ever (`tests/simulation/` shows it). Hence the deviation. The
 /// gain is that of critical damping for an integrator with dead time T: `s + k * exp(-s * T) = 0`
 /// has its double root at `k = 1 / (e * T)`.
 pub(crate) fn steer(steering: &Steering, members: &mut [Member]) -> Vec<f64> {
@@ -74,8 +75,8 @@ pub(crate) fn steer(steering: &Steering, members: &mut [Member]) -> Vec<f64> {
     members.iter().map(share).collect()
 }
 
-/// The learnt worth of each member as a multiple of its nominal worth, scaled to a mean of 1: the
-/// stored form.
+/// The learnt worth of each member as a multiple of its nominal worth, scaled to a mean of 1. This
+/// form is stored.
 pub(crate) fn relative(members: &[Member]) -> Vec<f64> {
     let nominal: f64 = members.iter().map(|one| one.nominal).sum();
     let learnt: f64 = members.iter().map(|one| one.learnt).sum();
@@ -86,7 +87,7 @@ fn steered_load(one: &Member) -> Option<f64> {
     one.load.filter(|_| one.presence >= WHOLE)
 }
 
-/// The part of a difference that lies beyond a band: continuous, so that its edge makes no jumps.
+/// The part of a difference beyond a band. It is continuous, so the band's edge causes no jump.
 fn beyond(difference: f64, band: f64) -> f64 {
     difference.signum() * (difference.abs() - band).max(0.0)
 }

@@ -11,30 +11,27 @@ use crate::policy::Policy;
 use crate::room;
 use crate::steering::{Member, relative, steer};
 
-/// The mean weight by load, fine enough for steps of one per cent; more if the smallest would be
-/// none, less if the largest would be too large.
+/// The mean weight by load, large enough for steps of one per cent. It is larger if the smallest
+/// weight would be zero, and smaller if the largest would exceed the maximum.
 const WEIGHT_MEAN: f64 = 100.0;
 
-/// The load that stands for the mean number of requests in flight, per cent, where no machine
+/// The load, in per cent, that stands for the mean number of requests in flight if no machine
 /// reports.
 const CROWD_MEAN: f64 = 50.0;
-/// Requests in flight for each backend, on average, below which differences between backends are
-/// chance.
+/// Mean requests in flight per backend below which differences between backends are random.
 const CROWD_MIN: f64 = 0.5;
-/// Requests in flight in the whole pool below which it is at rest.
+/// Requests in flight in the whole pool below which it is idle.
 const IDLE: f64 = 0.01;
 
-/// A weight for each backend that may be given new work. They begin in proportion to the
-/// operator's.
+/// A weight for each eligible backend. Weights begin in proportion to the operator's.
 ///
-/// A backend's load is what requests bring to it, by the first of these that is known:
-/// 1. its requests in flight over its concurrency limit: weights come to rest in proportion to
-///    capacity, the throughput at the limit;
+/// A backend's load is the load that requests cause, by the first of these that is known:
+/// 1. its requests in flight over its concurrency limit. Weights settle in proportion to capacity,
+///    the throughput at the limit;
 /// 2. the CPU and network of its machine, while requests are in flight in the pool;
-/// 3. its requests in flight beside those of the others: weights come to rest in proportion to
-///    speed.
+/// 3. its requests in flight relative to the others'. Weights settle in proportion to speed.
 ///
-/// Memory does not leave with requests and counts nowhere. Without requests nothing moves.
+/// Memory does not move with requests and never counts. Without requests, weights do not change.
 pub(crate) fn by_load(
     policy: &Policy,
     history: &History,
@@ -75,12 +72,12 @@ fn loads(
     spec: &PoolSpec,
     backends: &[(&String, &BackendSpec)],
 ) -> Vec<Option<f64>> {
-    // Counters see only a part of what VIPs or names lead to the backends.
+    // Counters see only a part of the requests that reach backends through VIPs or names.
     let pool = history.pool(name).filter(|_| !spec.is_forwarded);
     let in_flight = |name: &String| pool.and_then(|pool| pool.in_flight(name));
     let crowds: Vec<Option<f64>> = backends.iter().map(|(name, _)| in_flight(name)).collect();
     let sum = crowds.iter().flatten().sum::<f64>();
-    // Where nothing counts the pool's requests, none in flight says nothing.
+    // If no balancer counts the pool's requests, zero in flight means nothing.
     if pool.is_some() && sum < IDLE {
         return vec![None; backends.len()];
     }
@@ -105,7 +102,7 @@ fn loads(
     crowds.into_iter().map(|crowd| crowd.map(load)).collect()
 }
 
-/// A weight that is so near the old one that a new snapshot is not worth it.
+/// True if the new weight is so close to the old one that a new snapshot is not worthwhile.
 fn is_alike(was: u16, now: u16) -> bool {
     was.abs_diff(now) <= (was / 50).max(1)
 }
@@ -261,7 +258,7 @@ mod tests {
     }
 
     /// The weights after `periods` in which a backend of the first kind takes ten times as long to
-    /// answer, and requests go by weight.
+    /// respond, and requests are spread by weight.
     fn planned_by_crowd(pool: &PoolSpec, rate: f64, periods: u64) -> Vec<u16> {
         let policy = Policy::default();
         let mut history = History::new(policy.smoothing, Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Pools that grow and shrink, in closed loop with simulated backends: slots, a queue before them,
-//! random arrivals.
+//! Elastic pools in a closed loop with simulated backends: slots, a queue before them, random
+//! arrivals.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -15,10 +15,10 @@ mod slots;
 use slots::Slots;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// Requests that a backend of speed 1 does at once, and the time of each.
+/// Concurrent requests of a backend of speed 1, and the time of each.
 const LIMIT: usize = 8;
 const SERVICE_S: f64 = 0.1;
-/// Requests a second of a backend of speed 1 at its best.
+/// Greatest number of requests a second of a backend of speed 1.
 const SPEED: f64 = LIMIT as f64 / SERVICE_S;
 
 /// A pool with backends that are added and removed as planned, a period later.
@@ -58,12 +58,12 @@ impl World {
         }
     }
 
-    /// One period in which clients ask for `rate` requests a second.
+    /// One period with `rate` requests a second.
     fn step(&mut self, rate: f64) -> ScalingPlan {
         self.step_as(|slots| slots.ask_at(rate, PERIOD))
     }
 
-    /// One period in which so many clients ask again as soon as they are answered.
+    /// One period in which `clients` clients send the next request after each response.
     fn step_closed(&mut self, clients: usize) -> ScalingPlan {
         self.step_as(|slots| slots.ask_again(clients))
     }
@@ -89,7 +89,7 @@ impl World {
         scaling
     }
 
-    /// Its process ends and another begins: the measurements are gone, and the plan remains.
+    /// A restart of the process: the measurements are lost, and the plan remains.
     fn restart(&mut self) {
         self.history = History::new(self.policy.smoothing, PERIOD * self.at);
     }
@@ -149,7 +149,7 @@ fn elastic() -> Elasticity {
     Elasticity { min: 1, max: 8, ..Elasticity::default() }
 }
 
-/// Two slots of 40 ms each: 50 requests a second at most.
+/// Two slots of 40 ms each: at most 50 requests a second.
 fn two_slots(max: u32) -> World {
     World::empty(Elasticity { min: 1, max, ..Elasticity::default() }, 2, 0.04)
 }
@@ -164,7 +164,7 @@ fn backends_of_two_slots_at_47_requests_a_second_are_two_for_ten_minutes() {
     assert!(steps.is_empty(), "{steps:#?}");
 }
 
-/// The backends take more than two requests at a time, and nothing states how many they work on.
+/// Backends accept more than two requests at a time, and their number of slots is not configured.
 #[test]
 #[ignore = "a goal that is missed: the knee is taken for 12, and the pool goes to and fro between 1 and 2"]
 fn backends_whose_two_slots_are_learned_are_two_for_ten_minutes() {
@@ -204,14 +204,14 @@ fn one_request_starts_a_pool_from_zero_and_it_returns_to_zero_once_none_comes() 
     assert_eq!(first.action, Scaling::Out { size: None, count: 1 }, "{}", first.reason);
     world.step(0.0);
     assert_eq!((world.slots.served, world.slots.refused), (1, 0));
-    // A request a minute is enough to stay.
+    // A request a minute keeps the last backend.
     for _ in 0..10 {
         world.step_closed(1);
         assert_eq!(world.run(59, 0.0), [1; 59]);
     }
     world.run(200, 0.0);
     assert_eq!(world.count(), 0);
-    // The planner knows how much a backend does, after a restart, too.
+    // The planner still knows the capacity of a backend after a restart.
     world.restart();
     world.run(20, 400.0);
     assert!(world.count() == 8, "{}", world.count());
@@ -299,7 +299,7 @@ fn every_decision_has_its_reason_in_words() {
 #[test]
 fn several_leave_at_once_up_to_the_scale_in_rate() {
     for (scale_in_rate, sizes) in [(0.5, vec![8, 4, 2, 1]), (1.0, vec![8, 1])] {
-        // The first step is by the demand at the beginning of its cool-down.
+        // The first step uses the demand at the beginning of its cool-down.
         let mut world = World::new(Elasticity { scale_in_rate, ..elastic() }, None);
         world.run(100, 6.0 * SPEED);
         world.run(200, 5.9 * SPEED);
@@ -315,7 +315,7 @@ fn clients_that_ask_again_once_they_are_answered_get_as_many_backends_as_they_fi
     let mut world = two_slots(20);
     world.run(30, 0.0);
     (0..120).for_each(|_| drop(world.step_closed(24)));
-    // Each of them is in flight, and four of five slots are in use.
+    // Each client has a request in flight, and four of five slots are in use.
     assert!((15..=17).contains(&world.count()), "{}", world.count());
 }
 

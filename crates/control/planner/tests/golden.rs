@@ -1,8 +1,8 @@
-//! Scripts of load histories, and the plans they lead to.
+//! Scripts of load histories, and the resulting plans.
 //!
-//! `golden/NAME.toml` says what nodes report and what happens to them; `golden/NAME.txt` is what
-//! was planned, a line for each period that changed something. After an intended change, read the
-//! difference that this makes: `GOLDEN_WRITE=1 cargo test -p equipoise-planner --test golden`.
+//! `golden/NAME.toml` has the reports of nodes and the events; `golden/NAME.txt` has the plans, a
+//! line for each period that changed something. After an intended change, run
+//! `GOLDEN_WRITE=1 cargo test -p equipoise-planner --test golden` and read the difference.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -23,8 +23,8 @@ struct Script {
     periods: u32,
     /// Capacity of each node.
     nodes: BTreeMap<String, f64>,
-    /// Per cent of a node's CPU that a request a second costs, by class. With it, what is delegated
-    /// and taken shows in the nodes' CPU.
+    /// CPU of a node in per cent that a request a second costs, by class. With it, delegated and
+    /// taken requests show in the nodes' CPU.
     #[serde(default)]
     cost: BTreeMap<RequestClass, f64>,
     #[serde(default)]
@@ -41,12 +41,12 @@ struct PolicyChanges {
     keep_step_max: Option<f64>,
 }
 
-/// The conditions from a period on.
+/// Changes of the conditions from a period on.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct Event {
     at: u32,
-    /// Per cent, by node; of CPU without that of requests that have a cost.
+    /// CPU in per cent by node, without that of requests with a cost.
     cpu: BTreeMap<String, f64>,
     memory: BTreeMap<String, f64>,
     net: BTreeMap<String, f64>,
@@ -61,7 +61,7 @@ struct Event {
     up: Vec<String>,
     unhealthy: Vec<String>,
     healthy: Vec<String>,
-    /// Capacity of a node that is new.
+    /// Capacity of a new node.
     join: BTreeMap<String, f64>,
 }
 
@@ -109,8 +109,8 @@ fn happen(event: &Event, nodes: &mut BTreeMap<String, Node>) {
     }
 }
 
-/// The requests of a period at each node: what arrives, of which the last plan lets so much go to
-/// others.
+/// The requests of a period at each node: those that arrive, of which the last plan delegates a
+/// part.
 fn rates(nodes: &BTreeMap<String, Node>, planned: Option<&Plan>) -> BTreeMap<String, ClassRates> {
     let mut rates = BTreeMap::new();
     let mut given: BTreeMap<RequestClass, f64> = BTreeMap::new();
@@ -172,7 +172,7 @@ fn play(script: &Script) -> String {
                 }
                 let _ = history.record(name, now, &Report { load, classes });
             }
-            // The first that reports looks at the others.
+            // The first node that reports checks the others.
             let observer = nodes.iter().find(|(other, it)| !it.is_silent && *other != name);
             if let Some((observer, _)) = observer {
                 history.record_sighting(observer, name, now, !node.is_unreachable);
@@ -187,8 +187,7 @@ fn play(script: &Script) -> String {
     assemble(&script.about, &lines)
 }
 
-/// At every period, while it moves up or down: a class is refused only once those before it are
-/// refused whole.
+/// In every period: a class is refused only after those before it are refused completely.
 fn assert_dear_classes_are_refused_first(plan: &Plan) {
     let parts = REFUSED_FIRST.map(|class| plan.dispatch.refuse[class]);
     let is_in_order = parts.windows(2).all(|pair| pair[1] <= 0.0 || pair[0] > 1.0 - 1e-9);
@@ -230,7 +229,7 @@ fn shown(plan: &Plan) -> String {
     line.trim_end_matches("; ").to_string()
 }
 
-/// Equal lines as one, with the periods that they hold for.
+/// Joins equal lines, with the periods for which they hold.
 fn assemble(about: &str, lines: &[String]) -> String {
     let mut text = format!("# {about}\n\n");
     let mut at = 0;

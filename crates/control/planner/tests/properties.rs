@@ -1,4 +1,4 @@
-//! Properties of every plan, whatever nodes report.
+//! Properties of every plan, for any reports.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -23,7 +23,7 @@ struct Said {
     is_unreachable: bool,
 }
 
-/// Mostly a per cent, now and then nonsense.
+/// Mostly a percentage, sometimes an invalid number.
 fn any_number() -> BoxedStrategy<f64> {
     const NONSENSE: [f64; 6] = [f64::NAN, f64::INFINITY, -1.0, 1e9, 1e300, 0.0];
     let number = |(which, fine)| NONSENSE.get(which).copied().unwrap_or(fine);
@@ -56,7 +56,7 @@ fn any_said() -> BoxedStrategy<Said> {
     (report, admin, health, prop::bool::weighted(0.2)).prop_map(said).boxed()
 }
 
-/// Periods, each with what happens to every node; and capacities.
+/// Capacities, and periods with the events of every node.
 fn any_life() -> impl Strategy<Value = (Vec<f64>, Vec<Vec<Said>>)> {
     (1usize..8).prop_flat_map(|nodes| {
         let period = prop::collection::vec(any_said(), nodes);
@@ -80,7 +80,7 @@ fn inventory(capacities: &[f64], said: &[Said], label: &dyn Fn(usize) -> String)
     Inventory::new(nodes, names, BTreeMap::new()).unwrap()
 }
 
-/// Every plan of a life.
+/// Every plan of a sequence of periods.
 fn lived(capacities: &[f64], life: &[Vec<Said>], label: &dyn Fn(usize) -> String) -> Vec<Plan> {
     let policy = policy();
     let mut history = History::new(policy.smoothing, Duration::ZERO);
@@ -168,14 +168,14 @@ proptest! {
         for pair in lived(&capacities, &life, &name).windows(2) {
             let (was, is) = (&pair[0], &pair[1]);
             for (was, is) in was.nodes.values().zip(is.nodes.values()) {
-                // A node that no other node can relieve takes all back at once.
+                // A node that no other node can relieve keeps everything at once.
                 let step = (was.keep - is.keep).abs();
                 prop_assert!(is.keep == 1.0 || step <= policy.dispatch.step_max + 1e-9);
             }
             if whole(was) != whole(is) || whole(is).contains(&false) {
                 continue;
             }
-            // A step of the node and one of the rest: the whole stays one.
+            // A step of the node and one of the rest, because the sum stays one.
             let bound = (1.0 + policy.names.step_max).powi(2) + 1e-9;
             for (was, is) in was.names["all"].shares.values().zip(is.names["all"].shares.values()) {
                 let step = is.probability / was.probability;
@@ -189,7 +189,7 @@ proptest! {
         let count = capacities.len();
         let turned = move |at: usize| name(count - 1 - at);
         let (here, there) = (lived(&capacities, &life, &name), lived(&capacities, &life, &turned));
-        // Only one thing depends on a name: which of several nodes with equal silence panic mode
+        // Only one result depends on a name: which of several nodes with equal silence panic mode
         // restores.
         let is_panicking = |plan: &Plan| plan.names["all"].is_panicking;
         for (here, there) in here.iter().zip(&there).take_while(|(here, _)| !is_panicking(here)) {
@@ -216,7 +216,7 @@ proptest! {
             let stored = serde_json::to_string(plan).unwrap();
             let read: Plan = serde_json::from_str(&stored).unwrap();
             prop_assert_eq!(read.generation.0, at);
-            // JSON may cost a number its last digit.
+            // JSON may lose the last digit of a number.
             for (was, is) in plan.names["all"].shares.values().zip(read.names["all"].shares.values()) {
                 prop_assert!((was.probability - is.probability).abs() < 1e-12);
                 prop_assert!((was.learnt / is.learnt - 1.0).abs() < 1e-12);

@@ -337,7 +337,7 @@ fn who_is_cut_off_leads_no_more_serves_on_and_comes_back_without_a_stale_plan() 
     network.until(other, "it is missed", late);
     load.wait_for(50);
     network.processes[6]
-        .wait_for_text("no controller has newer instructions; going on with the last");
+        .wait_for_text("no controller has newer instructions; continuing with the last");
     load.wait_for(50);
     network.cut(3, false);
     for place in 0..3 {

@@ -75,7 +75,7 @@ fn a_node_serves_on_when_every_controller_is_gone_and_says_how_old_its_instructi
     });
     let load = Load::start(node.door.address(), 2);
     controllers.iter_mut().for_each(|one| drop(one.process.take()));
-    node.process().wait_for_text("no controller has newer instructions; going on with the last");
+    node.process().wait_for_text("no controller has newer instructions; continuing with the last");
     load.wait_for(100);
     let (_, bad) = load.finish();
     assert!(bad.is_empty(), "{:?}", bad.first());
@@ -125,9 +125,5 @@ fn an_agent_joins_reports_and_is_listed_and_a_spent_token_is_refused() {
     command(&["cluster", "evict", "db-1", "--config", config]);
     first.wait_for_text("was evicted");
     let again = equipoise(&["cluster", "init", "--config", config]);
-    assert!(
-        stderr(&again).contains("is there already, and is not overwritten"),
-        "{}",
-        stderr(&again)
-    );
+    assert!(stderr(&again).contains("exists already and is not overwritten"), "{}", stderr(&again));
 }

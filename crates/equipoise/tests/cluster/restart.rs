@@ -57,7 +57,7 @@ fn a_node_killed_while_no_controller_is_there_serves_the_elastic_backends_again(
     std::fs::write(&file, &good[..good.len() - 10]).unwrap();
     node.start();
     let printed = node.process().printed();
-    assert!(printed.contains("kept instructions cannot be used: it is damaged"), "{printed}");
+    assert!(printed.contains("cannot use saved instructions: the file is damaged"), "{printed}");
     assert_eq!(std::fs::read(file.with_extension("json.bad")).unwrap().len(), good.len() - 10);
     assert!(node.serving().is_empty() && cluster(&node)["term"].is_null());
 

@@ -1,4 +1,4 @@
-//! A node's certificate: got by joining, kept in its folder, renewed in time.
+//! A node's certificate: requested by joining, stored in its folder, renewed in time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,44 +28,44 @@ use crate::{Certified, Fingerprint, JoinToken, Name, Role, StateFolder};
 #[derive(Debug)]
 pub(crate) struct Credentials {
     pub(crate) tls: Arc<ClientConfig>,
-    /// The same for peers, with the authorities that sign for them.
+    /// The certificate and key for peers.
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) certified: Certified,
 }
 
-/// Why a node has no certificate that it can use.
+/// The reason why a node has no usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoCertificate {
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error(transparent)]
     Token(#[from] NoToken),
-    #[error("{0} is not PEM of what it should be: remove it and join again")]
+    #[error("{0} is not valid PEM; remove it and join again")]
     Pem(std::path::PathBuf),
-    #[error("{0} is no certificate of a cluster: remove it and join again")]
+    #[error("{0} is not a certificate of a cluster; remove it and join again")]
     Foreign(std::path::PathBuf, #[source] NotCertified),
     #[error(
-        "the certificate in {folder} is {whose}, and this is the node {name}: was `instance.name` changed? It joins anew if it has a token"
+        "the certificate in {folder} is {whose}, but this is the node {name}; check `instance.name`. The node joins again if it has a token"
     )]
     Other { folder: std::path::PathBuf, whose: String, name: Name },
-    #[error("the certificate in {folder} ended {ago:?} ago, while this node was away")]
+    #[error("the certificate in {folder} expired {ago:?} ago, while this node was away")]
     Ended { folder: std::path::PathBuf, ago: Duration },
-    #[error("a controller let the node join, but its answer is no certificate for it: {0}")]
+    #[error("a controller accepted the node, but its answer is not a valid certificate: {0}")]
     Answer(&'static str),
     #[error("cannot make a key or a signing request")]
     Key(#[from] rcgen::Error),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("no controller let it join; the last said: {0}")]
+    #[error("no controller accepted the node; the last error: {0}")]
     Unreachable(ClientError),
     #[error("{0}")]
     Refused(ClientError),
-    #[error("no controller is named")]
+    #[error("no controller is configured")]
     NoController,
 }
 
-/// Reads what the folder has: `None` if the node never joined.
+/// Reads the certificate in the folder. `None` if the node never joined.
 pub(crate) fn load(
     folder: &StateFolder,
     name: &Name,
@@ -118,7 +118,7 @@ fn credentials(
 }
 
 impl Credentials {
-    /// Of a certificate, with what is between it and the authority, and its key.
+    /// Credentials with a certificate chain up to the authority, and the key.
     pub(crate) fn new(
         chain: Vec<CertificateDer<'static>>,
         authority: CertificateDer<'static>,
@@ -132,23 +132,23 @@ impl Credentials {
     }
 }
 
-/// When a certificate is to be renewed: when two thirds of its time have passed, so that a
-/// controller may be away for the last third.
+/// The time at which to renew a certificate: after two thirds of its validity, so that controllers
+/// may be away for the last third.
 pub(crate) fn renew_at(certified: &Certified) -> SystemTime {
     let whole = certified.valid_until.duration_since(certified.valid_from).unwrap_or_default();
     certified.valid_from + whole * 2 / 3
 }
 
-/// A clock that is set while we sleep is noticed after this.
-/// The largest file of a join token.
+/// Largest file of a join token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
+/// Longest sleep before a renewal, so that a change of the system clock is noticed.
 const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(60);
 
 /// Pause after a controller's refusal, or while there is no token.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Joins if the node has not, and renews for ever.
+/// Joins if the node has not joined, and renews the certificate for ever.
 pub(crate) async fn keep_certified(inner: Arc<Inner>) {
     let mut backoff = Backoff::new(inner.options.pauses.0, Duration::from_secs(30));
     let mut last_said = String::new();
@@ -156,7 +156,7 @@ pub(crate) async fn keep_certified(inner: Arc<Inner>) {
         let text = with_causes(error);
         inner.note(|status| status.certificate_problem = Some(text.clone()));
         if text != last_said {
-            tracing::warn!("not in the cluster: {text}; traffic goes on, and it is tried again");
+            tracing::warn!("not in the cluster: {text}; traffic continues, trying again");
             last_said = text;
         }
     };
@@ -188,7 +188,7 @@ pub(crate) async fn keep_certified(inner: Arc<Inner>) {
             Err(error) => {
                 say(&inner, &error);
                 let mut pause = backoff.pause(&mut rand::rng());
-                // An operator has to act first.
+                // An operator must act first.
                 if let NoCertificate::Refused(_) | NoCertificate::Token(_) = error {
                     pause = pause.max(REFUSED_PAUSE);
                 }
@@ -211,8 +211,8 @@ fn install(inner: &Inner, new: Credentials) {
 async fn join(inner: &Inner) -> Result<Credentials, NoCertificate> {
     let token = token(inner.options.token.as_ref())?;
     let folder = &inner.options.folder;
-    // The key is kept before it is used: an answer that is lost is asked for again, by the same
-    // key.
+    // The key is stored before it is used, so that a request can be repeated with the same key if
+    // the answer is lost.
     if !folder.has(StateFile::NodeKey) {
         folder.create(StateFile::NodeKey, &KeyPair::generate()?.serialize_pem())?;
     }
@@ -238,8 +238,8 @@ async fn renew(inner: &Inner, current: &Credentials) -> Result<Credentials, NoCe
     keep(inner, &key, authority, &joined)
 }
 
-/// The first controller that answers decides; those that cannot be reached, or have no store,
-/// decide nothing.
+/// Asks the controllers in turn. The first that answers decides; those that are unreachable or have
+/// no store are skipped.
 async fn ask_any(
     inner: &Inner,
     tls: &Arc<ClientConfig>,
@@ -270,7 +270,7 @@ async fn ask_any(
     Err(last.map_or(NoCertificate::NoController, NoCertificate::Unreachable))
 }
 
-/// Checks what a controller gave, and keeps it.
+/// Checks and stores a controller's answer.
 fn keep(
     inner: &Inner,
     key: &KeyPair,
@@ -297,7 +297,7 @@ fn keep(
     if of_authority.key != pinned || of_authority.identity.role != Role::Authority {
         return Err(answer("it is of another authority"));
     }
-    // In this order: a certificate is only there with what belongs to it.
+    // In this order, so that a stored certificate is always complete.
     let folder = &inner.options.folder;
     folder.replace(StateFile::AuthorityCertificate, &joined.authority)?;
     folder.replace(StateFile::NodeCertificate, &joined.certificate)?;

@@ -1,4 +1,4 @@
-//! Instructions: a stream from one controller, and another when it fails.
+//! Follows the instructions of one controller, and of another when it fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::evicted::Evictions;
 use crate::sse::{Event, Parser};
 use crate::wire::{ANSWER_BYTES_MAX, EVICTED_EVENT, INSTRUCTIONS, INSTRUCTIONS_EVENT, TOLD_EVENT};
 
-/// Why a stream was left.
+/// The reason for leaving a stream.
 enum Left {
     /// It failed.
     Failed(ClientError),
-    /// The node has a new certificate, or wants to know more: again to the same controller.
+    /// The node has a new certificate, or other parameters. It returns to the same controller.
     Renewed,
-    /// Nothing new for too long, though the connection lives: its controller may be cut off from
-    /// the others.
+    /// No newer instructions for too long, although the connection lives. The controller may be cut
+    /// off from the others.
     Stale(Duration),
 }
 
-/// Instructions are planned each period; after so many without any, another controller is asked.
+/// Periods without new instructions after which another controller is asked.
 const PERIODS_QUIET: u32 = 5;
 const QUIET_MIN: Duration = Duration::from_secs(5);
 const QUIET_MAX: Duration = Duration::from_secs(60);
@@ -65,14 +65,14 @@ impl Reading {
 
 struct Follower {
     inner: Arc<Inner>,
-    /// The controller in turn.
+    /// Index of the present controller.
     place: usize,
-    /// Controllers in a row that brought nothing new.
+    /// Controllers in a row that had nothing new.
     fruitless: u32,
     said_at: Option<Instant>,
 }
 
-/// For as long as the node lives.
+/// Follows controllers as long as the node lives.
 pub(crate) async fn keep_following(inner: Arc<Inner>) {
     let count = inner.options.controllers.len();
     if count == 0 {
@@ -104,7 +104,7 @@ pub(crate) async fn keep_following(inner: Arc<Inner>) {
         follower.place += 1;
         follower.fruitless = follower.fruitless.saturating_add(1);
         follower.say(&address, &left);
-        // One that failed is left at once; when all have, there is no hurry.
+        // A controller that failed is left at once. After all have failed there is a pause.
         if follower.fruitless as usize >= count && matches!(left, Left::Failed(_)) {
             let pause = backoff.pause(&mut rand::rng());
             sleep(pause).await;
@@ -157,14 +157,15 @@ impl Follower {
         }
     }
 
-    /// Longer each time that another controller had nothing new either.
+    /// The longest wait for new instructions. It increases with each controller that had nothing
+    /// new.
     fn quiet_max(&self) -> Duration {
         let period = self.inner.instructions.borrow().period;
         let usual = period.saturating_mul(PERIODS_QUIET).max(QUIET_MIN);
         usual.saturating_mul(1 << self.fruitless.min(5)).min(QUIET_MAX.max(usual))
     }
 
-    /// One piece of the stream; whether there was something newer in it.
+    /// Reads one chunk of the stream. Returns whether it had newer instructions.
     async fn read(
         &mut self,
         address: &ControllerAddress,
@@ -211,12 +212,12 @@ impl Follower {
         Ok(is_news)
     }
 
-    /// Stores the nodes that peers have to refuse.
+    /// Stores the evicted nodes, which peers refuse.
     fn shut_out(&self, address: &ControllerAddress, data: &str) {
         match serde_json::from_str(data).map(Evictions::new) {
             Ok(told) => drop(self.inner.evicted.send_replace(told)),
             Err(error) => {
-                tracing::error!(controller = %address, %error, "who was evicted is not understood; those known hold");
+                tracing::error!(controller = %address, %error, "cannot decode the list of evicted nodes; keeping the known one");
             }
         }
     }
@@ -227,9 +228,9 @@ impl Follower {
             status.not_understood += 1;
             count = status.not_understood;
         });
-        // One a period would fill the log.
+        // One line per period would fill the log.
         if count.is_power_of_two() {
-            tracing::error!(controller = %address, count, %error, "instructions are not understood, and not followed: is the controller's version newer? The last ones hold");
+            tracing::error!(controller = %address, count, %error, "cannot decode instructions, possibly of a newer controller; keeping the last ones");
         }
     }
 
@@ -245,19 +246,19 @@ impl Follower {
         let all = self.fruitless as usize >= self.inner.options.controllers.len();
         let now = Instant::now();
         if !all {
-            tracing::info!("to another controller: {why}");
+            tracing::info!("changing to another controller: {why}");
         } else if self.said_at.is_none_or(|at| now - at >= SAY_EVERY) {
             self.said_at = Some(now);
             let edition = self.inner.instructions.borrow().edition();
             match self.inner.age() {
                 Some(age) => {
-                    tracing::warn!(%edition, ?age, "no controller has newer instructions; going on with the last: {why}");
+                    tracing::warn!(%edition, ?age, "no controller has newer instructions; continuing with the last: {why}");
                     if let Some(file) =
                         self.inner.kept_in().filter(|_| matches!(left, Left::Stale(_)))
                     {
                         tracing::warn!(
-                            "controllers can be reached, and have none newer than those that this node kept; if their store \
-                             was made anew, remove {} and restart this node",
+                            "controllers are reachable, but have no newer instructions than this node saved; if their store \
+                             was created again, remove {} and restart this node",
                             file.display()
                         );
                     }

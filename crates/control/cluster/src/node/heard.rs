@@ -21,8 +21,8 @@ impl HeardTallies {
 
     /// The newest tally of each balancer, without answers that are older than `age_max`.
     ///
-    /// Controllers differ where a report has reached one of them alone. Of two tallies of a
-    /// balancer, the newer one counts more requests.
+    /// Controllers differ if a report has reached only one of them. Of two tallies of a balancer,
+    /// the newer one counts more requests.
     pub fn newest(&self, now: Instant, age_max: Duration) -> Tallies {
         let is_new = |at: Instant| now.saturating_duration_since(at) <= age_max;
         let answers = self.answers.values().filter(|(at, _)| is_new(*at));

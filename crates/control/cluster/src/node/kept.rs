@@ -1,7 +1,7 @@
-//! The last installed instructions, kept for the next process: a node that restarts while no
-//! controller can be reached continues with them.
+//! Saves the last installed instructions, so that a node that restarts without a reachable
+//! controller continues with them.
 //!
-//! Whole instructions are written when an urgent part has changed (leader, members, elastic
+//! The whole instructions are written when an urgent part has changed (leader, members, elastic
 //! backends, the secret), and otherwise every ten seconds. Their edition is written each time, in
 //! place, so that older instructions stay refused.
 
@@ -25,7 +25,7 @@ use crate::{Certified, Fingerprint, Name};
 /// programs.
 const AGE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Between two writes, if nothing has changed that matters at once.
+/// Interval between writes without an urgent change.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 /// The file's first line; instructions are the second.
@@ -33,10 +33,10 @@ const WRITE_EVERY: Duration = Duration::from_secs(10);
 struct Head {
     form: u32,
     node: Name,
-    /// The cluster's: another cluster's instructions mean nothing here.
+    /// Fingerprint of the cluster's authority: another cluster's instructions are invalid here.
     authority: Fingerprint,
     received_at_unix_ms: u64,
-    /// Of the second line, in hexadecimal.
+    /// SHA-256 of the second line, in hexadecimal.
     sha256: String,
 }
 
@@ -46,31 +46,31 @@ const FORM: u32 = 1;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) instructions: Arc<Instructions>,
-    /// How old they were when they were read.
+    /// Their age when they were read.
     pub(crate) age: Duration,
     /// The last installed edition, which may be newer than the saved instructions.
     pub(crate) floor: Edition,
 }
 
-/// Why there is nothing to go by.
+/// The reason why saved instructions are not used.
 #[derive(Debug, thiserror::Error)]
 enum NotKept {
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error("it is damaged ({0})")]
+    #[error("the file is damaged ({0})")]
     Damaged(String),
-    #[error("it is of another version: form {0}")]
+    #[error("the file has format {0} of another version")]
     Form(u32),
-    #[error("it is of the node {0}")]
+    #[error("the file is of node {0}")]
     Node(Name),
-    #[error("it is of another cluster")]
+    #[error("the file is of another cluster")]
     Cluster,
-    #[error("the instructions are {} h old, and so old ones are not gone by", .0.as_secs() / 3600)]
+    #[error("the saved instructions are {} h old, which is too old", .0.as_secs() / 3600)]
     Old(Duration),
 }
 
 impl NotKept {
-    /// Whether the file is of no use to anybody.
+    /// True if no process can use the file.
     fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -87,24 +87,24 @@ pub(crate) fn load(folder: &StateFolder, name: &Name) -> Option<Kept> {
     match read(folder, name, unix_ms()) {
         Ok(kept) => {
             let (edition, age) = (kept.instructions.edition(), kept.age);
-            tracing::info!(%edition, ?age, file = %path.display(), "going on with kept instructions until there are newer ones");
+            tracing::info!(%edition, ?age, file = %path.display(), "continuing with saved instructions until newer ones arrive");
             Some(kept)
         }
         Err(NotKept::Folder(FolderError::Missing { .. })) => None,
         Err(error) if error.is_damage() => {
             let aside = match folder.set_aside(file) {
-                Ok(aside) => format!("it is now {}", aside.display()),
+                Ok(aside) => format!("it was renamed to {}", aside.display()),
                 Err(error) => with_causes(&error),
             };
             tracing::warn!(
                 file = %path.display(),
-                "kept instructions cannot be used: {error}; {aside}. Until a controller is reached, this node has what its \
-                 own file says"
+                "cannot use saved instructions: {error}; {aside}. Until it reaches a controller, this node follows only its \
+                 configuration"
             );
             None
         }
         Err(error) => {
-            tracing::warn!(file = %path.display(), "kept instructions are not used: {}", with_causes(&error));
+            tracing::warn!(file = %path.display(), "ignoring saved instructions: {}", with_causes(&error));
             None
         }
     }
@@ -143,7 +143,7 @@ fn read(folder: &StateFolder, name: &Name, now_unix_ms: u64) -> Result<Kept, Not
     Ok(Kept { instructions: Arc::new(instructions), age, floor })
 }
 
-/// Of the cluster that this node has joined.
+/// The authority of the cluster that this node has joined.
 fn authority(folder: &StateFolder) -> Option<Fingerprint> {
     let text = folder.read(StateFile::AuthorityCertificate).ok()?;
     let certificate = CertificateDer::from_pem_slice(text.as_bytes()).ok()?;
@@ -205,7 +205,7 @@ impl Keeper {
             || self.next_write() <= Instant::now()
     }
 
-    /// Not waited for by the disk: a process that is killed loses nothing by that.
+    /// Not flushed to the disk, because a killed process loses nothing by that.
     async fn note(&mut self, edition: Edition) {
         let folder = self.inner.options.folder.clone();
         let open = self.edition.clone();
@@ -221,7 +221,7 @@ impl Keeper {
                         .open(folder.path_of(StateFile::Edition))?,
                 ),
             };
-            // As long whatever it is, in one write, so that there is never half of one.
+            // The length is fixed, so that one write replaces the whole line.
             file.write_all_at(format!("{:<42}\n", edition.to_string()).as_bytes(), 0)?;
             Ok::<_, std::io::Error>(file)
         });
@@ -237,14 +237,13 @@ impl Keeper {
             Ok(Err(error)) => Some(error),
             Err(error) => Some(error.to_string()),
         };
-        // Tried again in a while, failed or not.
+        // The next attempt follows after a while, after a failure too.
         self.written = Some((now, Instant::now()));
         if let Some(problem) = problem.as_ref().filter(|_| !self.has_failed) {
-            tracing::warn!("instructions are not kept for a restart: {problem}");
+            tracing::warn!("cannot save instructions for a restart: {problem}");
         }
         self.has_failed = problem.is_some();
-        let problem =
-            problem.map(|text| format!("instructions are not kept for a restart: {text}"));
+        let problem = problem.map(|text| format!("cannot save instructions for a restart: {text}"));
         self.inner.note(|status| status.keep_problem = problem);
     }
 }

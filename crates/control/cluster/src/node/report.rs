@@ -1,4 +1,4 @@
-//! Reports to one controller, the newest each time.
+//! Sends reports to one controller, the newest each time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct Reporter {
     open: Option<(Connection, Arc<Credentials>)>,
 }
 
-/// For as long as the node lives.
+/// Reports as long as the node lives.
 pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress) {
     let mut reports = inner.newest_report.subscribe();
     let mut credentials = inner.credentials.subscribe();
@@ -28,7 +28,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
     let mut backoff = Backoff::new(first, longest);
     let mut reporter = Reporter { inner, address, open: None };
     loop {
-        // The newest report replaces those that arrived while this waited.
+        // The newest report replaces those that arrived during the wait.
         let Ok(shown) = credentials.wait_for(Option::is_some).await.map(|one| one.clone()) else {
             return;
         };
@@ -50,7 +50,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
                 reporter.note(None);
                 backoff.reset();
             }
-            // It is the report that is wrong, not the way.
+            // The report is invalid; the connection is not.
             Err(error) if matches!(error.status(), Some(400 | 413 | 422)) => {
                 reporter.note(Some(with_causes(&error)));
             }
@@ -65,7 +65,7 @@ pub(crate) async fn keep_reporting(inner: Arc<Inner>, address: ControllerAddress
     }
 }
 
-/// One report over a connection of its own.
+/// Sends one report over a separate connection.
 pub(crate) async fn report_once(
     inner: Arc<Inner>,
     address: ControllerAddress,
@@ -74,7 +74,10 @@ pub(crate) async fn report_once(
 ) {
     let sent = Reporter { inner, address, open: None }.send(shown, body).await;
     if let Err(error) = sent {
-        tracing::debug!(error = with_causes(&error), "a controller was not told of the end");
+        tracing::debug!(
+            error = with_causes(&error),
+            "cannot announce to a controller that this node leaves"
+        );
     }
 }
 
@@ -84,12 +87,14 @@ impl Reporter {
         shown: Arc<Credentials>,
         body: Bytes,
     ) -> Result<Option<Tallies>, ClientError> {
-        // A new certificate needs a new connection: the old one ends with the old certificate.
+        // A new certificate needs a new connection, because the old one ends with the old
+        // certificate.
         let kept = self.open.take();
         let kept = kept.filter(|(one, with)| one.is_open() && Arc::ptr_eq(with, &shown));
         if let Some((mut connection, with)) = kept {
             match connection.ask(Method::POST, REPORT, body.clone()).await {
-                // The controller may have closed it just then: that says nothing of the controller.
+                // The controller may have closed the connection at this moment, which is not a
+                // failure.
                 Err(ClientError::Ended { .. }) => {}
                 answered => {
                     self.open = Some((connection, with));

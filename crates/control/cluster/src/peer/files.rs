@@ -1,4 +1,5 @@
-//! Peers of a list: their certificates are signed by an authority of the operator's, and name them.
+//! Peers of a list. Their certificates are signed by an authority of the operator, and contain
+//! their names.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,19 +18,19 @@ use crate::tls::PROVIDER;
 /// An error in the files.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerFilesError {
-    /// No certificate where one should be.
+    /// A certificate is missing.
     #[error("no certificate in PEM")]
     NoCertificate,
-    /// No key where one should be.
+    /// A key is missing.
     #[error("no private key in PEM")]
     NoKey,
-    /// An authority that cannot sign.
+    /// A certificate cannot be that of an authority.
     #[error("a certificate that cannot be an authority's ({0})")]
     Authority(rustls::Error),
-    /// Two files that do not go together.
+    /// Certificate and key do not match.
     #[error("a key that does not go with the certificate, or is of an unknown kind ({0})")]
     Unusable(rustls::Error),
-    /// It is not this node's.
+    /// The certificate is not this node's.
     #[error(
         "a certificate for {named}, and this node is `{node}`; accepted: one whose subjectAltName has a DNS name `{node}`"
     )]
@@ -48,11 +49,11 @@ struct Files {
 }
 
 impl PeerCredentials {
-    /// From PEM: this node's certificate (and those between it and the authority), its key, and the
-    /// authorities that sign for peers.
+    /// Credentials from PEM: this node's certificate chain, its key, and the authorities that sign
+    /// for peers.
     ///
     /// # Errors
-    /// [`PeerFilesError`], with which file it is about: 0 to 2.
+    /// [`PeerFilesError`], with the number of the text that it concerns: 0 to 2.
     pub fn from_pem(
         certificate: &str,
         key: &str,
@@ -90,7 +91,7 @@ fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PeerFilesErro
     all.ok().filter(|all| !all.is_empty()).ok_or(PeerFilesError::NoCertificate)
 }
 
-/// The DNS names and addresses that a certificate is for, without wildcards: each node has its own.
+/// The DNS names and addresses of a certificate, without wildcards, because each node has its own.
 fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Peers of a cluster: its nodes, by the certificates that they have of it.
+//! Peers of a cluster: its nodes, identified by their certificates.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,12 +19,12 @@ use crate::{Certified, Role};
 pub(crate) struct Members {
     own: watch::Receiver<Option<Arc<Credentials>>>,
     evicted: watch::Receiver<Evictions>,
-    /// How often those were others: asked for each request, and so without a lock.
+    /// Number of changes of the above. It is read for each request, and so without a lock.
     epoch: Arc<AtomicU64>,
 }
 
 impl Members {
-    /// To be called on a runtime, on which evictions are followed as long as their sender lives.
+    /// Must be called on a runtime. A task follows evictions as long as their sender lives.
     pub(crate) fn credentials(
         own: watch::Receiver<Option<Arc<Credentials>>>,
         evicted: watch::Receiver<Evictions>,

@@ -1,4 +1,4 @@
-//! Connections: accepted, shaken hands with, served, ended.
+//! Accepts connections, performs the TLS handshake, serves and ends them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ pub(crate) struct Peer {
     pub(crate) certified: Option<Certified>,
 }
 
-/// The largest head of a request, bytes.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// When the process is out of descriptors, a retry at once would only burn CPU.
+/// Pause when accepting fails: without descriptors a retry at once would only use CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Requests in flight get this long when the controller stops.
+/// Time for requests in flight when the controller stops.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Accepts until it is stopped; then ends open connections.
+/// Accepts connections until it is stopped, and then ends open ones.
 pub(crate) async fn accept(listener: TcpListener, config: Arc<ServerConfig>, shared: Arc<Shared>) {
     let router = routes::router(Arc::clone(&shared));
     let acceptor = TlsAcceptor::from(config);
@@ -133,7 +133,7 @@ async fn serve(
         if let Err(full) = pass.prove(&identity.name) {
             return shared.count(word(full));
         }
-        // The connection ends with the certificate: a node that is not renewed is out.
+        // The connection ends with the certificate, so a node that does not renew is excluded.
         lifetime = certified.valid_until.duration_since(SystemTime::now()).unwrap_or_default();
     }
     let peer = Arc::new(Peer { address, certified });

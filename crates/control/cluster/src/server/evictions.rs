@@ -10,13 +10,13 @@ use crate::Tokens;
 pub(crate) use crate::evicted::Evictions;
 use crate::token::NodeRecord;
 
-/// A task that follows the store, and what it knows. While the store is away, what was known holds.
+/// A task that follows the store, and its results. While the store fails, the last result holds.
 pub(crate) fn follow(tokens: Tokens) -> (impl Future<Output = ()>, watch::Receiver<Evictions>) {
     let (tell, told) = watch::channel(Evictions::default());
     let task = async move {
         loop {
             if let Err(error) = follow_once(&tokens, &tell).await {
-                tracing::warn!(%error, "evictions cannot be followed; those known hold");
+                tracing::warn!(%error, "cannot follow evictions; keeping the known ones");
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -70,6 +70,6 @@ fn note(known: &mut Known, entry: &Entry) {
     match serde_json::from_slice::<NodeRecord>(&entry.value) {
         Ok(record) if record.evicted.is_empty() => drop(known.remove(&name)),
         Ok(record) => drop(known.insert(name, record)),
-        Err(error) => tracing::warn!(key = %entry.key, %error, "the node's record is unreadable"),
+        Err(error) => tracing::warn!(key = %entry.key, %error, "cannot decode a node's record"),
     }
 }

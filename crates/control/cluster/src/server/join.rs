@@ -1,4 +1,4 @@
-//! How a node gets its certificate, and the next one.
+//! Issues a node's certificate, and its renewals.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ use crate::token::{Applicant, JoinToken, TokenError};
 use crate::wire::{JoinRequest, Joined, RenewRequest, SMALL_BYTES_MAX};
 use crate::{JoinRefused, Name, Role};
 
-/// Why there is no certificate for now.
+/// The reason why no certificate is issued.
 enum NotJoined {
     Refused(JoinRefused),
     Store(TokenError),
@@ -33,11 +33,11 @@ pub(crate) async fn join(
     request: Request,
 ) -> Answer {
     let from = peer.address.ip();
-    // Before anything is read of it, so that guessing costs us nothing.
+    // Checked before the body is read, so that guessing costs us almost nothing.
     if !shared.may_attempt(from) {
         shared.count(JoinRefused::TooOften.word());
         tracing::debug!(%from, "{}", JoinRefused::TooOften);
-        let detail = "too many attempts to join: wait a moment";
+        let detail = "too many attempts to join; wait a moment";
         return Err(refuse(StatusCode::TOO_MANY_REQUESTS, "too often", detail));
     }
     let asked: JoinRequest = read(&shared, request.into_body(), SMALL_BYTES_MAX).await?;
@@ -93,11 +93,12 @@ pub(crate) async fn renew(
 ) -> Answer {
     let certified = peer.role(&shared, &[Role::Node])?;
     let asked: RenewRequest = read(&shared, request.into_body(), SMALL_BYTES_MAX).await?;
-    // The same key: so an eviction, which names a key, is of all that the node has.
+    // The key must be the same, so that an eviction, which names a key, covers all certificates of
+    // the node.
     let request = signing_request(&asked.request).filter(|asked| asked.key() == certified.key);
     let Some(request) = request else {
         shared.count("not_a_request");
-        let detail = "no signing request (PKCS #10, DER in base64) of the certificate's own key";
+        let detail = "not a signing request (PKCS #10, DER in base64) of the certificate's own key";
         return Err(refuse(StatusCode::BAD_REQUEST, "not understood", detail));
     };
     let now = SystemTime::now();
@@ -107,8 +108,8 @@ pub(crate) async fn renew(
     if !renewed.map_err(|error| office.store(error))? {
         shared.count("refused_renewals");
         let node = &certified.identity.name;
-        tracing::warn!(%node, "a certificate is not renewed: another key has the node's name");
-        let detail = "this key is not the node's any more; join again";
+        tracing::warn!(%node, "refused to renew a certificate, because another key has the node's name");
+        let detail = "another key has this node's name; join again";
         return Err(refuse(StatusCode::FORBIDDEN, "not renewed", detail));
     }
     let joined = sign(&shared, &request, &certified.identity.name, now);
@@ -137,7 +138,7 @@ fn sign(
 
 fn signing_problem(shared: &Shared, error: &crate::AuthorityError) -> Refusal {
     shared.count("signing_failed");
-    tracing::error!(%error, "a certificate cannot be signed");
-    let detail = "the controller cannot sign: its log says why";
+    tracing::error!(%error, "cannot sign a certificate");
+    let detail = "the controller cannot sign; see its log";
     refuse(StatusCode::INTERNAL_SERVER_ERROR, "not signed", detail)
 }

@@ -1,4 +1,4 @@
-//! Which requests are noted in the journal, and with what.
+//! Records requests in the journal.
 
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
@@ -20,7 +20,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// With an answer.
+    /// Attaches the facts to a response.
     pub(crate) fn on(self, answer: impl IntoResponse) -> Response {
         let mut response = answer.into_response();
         response.extensions_mut().insert(self);
@@ -28,7 +28,7 @@ impl Noted {
     }
 }
 
-/// Logs changes and refused callers before they are answered.
+/// Records changes and refused callers before the response.
 pub(crate) async fn note(
     State(shared): Server,
     peer: Caller,
@@ -57,7 +57,7 @@ pub(crate) async fn note(
         response
     });
     done.await.unwrap_or_else(|_| {
-        let detail = "the request was cut short by a fault of equipoise: its log says where";
+        let detail = "the request failed because of a fault in equipoise; see its log";
         refuse(StatusCode::INTERNAL_SERVER_ERROR, "fault", detail).into_response()
     })
 }

@@ -11,50 +11,51 @@ use crate::token::{NodeRecord, TokenError, TokenId, TokenRecord, TokenWish};
 use crate::wire::{CreateToken, CreatedToken, ListedToken, ListedTokens, Members};
 use crate::{ClusterServer, Name};
 
-/// Largest validity of a token, in seconds: an old token is found by an attacker sooner or later.
+/// Longest lifetime of a token, in seconds, because an attacker finds an old token sooner or later.
 const TIME_TO_LIVE_S_MAX: u64 = 90 * 86_400;
 
 /// The text after a controller's name in the answer to its eviction.
-const CONTROLLERS: &str = "which is let in by the authority's key (ca.key) and not by a token: there is nothing to evict. To take it out, \
+const CONTROLLERS: &str = "which authenticates with the authority's key (ca.key) and has no token, so it cannot be evicted. To remove it, \
 stop its `equipoise run` (another one leads within 3 s), remove ca.key from its machine, and its address from `controllers` in \
-the files of nodes and agents. If others may have ca.key, only a new authority shuts them out";
+the files of nodes and agents. If others may have ca.key, only a new authority excludes them";
 
-/// A controller's side of operators' requests, from every API. Authorization happens before.
+/// A controller's operator requests, from every API. The caller has authorized them.
 #[derive(Clone)]
 pub struct Office {
     shared: Arc<Shared>,
 }
 
-/// Why something was not done.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OfficeError {
-    /// Too short or too long.
-    #[error("a token lives 1 to {TIME_TO_LIVE_S_MAX} seconds (90 days)")]
+    /// The lifetime is too short or too long.
+    #[error("the lifetime of a token must be 1 to {TIME_TO_LIVE_S_MAX} seconds (90 days)")]
     TimeToLive,
-    /// There is no room for another.
+    /// There are too many tokens.
     #[error(transparent)]
     TooMany(TokenError),
-    /// Never made, revoked, or forgotten.
-    #[error("there is no such token; `equipoise cluster token list` shows those there are")]
+    /// The token was never created, was revoked, or was forgotten.
+    #[error("there is no such token; see `equipoise cluster token list`")]
     NoSuchToken,
-    /// Of no node's name.
+    /// No node has this name.
     #[error("no node of that name ever joined")]
     NoSuchNode,
-    /// It is none that joined, and has no certificate that could be refused.
+    /// The name is that of a controller, which did not join and has no certificate that could be
+    /// refused.
     #[error("{0} is a controller, {CONTROLLERS}")]
     IsController(Name),
-    /// It may do so later.
-    #[error("the cluster's store cannot be used now: try again, or ask another controller")]
+    /// The store failed. The request may be repeated.
+    #[error("cannot use the cluster's store now; try again, or ask another controller")]
     Store(#[source] TokenError),
-    /// It failed in the middle of a change, and may have made it.
+    /// The store failed during a change, which may have taken effect.
     #[error(
-        "the cluster's store did not confirm the change, which may still take effect: look what there is, then try again"
+        "the cluster's store did not confirm the change, which may still take effect; check the state, then try again"
     )]
     Unconfirmed(#[source] TokenError),
 }
 
 impl ClusterServer {
-    /// For what operators ask elsewhere than of the cluster API.
+    /// The interface for operators' requests outside of the cluster API.
     pub fn office(&self) -> Office {
         Office::new(Arc::clone(&self.shared))
     }
@@ -65,7 +66,7 @@ impl Office {
         Office { shared }
     }
 
-    /// How the cluster stands.
+    /// The state of the cluster.
     pub fn members(&self) -> Members {
         let mut view = self.shared.intake.cluster();
         let evictions = self.shared.evictions.borrow().clone();
@@ -101,12 +102,12 @@ impl Office {
         })?;
         let TokenWish { time_to_live, single_use, node } = &wish;
         let node = node.as_ref().map(tracing::field::display);
-        tracing::info!(token = %token.id(), ?time_to_live, single_use, node, "a join token was made");
+        tracing::info!(token = %token.id(), ?time_to_live, single_use, node, "a join token was created");
         let listed = listed(token.id().clone(), record);
         Ok(CreatedToken { token: token.reveal(), listed })
     }
 
-    /// The tokens there are, those that expired of late included.
+    /// The existing tokens, including those that expired recently.
     ///
     /// # Errors
     /// [`OfficeError::Store`].
@@ -115,7 +116,7 @@ impl Office {
         Ok(ListedTokens { tokens: tokens.into_iter().map(|(id, it)| listed(id, it)).collect() })
     }
 
-    /// Makes a token worthless at once.
+    /// Revokes a token with immediate effect.
     ///
     /// # Errors
     /// [`OfficeError`].
@@ -135,18 +136,18 @@ impl Office {
         self.shared.tokens.joined().await.map_err(|error| self.store(error))
     }
 
-    /// The controllers that are there. They are members, and never joined.
+    /// The present controllers. They are members, although they never joined.
     pub fn controllers(&self) -> Vec<String> {
         let view = self.shared.intake.cluster();
         let mut all = view.controllers;
-        // It knows itself, whatever it knows of the store.
+        // It is itself present, whatever the store says.
         if !all.contains(&view.controller) {
             all.push(view.controller);
         }
         all
     }
 
-    /// Shuts a node out: its certificates are refused from now on.
+    /// Evicts a node: its certificates are refused from now on.
     ///
     /// # Errors
     /// [`OfficeError`].
@@ -162,15 +163,15 @@ impl Office {
         Ok(())
     }
 
-    /// The store may still apply the write later.
+    /// Counts and logs a failure of the store. The store may still apply a write later.
     pub(crate) fn store(&self, error: TokenError) -> OfficeError {
         self.shared.count("store_failed");
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        tracing::warn!(%error, cause, "the cluster API cannot use the store");
+        tracing::warn!(%error, cause, "the cluster API failed to use the store");
         OfficeError::Store(error)
     }
 
-    /// As [`Self::store`], of a change.
+    /// As [`Self::store`], for a change.
     fn unchanged(&self, error: TokenError) -> OfficeError {
         let outcome = match &error {
             TokenError::Store(error) => error.outcome(),

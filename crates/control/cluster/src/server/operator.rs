@@ -20,7 +20,7 @@ pub(crate) async fn create_token(
     peer.role(&shared, &[Role::Operator])?;
     let asked: CreateToken = read(&shared, request.into_body(), SMALL_BYTES_MAX).await?;
     let made = Office::new(shared).create_token(asked).await?;
-    // The journal has the listed entry, never the token itself.
+    // The journal contains the listed entry, never the token itself.
     let after = serde_json::to_value(&made.listed).ok();
     Ok(Noted { after, ..Noted::default() }.on(Json(made)))
 }

@@ -1,4 +1,4 @@
-//! Controllers among themselves: each finds the others in the store, and its own node reports to
+//! Controllers among each other: each finds the others in the store, and its own node reports to
 //! them, too.
 
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ use crate::{Authority, ControllerAddress, Name, StateFolder};
 /// The group of controllers that serve the cluster; a member's value is its address.
 const GROUP: &str = "cluster-api";
 
-/// A controller that died is forgotten after this; until then reports to it fail, which is
+/// Lease of a member of the group. Until it expires, reports to a dead controller fail, which is
 /// harmless.
 const TIME_TO_LIVE: Duration = Duration::from_secs(5);
 
-/// After the store failed.
+/// Pause after a failure of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The other controllers, as far as reports go.
+/// The other controllers as recipients of reports.
 pub(crate) struct Peers {
     inner: Arc<Inner>,
 }
@@ -44,14 +44,14 @@ impl Peers {
     }
 }
 
-/// A task that meets the others.
+/// A task that finds the other controllers.
 pub(crate) fn meet(
     options: &ServerOptions,
     authority: Arc<Authority>,
     store: Arc<dyn Store>,
     port: u16,
 ) -> (Peers, impl Future<Output = ()> + use<>) {
-    // It does not join: its certificates are issued here.
+    // This node does not join, because its certificates are issued here.
     let nowhere = StateFolder::new("/nonexistent");
     let node = NodeOptions::new(options.name.clone(), Vec::new(), None, nowhere);
     let inner = Arc::new(Inner::new(node));
@@ -81,7 +81,7 @@ async fn keep_issued(inner: Arc<Inner>, name: &Name, authority: &Authority, life
             }
             Err(error) => {
                 let error = with_causes(&*error);
-                tracing::error!(error, "no certificate for this controller as a node");
+                tracing::error!(error, "cannot create a node certificate for this controller");
                 Duration::from_secs(60)
             }
         };
@@ -109,7 +109,7 @@ async fn keep_met(
     loop {
         if let Err(error) = meet_once(&store, name, own, &tell).await {
             let error = with_causes(&*error);
-            tracing::debug!(error, "other controllers cannot be looked for; those known are kept");
+            tracing::debug!(error, "cannot look for other controllers; keeping the known ones");
         }
         sleep(PAUSE).await;
     }
@@ -122,13 +122,13 @@ async fn meet_once(
     tell: &watch::Sender<BTreeMap<String, ControllerAddress>>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let group = Membership::new(Arc::clone(store), GROUP, TIME_TO_LIVE)?;
-    // Found before joining, which waits for the lease of a former self.
+    // Read before joining, because joining waits for the lease of an earlier process.
     tell_others(&group.members().await?, name, tell);
     let _member = group.join(name.as_str(), own.to_string().as_bytes().into()).await?;
     loop {
         let listing = group.members().await?;
         tell_others(&listing, name, tell);
-        // Whatever it is: the listing says how things stand then.
+        // Any event leads to a new listing.
         group.watch(listing.revision).await?.next().await?;
     }
 }
@@ -143,7 +143,7 @@ fn tell_others(
         let address = std::str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
         match address {
             Some(address) => drop(others.insert(entry.key.name().to_string(), address)),
-            None => tracing::warn!(key = %entry.key, "a controller's address is unreadable"),
+            None => tracing::warn!(key = %entry.key, "cannot decode a controller's address"),
         }
     }
     tell.send_if_modified(|told| {
@@ -155,7 +155,7 @@ fn tell_others(
     });
 }
 
-/// A reporter for each of the others.
+/// Runs a reporter for each of the others.
 async fn keep_reporting_to(
     inner: Arc<Inner>,
     mut found: watch::Receiver<BTreeMap<String, ControllerAddress>>,

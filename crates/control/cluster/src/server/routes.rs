@@ -43,13 +43,13 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 pub(crate) type Caller = Extension<Arc<Peer>>;
 pub(crate) type Server = State<Arc<Shared>>;
 
-/// A refusal, as an answer.
+/// A refusal as a response.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
     title: &'static str,
     detail: Cow<'static, str>,
-    /// For the journal, where it is another than for the peer.
+    /// The facts for the journal, if they differ from those for the peer.
     noted: Option<Box<Noted>>,
 }
 
@@ -89,12 +89,13 @@ impl Peer {
     pub(crate) fn role(&self, shared: &Shared, roles: &[Role]) -> Result<&Certified, Refusal> {
         let Some(certified) = &self.certified else {
             shared.count("refused_without_certificate");
-            let detail = "show a certificate of this cluster; a node gets one by joining";
+            let detail = "present a certificate of this cluster; a node receives one when it joins";
             return Err(refuse(StatusCode::UNAUTHORIZED, "no certificate", detail));
         };
         if !certified.holds_at(SystemTime::now()) {
             shared.count("refused_certificate_ended");
-            let detail = "the certificate has ended, or not begun: compare the machines' clocks";
+            let detail =
+                "the certificate has expired or is not valid yet; compare the machines' clocks";
             return Err(refuse(StatusCode::UNAUTHORIZED, "certificate ended", detail));
         }
         if shared.evictions.borrow().has(certified) {
@@ -104,14 +105,14 @@ impl Peer {
         }
         if !roles.contains(&certified.identity.role) {
             shared.count("refused_role");
-            let detail = format!("a {} may not ask for this", certified.identity.role);
+            let detail = format!("a {} may not request this", certified.identity.role);
             return Err(refuse(StatusCode::FORBIDDEN, "not for this role", detail));
         }
         Ok(certified)
     }
 }
 
-/// A request's body, whole and in time, as JSON.
+/// Reads the body of a request as JSON, with limits of size and time.
 pub(crate) async fn read<T: DeserializeOwned>(
     shared: &Shared,
     body: Body,
@@ -119,7 +120,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
 ) -> Result<T, Refusal> {
     let too_large = || {
         shared.count("refused_body");
-        let detail = format!("the body is cut, or has more than {bytes_max} bytes");
+        let detail = format!("the body is incomplete, or has more than {bytes_max} bytes");
         refuse(StatusCode::PAYLOAD_TOO_LARGE, "body refused", detail)
     };
     // A body that is announced as too large is refused at once.
@@ -135,7 +136,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
         }
         Err(_) => {
             shared.count("body_timed_out");
-            let detail = "the body did not come in time";
+            let detail = "the body did not arrive in time";
             return Err(refuse(StatusCode::REQUEST_TIMEOUT, "too slow", detail));
         }
     };
@@ -149,9 +150,9 @@ pub(crate) async fn read<T: DeserializeOwned>(
 async fn report(State(shared): Server, Extension(peer): Caller, request: Request) -> Answer {
     let node = peer.role(&shared, &[Role::Node])?.identity.name.clone();
     let report: NodeReport = read(&shared, request.into_body(), NodeReport::BYTES_MAX).await?;
-    // A node of before does not understand an answer, and reports no tallies.
+    // An older node does not understand an answer, and reports no tallies.
     let shares = !report.tallies.is_empty();
-    // Whatever a report says, it is its sender's.
+    // A report always counts for the node of the certificate.
     match shared.intake.report(node.as_str(), report).await {
         Ok(()) => {
             shared.count("reports");
@@ -192,7 +193,7 @@ async fn members(State(shared): Server, Extension(peer): Caller) -> Answer {
 async fn unknown(State(shared): Server, request: Request) -> Refusal {
     shared.count("refused_path");
     let path: String = request.uri().path().chars().take(80).collect();
-    let detail = format!("{path} is not served here; this controller speaks /cluster/v1");
+    let detail = format!("{path} does not exist; this controller serves /cluster/v1");
     refuse(StatusCode::NOT_FOUND, "no such path", detail)
 }
 

@@ -19,11 +19,11 @@ use crate::changes::Telling;
 use crate::evicted::Evictions;
 use crate::wire::{EVICTED_EVENT, INSTRUCTIONS_EVENT, TOLD_EVENT};
 
-/// One edition, written once for all nodes.
+/// One edition, encoded once for all nodes.
 #[derive(Debug)]
 pub(crate) struct Edited {
     instructions: Arc<Instructions>,
-    /// For clients that understand nothing else; encoded when the first one subscribes.
+    /// For older clients; encoded when the first one subscribes.
     whole: OnceLock<Option<Bytes>>,
     plain: Telling,
     with_names: Telling,
@@ -34,7 +34,7 @@ pub(crate) type Encoded = Arc<Edited>;
 /// Parameters of a node's subscription.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Wish {
-    /// 1: what concerns it, and then only what changes.
+    /// 1: the part that concerns the node, and then only changes.
     #[serde(default)]
     changes: u8,
     /// 1: names, too.
@@ -42,7 +42,7 @@ pub(crate) struct Wish {
     names: u8,
 }
 
-/// A task that writes each edition as an event, and the newest.
+/// A task that encodes each edition as an event, and the newest event.
 pub(crate) fn encode(
     mut instructions: watch::Receiver<Arc<Instructions>>,
 ) -> (impl Future<Output = ()>, watch::Receiver<Option<Encoded>>) {
@@ -58,11 +58,11 @@ pub(crate) fn encode(
             match edited {
                 Ok(edited) => drop(tell.send_replace(Some(Arc::new(edited)))),
                 Err(error) => {
-                    tracing::error!(edition = %newest.edition(), %error, "instructions cannot be written");
+                    tracing::error!(edition = %newest.edition(), %error, "cannot encode instructions");
                 }
             }
         }
-        // Without a controller the streams stay open: nodes need not all move at its end.
+        // Without a controller the streams stay open, so that nodes do not all move when it ends.
         tell.closed().await;
     };
     (task, told)
@@ -96,19 +96,18 @@ impl Edited {
     }
 }
 
-/// `data` is JSON on one line: serde_json writes no line feed of its own, and escapes those in
-/// texts.
+/// `data` is JSON on one line, because serde_json writes no line feeds and escapes those in texts.
 fn event(name: &str, edition: Edition, data: &str) -> Bytes {
     format!("event: {name}\nid: {edition}\ndata: {data}\n\n").into()
 }
 
-/// Has no id: that is the edition's.
+/// This event has no id, because ids are editions.
 fn evicted_event(evicted: &Evictions) -> Option<Bytes> {
     let data = serde_json::to_string(evicted.by_node()).ok()?;
     Some(format!("event: {EVICTED_EVENT}\ndata: {data}\n\n").into())
 }
 
-/// `TERM.GENERATION`, as events' ids have it.
+/// Parses `TERM.GENERATION`, as in the ids of events.
 pub(crate) fn edition(text: &str) -> Option<Edition> {
     let (term, generation) = text.split_once('.')?;
     Some(Edition { term: term.parse().ok()?, generation: generation.parse().ok()? })
@@ -121,17 +120,17 @@ struct Stream {
     peer: Arc<Peer>,
     shared: Arc<Shared>,
     wish: Wish,
-    /// The edition that the node has, and the one that it received in this stream.
+    /// The edition that the node had at the beginning.
     last: Edition,
     told: Option<Edition>,
     quiet: Interval,
     has_begun: bool,
-    /// The evictions that the node received in this stream.
+    /// The evictions sent in this stream.
     told_evicted: Evictions,
 }
 
-/// All editions after `last`, the newest first of all; where a node is slow, those in between are
-/// left out.
+/// Streams all editions after `last`, the newest first. For a slow node, editions in between are
+/// skipped.
 pub(crate) fn respond(
     shared: &Arc<Shared>,
     peer: Arc<Peer>,
@@ -172,7 +171,8 @@ impl Stream {
                 return None;
             }
             if evicted.is_known() && evicted != self.told_evicted {
-                // Evictions are sent first: peers must not follow plans with an evicted node.
+                // Evictions are sent first, so that peers do not follow plans that name an evicted
+                // node.
                 let event = evicted_event(&evicted)?;
                 self.told_evicted = evicted;
                 self.shared.count_sent(event.len());

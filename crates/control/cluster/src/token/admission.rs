@@ -13,16 +13,16 @@ use crate::{Fingerprint, Name};
 pub struct TokenRecord {
     /// SHA-256 of its secret, base64.
     pub secret_hash: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: u64,
-    /// Until when it is accepted.
+    /// End of its validity.
     pub expires_at: u64,
-    /// Whether it is good for one node only.
+    /// True if it is for one node only.
     pub single_use: bool,
-    /// For the node of this name alone.
+    /// The only node that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// The use of a token for a single use.
+    /// The use of a single-use token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Used>,
 }
@@ -30,121 +30,120 @@ pub struct TokenRecord {
 /// The use of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
-    /// By which node.
+    /// The node that used it.
     pub node: Name,
-    /// With which key: the same one may ask again, for an answer that was lost.
+    /// The node's key. The same key may ask again, if the answer was lost.
     pub key: Fingerprint,
-    /// When, in seconds since 1970.
+    /// Time of use, in seconds since 1970.
     pub at: u64,
 }
 
 /// The store's record of a node that joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Of the key that has the name.
+    /// Fingerprint of the key that has the name.
     pub key: Fingerprint,
-    /// When it joined with it.
+    /// Time of joining with this key.
     pub joined_at: u64,
     /// The end of its last certificate.
     pub valid_until: u64,
-    /// By which token.
+    /// The token of the last join.
     pub token: TokenId,
     /// Keys that had the name and are refused, until their certificates have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<Evicted>,
 }
 
-/// A key that an operator has shut out.
+/// A key that an operator has evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evicted {
-    /// Which.
+    /// The key's fingerprint.
     pub key: Fingerprint,
-    /// When its last certificate ends, in seconds since 1970.
+    /// End of its last certificate, in seconds since 1970.
     pub until: u64,
 }
 
-/// The reason why a node may not join. For the operator's log: the node learns only that it may
-/// not.
+/// The reason why a node may not join. It is only for the operator's log, not for the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefused {
-    /// Too many tries.
-    #[error("too many attempts to join from there; the next is looked at in a moment")]
+    /// There were too many attempts.
+    #[error("too many attempts to join from this address; try again in a moment")]
     TooOften,
-    /// Not in the form of a token.
-    #[error("what was presented is no join token; was it cut when it was copied?")]
+    /// The text is not a token.
+    #[error("the presented text is not a join token; it may be incomplete")]
     NotAToken,
-    /// Of another cluster's authority.
+    /// The token is for another cluster.
     #[error(
-        "the token {id} is another cluster's: it names another authority; make one here with `equipoise cluster token create`"
+        "the token {id} is for another cluster; create one here with `equipoise cluster token create`"
     )]
     OtherCluster {
-        /// Which.
+        /// The token's id.
         id: TokenId,
     },
     /// The token is unknown.
     #[error(
-        "there is no token {id}: never made here, revoked, or forgotten long after it expired; make a new one with `equipoise cluster token create`"
+        "there is no token {id}; it was never created here, was revoked, or expired long ago; create a new one with `equipoise cluster token create`"
     )]
     Unknown {
-        /// Which.
+        /// The token's id.
         id: TokenId,
     },
-    /// The id is right, the secret is not.
-    #[error("the secret of token {id} is wrong: a copy with a mistake, or somebody is guessing")]
+    /// The id exists, but the secret is wrong.
+    #[error("the secret of token {id} is wrong; the token was copied with a mistake, or guessed")]
     WrongSecret {
-        /// Which.
+        /// The token's id.
         id: TokenId,
     },
-    /// Too late.
+    /// The token has expired.
     #[error(
-        "the token {id} expired {ago_s} s ago; make a new one with `equipoise cluster token create` (or a longer --ttl), and compare the machines' clocks"
+        "the token {id} expired {ago_s} s ago; create a new one with `equipoise cluster token create` (or a longer --ttl), and compare the machines' clocks"
     )]
     Expired {
-        /// Which.
+        /// The token's id.
         id: TokenId,
-        /// How long ago, in seconds.
+        /// Seconds since it expired.
         ago_s: u64,
     },
-    /// Used already.
+    /// The token was used before.
     #[error(
-        "the token {id} is for one use, and {by} used it; if that was not you, evict {by} (`equipoise cluster evict {by}`); otherwise make a new one"
+        "the token {id} is for one use, and {by} used it; if you did not intend that, evict {by} (`equipoise cluster evict {by}`); otherwise create a new one"
     )]
     Replayed {
-        /// Which.
+        /// The token's id.
         id: TokenId,
         /// The node that used it.
         by: Name,
     },
-    /// It names a node, and this is another.
+    /// The token is for another node.
     #[error(
-        "the token {id} is for the node {wanted}, and {got} presented it; make one for {got}, or without --node"
+        "the token {id} is for the node {wanted}, but {got} presented it; create one for {got}, or without --node"
     )]
     OtherNode {
-        /// Which.
+        /// The token's id.
         id: TokenId,
         /// The name that the token requires.
         wanted: Name,
         /// The name of the joining node.
         got: Name,
     },
-    /// Another node has the name.
+    /// Another key has the name.
     #[error(
-        "a node called {name} is in the cluster with another key; if this machine was set up anew, join it with a token made with --node {name}; if it is another one, give it another `instance.name`"
+        "the node {name} is in the cluster with another key; if this machine was reinstalled, join it with a token created with --node {name}; if it is another machine, choose another `instance.name`"
     )]
     NameTaken {
-        /// Which.
+        /// The name.
         name: Name,
     },
-    /// No signing request.
-    #[error("the signing request that came with token {id} is not one")]
+    /// The signing request is not valid.
+    #[error("the signing request with token {id} is not valid")]
     NotARequest {
-        /// Which.
+        /// The token's id.
         id: TokenId,
     },
 }
 
 impl JoinRefused {
-    /// One word: a metric's label.
+    /// The reason in one word, which is a metric's label.
     pub fn word(&self) -> &'static str {
         match self {
             JoinRefused::TooOften => "too_often",
@@ -182,9 +181,9 @@ pub(crate) fn unix(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether `applicant` may join with `token` now, given the store's records of the token and of a
-/// node of that name. Returns only the first reason that applies, and none about a token with an
-/// unknown secret.
+/// Decides whether `applicant` may join with `token` now, given the store's records of the token
+/// and of a node of that name. Returns only the first reason that applies, and no other about a
+/// token with a wrong secret.
 pub(crate) fn judge(
     token: &JoinToken,
     record: Option<&TokenRecord>,
@@ -218,7 +217,7 @@ pub(crate) fn judge(
         let is_evicted = |key| holder.evicted.iter().any(|evicted| evicted.key == key);
         let is_live =
             holder.key != applicant.key && holder.valid_until > at && !is_evicted(holder.key);
-        // An evicted node needs more than a token that every node may use.
+        // A token that every node may use does not suffice for an evicted node.
         let comes_back = is_evicted(applicant.key);
         if (is_live || comes_back) && !for_this_name {
             return Err(JoinRefused::NameTaken { name: applicant.name.clone() });

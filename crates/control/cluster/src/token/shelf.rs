@@ -12,7 +12,7 @@ use super::admission::{Admitted, Evicted, unix};
 use super::{Applicant, JoinRefused, JoinToken, NodeRecord, TokenId, TokenRecord, judge};
 use crate::{Certified, Fingerprint, Name};
 
-/// Tokens that are kept at once, expired ones included.
+/// Greatest number of stored tokens, expired ones included.
 const TOKENS_MAX: usize = 10_000;
 
 /// Time for which an expired token is remembered, so that its holder is distinguished from a
@@ -33,50 +33,48 @@ pub struct Tokens {
 /// An operator's request for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenWish {
-    /// How long it is accepted.
+    /// The token's lifetime.
     pub time_to_live: Duration,
-    /// For one node only.
+    /// True if it is for one node only.
     pub single_use: bool,
-    /// For the node of this name only.
+    /// The only node that may use it.
     pub node: Option<Name>,
 }
 
-/// Why tokens cannot be used now.
+/// The reason why tokens cannot be used now.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The store does not do it.
-    #[error("the cluster's store cannot be used")]
+    /// The store failed.
+    #[error("cannot use the cluster's store")]
     Store(#[from] StoreError),
-    /// A record of another kind or version.
-    #[error("the store has something else under {key}: written by another version?")]
+    /// A record has an unknown format.
+    #[error("cannot decode {key} in the store; another version may have written it")]
     Unreadable {
-        /// Where.
+        /// The record's key.
         key: Key,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// Others were always faster.
-    #[error("{key} changed {TRIES} times meanwhile: try again")]
+    /// Other writers were faster in every attempt.
+    #[error("{key} changed {TRIES} times during the change; try again")]
     Contended {
         /// The key of the record.
         key: Key,
     },
-    /// Enough is enough.
-    #[error(
-        "there are {TOKENS_MAX} tokens: revoke what is not needed (`equipoise cluster token list`)"
-    )]
+    /// There are too many tokens.
+    #[error("there are {TOKENS_MAX} tokens; revoke unused ones (`equipoise cluster token list`)")]
     TooMany,
 }
 
 impl Tokens {
-    /// In this store.
+    /// The tokens in this store.
     pub fn new(store: Arc<dyn Store>) -> Tokens {
         let folder = |name| Prefix::of(name).expect("constants without odd characters");
         Tokens { store, tokens: folder("cluster/tokens"), nodes: folder("cluster/nodes") }
     }
 
-    /// Makes one. Only its hash is kept, so this is the one time that it can be shown.
+    /// Creates a token. Only its hash is stored, so the token cannot be shown again.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -101,12 +99,12 @@ impl Tokens {
         let key = self.key_of(token.id());
         match self.store.compare_and_put(&key, Expect::Absent, bytes(&record)).await? {
             Committed::Done(_) => Ok((token, record)),
-            // 40 random bits met; the next will not.
+            // The random id exists already; the next attempt has another.
             Committed::Refused(_) => Err(TokenError::Contended { key }),
         }
     }
 
-    /// All of them, the expired of late included.
+    /// All tokens, including those that expired recently.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -119,7 +117,7 @@ impl Tokens {
         Ok(found)
     }
 
-    /// Makes it worthless at once; whether there was one.
+    /// Revokes a token with immediate effect. Returns whether it existed.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -129,11 +127,11 @@ impl Tokens {
         Ok(matches!(self.store.commit(delete).await?, Committed::Done(_)))
     }
 
-    /// Joins a node, if it may: what is decided is written at one moment for all controllers, so
-    /// that a token for one use is used once.
+    /// Joins a node, if it may. The decision is written in one transaction for all controllers, so
+    /// that a single-use token is used once.
     ///
     /// # Errors
-    /// [`TokenError`]; the inner [`JoinRefused`] if it may not.
+    /// [`TokenError`]; the inner [`JoinRefused`] is the reason why it may not.
     pub(crate) async fn admit(
         &self,
         token: &JoinToken,
@@ -166,7 +164,7 @@ impl Tokens {
         Err(TokenError::Contended { key: node_key })
     }
 
-    /// Notes that a node has a new certificate, unless it was shut out; whether it was not.
+    /// Records a node's new certificate, unless the node was evicted. Returns false in that case.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -179,7 +177,7 @@ impl Tokens {
         for _ in 0..TRIES {
             let Some(entry) = self.store.get(&node_key).await? else { return Ok(false) };
             let mut record: NodeRecord = read(&entry)?;
-            // Another node has the name, or this one was evicted.
+            // Another key has the name, or this one was evicted.
             if record.key != certified.key || record.is_evicted(certified.key) {
                 return Ok(false);
             }
@@ -194,7 +192,7 @@ impl Tokens {
         Err(TokenError::Contended { key: node_key })
     }
 
-    /// Shuts a node out: its certificates are refused from now on; whether there is such a node.
+    /// Evicts a node: its certificates are refused from now on. Returns whether it exists.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -230,12 +228,12 @@ impl Tokens {
         Ok(found)
     }
 
-    /// Where the nodes' records are: for a watch.
+    /// The folder of the nodes' records, for a watch.
     pub(crate) fn nodes(&self) -> (&Arc<dyn Store>, &Prefix) {
         (&self.store, &self.nodes)
     }
 
-    /// Deletes what expired long ago; how many there are left.
+    /// Deletes tokens that expired long ago. Returns the number of the remaining ones.
     async fn forget_expired(&self, now: SystemTime) -> Result<usize, TokenError> {
         let before = unix(now).saturating_sub(REMEMBERED.as_secs());
         let all = self.list().await?;
@@ -258,13 +256,13 @@ impl Tokens {
 }
 
 impl NodeRecord {
-    /// Whether certificates of this key are refused.
+    /// True if certificates of this key are refused.
     pub fn is_evicted(&self, key: Fingerprint) -> bool {
         self.evicted.iter().any(|evicted| evicted.key == key)
     }
 }
 
-/// Names and ids have only characters that keys have.
+/// Names and ids contain only characters that are valid in keys.
 fn in_folder(key: Result<Key, KeyError>) -> Key {
     key.expect("names and token ids are segments of keys")
 }

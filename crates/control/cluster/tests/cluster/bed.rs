@@ -1,4 +1,4 @@
-//! Controllers with a store and an intake of the test's, and nodes.
+//! Controllers with a store and an intake of the test, and nodes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use equipoise_store::{Embedded, EmbeddedOptions, Store};
 use equipoise_testkit::Folder;
 use tokio::sync::watch;
 
-/// For what surely comes, on a busy machine.
+/// Timeout for events that certainly happen, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn name(text: &str) -> Name {
@@ -70,7 +70,7 @@ impl Intake for Desk {
     }
 }
 
-/// One cluster: an authority, a store, and as many controllers as are started.
+/// A cluster: an authority, a store, and the controllers that a test starts.
 pub(crate) struct Bed {
     pub(crate) scratch: Folder,
     pub(crate) store: Arc<dyn Store>,
@@ -78,7 +78,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Where a node or controller keeps what it must.
+    /// The state folder of a node or controller.
     pub(crate) fn state(&self, name: &str) -> StateFolder {
         StateFolder::new(self.scratch.path(name))
     }
@@ -107,7 +107,7 @@ impl Bed {
         self.controller_over(Arc::clone(&self.store), change).await
     }
 
-    /// A controller that reaches the store in a way of its own.
+    /// A controller with a given access to the store.
     pub(crate) async fn controller_over(
         &self,
         store: Arc<dyn Store>,
@@ -144,7 +144,7 @@ impl Bed {
         self.tokens().create(&wish, fingerprint, now).await.unwrap().0
     }
 
-    /// A node of that name, with a folder of that name.
+    /// Options of a node with this name, and a folder of the same name.
     pub(crate) fn options(
         &self,
         node: &str,
@@ -176,12 +176,12 @@ pub(crate) fn address(server: &ClusterServer) -> ControllerAddress {
     server.address().to_string().parse().unwrap()
 }
 
-/// A report that would be believed.
+/// A valid report.
 pub(crate) fn report() -> NodeReport {
     NodeReport { version: "test".into(), capacity: 1.0, ..NodeReport::default() }
 }
 
-/// Waits until something holds; the tests' events are many, so it looks often.
+/// Waits until `holds` is true. Checks often, because there is no single event to wait for.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let all = async {
         while !holds() {

@@ -1,4 +1,4 @@
-//! Peers that are slow, or talk nonsense, or come in masses.
+//! Peers that are slow, send nonsense, or come in masses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::bed::{Bed, count, eventually, report, until};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Whether the other end closes within a long time.
+/// True if the other end closes within a long time.
 async fn is_closed(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
-    // A reset is an end, too.
+    // A reset counts as an end, too.
     timeout(LONG, stream.read_to_end(&mut rest)).await.is_ok()
 }
 
@@ -42,7 +42,7 @@ async fn who_connects_and_says_nothing_is_closed_and_others_are_served() {
     for stream in &mut silent {
         assert!(is_closed(stream).await);
     }
-    // And a node's own, where this machine gives it no time to shake hands in.
+    // Also the node's own, if this machine is too slow for its handshake.
     eventually("all are counted", || count(&server, "handshake_timed_out") >= 10).await;
 }
 
@@ -160,7 +160,7 @@ async fn without_a_certificate_nothing_but_joining_is_open() {
     assert!(said.starts_with("HTTP/1.1 400") && said.contains("missing field"), "{said}");
     let lost = "GET /cluster/v2/members HTTP/1.1\r\nHost: c\r\n\r\n";
     let said = answer(&mut stream, lost).await;
-    assert!(said.starts_with("HTTP/1.1 404") && said.contains("speaks /cluster/v1"), "{said}");
+    assert!(said.starts_with("HTTP/1.1 404") && said.contains("serves /cluster/v1"), "{said}");
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn who_drips_a_head_or_a_body_is_cut() {
         bed.controller_with(|options| options.limits.unproven_lifetime = lifetime).await;
     let mut head = anonymous(&bed, &server).await;
     let dripped = async {
-        // One byte each tenth of a second: never silent, never done.
+        // One byte each tenth of a second: never silent, never complete.
         while head.write_all(b"x").await.is_ok() && head.flush().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -198,7 +198,7 @@ async fn a_head_that_is_too_large_and_a_body_that_is_too_large_are_refused() {
     let said = answer(&mut stream, &large).await;
     assert!(said.starts_with("HTTP/1.1 414") || said.starts_with("HTTP/1.1 431"), "{said}");
     let mut stream = anonymous(&bed, &server).await;
-    // Nothing of it need come: what is announced is enough.
+    // The announced length suffices; no body is sent.
     let large =
         "POST /cluster/v1/join HTTP/1.1\r\nHost: c\r\nContent-Length: 1099511627776\r\n\r\n";
     let said = answer(&mut stream, large).await;

@@ -63,13 +63,13 @@ async fn stale_instructions_are_refused_whoever_sends_them() {
     desk.plan(5, 7);
     until(&client, |status| status.edition == edition(5, 7)).await;
     let age = client.status().instructions_age.unwrap();
-    // A late message of a former leader, from a controller that forwards it: the stream itself
+    // A late message of a former leader, from a controller that forwards it. The stream itself
     // omits it.
     desk.plan(4, 900);
     desk.plan(5, 8);
     until(&client, |status| status.edition == edition(5, 8)).await;
     assert!(client.status().instructions_age.unwrap() <= age + Duration::from_secs(20));
-    // Another controller that knows only older ones.
+    // Another controller, which knows only older instructions.
     let (behind, desk_behind) = bed.controller().await;
     desk_behind.plan(5, 6);
     server.stop().await;
@@ -105,8 +105,8 @@ async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
     until(&client, |status| status.edition == edition(2, 1)).await;
 }
 
-/// A cut between controllers that the node does not see: its stream lives, and nothing new comes of
-/// it.
+/// A controller is cut off from the others, which the node cannot see: the stream lives without new
+/// instructions.
 #[tokio::test]
 async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_never_win() {
     let bed = Bed::new().await;
@@ -134,7 +134,7 @@ async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_
     desk.plan(2, 1);
     let second = rest.address().to_string();
     until(&client, |s| s.edition == edition(2, 1) && s.following.as_ref() == Some(&second)).await;
-    // A leader that has been replaced and does not know it yet; and it is the only one left.
+    // A leader that has been replaced without its knowledge, and is the only one left.
     desk_cut_off.plan(1, 900);
     drop(rest);
     let first = cut_off.address().to_string();
@@ -164,7 +164,7 @@ async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_ar
     let status = until(&client, aged).await;
     assert_eq!(status.edition, edition(1, 1));
     assert_eq!(client.instructions().borrow().generation, 1);
-    // It goes on to ask, and hears nothing.
+    // It continues to ask, without an answer.
     let asked_later = |status: &equipoise_cluster::NodeStatus| {
         let one = &status.reports[&address];
         one.tried < one.heard
@@ -175,7 +175,7 @@ async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_ar
 
 #[tokio::test]
 async fn a_controller_that_hangs_is_left() {
-    // It accepts, and never says a word.
+    // It accepts connections, and never sends a byte.
     let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
@@ -186,7 +186,7 @@ async fn a_controller_that_hangs_is_left() {
     options.controllers.push(stuck);
     options.patience.handshake = Duration::from_millis(300);
     for _ in 0..4 {
-        // Which is asked first is chance.
+        // The first controller to ask is random.
         let client = equipoise_cluster::NodeClient::start(options.clone());
         until(&client, |status| status.edition == edition(1, 1)).await;
     }

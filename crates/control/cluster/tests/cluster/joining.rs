@@ -5,18 +5,18 @@ use equipoise_cluster::{Asker, Authority, JoinToken, NodeClient, NodeStatus, Sta
 
 use crate::bed::{Bed, address, count, eventually, name, report, until};
 
-/// Whether a node has no certificate for this reason; another may come first, such as a controller
-/// that is slow to answer.
+/// True if a node has no certificate for this reason. Another reason may come first, such as a
+/// controller that is slow to answer.
 fn says(status: &NodeStatus, reason: &str) -> bool {
     status.certificate_problem.as_ref().is_some_and(|problem| problem.contains(reason))
 }
 
-/// Tries to join with this, and waits for the refusal of that name.
+/// Tries to join with this token, and waits for the refusal with this name.
 async fn refused(bed: &Bed, node: &str, token: JoinToken, word: &str) {
     let (server, _desk) = bed.controller().await;
     let client = NodeClient::start(bed.options(node, &[&server], Some(token)));
     eventually(word, || count(&server, word) > 0).await;
-    // The peer learns nothing but that it may not.
+    // The peer learns only that it may not join.
     let status = until(&client, |status| says(status, "a controller's log says why")).await;
     assert_eq!(status.certificate_until, None);
     assert!(!bed.state(node).has(StateFile::NodeCertificate));
@@ -99,7 +99,7 @@ async fn a_token_for_another_node_and_a_name_that_lives_are_refused() {
     let _first = bed.joined("a", &[&server]).await;
     let token = bed.token(false, Some("a")).await;
     refused(&bed, "b", token, "other_node").await;
-    // Another machine (another folder) that calls itself the same.
+    // Another machine (another folder) with the same name.
     let token = bed.token(false, None).await;
     let mut options = bed.options("a", &[&server], Some(token));
     options.folder = bed.state("impostor");
@@ -170,7 +170,7 @@ async fn an_evicted_node_is_out_at_once_and_comes_back_by_a_token_of_its_own() {
     until(&client, |s| s.reports.values().any(|one| one.problem.is_some())).await;
     assert_eq!(desk.reported(), [] as [&str; 0]);
     drop(client);
-    // Its folder is emptied, and a token made for it.
+    // Its folder is removed, and a token is made for it.
     std::fs::remove_dir_all(bed.scratch.path("a")).unwrap();
     let token = bed.token(true, Some("a")).await;
     let back = NodeClient::start(bed.options("a", &[&server], Some(token)));
@@ -185,7 +185,7 @@ async fn a_certificate_of_another_cluster_opens_nothing() {
     let (server, _desk) = bed.controller().await;
     let foreign = Authority::new(&name("test"), SystemTime::now()).unwrap();
     let asker = Asker::operator(&foreign, &name("root"), vec![address(&server)]).unwrap();
-    // It does not even believe the server.
+    // It does not accept the server's certificate either.
     let refused = asker.members().await.unwrap_err().to_string();
     assert!(refused.contains("another cluster's authority"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! A controller that learns late of what the store has.
+//! A controller that receives changes of the store late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::bed::{Bed, count, eventually, name, report, until};
 
-/// A store that tells of no change before `open` has permits.
+/// A store that reports no change before `open` has permits.
 #[derive(Debug)]
 struct Lagging {
     store: Arc<dyn Store>,
@@ -66,7 +66,7 @@ async fn a_node_that_joined_again_is_evicted_no_longer_than_a_controller_refuses
     drop(client);
     let before = desk.reported().len();
 
-    // The other controller has seen the eviction, and does not see what comes after it.
+    // The other controller has seen the eviction, and sees no later change.
     let open = Arc::new(Semaphore::new(0));
     let store = Arc::new(Lagging { store: Arc::clone(&bed.store), open: Arc::clone(&open) });
     let (two, _) = bed.controller_over(store, |_| ()).await;

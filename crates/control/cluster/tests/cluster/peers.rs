@@ -1,4 +1,4 @@
-//! Nodes that trust each other by what they have of the cluster.
+//! Nodes that trust each other by their certificates of the cluster.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,8 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 
 use crate::bed::{Bed, eventually, name, until};
 
-/// Shakes hands in memory; what the ends show each other (the server's first), or why not.
+/// Performs a handshake in memory. Returns the certificates of both ends (the server's first), or
+/// the error.
 fn meet(
     client: &PeerCredentials,
     server: &PeerCredentials,
@@ -104,8 +105,8 @@ async fn peers_hear_of_evictions_and_refuse_who_is_out() {
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_to_peers() {
     let bed = Bed::new().await;
-    // A certificate holds from five minutes before it was made, so this one is renewed at once, and
-    // again.
+    // A certificate is valid from five minutes before its creation, so this one is renewed at once,
+    // and again.
     let (server, _desk) =
         bed.controller_with(|options| options.node_lifetime = Duration::from_secs(152)).await;
     let (a, b) = (joined(&bed, &server, "a").await, joined(&bed, &server, "b").await);

@@ -5,8 +5,8 @@ use crate::bed::{Bed, count, eventually, report, until};
 #[tokio::test]
 async fn certificates_are_renewed_before_they_end_and_nothing_is_lost() {
     let bed = Bed::new().await;
-    // A certificate holds from five minutes before it was made, so this one is renewed at once, and
-    // again.
+    // A certificate is valid from five minutes before its creation, so this one is renewed at once,
+    // and again.
     let (server, desk) = bed
         .controller_with(|options| {
             options.node_lifetime = Duration::from_secs(152);
@@ -19,7 +19,7 @@ async fn certificates_are_renewed_before_they_end_and_nothing_is_lost() {
     until(&client, |status| status.edition.is_some()).await;
     until(&client, |status| status.certificate_until.is_some_and(|until| until > first)).await;
     assert!(count(&server, "renewed") > 0);
-    // The controller's own, too.
+    // The controller's own certificate is renewed, too.
     eventually("its own", || count(&server, "own_certificate_renewed") > 0).await;
     client.report(&report());
     eventually("the report", || desk.reported() == ["a"]).await;

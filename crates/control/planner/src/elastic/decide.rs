@@ -19,41 +19,40 @@ use hold::why_not_yet;
 pub struct ScalingPlan {
     /// The action of the driver.
     pub action: Scaling,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
     /// Expected demand over the capacity of the backends that serve: of their concurrency limits,
     /// or of what the target states for each; above 1 if requests wait. `None` if unknown.
     pub in_use: Option<f64>,
-    /// How long ago the pool last grew, without this plan's step; saturates.
+    /// Time since the pool last grew, not counting this plan's step; saturates.
     pub since_out: Duration,
-    /// How long ago the pool last shrank, likewise.
+    /// Time since the pool last shrank, likewise.
     pub since_in: Duration,
-    /// How long a smaller pool would have been enough.
+    /// Time for which a smaller pool would have been enough.
     pub low_for: Duration,
     /// The largest demand in `low_for`, in the unit of the target.
     #[serde(default)]
     pub peak: f64,
-    /// Concurrency limit of a backend of speed 1, as it was last known; `None` before.
+    /// Last known concurrency limit of a backend of speed 1; `None` if it was never known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
 }
 
 /// A step in a pool's size.
 ///
-/// The leader takes the step in the instructions that it makes of the plan, so the next plan sees
-/// it taken: a new backend is in the inventory with an age of zero, and one that leaves is wanted
-/// drained.
+/// The leader applies the step in the instructions of the same plan. So the next plan sees a new
+/// backend with age zero, and a leaving one with admin state drain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scaling {
     /// Nothing.
     #[default]
     Hold,
-    /// Add so many of a size (`None`: the pool's backends are all alike).
+    /// Add backends of a size.
     Out {
-        /// Which.
+        /// The size; `None` if the pool's backends are all alike.
         size: Option<String>,
-        /// How many.
+        /// Number of backends.
         count: u32,
     },
     /// Drain these, and remove them when they have nothing left.
@@ -63,9 +62,9 @@ pub enum Scaling {
     },
     /// Add one of a size, and drain the backend when the new one is warm.
     Replace {
-        /// Which is added.
+        /// The size of the new backend.
         size: Option<String>,
-        /// Which goes.
+        /// The backend that it replaces.
         backend: String,
     },
 }
@@ -86,9 +85,9 @@ impl Scaling {
     }
 }
 
-/// A pool shrinks to at most this part of its target: else it would grow again at once.
+/// A pool shrinks to at most this part of its target. Otherwise it would grow again at once.
 const SHRINK_TO: f64 = 0.9;
-/// "Long ago", for a pool that never changed.
+/// A long time, for a pool that never changed.
 const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Decides on a pool's size; `passed` is the time since the decision before.
@@ -148,7 +147,7 @@ pub(crate) fn decide(
     ScalingPlan { action, reason, ..plan }
 }
 
-/// How long ago things were when a plan had been followed.
+/// Times as they will be after the plan has been applied.
 struct Times {
     since_out: Duration,
     since_in: Duration,
@@ -176,7 +175,7 @@ impl Times {
 struct Backend<'a> {
     name: &'a str,
     spec: &'a BackendSpec,
-    /// Its concurrency limit, or what the target states.
+    /// Its concurrency limit, or the capacity that the target states.
     capacity: f64,
     efficiency: f64,
     /// It passes its checks, or has not failed them yet.
@@ -199,11 +198,11 @@ impl Backend<'_> {
     }
 }
 
-/// How a pool could cost less.
+/// A way to reduce the cost of a pool.
 enum Less<'s, 'a> {
-    /// Fewer.
+    /// Fewer backends.
     Without(Vec<&'s Backend<'a>>),
-    /// A cheaper one in its place.
+    /// A cheaper backend in the place of one.
     Cheaper(&'s Kind, &'s Backend<'a>),
 }
 
@@ -215,7 +214,7 @@ struct State<'a> {
     demand: Option<Demand>,
     /// Concurrency limit of a backend of speed 1, if it is known.
     limit: Option<f64>,
-    /// The same, if it was stated or learnt.
+    /// The same, if it was configured or learnt.
     remembered: Option<f64>,
     /// Capacity of backends that serve, and of those that serve or are coming.
     serving: f64,
@@ -228,7 +227,7 @@ struct State<'a> {
     open: u64,
     /// A balancer of the pool does not report, so that the demand may be larger.
     is_partial: bool,
-    /// Nothing counts its requests.
+    /// No balancer counts its requests.
     is_forwarded: bool,
 }
 
@@ -246,7 +245,7 @@ impl<'a> State<'a> {
             let is_healthy = spec.health != Health::Unhealthy;
             let serves = is_healthy && past.is_some_and(|past| past.has(name));
             let kind = kinds.iter().find(|kind| kind.name == spec.size);
-            // One that the operator listed beside the sizes counts as one of speed 1.
+            // A backend that the operator listed without a size counts as speed 1.
             let of_kind = kind.map_or(unit, |kind| kind.speed);
             let own = past.and_then(|past| past.limit(name)).filter(|_| target.stated().is_none());
             let capacity = own.unwrap_or(of_kind);
@@ -320,12 +319,12 @@ impl<'a> State<'a> {
         self.capacity - if one.is_healthy { one.capacity } else { 0.0 }
     }
 
-    /// Whether so much capacity is below the target at this demand, with some to spare.
+    /// True if this capacity is below the target at this demand, with some spare capacity.
     fn is_enough(&self, capacity: f64, demand: f64) -> bool {
         match capacity > 0.0 {
             true => demand <= SHRINK_TO * self.target.share() * capacity,
-            // A request from time to time is not nothing, and the end of the last backend would cut
-            // tunnels.
+            // A pool with an occasional request is not idle, and the end of the last backend would
+            // cut tunnels.
             false => self.is_quiet && self.open == 0 && demand == 0.0,
         }
     }
@@ -412,8 +411,8 @@ impl<'a> State<'a> {
         let is_urgent = self.is_standing && !self.is_coming();
         let now = self.demand.filter(|_| is_urgent).map_or(0.0, |demand| demand.now);
         let needed = demand.max(now) / self.target.share();
-        // A queue stands although limits seem to have room: one balancer's are reached, and not
-        // another's.
+        // A queue stands although limits seem to have room: one balancer has reached its limit,
+        // another not.
         let is_stuck = is_urgent && !self.is_shrinking;
         let least = if is_stuck { self.capacity + self.smallest() } else { 0.0 };
         if needed.max(least) > self.capacity {
@@ -450,7 +449,7 @@ impl<'a> State<'a> {
         };
         let (room, faster) = (elastic.max - self.count(), self.faster());
         let largest = format!("{why}; the pool is at its largest: max = {}", elastic.max);
-        // Before the cool-down: its end would change nothing.
+        // Checked before the cool-down, because its end would change nothing.
         if room == 0 && faster.is_none() {
             return (Scaling::Hold, largest);
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Target;
 
-/// A pool in one period, as the balancers together saw it.
+/// A pool in one period, as all balancers together saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolSample {
     /// By backend.
@@ -23,7 +23,7 @@ pub struct PoolSample {
     pub excess: f64,
 }
 
-/// A backend in one period, as the balancers together saw it.
+/// A backend in one period, as all balancers together saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendSample {
     /// Mean number of requests in flight: N.
@@ -36,7 +36,7 @@ pub struct BackendSample {
     /// is learnt; `None` without one.
     #[serde(default)]
     pub limit: Option<f64>,
-    /// The limit is one to begin with, before it was learnt.
+    /// True if the limit is the initial one, before learning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_guess: bool,
     /// Requests in flight without a permit at the end of the period: tunnels, and requests of slow
@@ -67,7 +67,7 @@ pub(crate) struct Demand {
     pub(crate) coming: f64,
 }
 
-/// The most by which demand is expected to rise in one period.
+/// Largest factor by which demand is expected to rise in one period.
 const RISE_MAX: f64 = 1.5;
 /// Excess below this part of the rate of answers: the queue neither grows nor overflows.
 const STEADY: f64 = 0.05;
@@ -90,7 +90,7 @@ impl PoolHistory {
         self.is_partial = false;
     }
 
-    /// Stores that some balancer of the pool did not report in the last period.
+    /// Marks the sample as incomplete: a balancer of the pool did not report in the last period.
     pub(crate) fn doubt(&mut self) {
         self.is_partial = true;
     }
@@ -110,12 +110,12 @@ impl PoolHistory {
         sane(self.latest.queued)
     }
 
-    /// Whether a queue stands.
+    /// True if a queue stands.
     pub(crate) fn is_standing(&self) -> bool {
         self.latest.is_standing
     }
 
-    /// Whether the queues shrink.
+    /// True if the queues shrink.
     pub(crate) fn is_shrinking(&self) -> bool {
         self.latest.excess < -STEADY * self.latest.answers()
     }
@@ -125,12 +125,12 @@ impl PoolHistory {
         self.latest.backends.values().map(|one| u64::from(one.open)).sum()
     }
 
-    /// Whether no request came, waited or held a permit in the last period.
+    /// True if no request came, waited or held a permit in the last period.
     pub(crate) fn is_quiet(&self) -> bool {
         self.latest.concurrency() == 0.0 && self.latest.arrivals() == 0.0 && self.queued() == 0.0
     }
 
-    /// Whether balancers have the backend.
+    /// True if balancers have the backend.
     pub(crate) fn has(&self, backend: &str) -> bool {
         self.latest.backends.contains_key(backend)
     }
@@ -140,7 +140,7 @@ impl PoolHistory {
         self.limit_if(backend, false)
     }
 
-    /// The limit that the learning of a backend's limit begins with, if it has not learnt one.
+    /// The initial limit of a backend that has not learnt one.
     pub(crate) fn guess(&self, backend: &str) -> Option<f64> {
         self.limit_if(backend, true)
     }
@@ -165,11 +165,10 @@ impl PoolHistory {
 
 impl PoolSample {
     /// Requests that would be in flight at once if none had to wait.
-    ///
-    /// A queue that grows, overflows or shrinks holds a backlog: by Little's law, those that arrive
-    /// beyond those that get a backend would be `excess * T` in flight. A queue that stands and
-    /// stays as long is one of clients that wait for an answer before they ask again: each of them
-    /// would be in flight.
+    /// By Little's law, requests that arrive beyond those that get a backend would be `excess * T`
+    /// in flight: this is the backlog of a queue that grows, overflows or shrinks. A queue that
+    /// stands with constant length consists of clients that wait for a response before their next
+    /// request. Each of them would be in flight.
     fn concurrency(&self) -> f64 {
         let in_flight: f64 = self.backends.values().map(|one| sane(one.in_flight)).sum();
         let (answers, queued) = (self.answers(), sane(self.queued));
@@ -191,7 +190,7 @@ impl PoolSample {
         self.answering().map(|(in_flight, response_s)| in_flight / response_s).sum()
     }
 
-    /// N and T, in seconds, of backends that answered.
+    /// N and T in seconds of each backend with responses.
     fn answering(&self) -> impl Iterator<Item = (f64, f64)> {
         let one = |one: &BackendSample| {
             let response_s = one.response?.as_secs_f64();
@@ -201,7 +200,7 @@ impl PoolSample {
     }
 }
 
-/// A number from another process: 0 if it is negative or none.
+/// A number from another process; 0 if it is negative or not finite.
 fn sane(value: f64) -> f64 {
     if value.is_finite() { value.max(0.0) } else { 0.0 }
 }
@@ -231,13 +230,13 @@ mod tests {
     fn demand_is_what_would_be_in_flight_if_no_request_waited() {
         // In flight, response time in ms, queued, excess; concurrency and requests a second.
         let rows = [
-            // Two slots of 40 ms do 50 a second.
+            // Two slots of 40 ms serve 50 a second.
             (2.0, 40, 0.0, 0.0, 2.0, 50.0),
-            // 100 a second more than that arrive; whether they still wait or have been refused.
+            // 100 a second more than that arrive, and either wait or are refused.
             (2.0, 40, 50.0, 100.0, 6.0, 150.0),
-            // The backlog is worked off, while 20 a second arrive.
+            // The backlog shrinks, while 20 a second arrive.
             (2.0, 40, 50.0, -30.0, 0.8, 20.0),
-            // 24 clients that ask again once they are answered.
+            // 24 clients that send the next request after each response.
             (2.0, 40, 22.0, 0.0, 24.0, 50.0),
         ];
         for (in_flight, response_ms, queued, excess, concurrency, rate) in rows {

@@ -5,14 +5,15 @@
 //!     --(a driver, not here)--> backends come and go
 //! ```
 //!
-//! In use is the demand over the sum of the backends' concurrency limits: the session level holds each backend at its
-//! limit, and what exceeds it waits in a queue, so that both are counted and neither is estimated.
-//! A learnt limit has headroom, in which the backend serves no more, so that the number at which it
-//! serves most (its knee) is in its place.
+//! Utilisation is the demand over the sum of the backends' concurrency limits. The session level
+//! holds each backend at its limit, and further requests wait in a queue, so both are counted and
+//! neither is estimated. A learnt limit includes headroom in which the backend serves no more. Its
+//! knee, the number in flight at which it serves most, is therefore used instead.
 //!
 //! # Source
-//! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work; its region, up to the number in flight
-//! at which `V = N/T` tops out, is the concurrency limit, and its efficiency is speed for what it costs.
+//! L3B (Ristov, Cvetkov, Gusev 2016) names the RMM and leaves it as future work. The end of L3B's
+//! region, the number in flight at which `V = N/T` is largest, is the concurrency limit here. Its
+//! efficiency is speed over price.
 
 mod decide;
 mod demand;
@@ -29,35 +30,37 @@ pub use decide::{Scaling, ScalingPlan};
 pub use demand::{BackendSample, PoolHistory, PoolSample};
 pub use schedule::ScheduledMin;
 
-/// How a pool grows and shrinks.
+/// Settings of a pool that grows and shrinks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Elasticity {
-    /// Backends at least.
+    /// Least number of backends.
     pub min: u32,
-    /// Hours in which there are more at least.
+    /// Hours with a higher least number.
     pub schedule: Vec<ScheduledMin>,
-    /// Backends at most; one more for a moment when one is replaced by a faster one.
+    /// Greatest number of backends; one more for a moment while a faster one replaces another.
     pub max: u32,
-    /// The use of its backends that is not exceeded.
+    /// Utilisation of its backends that must not be exceeded.
     pub target: Target,
-    /// From a step out to the next, unless a queue stands.
+    /// Time from one step out to the next, unless a queue stands.
     pub out_cool_down: Duration,
-    /// How long a smaller pool must have been enough before backends leave; and from any step to a step in.
+    /// Time for which a smaller pool must have been enough before backends leave, and least time
+    /// from any step to a step in.
     pub in_cool_down: Duration,
-    /// Age at which a backend that serves is no longer new. The pool does not shrink while one is new.
+    /// Age at which a serving backend is no longer new. The pool does not shrink while one is new.
     pub warm_up: Duration,
-    /// The most by which one step out multiplies the pool's capacity, above 1.
+    /// Greatest factor by which one step out multiplies the pool's capacity, above 1.
     pub growth_max: f64,
-    /// Part of the backends that leave in one step at most, above 0, up to 1; one may always leave.
+    /// Greatest part of the backends that leave in one step, above 0, up to 1; one may always
+    /// leave.
     pub scale_in_rate: f64,
-    /// What backends can be had; empty if all are alike.
+    /// The available sizes of backends; empty if all are alike.
     pub sizes: BTreeMap<String, Size>,
     /// Whether the planner decides.
     pub mode: Mode,
 }
 
-/// The use of a pool's backends that is not exceeded.
+/// The utilisation of a pool's backends that must not be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -73,58 +76,58 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
-    /// Its concurrency limit beside those of the others, until its limit is known.
+    /// Its concurrency limit relative to the others', until its limit is known.
     pub speed: f64,
-    /// What it costs, in any unit common to the sizes.
+    /// Its price, in any unit common to the sizes.
     pub price: f64,
 }
 
-/// Who decides on a pool's size.
+/// The decision mode of a pool's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The planner.
+    /// The planner decides.
     #[default]
     Auto,
-    /// An operator: so many backends, whatever the load.
+    /// An operator fixed the number of backends, independent of the load.
     Pinned(u32),
-    /// Nobody: the planner says what it would do, and does nothing.
+    /// The planner only reports what it would do.
     Paused,
 }
 
-/// Elasticity that contradicts itself.
+/// Invalid elasticity settings.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ElasticityRefused {
-    /// The bounds.
+    /// Contradictory bounds.
     #[error("elastic.min is {min} and elastic.max is {max}; accepted: min <= max, and max above 0")]
     Bounds {
-        /// At least.
+        /// The least number.
         min: u32,
-        /// At most.
+        /// The greatest number.
         max: u32,
     },
-    /// Hours in which there would be more backends than there may be.
+    /// A scheduled minimum above the greatest number of backends.
     #[error("elastic.schedule has min = {min}; accepted: at most elastic.max, which is {max}")]
     Schedule {
-        /// At least.
+        /// The scheduled minimum.
         min: u32,
-        /// At most.
+        /// The greatest number.
         max: u32,
     },
     /// A number outside its range.
     #[error("elastic.{option} is {value}; accepted: {accepted}")]
     Value {
-        /// Its name.
+        /// The option's name.
         option: &'static str,
-        /// What it is.
+        /// The value.
         value: f64,
-        /// What it may be.
+        /// The accepted values.
         accepted: &'static str,
     },
-    /// A size that costs or does nothing.
+    /// A size with a price or speed that is not positive.
     #[error("elastic.sizes.{size} has speed {speed} and price {price}; accepted: numbers above 0")]
     Size {
-        /// Its name.
+        /// The size's name.
         size: String,
         /// Its speed.
         speed: f64,
@@ -140,7 +143,7 @@ impl Default for Target {
 }
 
 impl Target {
-    /// The part of the backends' capacity that is not exceeded.
+    /// The part of the backends' capacity that must not be exceeded.
     pub(crate) fn share(self) -> f64 {
         match self {
             Target::InUse(share) => share,
@@ -185,7 +188,8 @@ impl Default for Elasticity {
 }
 
 impl Elasticity {
-    /// What holds at this moment, as the time since the UNIX epoch: with the largest of the minimums of its hours.
+    /// The settings at a moment (time since the UNIX epoch): `min` is the largest minimum of the
+    /// hours that include it.
     #[must_use]
     pub fn at(&self, moment: Duration) -> Elasticity {
         let scheduled = self.schedule.iter().filter(|hours| hours.includes(moment));
@@ -193,7 +197,7 @@ impl Elasticity {
         Elasticity { min, schedule: Vec::new(), ..self.clone() }
     }
 
-    /// Whether it can be followed.
+    /// Checks the settings.
     ///
     /// # Errors
     /// [`ElasticityRefused`] names the first option that is wrong.

@@ -1,9 +1,9 @@
-//! Hours of the week in which a pool has more backends at least.
+//! Hours of the week in which a pool has a higher least number of backends.
 //!
-//! A schedule adds capacity before the load comes that it is for: backends take time to start. It
-//! raises the minimum and nothing else, so that the pool grows beyond it by its load, as ever. Of
-//! hours that overlap the largest minimum counts, as with the scaling schedules of Google's managed
-//! instance groups and KEDA's `cron` scaler.
+//! A schedule adds capacity before its load comes, because backends take time to start. It only
+//! raises the minimum, so the pool grows beyond it by load. If hours overlap, the largest minimum
+//! counts, as with the scaling schedules of Google's managed instance groups and KEDA's `cron`
+//! scaler.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ pub struct ScheduledMin {
     pub from: u16,
     /// The minute after their last one. If it is not later than `from`, they end on the next day.
     pub to: u16,
-    /// The clock that they go by, with its daylight-saving time.
+    /// Their time zone, with daylight-saving time.
     #[serde(with = "jiff::fmt::serde::tz::required")]
     pub zone: TimeZone,
-    /// Backends at least.
+    /// Least number of backends in these hours.
     pub min: u32,
 }
 
 const MINUTES_OF_DAY: i64 = 24 * 60;
 
 impl ScheduledMin {
-    /// Whether the hours include this moment, as the time since the UNIX epoch.
+    /// True if the hours include this moment (time since the UNIX epoch).
     pub fn includes(&self, moment: Duration) -> bool {
         let seconds = i64::try_from(moment.as_secs()).unwrap_or(i64::MAX);
         let moment = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
@@ -118,7 +118,7 @@ mod tests {
             assert!(monday.includes(Duration::from_secs(begins + DAY - 1)), "{utc_offset}");
             assert!(!monday.includes(Duration::from_secs(begins + DAY)), "{utc_offset}");
         }
-        // Before the epoch, by its clock.
+        // Before the epoch on its clock.
         assert!(hours(&[2], 0, 24, -5).includes(Duration::ZERO));
         let _ends = hours(&[0], 0, 24, 0).includes(Duration::MAX);
     }
@@ -138,7 +138,7 @@ mod tests {
             assert!(work.includes(Duration::from_secs(begins)), "{day}");
             assert!(!work.includes(Duration::from_secs(begins + 10 * HOUR)), "{day}");
         }
-        // The night in which an hour is left out, and the one in which an hour comes twice.
+        // The night in which an hour is skipped, and the one in which an hour repeats.
         let night = ScheduledMin { zone: berlin, ..hours(&[5], 22, 6, 0) };
         for (saturday, hours) in [(march_27 + DAY, 7), (october_23 + DAY, 9)] {
             let minutes = (saturday + 12 * HOUR..saturday + 36 * HOUR).step_by(60);

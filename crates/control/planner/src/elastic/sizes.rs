@@ -1,40 +1,41 @@
-//! Sizes: how much a backend of each does, which to add, and which backend to let go.
+//! Sizes: the capacity of a backend of each size, which size to add, and which backend to remove.
 
 use equipoise_core::Health;
 
 use super::{Elasticity, PoolHistory, Size};
 use crate::inventory::{BackendSpec, PoolSpec};
 
-/// A size that can be had.
+/// An available size.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kind {
     /// `None` if the pool's backends are all alike.
     pub(crate) name: Option<String>,
-    /// As shown, or as stated; in any unit common to the kinds.
+    /// As measured or configured; in any unit common to the kinds.
     pub(crate) speed: f64,
     pub(crate) price: f64,
 }
 
 impl Kind {
-    /// Speed for its price.
+    /// Speed per price.
     pub(crate) fn efficiency(&self) -> f64 {
         self.speed / self.price
     }
 }
 
-/// The sizes of a pool, and how much a backend does.
+/// The sizes of a pool, with the capacity of their backends.
 pub(crate) struct Kinds {
     pub(crate) kinds: Vec<Kind>,
     /// Capacity of a backend of speed 1.
     pub(crate) unit: f64,
     /// Concurrency limit of a backend of speed 1, if there is one.
     pub(crate) limit: Option<f64>,
-    /// The same, if it was stated or learnt.
+    /// The same, if it was configured or learnt.
     pub(crate) remembered: Option<f64>,
 }
 
 impl Kinds {
-    /// By the limits that backends have, or else as the limit was `known`.
+    /// Computes the capacity from the backends' limits, or from the `known` limit if there are
+    /// none.
     pub(crate) fn of(
         elastic: &Elasticity,
         pool: &PoolSpec,
@@ -49,7 +50,7 @@ impl Kinds {
                 let limit = limit(past?, name)?;
                 Some((spec.size.clone(), limit))
             };
-            // The limit of one that fails falls with its failures.
+            // The limit of a failing backend decreases with its failures.
             let healthy = pool.backends.iter().filter(|(_, it)| it.health != Health::Unhealthy);
             healthy.filter_map(one).collect::<Vec<_>>()
         };
@@ -59,7 +60,7 @@ impl Kinds {
         };
         let known = known.filter(|known| known.is_finite() && *known > 0.0);
         let remembered = unit_of(&limits).or(known);
-        // Before any limit is known, as many as learning begins with are in flight without a wait.
+        // Before any limit is known, the initial limit of learning is in flight without waiting.
         let limit = remembered.or_else(|| unit_of(&guesses));
         let unit = elastic.target.stated().or(limit).unwrap_or(1.0);
         if elastic.sizes.is_empty() {
@@ -82,17 +83,17 @@ fn mean(of: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
-/// The kind, and how many of it, that make up for a shortfall of speed with at most `room` (1 or
-/// more) backends.
+/// The kind, and its number, that cover a shortfall of speed with at most `room` (1 or more)
+/// backends.
 ///
-/// The cheapest kind that alone makes up for it; of equally cheap ones that with most speed for its
-/// price. A small shortfall so gets a small backend and a large one the most efficient. If none
-/// can, as many as fit of the fastest. Kinds are not mixed in one step: the next step sees what is
+/// The cheapest kind that alone covers it; of equally cheap ones, the one with most speed per
+/// price. So a small shortfall gets a small backend, and a large one the most efficient. If no kind
+/// can, as many of the fastest as fit. Kinds are not mixed in one step; the next step sees what is
 /// left.
 ///
 /// # Source
-/// L3B's efficiency E = S/i, with the price in the place of the number i, so that it also
-/// compares sizes (the paper's vertical and diagonal scaling, left there as future work).
+/// L3B's efficiency E = S/i, with the price in place of the number i, so that it also compares
+/// sizes (the paper's vertical and diagonal scaling, which it leaves as future work).
 pub(crate) fn cover(kinds: &[Kind], shortfall: f64, room: u32) -> Option<(&Kind, u32)> {
     let count = |kind: &Kind| ((shortfall / kind.speed - 1e-9).ceil().max(1.0)) as u32;
     let cost = |kind: &Kind| f64::from(count(kind)) * kind.price;
@@ -137,12 +138,12 @@ mod tests {
             (0.1, 9, "small", 1),
             (1.0, 9, "small", 1),
             (2.0, 9, "small", 2),
-            (3.0, 9, "large", 1), // three small ones cost the same and have less speed for it
+            (3.0, 9, "large", 1), // three small ones cost the same, with less speed per price
             (5.0, 9, "small", 5),
             (7.0, 9, "large", 2),
             (2.0, 1, "large", 1), // two small ones do not fit
             (8.0, 1, "huge", 1),
-            (99.0, 2, "huge", 2), // nothing makes up for it: the fastest
+            (99.0, 2, "huge", 2), // no kind covers it: the fastest
         ];
         for (shortfall, room, name, count) in rows {
             let found = covered(shortfall, room);

@@ -1,10 +1,10 @@
-//! Clients that wait for their answers, nodes that are stopped when their share of a core is used
-//! up, and the planner: what dispatchers make of it, request by request.
+//! Clients that wait for their responses, nodes that pause when their share of a core is used up,
+//! and the planner: the results of dispatch rules, request by request.
 //!
-//! Each fed node has [`CLIENTS`] that ask again as soon as they are answered. A node may use its
-//! quota in each turn of a tenth of a second, then it stands still, its proxy too; what it passes
-//! on or back waits until then. All that a dispatcher knows is its plan, which it hears a period
-//! late, and its own counts.
+//! Each fed node has [`CLIENTS`] clients that send the next request after each response. A node may
+//! use its quota in each turn of a tenth of a second. Then it pauses, its proxy too, and requests
+//! and responses wait. A dispatcher knows only its plan, which arrives a period late, and its own
+//! counts.
 
 mod cluster;
 
@@ -25,13 +25,13 @@ const SETTLING: usize = 25;
 struct Outcome {
     per_second: f64,
     refused: u64,
-    /// CPU in use, part of what each node may.
+    /// CPU utilisation of each node, as a part of its quota.
     used: Vec<f64>,
-    /// Least and most that a fed node was planned to keep.
+    /// Least and greatest planned keep share of a fed node.
     keep: (f64, f64),
-    /// Part of what was delegated that was given to the last node.
+    /// Part of the delegated requests that the last node got.
     to_last: f64,
-    /// Requests at a taker at once, the most of any of them but the last.
+    /// Greatest number of requests at a target at once, except at the last node.
     queued: usize,
 }
 

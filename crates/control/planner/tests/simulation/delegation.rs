@@ -1,4 +1,4 @@
-//! Ten nodes, of which half get all the clients: what delegation makes of it.
+//! Ten nodes, of which half get all clients: the effect of delegation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::rules::{Late, name};
 
 const NODES: usize = 10;
 const FED: usize = 5;
-/// Periods from a plan to loads that show it.
+/// Periods from a plan until loads show it.
 const DELAY: usize = 2;
 const PERIODS: usize = 120;
 const SETTLING: usize = 60;
@@ -50,8 +50,8 @@ impl Rule for Nothing {
     }
 }
 
-/// Overloaded: above the average, 1.5 times the lowest and 30 %. Then requests are spread by 1/L
-/// over all nodes, oneself included, of loads as measured.
+/// Overloaded: above the average, 1.5 times the lowest and 30 %. Requests are then spread by 1/L of
+/// measured loads over all nodes, the node itself included.
 struct Onedata;
 
 impl Rule for Onedata {
@@ -117,15 +117,15 @@ impl Rule for Planner {
 struct Outcome {
     /// Work done, in nodes.
     done: f64,
-    /// Half of what the load of a node swings, worst node, points.
+    /// Half of the range of a node's load, worst node, in per cent points.
     amplitude: f64,
-    /// Loads on average, highest less lowest, points.
+    /// Difference between the highest and the lowest mean load, in per cent points.
     spread: f64,
-    /// Requests that were delegated, part of all.
+    /// Delegated requests, as a part of all.
     delegated: f64,
 }
 
-/// Fed nodes are asked for `offered` per cent each; `background` is other work on node 9.
+/// Clients demand `offered` per cent of each fed node; `background` is other work on node 9.
 fn run(rule: &mut dyn Rule, offered: f64, background: f64) -> Outcome {
     let mut rng = StdRng::seed_from_u64(5);
     let mut planned = Late::new(DELAY);

@@ -1,4 +1,4 @@
-//! The planner in closed loop with a cluster that answers late, beside the rules of others in the
+//! The planner in a closed loop with a cluster that reacts with a delay, and other rules in the
 //! same cluster.
 //!
 //! Figures are printed (`cargo test -p equipoise-planner --test simulation -- --nocapture`) and

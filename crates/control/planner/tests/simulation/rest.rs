@@ -13,18 +13,18 @@ use rand::{RngExt, SeedableRng};
 use crate::rules::name;
 
 const HOUR: u64 = 3600;
-/// CPU that a request a second takes, per cent.
+/// CPU of a request a second, in per cent.
 const COST: f64 = 0.1;
 
-/// Use of a node by other programs, per cent.
+/// Utilisation of a node by other programs, in per cent.
 #[derive(Clone, Copy)]
 struct Others {
     cpu: f64,
     memory: f64,
 }
 
-/// Shares of each node in a name after `periods` of which each brings `requests(period)` to the
-/// nodes that the name has.
+/// Shares of each node in a name after `periods`. Each period brings `requests(period)` to the
+/// nodes of the name.
 fn shares(others: &[Others], periods: u64, requests: impl Fn(u64) -> f64) -> Vec<f64> {
     let names = Steering { settle_periods: 3.0, ..Steering::default() };
     let policy = Policy { names, ..Policy::default() }.checked().unwrap();
@@ -73,7 +73,7 @@ fn memory_that_is_in_use_moves_no_share() {
 #[test]
 fn a_node_whose_cpu_others_use_gets_as_much_as_its_room() {
     let others = [Others { cpu: 50.0, memory: 30.0 }, Others { cpu: 0.0, memory: 30.0 }];
-    // A minute without requests, then a day's rise and fall.
+    // A minute without requests, then a sine-shaped demand.
     let demand = |at: u64| if at < 60 { 0.0 } else { 600.0 + 500.0 * (at as f64 / 200.0).sin() };
     let found = shares(&others, HOUR, demand);
     println!("half of the CPU of one of two is in use by others: {found:?}");

@@ -1,4 +1,4 @@
-//! Rules that make shares of loads: the planner's, and those that others use.
+//! Rules that compute shares from loads: the planner's, and those of others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use equipoise_planner::{
     History, Inventory, NameSpec, NodeSpec, Plan, Policy, Report, Steering, Tick, plan,
 };
 
-/// Something that turns measured loads (per cent) into shares, once a period.
+/// A rule that turns measured loads (per cent) into shares, once a period.
 pub(crate) trait Rule {
     fn name(&self) -> &'static str;
     fn shares(&mut self, loads: &[f64]) -> Vec<f64>;
@@ -29,7 +29,7 @@ impl Rule for Inverse {
     }
 }
 
-/// `1/L` of loads averaged over about ten periods: the usual first aid.
+/// `1/L` of loads averaged over about ten periods, the usual first remedy.
 #[derive(Default)]
 pub(crate) struct SmoothedInverse {
     smoothed: Vec<f64>,
@@ -127,7 +127,7 @@ impl<T> Late<T> {
         Late { under_way: VecDeque::new(), delay }
     }
 
-    /// Sends one message, and returns the one sent `delay` periods before; none until then.
+    /// Sends a message, and returns the one sent `delay` periods before; `None` until then.
     pub(crate) fn say(&mut self, what: T) -> Option<T> {
         self.under_way.push_back(what);
         if self.under_way.len() > self.delay { self.under_way.pop_front() } else { None }

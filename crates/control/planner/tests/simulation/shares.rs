@@ -1,5 +1,4 @@
-//! 50 nodes behind one name; shares show in the measured loads three periods after they were
-//! planned.
+//! 50 nodes of one name. Measured loads show shares three periods after they were planned.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -9,24 +8,24 @@ use crate::rules::{Even, Inverse, Late, Planner, Rule, SmoothedInverse};
 const NODES: usize = 50;
 const DELAY: usize = 3;
 const PERIODS: usize = 800;
-/// Time after which the load no longer changes.
+/// Periods after which the load no longer changes.
 const SETTLING: usize = 500;
 
 /// Behaviour of the clients and of the nodes' other programs.
 struct Shape {
     name: &'static str,
-    /// Work in all, as a part of what all nodes together can do, at a period.
+    /// Total work in a period, as a part of the capacity of all nodes.
     demand: fn(usize) -> f64,
-    /// Load of a node that does not come from clients, per cent.
+    /// Load of a node that does not come from clients, in per cent.
     background: fn(usize, usize) -> f64,
-    /// Largest capacity beside the smallest.
+    /// Largest capacity relative to the smallest.
     capacity_max: f64,
-    /// Points by which measurements are off.
+    /// Noise of measurements, in per cent points.
     noise: f64,
 }
 
-/// The planner's goals, in points of load: the swing of the worst node, and its distance from even.
-/// The dead band is two.
+/// The planner's goals in per cent points of load: the oscillation of the worst node, and its
+/// distance from the mean. The dead band is two.
 const AMPLITUDE_MAX: f64 = 1.0;
 const WORST_MAX: f64 = 2.5;
 
@@ -79,19 +78,18 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// How even the loads were after [`SETTLING`], in points of load.
+/// Distribution of loads after [`SETTLING`], in per cent points.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Half of what the distance of a node from the mean swings, worst node.
+    /// Half of the range of a node's distance from the mean, worst node.
     amplitude: f64,
-    /// Distance of the worst node from the mean, average over time.
+    /// Distance of the worst node from the mean, averaged over time.
     worst: f64,
     /// The first period from which 95 of 100 nodes stay within 5 points of the mean.
     settled: Option<usize>,
 }
 
-/// `caches` is the time constant, in periods, with which clients follow shares once these are in
-/// force; 0: at once.
+/// `caches` is the time constant, in periods, with which clients follow new shares; 0: at once.
 fn run(shape: &Shape, rule: &mut dyn Rule, caches: f64) -> Outcome {
     let mut rng = StdRng::seed_from_u64(11);
     let capacities: Vec<f64> =

@@ -1,5 +1,5 @@
-//! Backends of slots with one queue before them, request by request: the session level as the
-//! planner sees it.
+//! Simulated backends of slots with one queue before them, request by request: the session level as
+//! the planner sees it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -16,9 +16,9 @@ type At = u64;
 const SECOND: f64 = 1e9;
 /// Longest wait in the queue.
 const WAIT: At = 1_000_000_000;
-/// Glances at the queue in a period.
+/// Number of samples of the queue in a period.
 const GLANCES: u64 = 10;
-/// Steps of the learners between two glances.
+/// Steps of the learners between two samples.
 const STEPS: u64 = 20;
 
 pub(crate) struct Slots {
@@ -27,13 +27,13 @@ pub(crate) struct Slots {
     now: At,
     backends: BTreeMap<String, Backend>,
     arrivals: VecDeque<At>,
-    /// Of requests that wait, first come first served.
+    /// Arrival times of waiting requests, first come first served.
     queue: VecDeque<At>,
     /// Ends of service, and the backend of each.
     ends: BinaryHeap<Reverse<(At, String)>>,
-    /// Clients that ask again once they are answered.
+    /// Number of clients that send the next request after each response.
     clients: usize,
-    /// Limits are learned, and a backend has more in flight than its slots work on.
+    /// Limits are learnt, so a backend may have more requests in flight than slots.
     pub(crate) are_learned: bool,
     pub(crate) served: u64,
     pub(crate) refused: u64,
@@ -44,10 +44,10 @@ struct Backend {
     size: Option<String>,
     slots: usize,
     limit: usize,
-    /// Beginnings of what it has in flight, first come first served.
+    /// Start times of requests in flight, first come first served.
     in_flight: VecDeque<At>,
     learner: Option<Learner>,
-    /// In this period.
+    /// Responses in this period.
     answered: u32,
     busy_time: At,
 }
@@ -69,7 +69,7 @@ impl Slots {
         }
     }
 
-    /// Has these backends from now on, by name, size and slots. One that went finishes what it has.
+    /// Sets the backends by name, size and slots. A removed one finishes its requests.
     pub(crate) fn follow(&mut self, wanted: &[(String, Option<String>, usize)]) {
         self.backends.retain(|name, _| wanted.iter().any(|(wanted, ..)| wanted == name));
         for (name, size, slots) in wanted {
@@ -99,7 +99,7 @@ impl Slots {
         }
     }
 
-    /// From now on so many clients, each of which asks again once it is answered.
+    /// Sets the number of clients that send the next request after each response.
     pub(crate) fn ask_again(&mut self, clients: usize) {
         let new = clients.saturating_sub(self.clients);
         self.arrivals.extend(std::iter::repeat_n(self.now, new));
@@ -143,7 +143,7 @@ impl Slots {
         }
     }
 
-    /// Adjusts the learned limits, as the session level does every few milliseconds.
+    /// Adjusts the learnt limits, as the session level does every few milliseconds.
     fn learn(&mut self) {
         let (now, count) = (self.now, self.backends.len());
         let oldest = self.queue.front().map_or(0, |since| now - since);
@@ -186,7 +186,7 @@ impl Slots {
         }
     }
 
-    /// Serves requests that wait while a slot is free, at the backend with the least in use.
+    /// Starts waiting requests while a slot is free, at the backend with the fewest slots in use.
     fn begin(&mut self) {
         while !self.queue.is_empty() {
             let free = self.backends.iter_mut().filter(|(_, it)| it.in_flight.len() < it.limit);

@@ -26,7 +26,7 @@ impl Bed {
         bed
     }
 
-    /// A cluster of its own each time.
+    /// Joins a new cluster each time.
     fn join(&self) {
         let authority = Authority::new(&"test".parse().unwrap(), SystemTime::now()).unwrap();
         let pem = authority.certificate_pem();
@@ -96,7 +96,7 @@ fn what_is_damaged_is_set_aside_wherever_it_is_damaged() {
         std::fs::set_permissions(bed.file(), std::fs::Permissions::from_mode(0o600)).unwrap();
         let _ = std::fs::remove_file(&aside);
         match read(&bed.folder, &bed.name, unix_ms()) {
-            // Another time, or another name: well formed all the same.
+            // Another time or another name is also well-formed.
             Err(NotKept::Node(_) | NotKept::Cluster | NotKept::Old(_)) => {}
             Ok(kept) => assert_eq!(*kept.instructions, instructions(3, 7)),
             Err(error) => {

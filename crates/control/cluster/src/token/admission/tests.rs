@@ -14,7 +14,7 @@ fn applicant(node: &str, key: &[u8]) -> Applicant {
     Applicant { name: name(node), key: Fingerprint::of_key(key) }
 }
 
-/// A token that holds from 1000 to 2000.
+/// A token that is valid from 1000 to 2000.
 fn token() -> (JoinToken, TokenRecord) {
     let token = JoinToken::new(Fingerprint::of_key(b"authority"));
     let record = TokenRecord {

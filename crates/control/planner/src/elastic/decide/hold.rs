@@ -1,5 +1,5 @@
-//! Why a pool stays as it is, in words: the first of what keeps it, in the order in which it is
-//! decided.
+//! The reason, in words, why a pool stays as it is: the first that applies, in the order of the
+//! decision.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::elastic::Elasticity;
 use crate::inventory::PoolSpec;
 
 impl State<'_> {
-    /// Nothing is known of what is in use.
+    /// The demand is unknown.
     pub(super) fn why_unknown(&self, elastic: &Elasticity) -> String {
         if self.is_forwarded {
             return "names or VIPs lead clients past the balancers that count requests, so the pool does not scale by \
@@ -32,10 +32,10 @@ impl State<'_> {
         }
     }
 
-    /// It is below its target, and neither fewer nor cheaper backends would do.
+    /// It is below its target, but neither fewer nor cheaper backends would suffice.
     pub(super) fn why_all_needed(&self, elastic: &Elasticity) -> String {
         let why = self.why_not_fewer(elastic);
-        // Where only the number is at its end, a cheaper size may still do.
+        // Where only the number is at its limit, a cheaper size may still suffice.
         match self.count() <= elastic.min {
             true => {
                 self.why_not_cheaper(elastic).map_or(why.clone(), |more| format!("{why}; {more}"))
@@ -107,7 +107,7 @@ pub(super) fn why_not_yet(elastic: &Elasticity, plan: &ScalingPlan, what: &str) 
         (left(plan.since_out), "but the last step out is cooling down for"),
         (left(plan.since_in), "but the last step in is cooling down for"),
     ];
-    // Of two that end together, a step says more.
+    // Of two with the same end, the step is the more useful reason.
     let longest = cooling.into_iter().max_by_key(|(left, _)| *left);
     let (left, why) = longest.filter(|(left, _)| !left.is_zero())?;
     Some(format!("{what} would do, {why} {left:.0?} more"))
@@ -119,7 +119,7 @@ pub(super) fn beside(state: &State<'_>, pool: &PoolSpec) -> String {
     let drains: Vec<&str> = drains.map(|(name, _)| name.as_str()).collect();
     let failing = state.backends.iter().filter(|one| !one.is_healthy).count();
     let mut text = String::new();
-    // Where all fail, that is the reason.
+    // If all fail, that is the reason itself.
     if failing > 0 && failing < state.backends.len() {
         text.push_str(&format!("; {failing} of {} fail their checks", state.backends.len()));
     }
@@ -133,7 +133,7 @@ pub(super) fn beside(state: &State<'_>, pool: &PoolSpec) -> String {
     text
 }
 
-/// Counted.
+/// A number of backends, in words.
 fn backends(count: usize) -> String {
     format!("{count} backend{}", if count == 1 { "" } else { "s" })
 }

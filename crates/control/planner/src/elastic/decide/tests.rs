@@ -8,7 +8,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Concurrency limit of the backends of these tests.
 const TOP: f64 = 8.0;
 
-/// A pool of backends that are measured for a while, with the same load each.
+/// A pool of backends that are measured for a while, all with the same load.
 struct Case {
     elastic: Elasticity,
     pool: PoolSpec,
@@ -16,7 +16,7 @@ struct Case {
     in_flight: Option<f64>,
     queued: f64,
     excess: f64,
-    /// Open at each without a permit.
+    /// Open requests at each without a permit.
     open: u32,
     limit: Option<f64>,
     /// One that no balancer has yet.
@@ -119,7 +119,7 @@ fn idle(case: &mut Case) {
     case.in_flight = Some(0.0);
 }
 
-/// Cheap and dear ones, of which the backends are dear.
+/// A cheap and an expensive size; the backends have the expensive one.
 fn sized(case: &mut Case) {
     let size = |speed, price| Size { speed, price };
     case.elastic.sizes =
@@ -257,7 +257,7 @@ fn several_leave_at_once_if_none_of_them_was_needed_during_the_cool_down() {
     assert_eq!(leave(case(0.25, 0.0)), 2);
     assert_eq!(leave(case(1.0, 0.0)), 7, "at least min stay");
     assert_eq!(leave(case(0.01, 0.0)), 1);
-    // Three of eight were needed at the busiest moment, with some to spare.
+    // At the busiest moment the load needed three of eight, with some spare capacity.
     assert_eq!(leave(case(1.0, 0.71 * 3.0 * TOP)), 5);
     let several = case(0.25, 0.0).decide();
     assert!(several.reason.ends_with("2 fewer would have done for 120s"), "{}", several.reason);
@@ -265,14 +265,14 @@ fn several_leave_at_once_if_none_of_them_was_needed_during_the_cool_down() {
 
 #[test]
 fn a_limit_that_is_not_learnt_yet_is_taken_to_be_as_the_others() {
-    // 1.5 in flight of two at each: one fewer would not do.
+    // 1.5 of two in flight at each: one backend fewer would not suffice.
     let new = Case::of(2).with(|case| {
         (case.in_flight, case.limit, case.guess) = (Some(1.5), Some(2.0), Some("e2"));
     });
     let why = new.held();
     assert!(why.starts_with("0.75 of the backends' limits is in use; without"), "{why}");
     assert_eq!(new.decide().limit, Some(2.0));
-    // Alone, it is believed, and not remembered.
+    // If it is the only one, its limit is used, but not remembered.
     let alone = Case::of(1).with(|case| (case.guess, case.was.limit) = (Some("e1"), None));
     assert!(alone.held().starts_with("0.50 of"), "{}", alone.held());
     assert_eq!(alone.decide().limit, None);

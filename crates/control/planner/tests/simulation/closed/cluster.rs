@@ -1,4 +1,4 @@
-//! The nodes, request by request.
+//! The simulated nodes, request by request.
 
 use std::collections::VecDeque;
 
@@ -14,18 +14,18 @@ use crate::rules::name;
 
 /// Clients of each fed node.
 pub(super) const CLIENTS: usize = 16;
-/// Milliseconds, all of these: a step of the simulation, how long a turn takes, CPU time in it.
+/// In milliseconds: a step of the simulation, the length of a turn, the CPU quota in a turn.
 pub(super) const STEP: f64 = 0.25;
 const TURN: f64 = 100.0;
 const QUOTA: f64 = 10.0;
-/// CPU time of a request at its application, which works at several at once, so long at each.
+/// CPU time of a request at its application, and the time slice among its concurrent requests.
 const WORK: f64 = 6.0;
 const SLICE: f64 = 3.0;
-/// Of what a proxy does each time that a request or an answer comes by.
+/// CPU time of a proxy for each request or response that passes it.
 const PASSING: f64 = 0.03;
-/// Of what a node in a cluster does for itself, in each turn.
+/// CPU time of a cluster's node for itself in each turn.
 const CONTROL: f64 = 0.2;
-/// How long a failure counts, as the session level has it.
+/// How long a failure counts, as in the session level.
 const FAILURE_MS: f64 = 10_000.0;
 
 /// The node that the request's client asked.
@@ -60,7 +60,7 @@ struct Node {
     failures: Vec<f64>,
 }
 
-/// A node's knowledge of its peers; none, if it follows the plan alone.
+/// A node's knowledge of its peers; none if it follows only the plan.
 struct Known<'a>(Option<&'a Node>);
 
 impl Loads for Known<'_> {
@@ -83,16 +83,16 @@ pub(super) enum Rule {
     Alone,
     /// A random choice by the plan.
     ByPlan,
-    /// As equipoise does it.
+    /// The rule of equipoise.
     Ours,
 }
 
-/// How many nodes, how many of them are fed, and what is wrong with the last one.
+/// Number of nodes, number of them with clients, and the fault of the last one.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) nodes: usize,
     pub(super) fed: usize,
-    /// Of what the others may use.
+    /// CPU quota of the last node, as a part of the others'.
     pub(super) last_may: f64,
     pub(super) last_fails: bool,
 }
@@ -254,7 +254,7 @@ impl Cluster {
 }
 
 impl Node {
-    /// Goes on with the next request when this one is done or has had its slice.
+    /// Continues with the next request when this one is complete or has had its slice.
     fn work_on(&mut self) {
         let is_done = self.working.front().is_some_and(|it| it.left <= 1e-9);
         if !is_done && self.in_slice < SLICE {
