@@ -38,10 +38,8 @@ CEILINGS = {
     "api": (20, 8, 8, 6, 3, 3),
     "core": (8, 21, 2, 2, 0, 0),
     "equipoise": (194, 223, 66, 67, 40, 29),
-    "session": (14, 33, 8, 2, 2, 2),
     "slice": (186, 255, 70, 103, 51, 28),
     "slice-dds": (145, 161, 76, 35, 56, 28),
-    "lab": (3, 3, 4, 4, 5, 2),
 }
 
 # Names of public types that two or more crates have, by the reason why. A new one needs a reason

@@ -1,4 +1,4 @@
-//! How even the load is after a worker has joined; and how much moves when it is even.
+//! How even the load is after a worker has joined, and how much moves when it is even.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::cluster::{Cluster, Shape};
 use crate::image;
 use crate::load::{Load, NEVER, Offer};
 
-/// From the join on until the load should be even.
+/// Time from the join until the load should be even.
 const EVEN_AFTER: Duration = Duration::from_secs(3);
-/// The load is measured for this long at least.
+/// Least duration of a measurement of the load.
 const LOOK: Duration = Duration::from_secs(2);
-/// From the start until equal workers should be left alone, and how long that is looked at.
+/// Time from the start until equal workers should be left alone, and duration of the measurement.
 const STILL_AFTER: Duration = Duration::from_secs(10);
 
-/// Workers join one by one, while there is no more to do than one of them can.
+/// Workers join one by one, while one of them could do all the work.
 pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let slices = case.count("slices")? as u32;
     let sleep = Duration::from_micros(case.count("item_us")? as u64);
@@ -30,8 +30,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
         &cluster.stream,
         Offer { items_per_second, message, slices, window: 20_000, resend: NEVER },
     )?;
-    // The client publishes slice by slice. In a part of a turn some slices have an item more than
-    // others, by chance.
+    // The client publishes slice by slice. In a part of a turn, some slices have one item more than
+    // others.
     let turn = f64::from(slices) / items_per_second;
     let look = Duration::from_secs_f64((LOOK.as_secs_f64() / turn).ceil() * turn);
     std::thread::sleep(EVEN_AFTER);
@@ -83,7 +83,7 @@ pub(crate) fn measure_still(case: &Case, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// What the busiest has done over the mean, in per cent of the mean.
+/// Load of the busiest worker above the mean, in per cent of the mean.
 fn imbalance(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> f64 {
     let done = after.iter().map(|(name, done)| (done - before.get(name).unwrap_or(&0)) as f64);
     let mean = done.clone().sum::<f64>() / after.len().max(1) as f64;

@@ -20,35 +20,35 @@ pub(crate) fn stream(domain: u32, loss_permille: u16) -> Stream {
     Stream { domain, dds, ..Stream::default() }
 }
 
-/// A domain that this process has not used lately: what went before is not heard of.
+/// A domain that this process has not used recently, so that no earlier messages arrive.
 pub(crate) fn next_domain() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     60 + NEXT.fetch_add(1, Relaxed) % 40
 }
 
-/// What a cluster is like.
+/// Properties of a cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) slices: u32,
-    /// From one round of balancing to the next. Zero: nothing moves unless somebody asks.
+    /// Interval between rounds of balancing. Zero: slices move only on request.
     pub(crate) round: Duration,
     /// CPU time of an item.
     pub(crate) cost: Duration,
-    /// Time of an item that is not the CPU's.
+    /// Time of an item without CPU.
     pub(crate) sleep: Duration,
-    /// Cores of a worker. 0: all.
+    /// Cores of a worker; 0: all.
     pub(crate) share: f64,
-    /// When readers are settled, on loopback.
+    /// Time after which readers count as settled, on loopback.
     pub(crate) settle: Duration,
     pub(crate) loss_permille: u16,
-    /// Whether workers note what they have done.
+    /// True if workers record the items that they have done.
     pub(crate) logs: bool,
-    /// A program does the items, and not the worker's own thread.
+    /// True if a program processes the items, and not the worker's own thread.
     pub(crate) program: bool,
 }
 
 impl Shape {
-    /// Nothing moves by itself, and items cost nothing.
+    /// Slices move only on request, and items cost nothing.
     pub(crate) fn new(slices: u32) -> Self {
         Self {
             slices,
@@ -75,7 +75,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// With no worker yet.
+    /// A cluster without workers.
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
         let domain = next_domain();
         let stream = stream(domain, shape.loss_permille);
@@ -92,7 +92,8 @@ impl Cluster {
         Ok(Self { stream, shape, folder, workers: BTreeMap::new(), runtime, controller, status })
     }
 
-    /// With workers, among whom the slices are; what new slices may have missed has come again.
+    /// A cluster with workers that own all slices. Items that new slices may have missed have been
+    /// republished.
     pub(crate) fn with_workers(shape: Shape, names: &[&str]) -> anyhow::Result<Self> {
         let mut cluster = Self::new(shape)?;
         for name in names {
@@ -145,7 +146,7 @@ impl Cluster {
         self.status.borrow().clone()
     }
 
-    /// Slices of a worker.
+    /// The slices of a worker.
     pub(crate) fn slices_of(&self, name: &str) -> Vec<SliceId> {
         let status = self.status();
         let owned = status.slices.iter().filter(|slice| slice.owner.as_deref() == Some(name));
@@ -156,7 +157,7 @@ impl Cluster {
         Ok(self.runtime.block_on(self.controller.move_slices(slices, to))?)
     }
 
-    /// Waits for the controller to see it so.
+    /// Waits until `holds` is true for the controller's status.
     pub(crate) fn until(
         &self,
         what: &str,
@@ -164,7 +165,7 @@ impl Cluster {
         holds: impl Fn(&Status) -> bool,
     ) -> anyhow::Result<Duration> {
         let begun = Instant::now();
-        // Without a copy: of 1000 slices it would take the client's time.
+        // Without a copy, because one with 1000 slices would cost the client time.
         while !holds(&self.status.borrow()) {
             if begun.elapsed() > patience {
                 bail!("not after {patience:?}: {what}");
@@ -174,7 +175,7 @@ impl Cluster {
         Ok(begun.elapsed())
     }
 
-    /// Every slice has an owner, and nothing moves.
+    /// Waits until every slice has an owner and none moves.
     pub(crate) fn settled(&self) -> anyhow::Result<Duration> {
         let slices = self.shape.slices as usize;
         self.until("every slice has an owner", Duration::from_secs(60), |status| {
@@ -191,7 +192,7 @@ impl Cluster {
         steps[steps.len().saturating_sub(new)..].to_vec()
     }
 
-    /// How many items each worker has noted as done.
+    /// Number of items that each worker has recorded as done.
     pub(crate) fn done_by_each(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let noted = |name: &String| -> anyhow::Result<(String, u64)> {
             let log = std::fs::metadata(self.folder.join(format!("{name}.done")))?;
@@ -200,7 +201,7 @@ impl Cluster {
         self.workers.keys().map(noted).collect()
     }
 
-    /// How often each item was done, by id.
+    /// Number of times that each item was done, by id.
     pub(crate) fn done(&self) -> anyhow::Result<BTreeMap<i64, u32>> {
         let mut done = BTreeMap::new();
         for entry in std::fs::read_dir(&self.folder)? {
@@ -215,7 +216,7 @@ impl Cluster {
         Ok(done)
     }
 
-    /// Of so many items that were published: how many were never done, and how many more than once.
+    /// Of the published items, the number never done, and the number done more than once.
     pub(crate) fn lost_and_twice(&self, published: i64) -> anyhow::Result<(usize, usize)> {
         let done = self.done()?;
         let lost = (0..published).filter(|id| !done.contains_key(id)).count();

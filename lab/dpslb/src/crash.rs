@@ -1,5 +1,5 @@
-//! A worker is killed (`kill -9`) and started again, again and again, while items flow. Every item
-//! is accounted for by its id.
+//! A worker is killed repeatedly (`kill -9`) and restarted, while items flow. Every item is
+//! accounted for by its id.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -32,9 +32,9 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     )?;
     let (mut kills, mut owned) = (Vec::new(), Vec::new());
     for kill in 0..case.count("kills")? {
-        // What the last one left is recovered, and the worker that came back is connected.
+        // The slices of the previous worker are recovered, and the restarted worker is connected.
         std::thread::sleep(Duration::from_secs(3));
-        // The busiest: it has something to lose.
+        // The busiest worker, because its loss matters most.
         let count = |name: &&&str| cluster.slices_of(name).len();
         let victim = *names.iter().max_by_key(count).context("there are workers")?;
         let killed =
@@ -73,7 +73,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Until of each slice that the worker had an item was answered that was published after its end.
+/// Time until each slice of the worker had a response to an item published after its end.
 fn served_after(killed: &Killed, slices: u32, outcome: &Outcome) -> Duration {
     let mut unserved = killed.slices.clone();
     let first = outcome.answers.partition_point(|answer| answer.at <= killed.at);
@@ -86,6 +86,6 @@ fn served_after(killed: &Killed, slices: u32, outcome: &Outcome) -> Duration {
             return answer.at - killed.at;
         }
     }
-    // The load ended before: so long at least.
+    // The load ended before, so this is a lower bound.
     outcome.answers.last().map_or(Duration::ZERO, |last| last.at - killed.at)
 }

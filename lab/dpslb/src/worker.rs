@@ -1,4 +1,4 @@
-//! A worker process: greyscale, as costly as it is told.
+//! A worker process: greyscale with an adjustable CPU time.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::cluster::stream;
 use crate::image;
 use crate::trace;
 
-/// A short one: between the core's emulated owner and its next turn there should be no long gap.
+/// Short, so that the pauses of an emulated core are short.
 const PERIOD: Duration = Duration::from_millis(10);
 
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     pub(crate) log: Option<PathBuf>,
 }
 
-/// Notes which items were done, so that they can be counted whoever is killed.
+/// Records the items that were done, so that they can be counted after any process is killed.
 pub(crate) struct Log(Option<Mutex<std::fs::File>>);
 
 impl Log {
@@ -61,7 +61,7 @@ impl Log {
 
     pub(crate) fn note(&self, id: i64) {
         let Some(file) = &self.0 else { return };
-        // One write of few bytes: whole or not at all, whoever kills us.
+        // One write of a few bytes is atomic, even if this process is killed.
         let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Err(error) = file.write_all(&id.to_le_bytes()) {
             eprintln!("cannot note item {id}: {error}");
@@ -69,7 +69,7 @@ impl Log {
     }
 }
 
-/// Holds this process to its share.
+/// Limits the CPU of this process to its share.
 pub(crate) fn hold(name: &str, cores: f64) -> anyhow::Result<()> {
     if cores > 0.0 {
         share::hold("dpslb", name, cores, PERIOD)

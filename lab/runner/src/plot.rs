@@ -13,7 +13,7 @@ use crate::row::Row;
 
 const SIZE: (u32, u32) = (860, 520);
 
-/// Distinguishable by people who do not see red and green as different (Okabe and Ito, 2008).
+/// Distinguishable with red-green colour blindness (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -34,8 +34,8 @@ struct Line<'a> {
     of_the_paper: bool,
 }
 
-/// Draws `plot` of `rows`; nothing if they have none of its columns. Figures that are not finite
-/// are no points: plotters looks for the ticks of an endless axis for ever.
+/// Draws `plot` of `rows`; nothing if no row has its columns. Values that are not finite are left
+/// out, because plotters would compute the ticks of an endless axis for ever.
 pub(crate) fn draw(plot: &Plot, rows: &[Row], path: &Path) -> Result<()> {
     let lines: Vec<Line<'_>> = plot.series.iter().map(|series| line(plot, series, rows)).collect();
     if lines.iter().all(|line| line.of_the_paper || line.points.is_empty()) {
@@ -69,13 +69,13 @@ fn line<'a>(plot: &Plot, series: &'a Series, rows: &[Row]) -> Line<'a> {
     Line { label: &series.label, points, of_the_paper }
 }
 
-/// From 0, or on a logarithmic axis from the least, to a little above the largest.
+/// From 0, or on a logarithmic axis from the smallest value, to a little above the largest.
 fn range(values: impl Iterator<Item = f64> + Clone, axis: &Axis) -> Range<f64> {
     let largest = values.clone().fold(f64::MIN_POSITIVE, f64::max);
     let least = values.fold(f64::INFINITY, f64::min);
     match axis.logarithmic {
         true => least / 1.2..largest * 1.2,
-        // The axis of a histogram need not begin at 0. One point alone makes no range.
+        // The axis of a histogram need not begin at 0. A single point makes no range.
         false if least > largest / 3.0 && least < largest && !axis.column.is_empty() => {
             least..largest
         }
@@ -83,7 +83,7 @@ fn range(values: impl Iterator<Item = f64> + Clone, axis: &Axis) -> Range<f64> {
     }
 }
 
-/// The box with the labels stands at the top: the more lines, the higher.
+/// The box with the labels is at the top: more lines need more room.
 fn make_room_for_labels(y: &mut Range<f64>, plot: &Plot) {
     let part = 0.06 * plot.series.len() as f64;
     y.end = match plot.y.logarithmic {
@@ -112,7 +112,7 @@ where
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(x, y)?;
-    // Ticks are round numbers but for the last bits of a float.
+    // Ticks are round numbers except for the last bits of a float.
     let label = |value: &f64| ((value * 1e6).round() / 1e6).to_string();
     chart
         .configure_mesh()

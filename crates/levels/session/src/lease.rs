@@ -1,4 +1,4 @@
-//! A picked backend, and what schedulers see of those to pick from.
+//! A picked backend, and the loads that schedulers see.
 #![allow(
     clippy::redundant_allocation,
     reason = "the outer Rc is cloned per request without touching the count that threads share"
@@ -18,27 +18,29 @@ use crate::reason::Reason;
 use crate::snapshot::{BackendView, PoolView, Snapshot};
 use crate::stats::BackendStats;
 
-/// A backend picked for one piece of work: counted in flight until dropped, and the permit for it.
+/// A backend picked for one piece of work. It counts as in flight until the lease is dropped, and
+/// the lease holds its permit.
 pub(crate) struct Lease {
     snapshot: Rc<Arc<Snapshot>>,
     pool: usize,
     slot: usize,
     thread: usize,
-    /// Which permits it takes.
+    /// The kind of permits that it takes.
     work: Work,
     has_permit: Cell<bool>,
-    /// When it gave its permit back, if it is without one.
+    /// Time at which it gave its permit back, while it has none.
     away_since: Cell<Option<Instant>>,
-    /// Time without a permit, before it took that back.
+    /// Total time without a permit before it took the permit back.
     away: Cell<Duration>,
-    /// When it took its permit, if the backend's limit is learned.
+    /// Time at which it took its permit, if the backend's limit is learnt.
     since: Cell<Option<Instant>>,
-    /// How the work went, as far as is known.
+    /// The outcome of the work, as far as it is known.
     outcome: Cell<Option<Outcome>>,
 }
 
 impl Lease {
-    /// Counts the backend in `slot` of a pool one more in flight; `None` if it has no free permit.
+    /// Counts one more in flight at the backend in `slot` of a pool; `None` if it has no free
+    /// permit.
     #[inline]
     pub(crate) fn acquire(
         snapshot: &Rc<Arc<Snapshot>>,
@@ -49,7 +51,7 @@ impl Lease {
         Lease::acquire_for(Work::Usual, snapshot, pool, slot, thread)
     }
 
-    /// As [`Self::acquire`], with the permits that this work may take.
+    /// As [`Self::acquire`], with the permits of this kind of work.
     #[inline]
     pub(crate) fn acquire_for(
         work: Work,
@@ -63,7 +65,7 @@ impl Lease {
         is_acquired.then(|| Lease::of_permit(work, snapshot.clone(), pool, slot, thread))
     }
 
-    /// A peer to delegate to: one with room, or one that may be asked whether it has some.
+    /// A peer for a delegated request: one with room, or one that may be asked whether it has some.
     pub(crate) fn of_peer(
         snapshot: &Rc<Arc<Snapshot>>,
         pool: usize,
@@ -74,7 +76,7 @@ impl Lease {
             .or_else(|| Lease::asking(snapshot, pool, slot, thread))
     }
 
-    /// A peer that has no room, or none that is known, and may be asked again.
+    /// A peer that has no room, or no known room, and may be asked again.
     pub(crate) fn asking(
         snapshot: &Rc<Arc<Snapshot>>,
         pool: usize,
@@ -88,7 +90,7 @@ impl Lease {
         })
     }
 
-    /// Uses the room that the leased peer announced with its response: `None` if it has no limit.
+    /// Sets the room that the leased peer reported in its response; `None` if it has no limit.
     pub(crate) fn set_room(&self, free: Option<u32>) {
         let live = &self.backend().live;
         match free {
@@ -98,17 +100,17 @@ impl Lease {
         live.room.announced(Instant::now());
     }
 
-    /// Permits that are free in the leased backend's pool once this work is over.
+    /// Permits that will be free in the leased backend's pool once this work is over.
     pub(crate) fn room(&self) -> Option<u32> {
         self.pool().free_permits(self.permits())
     }
 
-    /// Permits of usual work that it holds.
+    /// Number of permits of usual work that it holds.
     fn permits(&self) -> u32 {
         u32::from(self.work == Work::Usual && self.has_permit.get())
     }
 
-    /// A lease with a permit that was acquired already.
+    /// A lease with a permit that was acquired before.
     pub(crate) fn of_permit(
         work: Work,
         snapshot: Rc<Arc<Snapshot>>,
@@ -121,7 +123,8 @@ impl Lease {
         lease
     }
 
-    /// Counts the backend in `slot` of a pool one more in flight, whatever its limit, and holds no permit.
+    /// Counts one more in flight at the backend in `slot` of a pool, whatever its limit, without a
+    /// permit.
     pub(crate) fn without_permit(
         snapshot: &Rc<Arc<Snapshot>>,
         pool: usize,
@@ -146,7 +149,7 @@ impl Lease {
         Lease { snapshot, pool, slot, thread, work, has_permit, away_since, away, since, outcome }
     }
 
-    /// Notes how the work went, for the learned limit. Work that is not measured stays so.
+    /// Records the outcome of the work for the learnt limit. Work that is not measured stays so.
     #[inline]
     pub(crate) fn went(&self, outcome: Outcome) {
         if self.outcome.get() != Some(Outcome::NotMeasured) {
@@ -154,9 +157,9 @@ impl Lease {
         }
     }
 
-    /// Notes why the work failed. A client that leaves says nothing about the backend: it may have lost its network, or
-    /// its user may have left the page. A request that runs out of its own time before an answer says that the backend
-    /// is slow.
+    /// Records the reason of a failure. A client that leaves says nothing about the backend,
+    /// because it may have lost its network, or its user left the page. A request that exceeds its
+    /// own time limit before a response shows that the backend is slow.
     pub(crate) fn failed(&self, reason: Reason) {
         if let Some(outcome) = outcome_of_failure(reason, self.outcome.get().is_some()) {
             self.went(outcome);
@@ -175,7 +178,7 @@ impl Lease {
         }
     }
 
-    /// The work no longer holds a permit.
+    /// Ends the measurement, because the work no longer holds a permit.
     #[inline]
     fn end_sample(&self) {
         if let Some(since) = self.since.take()
@@ -186,7 +189,7 @@ impl Lease {
         }
     }
 
-    /// Gives the permit back: from now on the backend is not what this work waits for.
+    /// Gives the permit back, because the work no longer waits for the backend.
     pub(crate) fn give_permit_back(&self) {
         if self.has_permit.replace(false) {
             self.end_sample();
@@ -196,7 +199,7 @@ impl Lease {
         }
     }
 
-    /// Takes the permit back, if it was given back. The backend may then have more than its limit.
+    /// Takes the permit back, if it was given back. The backend may then exceed its limit.
     pub(crate) fn take_permit_back(&self) {
         if !self.has_permit.replace(true) {
             if let Some(since) = self.away_since.take() {
@@ -207,19 +210,19 @@ impl Lease {
         }
     }
 
-    /// The part of `took`, the time up to `now`, for which the work held its permit.
+    /// The part of `took`, a time up to `now`, during which the work held its permit.
     #[inline]
     pub(crate) fn permit_time(&self, took: Duration, now: Instant) -> Duration {
         let away = self.away_since.get().map(|since| now.saturating_duration_since(since));
         took.saturating_sub(self.away.get() + away.unwrap_or_default())
     }
 
-    /// Whether it holds a permit of a backend that has a limit, so that other requests may wait for it.
+    /// True if it holds a permit of a backend with a limit, so that other requests may wait for it.
     pub(crate) fn holds_others_up(&self) -> bool {
         self.has_permit.get() && self.backend().live.permits.limit().is_some()
     }
 
-    /// Hands a permit that has come free to a request that waits for one.
+    /// Gives a free permit to a waiting request.
     #[inline]
     fn freed(&self) {
         let queue = &self.pool().queue;
@@ -240,18 +243,18 @@ impl Lease {
         self.backend().live.stats.shard(self.thread)
     }
 
-    /// Whether the operator set the backend down: the work is to be cut.
+    /// True if the operator set the backend down, so that the work must be cut.
     pub(crate) fn is_cut(&self) -> bool {
         self.backend().live.cut.load(Relaxed)
     }
 }
 
-/// What a response with this status says about the backend.
+/// The outcome for the backend of a response with this status.
 pub(crate) fn outcome_of(status: u16) -> Outcome {
     if status >= 500 { Outcome::Failed } else { Outcome::Answered }
 }
 
-/// What a failure says about the backend; `None`: no more than its answer has said already.
+/// The outcome for the backend of a failure; `None` if the response has decided it already.
 fn outcome_of_failure(reason: Reason, has_answered: bool) -> Option<Outcome> {
     match reason {
         Reason::ResponseTimeout | Reason::UpstreamStalled | Reason::ConnectTimeout => {
@@ -278,7 +281,8 @@ pub(crate) struct PoolLoads<'a> {
     pool: &'a PoolView,
     epoch: Instant,
     now: Cell<Option<Instant>>,
-    /// The limits that count: those for this work; `None`: backends are picked whatever their limits.
+    /// The kind of work with the limits that count; `None`: backends are picked whatever their
+    /// limits.
     work: Option<Work>,
 }
 
@@ -287,17 +291,17 @@ impl<'a> PoolLoads<'a> {
         PoolLoads { pool, epoch, now: Cell::new(None), work: Some(Work::Usual) }
     }
 
-    /// The same loads for this work; `None`: without limits.
+    /// The same loads for this kind of work; `None`: without limits.
     pub(crate) fn of(self, work: Option<Work>) -> Self {
         PoolLoads { work, ..self }
     }
 
-    /// Failures seen lately at any of them, decayed.
+    /// Sum of the recent failures of all backends, decayed.
     pub(crate) fn recent_failures_of_all(&self) -> u32 {
         (0..self.pool.backends.len()).map(|slot| self.recent_failures(slot)).sum()
     }
 
-    /// The clock is read at most once a pick, and only by schedulers that need it.
+    /// Reads the clock at most once per pick, and only for schedulers that need it.
     fn now(&self) -> Instant {
         let now = self.now.get().unwrap_or_else(Instant::now);
         self.now.set(Some(now));

@@ -12,22 +12,23 @@ use crate::learning::Learning;
 use crate::permits::Permits;
 use crate::stats::{BackendStats, Sharded};
 
-/// What is known of a backend while it is used: shared by all threads, kept across snapshots for as
-/// long as the pool keeps that address.
+/// The state of a backend in use. All threads share it, and it survives snapshots as long as the
+/// pool keeps the address.
 #[derive(Debug)]
 pub struct BackendLive {
     pub(crate) permits: Permits,
-    /// Of a peer: when its room was announced.
+    /// For a peer: the time of its last report of room.
     pub(crate) room: PeerRoom,
     pub(crate) learning: Learning,
-    /// Failures in a row that blame the backend; a success sets it to zero.
+    /// Failures in a row that the backend caused. A success sets it to zero.
     pub failures_in_row: AtomicU32,
-    /// Set when the backend was set down or force-removed: what it has is to be cut.
+    /// Set when the backend was set down or removed by force: its work must be cut.
     pub cut: AtomicBool,
     /// Set while active checks find the backend unhealthy.
     pub unhealthy: AtomicBool,
-    /// Set when a response could not be framed beyond doubt, or bytes came that no request was due: each session to the
-    /// backend carries one request alone, until an operator sets it up again.
+    /// Set when a response could not be framed beyond doubt, or when unsolicited bytes came. Each
+    /// session to the backend then carries one request at a time, until an operator sets the
+    /// backend up again.
     multiplexing_lost: AtomicBool,
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
@@ -37,7 +38,7 @@ pub struct BackendLive {
 }
 
 impl BackendLive {
-    /// A backend that nothing is known of yet.
+    /// A backend without a history.
     pub fn new(threads: usize) -> Arc<BackendLive> {
         Arc::new(BackendLive {
             permits: Permits::new(),
@@ -59,12 +60,12 @@ impl BackendLive {
         self.permits.in_flight()
     }
 
-    /// Those in flight that hold a permit. Tunnels, and requests whose clients read or send slowly, do not.
+    /// Number of those in flight that hold a permit. Tunnels, and requests of slow clients, do not.
     pub fn permits_held(&self) -> u32 {
         self.permits.held()
     }
 
-    /// Permits that are free for all but light requests; `None` without a limit.
+    /// Number of free permits for all but light requests; `None` without a limit.
     pub fn permits_free(&self) -> Option<u32> {
         self.permits.free()
     }
@@ -74,13 +75,14 @@ impl BackendLive {
         self.permits.limit()
     }
 
-    /// Sets how the concurrency limit is found; requests wait in the pool's queue for at most `wait`.
+    /// Sets the source of the concurrency limit. Requests wait in the pool's queue for at most
+    /// `wait`.
     ///
-    /// [`Queue::look`](crate::Queue::look) of the pool has to follow a higher limit. A limit that is learned already
-    /// stays as it is.
+    /// After an increase the caller must call [`Queue::look`](crate::Queue::look) of the pool. A
+    /// limit that is learnt already stays as it is.
     pub fn set_concurrency(&self, concurrency: Concurrency, wait: Duration) {
         match concurrency {
-            // A peer's room is its limit, and a peer has no stated one.
+            // A peer's room is its limit, and a peer has no configured one.
             Concurrency::None if self.room.is_known() => {}
             Concurrency::None => self.set_limit(None),
             Concurrency::Fixed(limit) => self.set_limit(Some(limit)),
@@ -90,13 +92,13 @@ impl BackendLive {
         }
     }
 
-    /// Sets a concurrency limit that is stated, over all threads. [`Queue::look`](crate::Queue::look) of the pool has to
-    /// follow one that is higher.
+    /// Sets a configured concurrency limit, over all threads. After an increase the caller must
+    /// call [`Queue::look`](crate::Queue::look) of the pool.
     pub fn set_limit(&self, limit: Option<NonZeroU32>) {
         self.learning.turn_off(|| self.permits.set_limit(limit));
     }
 
-    /// Sets a limit that was learned; true if it is higher than before.
+    /// Sets a learnt limit. Returns true if it is higher than before.
     pub(crate) fn publish_learned(&self, limit: u32) -> bool {
         let before = self.permits.limit();
         if before != Some(limit) {
@@ -105,87 +107,90 @@ impl BackendLive {
         before.is_some_and(|before| limit > before)
     }
 
-    /// Whether the concurrency limit is the one that learning begins with, which says nothing about the backend.
+    /// True if the concurrency limit is the initial one of learning, which says nothing about the
+    /// backend.
     pub fn is_limit_guess(&self) -> bool {
         self.learning.is_guess()
     }
 
-    /// The number in flight at which it serves most, as was learned or stated; before that, the
-    /// limit that learning begins with. `None` without a limit.
+    /// The number in flight at which the backend serves most, learnt or configured; before that,
+    /// the initial limit of learning. `None` without a limit.
     ///
-    /// A learned limit is somewhat above that number, and far above it at a fast backend, so that
-    /// it does not say how full the backend is.
+    /// A learnt limit is somewhat above that number, and far above it for a fast backend, so the
+    /// limit does not show how full the backend is.
     pub fn best_in_flight(&self) -> Option<f64> {
         let knee = || self.learned().and_then(|learned| learned.knee);
         knee().or_else(|| self.limit().map(f64::from))
     }
 
-    /// What was learned of its concurrency; `None` if its limit is not learned, or it has had no work yet.
+    /// The learnt state; `None` if its limit is not learnt, or it has had no work yet.
     pub fn learned(&self) -> Option<Report> {
         self.learning.report()
     }
 
-    /// The tally with which other balancers of a cluster share its learned limit; `None` if that is
-    /// not learned, or it has had no work lately. [`Tally::balancer`] is for the caller to set.
+    /// The tally with which the balancers of a cluster share its learnt limit; `None` if the limit
+    /// is not learnt, or it has had no work recently. The caller sets [`Tally::balancer`].
     pub fn tally(&self) -> Option<Tally> {
         self.learning.tally()
     }
 
-    /// Takes the newest tallies of the other balancers before this backend, none if there are none:
-    /// then its limit is learned alone. Call it about once a second. `own` is the number by which
-    /// the others know this balancer.
+    /// Takes the newest tallies of the other balancers of this backend. Without any, its limit is
+    /// learnt alone. Must be called about once a second. `own` is the cluster's number of this
+    /// balancer.
     pub fn hear_balancers(&self, own: u64, others: Vec<Tally>) {
         self.learning.hear(own, others);
     }
 
-    /// Uses the room that a peer has by its last report, unless a response from it is newer.
-    /// [`Queue::look`](crate::Queue::look) of the pool whose requests it may do has to follow.
+    /// Sets the room of a peer's last report, unless a response of it is newer. The caller must
+    /// then call [`Queue::look`](crate::Queue::look) of the pool that delegates requests to it.
     pub fn set_reported_room(&self, free: u32) {
         if self.room.is_old(Instant::now()) {
             self.permits.set_free(free, 0);
         }
     }
 
-    /// Counts a fault of the backend's framing, after which it is not multiplexed. `thread` is the caller's.
+    /// Counts a framing fault of the backend, after which it is not multiplexed. `thread` is the
+    /// caller's.
     pub fn lose_multiplexing(&self, thread: usize) {
         self.stats.shard(thread).multiplex_faults.add(1);
         self.multiplexing_lost.store(true, Relaxed);
     }
 
-    /// Lets a multiplexed pool multiplex the backend again.
+    /// Allows multiplexing of the backend again, in a multiplexed pool.
     pub fn restore_multiplexing(&self) {
         self.multiplexing_lost.store(false, Relaxed);
     }
 
-    /// Whether each session to the backend carries one request alone.
+    /// True if each session to the backend carries one request at a time.
     pub fn is_multiplexing_lost(&self) -> bool {
         self.multiplexing_lost.load(Relaxed)
     }
 
-    /// Notes a response time.
+    /// Records a response time.
     pub fn responded(&self, took: Duration, now: Instant, epoch: Instant) {
         let (took_us, now_us) = (took.as_micros() as f64, us_since(epoch, now));
         self.response.observe(took_us, now_us);
         self.service_time.observe(took_us, self.in_flight(), now_us);
     }
 
-    /// Notes a failure that blames the backend; returns how many there were in a row.
+    /// Records a failure that the backend caused. Returns the number of failures in a row.
     pub fn failed(&self, now: Instant, epoch: Instant) -> u32 {
         self.failures.add(us_since(epoch, now));
         self.failures_in_row.fetch_add(1, Relaxed) + 1
     }
 
-    /// Notes a response that is a failure of the application (5xx): schedulers avoid the backend for a while, but no row begins.
+    /// Records a failure of the application (5xx). Schedulers avoid the backend for a while, but it
+    /// does not count as a failure in a row.
     pub fn failed_answer(&self, now: Instant, epoch: Instant) {
         self.failures.add(us_since(epoch, now));
     }
 
-    /// Whether it has ever failed; cheaper than [`BackendLive::recent_failures`].
+    /// True if it has ever failed. Cheaper than [`BackendLive::recent_failures`].
     pub fn has_failed(&self) -> bool {
         self.failures.value_bits.load(Relaxed) != 0
     }
 
-    /// Notes a success: the row of failures ends.
+    /// Records a success, which ends a row of failures.
     #[inline]
     pub fn succeeded(&self) {
         if self.failures_in_row.load(Relaxed) != 0 {
@@ -209,7 +214,7 @@ impl BackendLive {
     }
 }
 
-/// A learned limit, which is never 0. Were it 0 by a fault, the backend would otherwise have no limit at all.
+/// A learnt limit, at least 1. With 0 the backend would have no limit at all.
 fn at_least_one(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN)
 }
@@ -221,12 +226,12 @@ fn us_since(epoch: Instant, now: Instant) -> u64 {
 /// The decay time of both averages.
 const TAU_US: f64 = 10_000_000.0;
 
-/// A response-time average that jumps up at once and comes down slowly, and decays while nothing is
-/// sent, so that one slow answer does not starve a backend for ever.
+/// A mean of response times that rises at once and falls slowly. It decays while no request is
+/// sent, so that one slow response does not starve a backend for ever.
 ///
 /// # Source
-/// Finagle's `PeakEwma` load balancer; linkerd2-proxy `linkerd/ewma`. Threads race on it harmlessly: a
-/// lost sample changes nothing that matters.
+/// Finagle's `PeakEwma` load balancer; linkerd2-proxy `linkerd/ewma`. Threads race on it, because a
+/// lost sample does not matter.
 #[derive(Debug, Default)]
 struct PeakEwma {
     value_bits: AtomicU64,

@@ -1,4 +1,4 @@
-//! Work in flight at a backend, and the permits that bound it.
+//! Work in flight at a backend, and the permits that limit it.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{
@@ -9,37 +9,38 @@ use std::sync::atomic::{
 use crossbeam_utils::CachePadded;
 use equipoise_core::load::RequestClass;
 
-/// What a backend has in flight, over all threads, and its concurrency limit.
+/// The work in flight at a backend over all threads, and its concurrency limit.
 ///
-/// Work in flight and the permits of usual work share one word, so that each change is one atomic operation: work in
-/// flight in the upper half, permits in the lower half. Work gives its permit back early when the backend is no longer
-/// what it waits for (a tunnel, a client that reads slowly); it stays in flight for schedulers and status.
+/// Work in flight and the permits of usual work share one word, so that each change is one atomic
+/// operation: work in flight in the upper half, permits in the lower half. Work gives its permit
+/// back early when it no longer waits for the backend (a tunnel, a client that reads slowly). It
+/// stays in flight for schedulers and status.
 ///
-/// Light work has permits of its own, as many as usual work, and at least [`LIGHT_MIN`] if the
-/// limit is learned. A light request costs next to nothing: it takes no permit from usual work, and
-/// does not wait when usual work has more than a limit that has just fallen. A limit is learned
-/// from usual work alone: short times among long ones would be noise.
+/// Light work has separate permits: as many as usual work, and at least [`LIGHT_MIN`] if the limit
+/// is learnt. A light request costs almost nothing. It takes no permit from usual work, and does
+/// not wait when usual work exceeds a limit that has just fallen. A limit is learnt from usual work
+/// alone, because short times among long ones would be noise.
 ///
-/// `SeqCst`, because the order of a release and a look at the queue matters ([`crate::queue`]). On x86 a locked
-/// instruction costs the same with it.
+/// `SeqCst`, because the order of a release and a look at the queue matters ([`crate::queue`]). On
+/// x86 it costs no more than other locked instructions.
 #[derive(Debug)]
 pub(crate) struct Permits {
     counts: CachePadded<AtomicU64>,
     /// Permits of light work.
     light: AtomicU32,
-    /// [`UNLIMITED`] or the most permits of each kind of work.
+    /// Greatest number of permits of each kind of work, or [`UNLIMITED`].
     limit: AtomicU32,
-    /// Permits of light work at least.
+    /// Least number of permits of light work.
     light_min: AtomicU32,
 }
 
-/// Which permits a piece of work may take.
+/// The kind of permits that a piece of work takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Those of usual work.
+    /// Permits of usual work.
     #[default]
     Usual,
-    /// Those of light work.
+    /// Permits of light work.
     Light,
 }
 
@@ -50,13 +51,14 @@ impl From<RequestClass> for Work {
 }
 
 const UNLIMITED: u32 = u32::MAX;
-/// Permits of light work at least, if the limit is learned. No light work teaches that limit.
+/// Least number of permits of light work, if the limit is learnt. Light work does not influence
+/// that limit.
 const LIGHT_MIN: u32 = 64;
 const PERMIT: u64 = 1;
 const IN_FLIGHT: u64 = 1 << 32;
 
 impl Permits {
-    /// Nothing in flight, and no limit.
+    /// No work in flight, and no limit.
     pub(crate) fn new() -> Permits {
         Permits {
             counts: CachePadded::new(AtomicU64::new(0)),
@@ -70,12 +72,13 @@ impl Permits {
         (self.counts.load(Relaxed) >> 32) as u32
     }
 
-    /// Permits that are held, of usual and of light work.
+    /// Number of held permits, of usual and of light work.
     pub(crate) fn held(&self) -> u32 {
         self.held_for(Work::Usual) + self.held_for(Work::Light)
     }
 
-    /// Permits that this kind of work holds. More than the limit if that was lowered, or if work took its permit back.
+    /// Number of permits that this kind of work holds. It exceeds the limit if that was lowered, or
+    /// if work took its permit back.
     #[inline]
     pub(crate) fn held_for(&self, work: Work) -> u32 {
         match work {
@@ -88,19 +91,19 @@ impl Permits {
         Some(self.limit.load(Relaxed)).filter(|limit| *limit != UNLIMITED)
     }
 
-    /// Sets the limit. Raised, it takes effect for requests that wait when the queue looks again.
+    /// Sets the limit. Waiting requests use an increase when the queue looks again.
     pub(crate) fn set_limit(&self, limit: Option<NonZeroU32>) {
         self.light_min.store(0, SeqCst);
         self.limit.store(limit.map_or(UNLIMITED, NonZeroU32::get), SeqCst);
     }
 
-    /// As [`Self::set_limit`], with a limit that was learned.
+    /// As [`Self::set_limit`], for a learnt limit.
     pub(crate) fn set_learned(&self, limit: NonZeroU32) {
         self.light_min.store(LIGHT_MIN, SeqCst);
         self.limit.store(limit.get(), SeqCst);
     }
 
-    /// The most permits of this work; `None` without a limit.
+    /// Greatest number of permits for this work; `None` without a limit.
     #[inline]
     fn most(&self, work: Work) -> Option<u32> {
         let limit = self.limit()?;
@@ -110,37 +113,37 @@ impl Permits {
         })
     }
 
-    /// Permits that are free for usual work; `None` without a limit.
+    /// Number of free permits for usual work; `None` without a limit.
     pub(crate) fn free(&self) -> Option<u32> {
         self.limit().map(|limit| limit.saturating_sub(self.held_for(Work::Usual)))
     }
 
-    /// Has `free` permits free for usual work from now on, beside those that it holds. `over` of these belong to work
-    /// that has ended.
+    /// Sets the limit so that `free` permits are free for usual work, beside those that it holds.
+    /// `over` of the held ones belong to work that has ended.
     pub(crate) fn set_free(&self, free: u32, over: u32) {
         let held = self.held_for(Work::Usual).saturating_sub(over);
         self.limit.store(held.saturating_add(free).min(UNLIMITED - 1), SeqCst);
     }
 
-    /// Whether no permit is free for usual work.
+    /// True if no permit is free for usual work.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.is_full_for(Work::Usual)
     }
 
-    /// Whether no permit is free for this work.
+    /// True if no permit is free for this work.
     #[inline]
     pub(crate) fn is_full_for(&self, work: Work) -> bool {
         self.most(work).is_some_and(|most| self.held_for(work) >= most)
     }
 
-    /// Counts one more in flight, with a permit; false if none is free.
+    /// Counts one more in flight, with a permit. Returns false if none is free.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
         self.try_acquire_for(Work::Usual)
     }
 
-    /// As [`Self::try_acquire`], with the permits that this work may take.
+    /// As [`Self::try_acquire`], with the permits of this work.
     #[inline]
     pub(crate) fn try_acquire_for(&self, work: Work) -> bool {
         let Some(most) = self.most(work) else {

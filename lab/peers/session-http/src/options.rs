@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// The equipoise binary; by default the one that `cargo build --profile dist -p equipoise` writes.
+    /// The equipoise binary; default: the one of `cargo build --profile dist -p equipoise`.
     #[arg(long, value_name = "PATH")]
     pub(crate) equipoise: Option<PathBuf>,
 

@@ -23,16 +23,16 @@ use aws_lc_rs::hmac;
 /// The header field. Its length differs from that of every other field that the proxy reads.
 pub(crate) const FIELD: &str = "equipoise-delegated";
 
-/// The field's value in a response of ours to a peer: the request could not be done here, and can
-/// be done elsewhere without harm. Whatever an application says under this name goes no further.
+/// The field's value in a response to a peer: this node could not serve the request, and the peer
+/// may serve it elsewhere. An application's field of this name is not passed on.
 pub(crate) const UNDONE: &str = "undone";
 
 const CONTEXT: &[u8] = b"equipoise-delegated-2\0";
 
-/// Bytes of a tag: half of the hash, which RFC 2104 (section 5) has as the least.
+/// Bytes of a tag: half of the hash, which is the minimum of RFC 2104 (section 5).
 const TAG_BYTES: usize = 16;
 
-/// Keys of markers: the same on all nodes, except during a change.
+/// Keys of markers. They are equal on all nodes, except during a change.
 #[derive(Clone, Default)]
 pub struct DelegationKeys {
     /// The first signs; all are accepted.
@@ -40,24 +40,24 @@ pub struct DelegationKeys {
     keys: Vec<hmac::Key>,
 }
 
-/// Secrets that would not protect anything.
+/// Secrets that would give no protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysRefused {
-    /// One can be guessed.
+    /// A secret can be guessed.
     #[error("a secret of {0} bytes; accepted: {min} or more, as `openssl rand -hex 32` makes", min = DelegationKeys::BYTES_MIN)]
     Short(usize),
-    /// More than a change needs.
+    /// There are more secrets than a change needs.
     #[error("{0} secrets; accepted: at most {max}", max = DelegationKeys::MAX)]
     TooMany(usize),
 }
 
 impl DelegationKeys {
-    /// Secrets at once, at the most: the one in use, and those before and after it.
+    /// Greatest number of secrets: the present one, and those before and after it.
     pub const MAX: usize = 4;
-    /// Bytes of a secret at least.
+    /// Least number of bytes of a secret.
     pub const BYTES_MIN: usize = 16;
 
-    /// Keys of these secrets; the first one signs.
+    /// Creates keys from these secrets; the first one signs.
     ///
     /// # Errors
     /// [`KeysRefused`].
@@ -72,7 +72,7 @@ impl DelegationKeys {
         Ok(DelegationKeys { keys: secrets.iter().map(key).collect(), secrets })
     }
 
-    /// Whether there is none.
+    /// True if there is no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -95,7 +95,7 @@ impl DelegationKeys {
     }
 }
 
-/// The delegating node by the value of the marker, before verification.
+/// The delegating node in a marker's value, which is not verified yet.
 pub(crate) fn giver_of(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|byte| *byte == b' ')?;
     std::str::from_utf8(&value[..end]).ok()
@@ -134,7 +134,7 @@ pub(crate) fn write_marker<'a>(
     Some(())
 }
 
-/// In hex.
+/// The tag in hexadecimal.
 fn tag_of<'a>(
     key: &hmac::Key,
     giver: &[u8],

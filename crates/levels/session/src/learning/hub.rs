@@ -1,4 +1,4 @@
-//! The thread that adjusts learned limits.
+//! The thread that adjusts learnt concurrency limits.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,13 +17,13 @@ use crate::live::BackendLive;
 use crate::permits::Work;
 use crate::queue::{Queue, Standing};
 
-/// Time between two steps while requests wait.
+/// Interval between steps while requests wait.
 const QUICK: Duration = Duration::from_millis(5);
-/// Time between two steps while backends have work and no request waits.
+/// Interval between steps while backends have work and no request waits.
 const SLOW: Duration = Duration::from_millis(100);
 /// Time for which steps stay quick after the last request waited.
 const QUICK_FOR: Duration = Duration::from_millis(200);
-/// A backend without work for so long is no longer looked at.
+/// A backend without work for this long is no longer adjusted.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Paces of the thread; [`Hub::pace`].
@@ -31,10 +31,10 @@ const PACE_QUICK: u8 = 0;
 const PACE_SLOW: u8 = 1;
 const PACE_ASLEEP: u8 = 2;
 
-/// Where data-plane threads leave finished requests, and announce backends that have work.
+/// The place for finished requests of data threads, and for backends that have work.
 pub(crate) struct Hub {
     rings: Box<[Ring]>,
-    /// Backends that have had work since the thread last looked.
+    /// Backends that received work since the thread last looked.
     arrived: Mutex<Vec<Target>>,
     pace: AtomicU8,
     thread: OnceLock<Thread>,
@@ -44,24 +44,24 @@ pub(crate) struct Hub {
     epoch: Duration,
 }
 
-/// A backend whose limit is learned.
+/// A backend with a learnt limit.
 pub(crate) struct Target {
     pub(crate) id: u32,
     pub(crate) live: Arc<BackendLive>,
     pub(crate) queue: Arc<Queue>,
 }
 
-/// The thread of a hub. It ends when this is dropped.
+/// The thread of a hub. Dropping this ends it.
 pub(crate) struct HubThread {
     hub: Arc<Hub>,
     handle: Option<JoinHandle<()>>,
 }
 
 impl HubThread {
-    /// Starts the thread, for samples of this many data-plane threads.
+    /// Starts the thread, for samples of this number of data threads.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The error of the operating system.
     pub(crate) fn start(threads: usize) -> io::Result<HubThread> {
         let hub = Arc::new(Hub {
             rings: (0..threads).map(|_| Ring::new()).collect(),
@@ -76,7 +76,7 @@ impl HubThread {
             let hub = Arc::clone(&hub);
             move || Active::default().run(&hub)
         })?;
-        // Nothing is announced before this returns.
+        // No backend is announced before this returns.
         let _ = hub.thread.set(handle.thread().clone());
         Ok(HubThread { hub, handle: Some(handle) })
     }
@@ -97,7 +97,7 @@ impl Drop for HubThread {
 }
 
 impl Hub {
-    /// Adds a finished request. `thread` is the calling data-plane thread.
+    /// Adds a finished request. `thread` is the calling data thread.
     #[inline]
     pub(crate) fn finished(&self, thread: usize, backend: u32, since: Instant, outcome: Outcome) {
         let now = Instant::now();
@@ -114,7 +114,7 @@ impl Hub {
         }
     }
 
-    /// Adds a backend that has come to have work.
+    /// Adds a backend that has received work.
     #[cold]
     pub(crate) fn announce(&self, target: Target) {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(target);
@@ -123,7 +123,7 @@ impl Hub {
         }
     }
 
-    /// Makes the thread look soon: a request waits, or a ring fills up.
+    /// Makes the thread run soon, because a request waits or a ring fills up.
     pub(crate) fn hurry(&self) {
         if self.pace.load(SeqCst) != PACE_QUICK {
             self.unpark();
@@ -149,17 +149,17 @@ impl Hub {
     }
 }
 
-/// The backends that the thread looks at, by their id.
+/// The backends that the thread adjusts, by their ids.
 #[derive(Default)]
 struct Active {
     entries: HashMap<u32, Entry>,
-    /// When a request last waited.
+    /// Time at which a request last waited.
     waited: Duration,
 }
 
 struct Entry {
     target: Target,
-    /// When it last had work.
+    /// Time at which it last had work.
     busy: Duration,
 }
 
@@ -178,7 +178,7 @@ impl Active {
         let arrived =
             std::mem::take(&mut *hub.arrived.lock().unwrap_or_else(PoisonError::into_inner));
         for target in arrived {
-            // Nothing was in flight since the last step, however long ago that was.
+            // No request was in flight since the last step, however long ago that was.
             target.live.learning.step(Load { now, ..Load::default() });
             self.entries.insert(target.id, Entry { target, busy: now });
         }
@@ -187,7 +187,7 @@ impl Active {
     fn take_samples(&mut self, hub: &Hub, now: Duration) {
         for ring in &hub.rings {
             ring.take(|one| {
-                // A backend that was removed is looked at no more.
+                // A removed backend is no longer adjusted.
                 let Some(entry) = self.entries.get_mut(&one.backend) else { return };
                 entry.busy = now;
                 let sample = hub.sample(one);
@@ -222,7 +222,7 @@ impl Active {
         }
         let pace = if self.entries.is_empty() { PACE_ASLEEP } else { PACE_SLOW };
         hub.pace.store(pace, SeqCst);
-        // Whatever was announced before the pace was set is seen here; what comes later wakes the thread.
+        // Backends announced before the pace was set are seen here; later ones wake the thread.
         let waits = self.entries.values().any(|entry| entry.target.queue.has_waiting());
         let arrived = !hub.arrived.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if waits || (arrived && pace == PACE_ASLEEP) || hub.is_over.load(SeqCst) {
@@ -236,14 +236,14 @@ impl Active {
 }
 
 impl Entry {
-    /// Adjusts the limit; false if the backend need not be looked at any more.
+    /// Adjusts the limit. Returns false if the backend need not be adjusted any longer.
     fn step(&mut self, now: Duration, standing: Standing) -> bool {
         let live = &self.target.live;
         if live.permits_held() > 0 {
             self.busy = now;
         }
         let in_flight = live.permits.held_for(Work::Usual);
-        // Requests wait only while all backends are full; some may avoid those that are not.
+        // Requests wait only while all backends are full, or while they avoid those that are not.
         let waiting = if live.permits.is_full() { standing.share() } else { 0 };
         let load = Load { now, in_flight, waiting, oldest_wait: standing.oldest };
         live.learning.step(load);
@@ -259,7 +259,8 @@ impl Entry {
         now.saturating_sub(self.busy) < IDLE || self.is_needed_again()
     }
 
-    /// Leaves the backend to the next request that announces it, unless one has come in this moment.
+    /// Leaves the backend to the next request that announces it. Returns true if one came at this
+    /// moment.
     fn is_needed_again(&self) -> bool {
         let live = &self.target.live;
         live.learning.is_active.store(false, SeqCst);

@@ -1,4 +1,4 @@
-//! Learned concurrency limits.
+//! Learnt concurrency limits.
 //!
 //! ```text
 //! Lease --Ring (one per data-plane thread)--> Hub's thread: Learner::observe, Learner::step
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A request costs two readings of the clock and a store into its thread's ring. One thread adjusts
-//! all limits: every 5 ms while requests wait, ten times a second while backends have work, and it
-//! sleeps otherwise. A backend without work is not looked at.
+//! all limits: every 5 ms while requests wait, ten times a second while backends have work, and
+//! otherwise not at all. A backend without work is not adjusted.
 //!
-//! In a cluster the balancers before one backend share its limit. [`Learning::tally`] is what the
-//! others need to know, and [`Learning::hear`] takes theirs, for the thread's next step.
+//! In a cluster the balancers of one backend share its limit. [`Learning::tally`] is this
+//! balancer's part, and [`Learning::hear`] takes the others' for the thread's next step.
 
 mod hub;
 mod ring;
@@ -25,13 +25,13 @@ use equipoise_core::concurrency::{Load, Report, SharedLearner, Tally};
 
 pub(crate) use self::hub::{Hub, HubThread, Target};
 
-/// What was learned of a backend's concurrency, if its limit is learned.
+/// State of learning a backend's concurrency limit.
 #[derive(Default)]
 pub(crate) struct Learning {
     is_on: AtomicBool,
-    /// The hub's thread looks at the backend.
+    /// True while the hub's thread adjusts the limit.
     is_active: AtomicBool,
-    /// A best number in flight was found.
+    /// True if a best number in flight was found.
     is_known: AtomicBool,
     state: Mutex<State>,
 }
@@ -40,37 +40,37 @@ pub(crate) struct Learning {
 struct State {
     /// Longest wait in the pool's queue.
     wait: Duration,
-    /// Made when the backend first has work.
+    /// Created when the backend first has work.
     learner: Option<Box<SharedLearner>>,
     /// Tallies of the cluster's other balancers, for the hub's thread.
     heard: Option<Heard>,
 }
 
 struct Heard {
-    /// The number by which the cluster knows this balancer.
+    /// The cluster's number of this balancer.
     own: u64,
     others: Vec<Tally>,
 }
 
 impl Learning {
-    /// Whether the limit is learned.
+    /// True if the limit is learnt.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
 
-    /// Whether the limit is learned and still the one to begin with, which says nothing about the backend.
+    /// True if the limit is learnt and still the initial one, which says nothing about the backend.
     pub(crate) fn is_guess(&self) -> bool {
         self.is_on() && !self.is_known.load(Relaxed)
     }
 
-    /// True for one caller, which then has to pass the backend to the hub.
+    /// Returns true for one caller, which must then pass the backend to the hub.
     #[inline]
     pub(crate) fn begins(&self) -> bool {
         !self.is_active.load(SeqCst) && !self.is_active.swap(true, SeqCst)
     }
 
-    /// The learned state; `None` if the limit is not learned, or the backend has had no work.
+    /// The learnt state; `None` if the limit is not learnt, or the backend has had no work.
     pub(crate) fn report(&self) -> Option<Report> {
         self.lock().learner.as_ref().map(|learner| learner.report())
     }
@@ -79,7 +79,7 @@ impl Learning {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to learn, or goes on, and passes the limit to `publish`.
+    /// Begins or continues to learn, and passes the limit to `publish`.
     pub(crate) fn turn_on(&self, wait: Duration, publish: impl FnOnce(u32)) {
         let mut state = self.lock();
         state.wait = wait;
@@ -90,7 +90,7 @@ impl Learning {
         self.is_on.store(true, SeqCst);
     }
 
-    /// Forgets what was learned, then calls `publish`. The hub's thread sets no limit after that.
+    /// Discards the learnt state, then calls `publish`. The hub's thread sets no limit after that.
     pub(crate) fn turn_off(&self, publish: impl FnOnce()) {
         let mut state = self.lock();
         self.is_on.store(false, SeqCst);
@@ -99,24 +99,24 @@ impl Learning {
         publish();
     }
 
-    /// The tally for the cluster's other balancers; `None` if the limit is not learned, or the
-    /// backend has had no work lately.
+    /// The tally for the cluster's other balancers; `None` if the limit is not learnt, or the
+    /// backend has had no work recently.
     pub(crate) fn tally(&self) -> Option<Tally> {
         let is_looked_at = self.is_on() && self.is_active.load(SeqCst);
         let state = self.lock();
         state.learner.as_ref().filter(|_| is_looked_at).map(|learner| learner.tally())
     }
 
-    /// Takes the tallies of the cluster's other balancers for the next step. `own` is the number by
-    /// which the cluster knows this balancer.
+    /// Takes the tallies of the cluster's other balancers for the next step. `own` is the cluster's
+    /// number of this balancer.
     pub(crate) fn hear(&self, own: u64, others: Vec<Tally>) {
-        // A backend without work is not looked at: they would be old when it is.
+        // A backend without work is not adjusted, and the tallies would be too old later.
         if self.is_on() && self.is_active.load(SeqCst) {
             self.lock().heard = Some(Heard { own, others });
         }
     }
 
-    /// Adjusts the limit, and takes what was heard of other balancers.
+    /// Adjusts the limit, after taking the other balancers' tallies.
     fn step(&self, load: Load) {
         let heard = self.lock().heard.take();
         self.with_learner(|learner| {
@@ -128,7 +128,7 @@ impl Learning {
         });
     }
 
-    /// Passes the learner to `with`, unless the limit is no longer learned.
+    /// Passes the learner to `with`, unless the limit is no longer learnt.
     fn with_learner<T>(&self, with: impl FnOnce(&mut SharedLearner) -> T) -> Option<T> {
         let mut state = self.lock();
         let wait = state.wait;
@@ -136,7 +136,7 @@ impl Learning {
     }
 }
 
-/// A learner of a balancer without a cluster, until it hears of one.
+/// A learner without a cluster.
 fn first(wait: Duration) -> SharedLearner {
     SharedLearner::new(wait, 0)
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{
 use crossbeam_utils::CachePadded;
 use equipoise_core::concurrency::Outcome;
 
-/// Samples that fit: at the hub's longest pause of 100 ms, those of 40,000 requests a second. Those beyond are lost.
+/// Number of samples in a ring: 40,000 requests a second during the hub's longest pause of 100 ms.
+/// Further samples are lost.
 const CAPACITY: usize = 4096;
 
 /// A finished request. Times in microseconds.
@@ -16,12 +17,12 @@ const CAPACITY: usize = 4096;
 pub(super) struct Finished {
     pub(super) backend: u32,
     pub(super) outcome: Outcome,
-    /// Since the hub began.
+    /// Time since the hub's start.
     pub(super) at_us: u64,
     pub(super) service_us: u64,
 }
 
-/// Finished requests of one data-plane thread. That thread alone adds, and the hub's thread alone takes.
+/// Finished requests of one data thread. Only that thread adds, and only the hub's thread takes.
 pub(super) struct Ring {
     entries: Box<[Entry]>,
     /// Entries added so far.
@@ -50,7 +51,7 @@ impl Ring {
         }
     }
 
-    /// Adds one, or drops it if the ring is full.
+    /// Adds a request, or drops it if the ring is full.
     #[inline]
     pub(super) fn add(&self, one: Finished) {
         if self.len() == CAPACITY {
@@ -70,7 +71,7 @@ impl Ring {
         self.added.store(added.wrapping_add(1), Release);
     }
 
-    /// Whether it should be emptied soon.
+    /// True if it should be emptied soon.
     #[inline]
     pub(super) fn is_half_full(&self) -> bool {
         self.len() >= CAPACITY / 2
@@ -81,7 +82,7 @@ impl Ring {
         self.added.load(Relaxed).wrapping_sub(self.taken.load(Acquire))
     }
 
-    /// Takes out all that were added.
+    /// Takes out all requests.
     pub(super) fn take(&self, mut each: impl FnMut(Finished)) {
         let added = self.added.load(Acquire);
         let mut taken = self.taken.load(Relaxed);

@@ -18,7 +18,7 @@ pub(crate) struct Rank {
     priority: Priority,
     /// When the request arrived.
     since: Instant,
-    /// A peer may do the request.
+    /// True if a peer may serve the request.
     pub(crate) may_leave: bool,
 }
 
@@ -28,18 +28,18 @@ impl Rank {
         Rank { priority, since, may_leave: false }
     }
 
-    /// The same place, of a request that a peer may do.
+    /// The same rank, with whether a peer may serve the request.
     pub(crate) fn leaving(self, may_leave: bool) -> Rank {
         Rank { may_leave, ..self }
     }
 
-    /// The permits that the request may take.
+    /// The kind of permits that the request takes.
     pub(crate) fn work(&self) -> Work {
         work_of(&self.priority)
     }
 
-    /// The rank of a request that has had a backend before: ahead of first tries, as it has waited
-    /// its turn.
+    /// The rank of a request that has had a backend before. It precedes first attempts, because it
+    /// has waited already.
     pub(crate) fn again(self, is_again: bool) -> Rank {
         let Reverse((priority, cheapness, _)) = self.priority;
         Rank { priority: Reverse((priority, cheapness, is_again)), ..self }
@@ -54,30 +54,30 @@ fn work_of(Reverse((_, cheap, _)): &Priority) -> Work {
     if *cheap == cheapness(RequestClass::Light) { Work::Light } else { Work::Usual }
 }
 
-/// A place in the queue. Unique.
+/// A unique place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     priority: Priority,
     arrival: Arrival,
 }
 
-/// When a request arrived, and a number that tells those that arrived together apart.
+/// Arrival time of a request, and a number that distinguishes requests with the same time.
 type Arrival = (Instant, u64);
 
-/// The requests of a queue: higher priority first; within a priority first come first served, and
-/// the newest first once the oldest has waited for half of its time.
+/// The requests of a queue. Higher priority comes first. Within a priority it is first come first
+/// served, and the newest first once the oldest has waited for half of its time.
 ///
-/// All requests of a pool may wait equally long, so that the first to arrive is also the first to
-/// run out of time (earliest deadline first). A burst is over before that half. In overload every
-/// request would be served at the end of its wait, when its client may have given up. Newest first,
-/// as many requests as the backends can do are served in time, and the wait of the others ends with
-/// a refusal. The wait also bounds the starvation of low priorities.
+/// All requests of a pool may wait equally long, so the first to arrive is also the first to time
+/// out (earliest deadline first). A burst is over before half of that time. In overload every
+/// request would be served at the end of its wait, when its client may have given up. With the
+/// newest first, as many requests as the backends can serve are served in time, and the others are
+/// refused at the end of their wait. The wait also limits the starvation of low priorities.
 ///
 /// # Source
 /// Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by
-/// the age of the oldest instead of the time since the queue was empty, and no CoDel beside it.
-/// Simulated beside those in `crates/base/core/tests/concurrency/`: as much is served in overload, and
-/// nothing is refused below it.
+/// the age of the oldest instead of the time since the queue was empty, and without CoDel.
+/// Simulated in `crates/base/core/tests/concurrency/`: throughput in overload is equal, and nothing
+/// is refused below it.
 #[derive(Debug)]
 pub(crate) struct Order<T> {
     /// No group is empty.
@@ -111,8 +111,8 @@ impl<T> Order<T> {
         Some(waiting)
     }
 
-    /// The next request for which `takes` holds. `late`: the age of the oldest from which on the
-    /// newest is first.
+    /// The next request for which `takes` is true. `late`: age of the oldest from which the newest
+    /// comes first.
     pub(crate) fn next_where(
         &self,
         now: Instant,
@@ -122,7 +122,7 @@ impl<T> Order<T> {
         self.next_of(|_| true, now, late, takes)
     }
 
-    /// As [`Self::next_where`], among the kinds of work that have room.
+    /// As [`Self::next_where`], among the kinds of work with room.
     pub(crate) fn next_of(
         &self,
         has_room: impl Fn(Work) -> bool,
@@ -144,7 +144,7 @@ impl<T> Order<T> {
         })
     }
 
-    /// Takes out the one that would be served last.
+    /// Removes the request that would be served last.
     pub(crate) fn pop_last(&mut self, now: Instant, late: Duration) -> Option<T> {
         let (priority, group) = self.groups.last_key_value()?;
         let newest_first = is_late(group, now, late);
@@ -157,14 +157,14 @@ impl<T> Order<T> {
         self.waiting
     }
 
-    /// When the oldest arrived.
+    /// Arrival time of the oldest request.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         let first = |group: &BTreeMap<Arrival, T>| group.first_key_value().map(|((at, _), _)| *at);
         self.groups.values().filter_map(first).min()
     }
 }
 
-/// Whether the oldest has waited for this long.
+/// True if the oldest has waited for this long.
 fn is_late<T>(group: &BTreeMap<Arrival, T>, now: Instant, late: Duration) -> bool {
     let oldest = group.first_key_value();
     oldest.is_some_and(|((since, _), _)| now.saturating_duration_since(*since) >= late)
@@ -176,7 +176,7 @@ mod tests {
 
     const LATE: Duration = Duration::from_millis(500);
 
-    /// Long after all have come, or before one is late.
+    /// A moment long after all have arrived, or before one is late.
     fn moment(start: Instant, newest_first: bool) -> Instant {
         if newest_first { start + 10 * LATE } else { start }
     }

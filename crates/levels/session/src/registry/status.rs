@@ -14,96 +14,96 @@ use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
 
-/// How everything is at one moment. Rates follow from two of them and the time between.
+/// The state of all front doors and pools at one moment. Rates follow from two of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// Of the snapshot that the data plane goes by.
+    /// Generation of the data plane's snapshot.
     pub generation: Generation,
-    /// In configured order.
+    /// Front doors, in configured order.
     pub front_doors: Vec<FrontDoorStatus>,
-    /// In configured order.
+    /// Pools, in configured order.
     pub pools: Vec<PoolStatus>,
 }
 
-/// One front door.
+/// State of a front door.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrontDoorStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// The address on which it listens.
     pub listen: SocketAddr,
-    /// What it speaks.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Its pool.
+    /// The pool's name.
     pub pool: Arc<str>,
     /// Connections (TCP, HTTP) or client addresses (UDP) so far.
     pub connections: u64,
-    /// Of them open now.
+    /// Number of those that are open now.
     pub connections_open: u64,
     /// Requests so far (HTTP).
     pub requests: u64,
-    /// Of them being served now.
+    /// Number of requests that are being served now.
     pub requests_in_flight: u64,
     /// Responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
-    /// From clients.
+    /// Bytes from clients.
     pub bytes_in: u64,
-    /// To clients.
+    /// Bytes to clients.
     pub bytes_out: u64,
-    /// Tries on another backend or session.
+    /// Attempts on another backend or session.
     pub retries: u64,
-    /// By reason, those above zero.
+    /// Dropped requests by reason, without zeros.
     pub drops: Vec<(Reason, u64)>,
-    /// What is delegated, in node mode.
+    /// Delegation, in node mode.
     pub dispatch: Option<DispatchStatus>,
 }
 
-/// A front door in node mode.
+/// Delegation of a front door in node mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchStatus {
-    /// The part of each class that is to be kept, 0..=1; what is kept in fact may be more, where no peer can be had.
+    /// The part of each class to keep, 0..=1. The front door keeps more if no peer is available.
     pub keep: PerClass<f64>,
     /// The part of each class that is refused, 0..=1.
     pub refuse: PerClass<f64>,
-    /// Whether that was planned, and not stated by the configuration.
+    /// True if a plan set these parts, and not the configuration.
     pub is_planned: bool,
-    /// Requests so far.
+    /// Requests so far, by class.
     pub classes: PerClass<ClassCounts>,
-    /// Requests that a peer failed, and that were done here.
+    /// Requests that a peer failed and that were served here.
     pub returned: u64,
-    /// Markers that were not signed as they should be, or came in the clear where they must not.
+    /// Markers with an invalid signature, or without encryption where it is required.
     pub markers_refused: u64,
-    /// Whether what goes between nodes is encrypted.
+    /// Encryption between nodes.
     pub encryption: Encryption,
 }
 
-/// Requests of one class so far, and what they moved; [`ClassStats`] says what each is.
+/// Requests of one class so far, and their bytes. [`ClassStats`] describes the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
-    /// From clients.
+    /// Arrived from clients.
     pub arrived: u64,
-    /// Done by peers.
+    /// Served by peers.
     pub delegated: u64,
-    /// Given to peers, done or not yet; less by each that comes back.
+    /// Delegated to peers, served or not yet, without those that came back.
     pub given: u64,
-    /// Answered 503 because the whole cluster had too much to do.
+    /// Answered with 503 because the whole cluster was overloaded.
     pub refused: u64,
-    /// From peers.
+    /// Taken from peers.
     pub taken: u64,
-    /// Of those, sent back to the peer for want of room.
+    /// Of those, handed back to the peer for lack of room.
     pub handed_back: u64,
-    /// Of what was done here.
+    /// Bytes of the requests that were served here.
     pub bytes: u64,
 }
 
-/// One pool.
+/// State of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// How a backend is picked.
+    /// The scheduler.
     pub scheduler: SchedulerKind,
-    /// How requests share sessions.
+    /// The way in which requests share sessions.
     pub upstream: Upstream,
     /// Requests (HTTP) or connections (TCP) that wait for a backend with room.
     pub queued: usize,
@@ -111,95 +111,95 @@ pub struct PoolStatus {
     pub waited: u64,
     /// Total time that requests spent in the queue.
     pub wait: Duration,
-    /// In configured order.
+    /// Backends, in configured order.
     pub backends: Vec<BackendStatus>,
 }
 
-/// One backend.
+/// State of a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it listens, or what identifies it if `place` says otherwise.
+    /// The address on which it listens, or its identity if `place` differs.
     pub address: SocketAddr,
-    /// Where it is reached.
+    /// The place at which it is reached.
     pub place: Place,
-    /// The weight that the configuration states.
+    /// The configured weight.
     pub weight_configured: Weight,
     /// The operator's weight, or else the configured one.
     pub weight_wanted: Weight,
-    /// The weight that holds: the planned one where the pool asks for it, or else the wanted one.
+    /// The effective weight: the planned one if the pool asks for it, otherwise the wanted one.
     pub weight: Weight,
-    /// The share of it that slow start gives now, permille; 1000 when there is none.
+    /// The share of the weight by slow start now, permille; 1000 without slow start.
     pub ramp_permille: u32,
-    /// What is wanted.
+    /// The operator's wish.
     pub admin: AdminState,
-    /// What is seen.
+    /// The observed health.
     pub health: Health,
-    /// What follows.
+    /// The resulting eligibility.
     pub eligibility: Eligibility,
-    /// It is a backup, and eligible, but others take the work.
+    /// True if it is an eligible backup, while other backends take the work.
     pub is_standby: bool,
     /// The last active check.
     pub last_check: Option<LastCheck>,
-    /// How long its ejection still lasts, if it is ejected.
+    /// The rest of its ejection, if it is ejected.
     pub ejection_left: Option<Duration>,
     /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight.
     pub in_flight: u32,
     /// The concurrency limit, if it has one.
     pub limit: Option<u32>,
-    /// What was learned of its concurrency, if the limit is learned and it has had work.
+    /// The learnt state, if the limit is learnt and it has had work.
     pub learned: Option<Report>,
-    /// Of them given to it so far.
+    /// Number of them that it was given so far.
     pub requests: u64,
     /// Responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
-    /// By reason, those above zero.
+    /// Failures by reason, without zeros.
     pub failures: Vec<(Reason, u64)>,
-    /// Upstream sessions open now.
+    /// Open upstream sessions.
     pub sessions_open: u64,
-    /// Opened so far.
+    /// Sessions opened so far.
     pub sessions_opened: u64,
-    /// Requests that went over a session already open.
+    /// Requests over a session that was open already.
     pub sessions_reused: u64,
-    /// Responses that could not be framed beyond doubt, and times that bytes came that no request was due.
+    /// Responses that could not be framed beyond doubt, and times of unsolicited bytes.
     pub multiplex_faults: u64,
-    /// One of them took multiplexing from it.
+    /// True if such a fault disabled its multiplexing.
     pub multiplexing_lost: bool,
-    /// Sent to it.
+    /// Bytes sent to it.
     pub bytes_out: u64,
-    /// Received from it.
+    /// Bytes received from it.
     pub bytes_in: u64,
 }
 
-/// An active check that was made.
+/// A completed active check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastCheck {
-    /// How long ago it began.
+    /// Time since its beginning.
     pub ago: Duration,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
-    /// Why it failed, in words.
+    /// The reason of a failure, in words.
     pub result: Result<(), String>,
 }
 
-/// The live counters, by what they count.
+/// The live counters, by front door and pool.
 #[derive(Clone, Debug, Default)]
 pub struct StatsView {
-    /// In configured order.
+    /// Front doors, in configured order.
     pub front_doors: Vec<FrontDoorSeries>,
-    /// In configured order.
+    /// Pools, in configured order.
     pub pools: Vec<PoolSeries>,
 }
 
 /// A front door's counters.
 #[derive(Clone, Debug)]
 pub struct FrontDoorSeries {
-    /// The front door.
+    /// The front door's name.
     pub name: Arc<str>,
-    /// What it speaks: which of the counters can move.
+    /// The protocol, which decides which counters are used.
     pub protocol: Protocol,
-    /// Its pool.
+    /// The pool's name.
     pub pool: Arc<str>,
     /// The counters.
     pub stats: Arc<Sharded<FrontDoorStats>>,
@@ -208,7 +208,7 @@ pub struct FrontDoorSeries {
 /// A pool's counters.
 #[derive(Clone, Debug)]
 pub struct PoolSeries {
-    /// The pool.
+    /// The pool's name.
     pub name: Arc<str>,
     /// Its backends.
     pub backends: Vec<BackendSeries>,
@@ -219,13 +219,13 @@ pub struct PoolSeries {
 /// A backend's counters.
 #[derive(Clone, Debug)]
 pub struct BackendSeries {
-    /// The backend.
+    /// The backend's name.
     pub name: Arc<str>,
-    /// Where it listens, or what identifies it if `place` says otherwise.
+    /// The address on which it listens, or its identity if `place` differs.
     pub address: SocketAddr,
-    /// Where it is reached.
+    /// The place at which it is reached.
     pub place: Place,
-    /// The counters, and what is in flight.
+    /// The counters, and the number in flight.
     pub live: Arc<BackendLive>,
 }
 
@@ -296,7 +296,7 @@ fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
     }
 }
 
-/// A door's requests by class, over all threads.
+/// A front door's requests by class, over all threads.
 pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
     PerClass::from_fn(|class| {
         let sum = |of: fn(&ClassStats) -> &Counter| {

@@ -406,8 +406,9 @@ impl Task {
         slot.ticket.finish(&slot, &current.head, now);
     }
 
-    /// The first response cannot be parsed. After another response, the bytes may be that one's
-    /// surplus: the request is retried over an exclusive session, on which the response is its own.
+    /// The first response cannot be parsed. After another response, the bytes may be a surplus of
+    /// that response. The request is then retried over an exclusive session, where the next
+    /// response is its own.
     fn refuse(&mut self) {
         self.lose_multiplexing();
         if self.completed == 0 || self.current.is_some() {
