@@ -69,8 +69,8 @@ pub(crate) struct ThreadLog {
 }
 
 impl AccessLog {
-    /// Starts the writing thread; it ends, and says so, when the last handle is gone and all is
-    /// written.
+    /// Starts the writing thread. After the last handle is dropped it writes the rest, reports
+    /// that, and ends.
     pub(crate) fn start(
         to: Box<dyn Write + Send>,
         format: LineFormat,

@@ -105,7 +105,7 @@ pub enum ProxyProtocol {
 /// The most header fields that [`Limits::headers_max`] may allow.
 pub const HEADERS_MAX: usize = 256;
 
-/// Bounds on what a client may send.
+/// Limits of client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Request line and headers together, bytes; more is answered 431.

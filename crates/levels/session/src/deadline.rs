@@ -81,7 +81,7 @@ impl Deadlines {
         self.now.get()
     }
 
-    /// Wakes what is due; returns whether any deadline is still set.
+    /// Wakes the tasks that are due. Returns whether any deadline is still set.
     fn fire(&self, now_tick: u32) -> bool {
         let mut slots = self.slots.borrow_mut();
         let Slots { due_tick, wakers, .. } = &mut *slots;

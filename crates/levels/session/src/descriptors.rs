@@ -11,8 +11,9 @@
 //! 2. upstream sessions of clients that were accepted;
 //! 3. UDP clients, while there are UDP front doors.
 //!
-//! Clients' connections may use what is below. UDP clients beyond their reserve use the lower half
-//! of the limit only: their source addresses can be forged, and TCP's cannot.
+//! Client connections may use all descriptors below that. UDP clients beyond their reserve use only
+//! the lower half of the limit, because their source addresses can be forged, and those of TCP
+//! cannot.
 
 use std::os::fd::RawFd;
 

@@ -53,8 +53,8 @@ impl Door {
         self.kept.borrow().clone()
     }
 
-    /// Closes it because the snapshot that comes after `last` does not have it. Whoever is inside
-    /// is served as of that one.
+    /// Closes the door, which the snapshot after `last` does not have. Open connections are served
+    /// with `last`.
     pub(crate) fn take_away(&self, last: Rc<Arc<Snapshot>>) {
         *self.kept.borrow_mut() = Some(last);
         self.close();

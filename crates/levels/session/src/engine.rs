@@ -21,8 +21,8 @@ use crate::sources::SourceSamples;
 use crate::worker::{Phase, Shared, Worker};
 use crate::{listener, udp};
 
-/// How long [`Engine::publish`] waits for each thread to go by a snapshot. A thread takes well
-/// under a millisecond; one that is starved of its core still installs the snapshot later.
+/// How long [`Engine::publish`] waits until each thread has installed a snapshot. A thread takes
+/// well under a millisecond; one that gets no CPU time installs it later.
 const INSTALL_WAIT: Duration = Duration::from_secs(1);
 
 /// Limit of the time that [`Engine::stop`] waits for the last lines of the access log. Its file or
@@ -66,7 +66,7 @@ pub struct StopReport {
     pub cut: usize,
 }
 
-/// The data plane: its threads, their listeners, the snapshot that they go by.
+/// The data plane: its threads, their listeners, and the snapshot that they follow.
 pub struct Engine {
     threads: Vec<DataThread>,
     log_lines: LogLines,
@@ -98,7 +98,7 @@ impl Engine {
     /// Starts the threads, with no front door open.
     ///
     /// # Errors
-    /// What the operating system says when it denies a thread or an event queue.
+    /// The error of the operating system, if it refuses a thread or an event queue.
     pub fn start(options: EngineOptions) -> io::Result<Engine> {
         let (access_log, log_ended) =
             AccessLog::start(options.access_log, options.access_log_format)?;
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Stops accepting, lets what is in flight finish for at most `grace`, cuts the rest, ends the
+    /// Stops accepting, lets work in flight finish for at most `grace`, cuts the rest, and ends the
     /// threads.
     pub async fn stop(self, grace: Duration) -> StopReport {
         let ended: Vec<_> = self
@@ -265,7 +265,7 @@ async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>
         match command {
             Some(Command::Install { snapshot, opened, done }) => {
                 install(&worker, &mut doors, snapshot, opened);
-                // The receiver is gone if publishing has given up on this thread.
+                // The receiver is dropped if publishing has given up on this thread.
                 let _ = done.send(());
             }
             Some(Command::Wake) => worker.deadlines.wake_all(),

@@ -33,7 +33,7 @@ impl HedgeDelays {
         }
     }
 
-    /// Forgets pools that are gone or hedge no more by a share.
+    /// Forgets pools that were removed or no longer hedge by a share.
     pub(crate) fn retain(&self, snapshot: &Snapshot) {
         let by_share = |pool: &&Arc<PoolView>| matches!(pool.options.hedge, Some(Hedge::Share(_)));
         let kept: HashSet<u32> =

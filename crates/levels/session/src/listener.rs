@@ -121,7 +121,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Rests because something has run out; says so, but not again within [`SAY_AGAIN`].
+/// Pauses because a resource has run out. Logs that at most once in [`SAY_AGAIN`].
 async fn pause(door: &Door, error: &io::Error, said: &mut Option<Instant>) {
     door.stats(|stats| stats.accept_pauses.add(1));
     if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {

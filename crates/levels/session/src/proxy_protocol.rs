@@ -142,7 +142,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     let header = |announced| Ok(Some(Header { bytes: end + 2, announced }));
     let mut words = line.split(' ').skip(1);
     let announced = match words.next() {
-        // The rest of the line means nothing and is to be ignored.
+        // The rest of the line has no meaning and must be ignored.
         Some("UNKNOWN") => return header(None),
         Some("TCP4") => addresses::<Ipv4Addr>(&mut words),
         Some("TCP6") => addresses::<Ipv6Addr>(&mut words),

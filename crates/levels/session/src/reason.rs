@@ -97,7 +97,7 @@ reasons! {
     OutOfResources = "out_of_resources", 503;
     /// Cut because the process stops and the grace period is over.
     ShuttingDown = "shutting_down", 503;
-    /// The backend was set down, and what it had was cut.
+    /// The backend was set down, and its work was cut.
     BackendRemoved = "backend_removed", 502;
     /// No valid PROXY protocol header where one is required.
     ProxyHeader = "proxy_header", 0;

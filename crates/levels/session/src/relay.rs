@@ -1,8 +1,8 @@
 //! Two byte streams between a client and a backend, both ways at once, to their end.
 //!
-//! Each direction copies through a pooled buffer while little is moved at a time, and splices
-//! ([`crate::splice`]) while much is: a system call more per chunk, but no copy. Whichever it does,
-//! it holds a buffer or a pipe only while bytes are on their way; an idle connection holds neither.
+//! Each direction copies through a pooled buffer while it moves little at a time, and splices
+//! ([`crate::splice`]) while it moves much, which takes one more system call per chunk but no copy.
+//! It holds a buffer or a pipe only while bytes are on their way; an idle connection holds neither.
 
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -306,9 +306,9 @@ impl Direction {
         Poll::Ready(Ok(read))
     }
 
-    /// Reads into a pipe. `None`: try to copy. That is so without a pipe, and when a splice finds
-    /// nothing or the end: it says both also in front of a byte sent as urgent, where a copying
-    /// read goes on.
+    /// Reads into a pipe. `None`: copy instead. This is the result without a pipe, and when a
+    /// splice finds nothing or the end, because it reports both also in front of an urgent byte,
+    /// where a copying read continues.
     fn read_spliced(
         &mut self,
         cx: &mut Context<'_>,

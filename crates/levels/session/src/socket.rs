@@ -48,7 +48,7 @@ impl Socket {
     /// failed.
     ///
     /// # Errors
-    /// `EMFILE` where there is no such descriptor; else what the operating system says.
+    /// `EMFILE` if there is no such descriptor; otherwise the error of the operating system.
     pub(crate) async fn connect(address: SocketAddr, line: RawFd) -> io::Result<Socket> {
         let socket = open_below(line, Domain::for_address(address), Type::STREAM)?;
         // Nothing here benefits from Nagle; a socket that refuses the option still works.
@@ -197,7 +197,7 @@ impl Socket {
         }
     }
 
-    /// Writes what the kernel takes now, without waiting and without a waker.
+    /// Writes as much as the kernel accepts now, without waiting and without a waker.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = match &self.tls {
             None => send(self.as_raw_fd(), bytes),
@@ -219,12 +219,12 @@ impl Socket {
         let socket = SockRef::from(self.fd.get_ref());
         let count = within.as_secs().saturating_sub(1).max(1) as u32;
         let probes = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(count);
-        // A socket that refuses the options (a unix socket) is none that could fall silent.
+        // A socket that refuses the options (a unix socket) cannot fall silent.
         let _ = socket.set_tcp_keepalive(&probes);
         let _ = socket.set_tcp_user_timeout(sent_too.then_some(within));
     }
 
-    /// Sends FIN after what was written.
+    /// Sends FIN after the written bytes.
     pub(crate) fn shutdown_write(&self) {
         match &self.tls {
             None => finish(self.as_raw_fd()),
@@ -336,7 +336,7 @@ struct TcpInfoPrefix {
 
 const _: () = assert!(std::mem::offset_of!(TcpInfoPrefix, bytes_acked) == 120);
 
-/// Reads what the kernel has, once it has something; 0 is the end of the stream.
+/// Reads available bytes, once there are some; 0 is the end of the stream.
 pub(crate) fn recv(
     cx: &mut Context<'_>,
     fd: &AsyncFd<OwnedFd>,
@@ -360,15 +360,15 @@ pub(crate) fn recv(
     }
 }
 
-/// Sends FIN after what the kernel was given.
+/// Sends FIN after the bytes that the kernel has accepted.
 pub(crate) fn finish(fd: RawFd) {
     // SAFETY: callers own the socket, which stays open for the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    // The peer may be gone already; there is nothing to do about it.
+    // The peer may have closed already, which needs no action.
     let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Write);
 }
 
-/// Gives the kernel what it takes now.
+/// Sends as much as the kernel accepts now.
 pub(crate) fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: callers own the socket, which stays open for the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };

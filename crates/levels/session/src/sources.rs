@@ -1,4 +1,4 @@
-//! How much work clients bring, by where they come from: what the DNS level assigns resolvers by.
+//! Work of clients by the prefix of their addresses, by which the DNS level assigns resolvers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

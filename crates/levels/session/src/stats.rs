@@ -1,4 +1,4 @@
-//! Counters of the data plane: one shard per thread, summed by whoever reads.
+//! Counters of the data plane: one shard per thread, summed by the reader.
 //!
 //! A shard has one writer, its thread, so adding is a load and a store: no locked instruction, no
 //! shared cache line.
@@ -126,7 +126,7 @@ impl std::ops::Deref for ByReason {
 pub struct FrontDoorStats {
     /// Connections accepted (TCP, HTTP) or client addresses seen (UDP).
     pub connections: Counter,
-    /// Of them open now.
+    /// Number of those that are open now.
     pub connections_open: Counter,
     /// Requests with a complete head (HTTP).
     pub requests: Counter,
@@ -147,7 +147,7 @@ pub struct FrontDoorStats {
     pub hedges: Counter,
     /// Of those, requests with a response from the second.
     pub hedges_won: Counter,
-    /// Times accepting paused for want of file descriptors or room.
+    /// Number of pauses of accepting for lack of file descriptors or room.
     pub accept_pauses: Counter,
     /// Access-log lines given up because the log could not keep up.
     pub access_log_dropped: Counter,
@@ -158,9 +158,9 @@ pub struct FrontDoorStats {
     pub drops: ByReason,
     /// By class, where requests are dispatched.
     pub classes: [ClassStats; RequestClass::ALL.len()],
-    /// Requests that a peer failed, and that were done here.
+    /// Requests that a peer failed, and that this node served.
     pub returned: Counter,
-    /// Markers that were not signed as they should be.
+    /// Markers with an invalid signature.
     pub markers_refused: Counter,
 }
 
@@ -180,7 +180,7 @@ pub struct ClassStats {
     pub taken: Counter,
     /// Of those, requests that went back to the peer because there was no room here.
     pub handed_back: Counter,
-    /// Bytes of requests and responses that were done here, and of tunnels that began with one.
+    /// Bytes of requests and responses that were served here, and of tunnels that began with one.
     pub bytes: Counter,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Tls {
     accepted: usize,
     /// Bytes that went over the wire.
     sent: u64,
-    /// FIN follows what is still to be sent.
+    /// FIN follows the bytes that are still unsent.
     ends: bool,
 }
 
@@ -76,7 +76,7 @@ impl Tls {
         self.sent
     }
 
-    /// Shakes hands; ready when what is to be sent of it was sent.
+    /// Performs the handshake; ready when its last bytes were sent.
     pub(crate) fn poll_handshake(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,8 +94,8 @@ impl Tls {
         }
     }
 
-    /// Reads plaintext; 0 is the end that the other side announced. An end without a word is an
-    /// error: something may be missing.
+    /// Reads plaintext; 0 is the end that the other side announced. An end without an announcement
+    /// is an error, because bytes may be missing.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -129,7 +129,7 @@ impl Tls {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.accepted == 0 {
-            // There may be no room before what is left is gone.
+            // There may be no room before the rest is sent.
             ready!(self.poll_flush(cx, fd))?;
             self.accepted = self.connection.writer().write(bytes)?;
             if self.accepted == 0 && !bytes.is_empty() {
@@ -155,11 +155,10 @@ impl Tls {
         self.held.is_some()
     }
 
-    /// Whether nothing of the other side's application has come that was not read, and it has not
-    /// closed.
+    /// True if no unread bytes of the other side's application have arrived, and it has not closed.
     pub(crate) fn is_silent(&mut self, cx: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> bool {
         loop {
-            // A new key, or a ticket, is nothing of the application's.
+            // A new key or a ticket is not data of the application.
             match self.feed(fd) {
                 Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {}
                 Ok(_) | Err(_) => return false,
@@ -172,8 +171,8 @@ impl Tls {
         }
     }
 
-    /// Announces the end of what is written, and sends FIN after it, now or when the kernel takes
-    /// it.
+    /// Announces the end of the written bytes, and sends FIN after it, now or when the kernel
+    /// accepts it.
     pub(crate) fn end(&mut self, fd: RawFd) {
         self.connection.send_close_notify();
         self.ends = true;
@@ -199,7 +198,7 @@ impl Tls {
         Poll::Ready(Ok(read))
     }
 
-    /// Gives the connection some of what is held.
+    /// Passes some of the held bytes to the connection.
     fn feed(&mut self, fd: &AsyncFd<OwnedFd>) -> io::Result<IoState> {
         let Some(held) = &mut self.held else {
             return self.connection.process_new_packets().map_err(failed);
@@ -231,7 +230,7 @@ impl Tls {
         }
     }
 
-    /// Gives the kernel what it takes now.
+    /// Sends as much as the kernel accepts now.
     fn flush(&mut self, fd: RawFd) -> io::Result<()> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut Wire(fd)) {

@@ -27,7 +27,7 @@ enum Lookout {
     None,
     /// Keep-alive probes, while nothing is on its way.
     Probes,
-    /// These, and what was sent and is not acknowledged.
+    /// Those, and sent bytes that are not acknowledged.
     All,
 }
 
@@ -50,8 +50,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session; the caller bounds the time. With `tls` to whoever shows that it is the node
-    /// of the backend's name; `connected` is called before hands are shaken, which may take longer.
+    /// Opens a session; the caller limits the time. With `tls` the peer must prove that it is the
+    /// node with the backend's name. `connected` is called before the handshake, which may take
+    /// longer.
     pub(crate) async fn open(
         backend: &BackendView,
         tls: Option<&PeerTls>,
@@ -94,10 +95,10 @@ impl Session {
         })
     }
 
-    /// Has the kernel notice within this time that the other side has fallen silent. If it is to
-    /// take more than its buffers hold (`streams`), that what was sent is not taken is no sign: a
-    /// receiver that is full for a while has the kernel give up, too, though it answers every probe
-    /// of its window (`TCP_USER_TIMEOUT`).
+    /// Lets the kernel detect within this time that the other side has fallen silent. If the other
+    /// side receives more than its buffers hold (`streams`), unacknowledged bytes are no evidence:
+    /// the kernel also gives up a receiver that is full for a while, although it answers every
+    /// window probe (`TCP_USER_TIMEOUT`).
     pub(crate) fn look_out(&mut self, within: Option<Duration>, streams: bool) {
         let Some(within) = within else { return };
         let wanted = if streams { Lookout::Probes } else { Lookout::All };
@@ -122,7 +123,7 @@ impl Session {
         backend.place.includes(self.remote)
     }
 
-    /// Whether it may carry a request that is to go by `tls`, or in the clear.
+    /// True if it may carry a request for this encryption (`tls`, or none).
     fn is_good_for(&self, tls: Option<&PeerTls>) -> bool {
         match (&self.shown, tls) {
             (None, None) => true,

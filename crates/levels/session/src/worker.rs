@@ -48,7 +48,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 pub(crate) enum Phase {
     /// Serving.
     Running,
-    /// Nothing new is accepted; what is in flight may finish.
+    /// No new work is accepted; work in flight may finish.
     Draining,
     /// Remaining work is cut.
     Cutting,
@@ -382,7 +382,7 @@ impl Worker {
         }
     }
 
-    /// Says so once in [`SAMPLE`] times, on average: at random distances, so that no rhythm of
+    /// Returns true once in [`SAMPLE`] times, on average, at random distances, so that no rhythm of
     /// clients escapes.
     #[inline]
     fn is_sampled(&self) -> bool {
@@ -509,7 +509,7 @@ impl Drop for TaskGuard {
     }
 }
 
-/// The hashes a scheduler may go by, computed once per connection.
+/// The hashes that a scheduler may use, computed once per connection.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientHashes {
     address: IpAddr,

@@ -66,7 +66,7 @@ pub enum Encryption {
     Accepted,
     /// It is encrypted.
     Required,
-    /// It is to be, and there is no certificate yet: nothing is delegated.
+    /// Encryption is required, and there is no certificate yet, so nothing is delegated.
     Waiting,
 }
 
@@ -124,7 +124,7 @@ impl Transport {
         }
     }
 
-    /// In a word.
+    /// The state as a value of the status.
     pub(crate) fn encryption(&self) -> Encryption {
         match self {
             Transport::Plain => Encryption::Off,
@@ -209,7 +209,7 @@ impl Shown {
         is_out
     }
 
-    /// Whether its certificate has ended: it is to come anew.
+    /// True if its certificate has expired, so that a new session is needed.
     pub(crate) fn has_ended(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
@@ -224,7 +224,7 @@ fn refused(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, NotThePeer(what.to_string()))
 }
 
-/// Whether a session could not be had for want of trust, not of a connection.
+/// True if a session failed because of the certificate, not of the connection.
 pub(crate) fn is_distrust(error: &io::Error) -> bool {
     crate::tls::is_tls_failure(error)
         || error.get_ref().is_some_and(|inner| inner.is::<NotThePeer>())

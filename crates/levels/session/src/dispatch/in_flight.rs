@@ -50,7 +50,7 @@ impl Counted {
         counted
     }
 
-    /// A peer failed it or had no room, and it is done here.
+    /// A peer failed it or had no room, so this node serves it.
     pub(crate) fn comes_back(&mut self) {
         self.moves(true);
     }

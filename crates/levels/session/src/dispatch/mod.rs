@@ -49,7 +49,7 @@ pub struct NodeDoor {
 pub struct Shares {
     /// The part of each class that it keeps, 0..=1.
     pub keep: PerClass<f64>,
-    /// Parts of the rest, by node; whoever is not there takes nothing.
+    /// The part of the rest for each node. Nodes that are missing take nothing.
     pub weights: BTreeMap<String, f64>,
     /// The part of each class that is refused of what clients bring, 0..=1.
     pub refuse: PerClass<f64>,
@@ -82,7 +82,7 @@ impl NodeDoor {
 }
 
 impl Shares {
-    /// Whether the node is to keep no request, as one that is drained.
+    /// True if the node must keep no request, because it is drained.
     pub(crate) fn keeps_nothing(&self) -> bool {
         RequestClass::ALL.iter().all(|class| self.keep[*class] <= 0.0)
     }

@@ -10,7 +10,7 @@ use crate::reason::Reason;
 pub(crate) enum ToPeer {
     /// Nothing; or no peer did.
     Nothing,
-    /// The request could not be done here, and can be done elsewhere without harm.
+    /// This node could not serve the request, and the peer may serve it elsewhere.
     Undone,
     /// As [`ToPeer::Undone`], because this node has no room. There is no body, so that the session
     /// is kept at no cost.

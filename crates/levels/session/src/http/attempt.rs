@@ -23,10 +23,10 @@ use crate::reason::Reason;
 use crate::tls::is_refusal;
 use crate::upstream::Session;
 
-/// A request on its way: what each attempt sends, and what is known of it.
+/// A request on its way: the content that each attempt sends, and its known state.
 pub(super) struct Outgoing {
     pub(super) head: RequestHead,
-    /// The head, and what was there of the body when it was read.
+    /// The head, and the part of the body that was read with it.
     pub(super) first: Vec<u8>,
     /// The rest of the body.
     pub(super) upload: Pump,
@@ -34,9 +34,9 @@ pub(super) struct Outgoing {
     pub(super) streamed: bool,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
-    /// It has failed here in such a way that it may be done elsewhere.
+    /// It failed here in a way that allows another node to serve it.
     pub(super) undone: bool,
-    /// No backend here can do it: at a peer without room it waits.
+    /// No backend here can serve it, so at a peer without room it waits.
     pub(super) is_homeless: bool,
 }
 
@@ -115,8 +115,8 @@ impl ClientConnection {
         attempt.with(upstream)
     }
 
-    /// Goes on with a session that was handed over while the response was awaited or came. `unsent`
-    /// is what the client has not been sent yet of it.
+    /// Continues with a session that was handed over before or during its response. `unsent` is the
+    /// part of the response that the client has not received yet.
     pub(super) async fn resume(
         &mut self,
         hand_over: HandOver,
@@ -365,8 +365,8 @@ impl ClientConnection {
                 }
                 Poll::Ready(Err(error)) => {
                     upstream.deaf = true;
-                    // The kernel says why only once; what is read then looks like an end in good
-                    // order.
+                    // The kernel reports the reason only once. A later read would look like an
+                    // orderly end.
                     upstream.ends(&error);
                 }
                 Poll::Pending => return Ok(()),

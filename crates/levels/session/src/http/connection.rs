@@ -34,7 +34,7 @@ pub(crate) enum After {
     KeepAlive,
     /// The response announced the close.
     Close,
-    /// A response was cut, or cannot be given: the client must not take what it has for complete.
+    /// A response was cut, or is not possible. The client must not take its bytes for complete.
     Abort,
     /// The connection was a tunnel, and has ended as it should.
     Over,
@@ -65,7 +65,7 @@ pub(crate) struct ClientConnection {
 enum Next {
     /// With the head that goes upstream.
     Request(RequestHead, Vec<u8>),
-    /// It was a peer that is none: what it still sends is not read.
+    /// The peer was not authenticated; its input is discarded.
     Distrusted,
     Closed,
     /// With the time at which the head began, if that is known.
@@ -282,7 +282,7 @@ impl ClientConnection {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes so that what was written arrives: FIN, then reads what the client still sends for a
+    /// Closes so that the sent bytes arrive: sends FIN, and then reads and discards input for a
     /// while.
     async fn linger(&mut self) {
         self.client.shutdown_write();

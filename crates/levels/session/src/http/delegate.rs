@@ -37,7 +37,7 @@ impl ClientConnection {
         Some(if dispatch.keeps_nothing { 0 } else { u32::MAX })
     }
 
-    /// Whether a request is done at all: what a peer delegated was let in there.
+    /// True if a request is admitted. A delegated request was admitted by the delegating node.
     pub(super) fn is_let_in(&self, head: &RequestHead) -> bool {
         let let_in = head.marker == Marker::Believed || self.worker.admits(&self.door, head.class);
         if !let_in {
@@ -46,7 +46,7 @@ impl ClientConnection {
         let_in
     }
 
-    /// Counts what a request moved that was done here.
+    /// Counts the bytes of a request that was served here.
     pub(super) fn count_bytes(&self, head: &RequestHead, bytes: u64) {
         self.count_class(head, |class| class.bytes.add(bytes));
     }
@@ -97,8 +97,8 @@ impl ClientConnection {
         Ok(reached)
     }
 
-    /// Has a peer do the request. `None`: it failed or had no room, nothing was sent back, and the
-    /// request is to be done here.
+    /// Has a peer serve the request. `None`: the peer failed or had no room, nothing was sent to
+    /// the client, and this node must serve the request.
     ///
     /// # Errors
     /// The reason why it can be done nowhere any more.

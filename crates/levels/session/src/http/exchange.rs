@@ -23,9 +23,9 @@ use crate::worker::{Phase, Pick};
 /// Why an attempt gave no response to send on.
 pub(super) struct Failure {
     pub(super) reason: Reason,
-    /// Nothing of the request can have had an effect, or it may be sent twice.
+    /// True if no part of the request can have had an effect, or if it may be sent twice.
     pub(super) may_retry: bool,
-    /// A kept-open session turned out to be closed: no fault of the backend's.
+    /// A pooled connection turned out to be closed, which is not the backend's fault.
     pub(super) stale: bool,
 }
 
@@ -79,15 +79,15 @@ pub(super) struct Tries {
     pub(super) begun: Instant,
     /// Tries on another backend that were used up.
     retries: u32,
-    /// Times that it may still be put on a shared session.
+    /// Remaining attempts on a shared session.
     shares: u32,
-    /// Only a session that is certainly open will do.
+    /// Only a session that is certainly open may be used.
     pub(super) fresh: bool,
     /// The backend that failed last, and how.
     pub(super) failed: Option<(u32, Reason)>,
-    /// It is done here, whatever the instructions say.
+    /// The request is served here, whatever the instructions are.
     pub(super) stays: bool,
-    /// Peers that may still be asked to do it while this node has no room.
+    /// Remaining attempts to ask a peer while this node has no room.
     pub(super) peers_left: u32,
     /// Time spent in the queue, in all tries, and at peers that had no room.
     pub(super) queued: Duration,
@@ -325,7 +325,7 @@ impl ClientConnection {
         Reached { after, status, ended, counted: false }
     }
 
-    /// Puts the request on a shared session if it may go there.
+    /// Puts the request on a shared session, if that is allowed.
     async fn put(
         &mut self,
         lease: Lease,
@@ -450,7 +450,8 @@ impl ClientConnection {
         .await
     }
 
-    /// Why waiting has to end now, if it has to; `overdue` is what the deadline means.
+    /// The reason to stop waiting now, if there is one. `overdue` is the reason of a passed
+    /// deadline.
     pub(super) fn interruption(&self, lease: &Lease, overdue: Reason) -> Option<Reason> {
         if self.deadline.is_past() {
             Some(self.timed_out(overdue))

@@ -130,9 +130,9 @@ impl Field {
         }
     }
 
-    /// Whether a `Connection` header may name it to have it dropped. Dropping another would change
-    /// what the message is, or where it says that it comes from; those of one connection are kept
-    /// or dropped whether named or not.
+    /// True if a `Connection` header may name it to have it dropped. Dropping another field would
+    /// change the meaning or the origin of the message; fields of the connection are kept or
+    /// dropped whether named or not.
     pub(crate) fn may_be_nominated(self) -> bool {
         matches!(self, Field::Other | Field::Underscored)
     }
@@ -306,7 +306,7 @@ impl<'a> LineCopier<'a> {
         }
     }
 
-    /// Copies what is left of the last run, without the empty line.
+    /// Copies the rest of the last run, without the empty line.
     pub(crate) fn finish(self, out: &mut Vec<u8>) {
         if let Some(from) = self.run {
             out.extend_from_slice(&self.head[from..self.head.len() - 2]);

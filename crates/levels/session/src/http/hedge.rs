@@ -97,8 +97,8 @@ impl ClientConnection {
         .await
     }
 
-    /// Sends the request to the first backend, and is ready once its response has begun or the
-    /// attempt has to end. Consumes nothing, so that the attempt finds what it was.
+    /// Sends the request to the first backend. Ready once its response has begun or the attempt
+    /// must end. Consumes nothing, so the attempt finds all input.
     fn poll_first(
         &mut self,
         cx: &mut Context<'_>,

@@ -16,7 +16,7 @@ use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::worker::Worker;
 
-/// Bytes shown of a method, a path and a header's value; what is longer is cut.
+/// Logged bytes of a method, a path and a header's value. The rest is cut off.
 const METHOD_BYTES_MAX: usize = 32;
 const PATH_BYTES_MAX: usize = 2048;
 const VALUE_BYTES_MAX: usize = 256;
@@ -70,7 +70,7 @@ impl Logged {
         }
     }
 
-    /// Keeps what is shown of `head`, which may be malformed or not whole.
+    /// Stores the logged parts of `head`, which may be malformed or incomplete.
     fn read(&mut self, head: &[u8]) {
         let lines = head[..head.len().min(HEAD_BYTES_MAX)].split(|byte| *byte == b'\n');
         let mut lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -168,7 +168,7 @@ impl ClientConnection {
         let unread = input.as_ref().map_or(0, |input| input.len()) as u64;
         let before = self.client.received().saturating_sub(unread);
         let head: &[u8] = input.as_ref().map_or(&[], |input| input);
-        // All that was read counts to this request, and nothing of it is used again.
+        // All bytes that were read count for this request, and none is used again.
         self.log(head, begun.unwrap_or_else(Instant::now), before);
     }
 

@@ -56,7 +56,8 @@ enum Left {
     Chunked(ChunkReader),
     UntilClose,
     Nothing,
-    /// It failed, and never goes on: what was read once must not be read again, as something else.
+    /// It failed, and cannot continue, because bytes that were read must not be read again
+    /// differently.
     Broken,
 }
 
@@ -64,7 +65,7 @@ enum Left {
 pub(crate) struct Pump {
     left: Left,
     shape: Shape,
-    /// Bytes at the front of the input that were checked and are to be written as they are.
+    /// Bytes at the front of the input that were checked and are forwarded unchanged.
     checked: usize,
     /// Reshaped bytes to be written, and how many of them were.
     out: Vec<u8>,
@@ -228,7 +229,7 @@ impl Pump {
         }
     }
 
-    /// Writes what is ready to be written.
+    /// Writes bytes that are ready.
     fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
@@ -315,8 +316,8 @@ impl Pump {
                 input.consume(piece.consumed);
             }
             _ => {
-                // A chunk around what was read; `Wrap` is only used for bodies that end with the
-                // connection.
+                // A chunk around the bytes that were read. `Wrap` is only used for bodies that end
+                // with the connection.
                 let size = format!("{:x}\r\n", input.len());
                 self.out.extend_from_slice(size.as_bytes());
                 self.out.extend_from_slice(input);

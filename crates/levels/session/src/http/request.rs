@@ -23,7 +23,7 @@ pub(crate) struct RequestHead {
     pub(crate) bytes: usize,
     /// HEAD: the response has no body, whatever its header says.
     pub(crate) is_head: bool,
-    /// It may be sent again when it is not known whether it arrived (RFC 9110, section 9.2.2).
+    /// True if it may be sent again without knowing whether it arrived (RFC 9110, section 9.2.2).
     pub(crate) is_idempotent: bool,
     /// The client speaks HTTP/1.0: no chunks, no 1xx.
     pub(crate) http10: bool,
@@ -50,7 +50,7 @@ pub(crate) struct RequestHead {
 pub(crate) enum Marker {
     /// Nothing.
     None,
-    /// A peer has delegated it: it is done here.
+    /// A peer has delegated it, so it is served here.
     Believed,
     /// It has a marker without a valid signature.
     Refused,
@@ -289,7 +289,7 @@ fn is_authority(value: &[u8]) -> bool {
 struct Target<'a> {
     /// Origin form, or `*`.
     path: &'a str,
-    /// `path` is to be preceded by a slash (absolute form without a path).
+    /// True if a slash must precede `path` (absolute form without a path).
     needs_slash: bool,
     /// The value of `Host`.
     host: &'a [u8],
@@ -343,7 +343,7 @@ fn strip_scheme(target: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")).then_some(rest)
 }
 
-/// Writes the request line and `Host`: what a marker signs.
+/// Writes the request line and `Host`, which a marker signs.
 fn begin_request(method: &str, target: &Target<'_>, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(method.as_bytes());
@@ -440,7 +440,7 @@ fn write_upgrade(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes what the session to the backend is to know of this one request.
+/// Writes the fields for the session to the backend that depend on this request.
 fn write_connection(upgrade: bool, to_h2c: bool, te_trailers: bool, out: &mut Vec<u8>) {
     let options: [(bool, &[u8]); 3] =
         [(upgrade, b"upgrade"), (to_h2c, b"HTTP2-Settings"), (te_trailers, b"TE")];

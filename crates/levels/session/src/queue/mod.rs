@@ -9,8 +9,8 @@
 //! A permit goes straight to the next waiter ([`Order`]): it is taken in the waiter's name before
 //! the waiter wakes, and new arrivals join the queue.
 //!
-//! In node mode the queue also hands out what peers are known to have room for. Each request waits
-//! at the node that its client came to, and leaves for whichever application has room first.
+//! In node mode the queue also assigns the known room of peers. Each request waits at the node of
+//! its client, and leaves for the application that has room first.
 
 mod order;
 mod wait;

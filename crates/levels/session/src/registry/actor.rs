@@ -188,7 +188,7 @@ impl<P: Publish> Registry<P> {
         }
     }
 
-    /// Does what is due, then publishes what follows, if anything does.
+    /// Performs due changes, then publishes the resulting snapshot, if it differs.
     fn refresh(&mut self) {
         let now = now();
         self.inventory.settle(now).iter().for_each(Notice::log);
@@ -216,7 +216,7 @@ impl<P: Publish> Registry<P> {
         });
     }
 
-    /// Starts and stops checkers so that there is one for each backend that is to be checked.
+    /// Starts and stops checkers, so that each backend with active checks has one.
     fn follow_checks(&mut self) {
         let mut running = std::mem::take(&mut self.checkers);
         for pool in &self.inventory.pools {
@@ -245,7 +245,7 @@ impl<P: Publish> Registry<P> {
 }
 
 fn answer<R>(reply: oneshot::Sender<R>, result: R) {
-    // The caller may have gone; the command is executed all the same.
+    // The caller may have stopped waiting; the command is executed all the same.
     let _ = reply.send(result);
 }
 

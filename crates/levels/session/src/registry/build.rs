@@ -40,7 +40,7 @@ struct Slot {
     weight: u32,
 }
 
-/// The snapshot that follows from the inventory at `now`; `None` if the last one still says it all.
+/// The snapshot of the inventory at `now`; `None` if it is equal to the last one.
 ///
 /// Views that would not differ are taken over from the last snapshot, the very same `Arc`, so that
 /// threads keep the schedulers that they made from them.

@@ -24,8 +24,8 @@ fn notice(pool: &PoolConfig, backend: &BackendEntry, what: What) -> Notice {
 }
 
 impl Inventory {
-    /// Sets what is wanted of a backend. [`Inventory::cut_downed`] has to follow once the snapshot
-    /// without it is out: cut earlier, it would be picked again.
+    /// Sets a backend's admin state. [`Inventory::cut_downed`] must follow once the snapshot
+    /// without the backend is published. If it were cut earlier, it would be picked again.
     pub(crate) fn set_admin(
         &mut self,
         pool: &str,
@@ -66,8 +66,8 @@ impl Inventory {
         Ok(changed.then(|| notice(settings, backend, what)))
     }
 
-    /// Takes planned weights over, by backends' names; whoever has none there keeps what it had.
-    /// The answer is whether any is new.
+    /// Sets planned weights by backends' names. Backends that are missing keep their weights.
+    /// Returns whether any weight changed.
     pub(crate) fn set_planned(
         &mut self,
         pool: &str,
@@ -80,7 +80,7 @@ impl Inventory {
         let mut changed = false;
         for (name, weight) in weights {
             let named = |b: &&mut BackendEntry| *b.config.name == **name;
-            // It may have gone while the plan was on its way.
+            // It may have been removed since the plan was made.
             let Some(backend) = pool.backends.iter_mut().find(named) else { continue };
             changed |= backend.weight_planned != Some(*weight);
             backend.weight_planned = Some(*weight);
@@ -89,8 +89,8 @@ impl Inventory {
         Ok(changed)
     }
 
-    /// Has every front door in node mode go by these shares, or by what the configuration states;
-    /// whether that is new.
+    /// Applies these shares to every front door in node mode, or the configured ones. Returns
+    /// whether that changed anything.
     pub(crate) fn set_shares(&mut self, shares: Option<Arc<Shares>>) -> bool {
         let mut changed = false;
         for door in self.front_doors.iter_mut().filter(|door| door.peers.is_some()) {
@@ -147,13 +147,14 @@ impl Inventory {
         is_new
     }
 
-    /// Takes in what the data plane reports.
+    /// Processes an event of the data plane.
     pub(crate) fn heard(&mut self, event: BackendEvent, now: Instant) -> Option<Notice> {
         let BackendEvent::Failing { pool, backend, reason } = event;
         self.pools.iter_mut().find(|p| p.id == pool)?.failing(backend, reason, now)
     }
 
-    /// Does what is due at `now`: must follow every change and every [`Inventory::next_wake`].
+    /// Performs the changes that are due at `now`. It must follow every change and every
+    /// [`Inventory::next_wake`].
     pub(crate) fn settle(&mut self, now: Instant) -> Vec<Notice> {
         let mut notices = Vec::new();
         for pool in &mut self.pools {
@@ -201,8 +202,7 @@ impl PoolEntry {
 
     /// Ejects a backend that keeps failing, if the panic threshold allows.
     fn failing(&mut self, id: u32, reason: Reason, now: Instant) -> Option<Notice> {
-        // Backups stand for the others only when none of these serves, so that they are counted
-        // apart.
+        // Backups serve only when none of the others does, so they are counted separately.
         let on_backups = self.on_backups;
         let is_of_kind = |b: &&BackendEntry| b.config.backup == on_backups;
         let eligible = self.eligible().filter(is_of_kind).count();
@@ -213,7 +213,7 @@ impl PoolEntry {
         let rules = &settings.passive;
         let backend = self.backends.iter_mut().find(|b| b.id == id)?;
         let failures = backend.live.failures_in_row.load(Relaxed);
-        // Reports lag: it may be out already, or have answered since.
+        // Events lag: the backend may be ejected already, or may have responded since.
         if rules.failures == 0 || failures < rules.failures || !backend.is_eligible() {
             return None;
         }
@@ -271,7 +271,7 @@ impl PoolEntry {
         }
     }
 
-    /// Whether its work has gone to its backups, or has come back.
+    /// Notes whether the pool's work moved to its backups, or back.
     fn follow_backups(&mut self) -> Option<What> {
         let is_on_backups = self.picked().any(|b| b.config.backup)
             && self.backends.iter().any(|b| !b.config.backup);

@@ -29,7 +29,7 @@ pub enum RegistryError {
     Stopped,
 }
 
-/// A configuration that cannot be gone over to; the running one stays.
+/// A configuration that cannot be applied. The running one stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// A front door cannot be opened.

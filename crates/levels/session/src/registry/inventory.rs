@@ -50,7 +50,8 @@ pub(crate) struct PoolEntry {
     pub(crate) serving: bool,
     /// Whether only backups were eligible when last looked.
     pub(crate) on_backups: bool,
-    /// Until when it may have none, being new: backends are made for it, and none has served yet.
+    /// Time until which it may have no backend, because it is new and elastic backends are
+    /// starting.
     pub(crate) starting_until: Option<Instant>,
 }
 
@@ -213,8 +214,8 @@ impl Inventory {
         }
     }
 
-    /// This inventory as `config` has it: what is the same keeps its number, its counters, its
-    /// health and what operators set.
+    /// The inventory with the configuration `config`. Unchanged objects keep their number,
+    /// counters, health and operators' settings.
     pub(crate) fn reloaded(
         &self,
         config: &SessionConfig,

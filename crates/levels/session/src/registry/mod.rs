@@ -117,8 +117,8 @@ impl RegistryHandle {
             .unwrap_or(Err(ApplyError::Stopped))
     }
 
-    /// Sets what is wanted of a backend, named by its name or its address. When this returns, the
-    /// snapshot that follows is published and, for `Down`,
+    /// Sets the admin state of a backend, identified by its name or its address. When this returns,
+    /// the resulting snapshot is published and, for `Down`,
     /// [`BackendLive::cut`](crate::BackendLive::cut) is set after it.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub(crate) enum What {
         total: usize,
         share: f64,
     },
-    /// `health` is what the checks say of it now.
+    /// `health` is the present result of the checks.
     EjectionOver {
         health: Health,
     },
@@ -56,7 +56,7 @@ pub(crate) enum What {
     Started,
     /// The pool has no backend, and requests wait until one is made.
     Awaiting,
-    /// The pool's last eligible backend is gone, or its first did not come in time.
+    /// The pool lost its last eligible backend, or did not get its first in time.
     Empty,
     /// It has one again.
     Serving,

@@ -60,7 +60,7 @@ impl Client {
         self.bytes_in += bytes;
     }
 
-    /// How long it may be silent.
+    /// Silence after which the client is removed.
     fn patience(&self, idle: Duration, is_crowded: bool) -> Duration {
         let is_single = self.requests <= 1 && self.responses == 0;
         if is_single || is_crowded { idle.min(PROBATION) } else { idle }
@@ -141,8 +141,8 @@ pub(super) struct Clients {
     all: Slab<Client>,
     sockets_opened: u32,
     added: u64,
-    /// Unproven clients, the oldest first: number and place. Some are proven since the last sweep,
-    /// or gone.
+    /// Unproven clients, the oldest first: number and place. Some were proven or removed since the
+    /// last sweep.
     newcomers: VecDeque<(u64, usize)>,
     /// A new client was turned away since the last sweep.
     is_crowded: bool,
@@ -273,8 +273,8 @@ impl Clients {
         self.worker.lines.get().datagrams(self.all.len())
     }
 
-    /// Forgets the oldest client that is not proven, other than the one in `keep`; false if there
-    /// is none.
+    /// Removes the oldest client that is not proven, except the one in `keep`. Returns false if
+    /// there is none.
     fn evict(&mut self, keep: Option<usize>) -> bool {
         let mut kept = None;
         let mut evicted = false;
@@ -329,7 +329,7 @@ impl Clients {
         self.remove(|_| Some(Some(reason)));
     }
 
-    /// Forgets a client; `reason` says why if it had not finished.
+    /// Removes a client. `reason` is set if it had not finished.
     pub(super) fn end(&mut self, at: usize, reason: Option<Reason>) {
         let client = self.all.remove(at);
         self.by_ends.remove(&client.ends);

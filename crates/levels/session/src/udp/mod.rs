@@ -2,8 +2,8 @@
 //!
 //! One task per door and thread owns the listening socket and all client sockets. Per turn it
 //! receives up to a batch of datagrams from the listening socket and sends them on, client by
-//! client; then it takes from the client sockets that have replies and sends those, whoever they
-//! are for, with one system call. There is no task, timer or buffer per client.
+//! client. Then it reads the client sockets with replies, and sends the replies of all clients with
+//! one system call. There is no task, timer or buffer per client.
 
 mod batch;
 mod clients;
@@ -291,7 +291,8 @@ impl Replies<'_> {
         received < REPLIES_IN_A_ROW
     }
 
-    /// Sends what is held; what the listening socket does not take is lost and counted.
+    /// Sends the held datagrams. Those that the listening socket does not accept are lost and
+    /// counted.
     fn send(&mut self) {
         let mut places = 0..self.held;
         while !places.is_empty() {

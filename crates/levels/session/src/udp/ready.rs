@@ -48,8 +48,8 @@ impl ReadySet {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Waits for readable sockets. `handle` gets their tokens and says whether it has read all that
-    /// they had; what is left is reported again.
+    /// Waits for readable sockets. `handle` gets their tokens, and returns whether it has read
+    /// everything. A socket with a rest is reported again.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -19,7 +19,7 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) session: Box<Session>,
     /// Bytes of [`Outgoing::first`] that were sent.
     pub(in crate::http) sent: usize,
-    /// The backend takes no more; it may still have answered.
+    /// The backend accepts no more bytes. It may still have responded.
     pub(in crate::http) deaf: bool,
     /// How the backend's side ended, once it has.
     pub(super) ending: Ending,
@@ -30,7 +30,7 @@ pub(in crate::http) struct Upstream<'a> {
     /// Bytes written on the session before this request; and those that went over the wire.
     pub(in crate::http) written_before: u64,
     pub(in crate::http) sent_before: u64,
-    /// Nothing of other requests comes after this response.
+    /// No bytes of other responses follow this one.
     pub(in crate::http) reusable: bool,
     /// It has asked for the body with a 100.
     pub(in crate::http) was_continued: bool,
@@ -113,11 +113,11 @@ impl Upstream<'_> {
 /// bytes is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// In good order: what it has acknowledged is what has arrived.
+    /// Orderly: the backend has received exactly the bytes that it acknowledged.
     InOrder,
     /// With a reset: the kernel drops what that acknowledges.
     Reset,
-    /// The session became silent: it is unknown what has arrived since.
+    /// The session became silent, so the number of received bytes is unknown.
     Silent,
 }
 

@@ -148,7 +148,7 @@ impl ClientConnection {
         Poll::Ready(Shared::Done(Reached { after, status, ended, counted }))
     }
 
-    /// Sends what the client's socket did not take at once.
+    /// Sends the bytes that the client's socket did not accept before.
     fn flush(&self, cx: &mut Context<'_>, ticket: &Ticket) -> Result<(), Reason> {
         let mut leftover = ticket.leftover.borrow_mut();
         let mut sent = 0;
@@ -160,7 +160,7 @@ impl ClientConnection {
         }
     }
 
-    /// Gives the request up: whatever still comes of its response is thrown away.
+    /// Abandons the request. The rest of its response is discarded.
     fn abandon(&mut self, ticket: &Ticket, reason: Reason) -> Shared {
         let state = ticket.state.replace(State::Abandoned);
         let counted = matches!(state, State::Done { .. });

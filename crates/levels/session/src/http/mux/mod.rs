@@ -62,8 +62,8 @@ pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
         && head.framing == Framing::EMPTY
         && !head.upgrade
         && !head.expects_continue
-        // Responses come in the order of requests: a light one is not to wait for what is known to
-        // take its time.
+        // Responses come in the order of requests, so a light one must not wait for one that is
+        // known to take long.
         && matches!(head.class, RequestClass::Light | RequestClass::SmallTransfer)
 }
 

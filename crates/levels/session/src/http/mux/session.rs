@@ -105,8 +105,8 @@ impl MuxSession {
         self.queue.borrow_mut().push_back(slot);
     }
 
-    /// Takes no more requests; those on the queue are to be sent again elsewhere. `next` is what
-    /// became of the first of them.
+    /// Takes no more requests. Those on the queue are sent again elsewhere. `next` is the fate of
+    /// the first of them.
     fn close(&self, next: Lost) {
         self.open.set(false);
         let rest = if next == Lost::Unsent { Lost::Unsent } else { Lost::Behind };
@@ -141,7 +141,7 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
     let open = Session::open(&backend, None, &worker, || ());
     let connect = tokio::time::timeout(times.connect, open);
     let Ok(Ok(session)) = connect.await else {
-        // Those waiting try an exclusive session, which counts why there is none.
+        // Waiting requests try an exclusive session, which counts the reason of the failure.
         shared.close(Lost::Unsent);
         return;
     };
@@ -184,7 +184,7 @@ struct Task {
     instance: Arc<str>,
     deadline: Deadline,
     times: Times,
-    /// Gone once it was handed over.
+    /// `None` after it was handed over.
     session: Option<Box<Session>>,
     writing: Vec<u8>,
     written: usize,
@@ -239,8 +239,8 @@ impl Task {
         self.backend.live.lose_multiplexing(self.worker.index);
     }
 
-    /// Writes what has gathered. A backend that takes no more may still have answered: its end is
-    /// seen by reading.
+    /// Writes the collected requests. A backend that accepts no more bytes may still have
+    /// responded, so only reading shows its end.
     fn poll_write(&mut self, cx: &mut Context<'_>, now: Instant) {
         let Some(session) = &mut self.session else { return };
         loop {
@@ -276,8 +276,8 @@ impl Task {
         Poll::Ready(count > 0)
     }
 
-    /// The session is over: a response that was being passed on is cut, the requests that had none
-    /// are to be sent again.
+    /// The session is over. A response in progress is cut, and requests without a response are sent
+    /// again.
     fn end(&mut self) {
         if self.current.take().is_some() {
             let removed = self.backend.live.cut.load(Relaxed);
@@ -291,7 +291,7 @@ impl Task {
         });
     }
 
-    /// Passes on what was read; false if the session is over.
+    /// Forwards received bytes. Returns false if the session is over.
     fn pass_on(&mut self, now: Instant) -> bool {
         loop {
             let Some(input) = &mut self.input else { return true };

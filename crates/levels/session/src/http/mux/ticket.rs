@@ -42,7 +42,7 @@ pub(super) enum State {
     Waiting,
     /// The client no longer waits for the response.
     Abandoned,
-    /// The response is complete; what the client did not take is in `leftover`.
+    /// The response is complete. Bytes that the client did not accept are in `leftover`.
     Done { at: Instant, status: u16, close: bool },
     /// The session is the client's alone from now on.
     HandedOver(Box<HandOver>),
@@ -59,7 +59,7 @@ pub(in crate::http) enum Lost {
     Behind,
     /// Next to be answered, on a session that had answered others: it was stale, or about to close.
     NextOnUsed,
-    /// Next to be answered, the first of its session: it may be what the backend died of.
+    /// Next to be answered, and the first of its session, so it may have caused the backend's end.
     NextOnNew,
     /// The session could not be opened.
     Unsent,
@@ -70,7 +70,7 @@ pub(in crate::http) struct HandOver {
     pub(in crate::http) lease: Lease,
     pub(in crate::http) session: Box<Session>,
     pub(in crate::http) input: Option<Buffer>,
-    /// The response's head and what is left of its body, if the head was read.
+    /// The response's head and the rest of its body, if the head was read.
     pub(in crate::http) response: Option<(ResponseHead, Pump)>,
     /// Bytes of the request that were not sent yet.
     pub(in crate::http) unsent: usize,
@@ -119,7 +119,7 @@ impl Ticket {
         self.wake();
     }
 
-    /// Sends bytes of the response, keeping what the client's socket does not take.
+    /// Sends bytes of the response, and keeps those that the client's socket does not accept.
     pub(super) fn deliver(&self, bytes: &[u8]) {
         if self.is_abandoned() {
             return;
