@@ -291,7 +291,7 @@ impl Replies<'_> {
         received < REPLIES_IN_A_ROW
     }
 
-    /// Sends the held datagrams. Those that the listening socket does not accept are lost and
+    /// Sends the held datagrams. Datagrams that the listening socket does not accept are lost and
     /// counted.
     fn send(&mut self) {
         let mut places = 0..self.held;
