@@ -230,7 +230,7 @@ impl Engine {
         match tokio::time::timeout(LAST_LINES_WITHIN, self.log_ended).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => tracing::error!("the access-log thread panicked"),
-            Err(_) => tracing::warn!("the access log blocks: its last lines are lost"),
+            Err(_) => tracing::warn!("the access log blocks; its last lines are lost"),
         }
         report
     }
@@ -244,7 +244,9 @@ fn run_thread(
 ) {
     match runtime.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime.block_on(control(Worker::new(index, shared), queue)),
-        Err(error) => tracing::error!(%error, "a data-plane thread has no event loop"),
+        Err(error) => {
+            tracing::error!(%error, "cannot create the event loop of a data-plane thread")
+        }
     }
 }
 

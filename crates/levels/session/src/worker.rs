@@ -423,7 +423,7 @@ impl Worker {
     pub(crate) fn say_distrust(&self, peer: &str, error: &std::io::Error) {
         if self.said_distrust.get().is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
             self.said_distrust.set(Some(Instant::now()));
-            tracing::warn!(%peer, %error, "nothing is delegated to this peer: it is not trusted. Does it speak TLS (`peer-tls`), and is its certificate of the same authority, for its name and in time?");
+            tracing::warn!(%peer, %error, "not delegating to this peer, because it is not trusted; check that it uses TLS (`peer-tls`), and that its certificate is valid, of the same authority and for its name");
         }
     }
 

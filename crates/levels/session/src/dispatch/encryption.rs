@@ -172,7 +172,7 @@ impl Shown {
         let certificate = certificate.ok_or_else(|| refused("no certificate"))?;
         let read = tls.certificates.read(&certificate);
         let PeerCertificate { nodes, valid_for } =
-            read.ok_or_else(|| refused("a certificate that is no peer's"))?;
+            read.ok_or_else(|| refused("a certificate that is not a peer's"))?;
         let until = Instant::now().checked_add(valid_for);
         Ok(Shown { tls: tls.clone(), certificate, nodes, until, epoch })
     }

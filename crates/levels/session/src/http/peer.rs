@@ -30,7 +30,7 @@ impl ClientConnection {
                 true
             }
             Err(error) => {
-                tracing::debug!(client = %self.peer, %error, "a connection that began with TLS is no peer's");
+                tracing::debug!(client = %self.peer, %error, "a TLS connection is not from a peer");
                 self.door.dropped(Reason::PeerRefused);
                 log_unread(&self.worker, &self.door, self.peer, Reason::PeerRefused);
                 // Further input is discarded unread, so that the alert reaches the client.

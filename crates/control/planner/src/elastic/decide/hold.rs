@@ -23,8 +23,7 @@ impl State<'_> {
                 format!("none of its {} passes its checks", backends(count))
             }
             _ if self.demand.is_none() => {
-                "no balancer that has the pool is heard, so how much is in use is not known"
-                    .to_string()
+                "no balancer with the pool reports, so how much is in use is not known".to_string()
             }
             _ => self.why_not_warm(elastic).unwrap_or_else(|| {
                 "no backend has a concurrency limit, so how much is in use is not known".to_string()
@@ -53,7 +52,7 @@ impl State<'_> {
             return "its driver made none of the backends, so it takes none away".to_string();
         };
         if self.is_partial {
-            return "a balancer of the pool is not heard, and may have requests for all of them"
+            return "a balancer of the pool does not report, and may have requests for all of them"
                 .to_string();
         }
         if let Some(why) = self.why_not_warm(elastic) {

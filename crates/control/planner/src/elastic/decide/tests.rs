@@ -134,7 +134,7 @@ fn nothing_is_known() {
     let failing = Case::of(2).each(failing);
     assert_eq!(failing.held(), "none of its 2 backends passes its checks");
     let unseen = Case::of(1).with(|case| case.in_flight = None);
-    let expected = "no balancer that has the pool is heard, so how much is in use is not known";
+    let expected = "no balancer with the pool reports, so how much is in use is not known";
     assert_eq!(unseen.held(), expected);
     let unlimited = Case::of(1).with(|case| case.limit = None);
     let expected = "no backend has a concurrency limit, so how much is in use is not known";
@@ -162,7 +162,7 @@ fn a_pool_does_not_shrink_while_a_balancer_is_not_heard() {
     let case = |change: fn(&mut Case)| Case::of(3).with(|case| case.is_partial = true).with(change);
     let idle = case(idle).decide();
     assert_eq!((idle.action, idle.low_for), (Scaling::Hold, Duration::ZERO));
-    assert!(idle.reason.contains("a balancer of the pool is not heard"), "{}", idle.reason);
+    assert!(idle.reason.contains("a balancer of the pool does not report"), "{}", idle.reason);
     assert_eq!(case(busy).decide().action, Scaling::Out { size: None, count: 1 });
 }
 
