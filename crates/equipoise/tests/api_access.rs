@@ -94,7 +94,7 @@ fn commands_over_tcp_need_a_token_whose_role_suffices() {
     assert!(worked && said.contains("web/a"), "{said}");
     let (worked, said) = instance.command(&["drain", "web/a", "--token-file", viewer], &[]);
     assert!(
-        !worked && said.contains("`viewer` has the role `read`, and this needs `operate`"),
+        !worked && said.contains("`viewer` has the role `read`, but this request needs `operate`"),
         "{said}"
     );
     let (worked, said) = instance.command(&["drain", "web/a", "--token-file", root], &[]);

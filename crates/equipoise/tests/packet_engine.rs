@@ -272,7 +272,10 @@ fn a_pinned_flow_goes_where_it_is_pinned_until_the_pin_is_gone() {
     assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
     let refused = bed.ask(&["pin", "add", &vip, flow, "b3"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(error.contains("pool `web1` has no backend `b3`; there are `b1`, `b2`"), "{error}");
+    assert!(
+        error.contains("pool `web1` has no backend `b3`; its backends are `b1`, `b2`"),
+        "{error}"
+    );
     stop(process);
 }
 

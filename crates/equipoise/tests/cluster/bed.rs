@@ -106,7 +106,7 @@ impl Site {
     pub(crate) fn controllers_of(&self, names: &[&str], backend: SocketAddr) -> Vec<Machine> {
         let all: Vec<Machine> = names.iter().map(|name| self.controller(name, backend)).collect();
         let said = command(&["cluster", "init", "--config", text(&all[0].file)]);
-        assert!(said.contains("cluster test is made"), "{said}");
+        assert!(said.contains("created the cluster test;"), "{said}");
         for other in &names[1..] {
             std::fs::create_dir_all(self.folder.path(other)).unwrap();
             for file in ["ca.pem", "ca.key"] {

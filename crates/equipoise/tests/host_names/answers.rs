@@ -30,7 +30,7 @@ fn a_name_that_is_denied_for_a_while_keeps_its_addresses_and_follows_when_it_is_
     instance.arrives_at("a");
     let is_stale = || {
         let detail = instance.backend()["health_detail"].to_string();
-        detail.contains("its name is not resolved anew")
+        detail.contains("its name could not be resolved again")
     };
     for denial in [Answer::NoName, Answer::Failure] {
         *answer.lock().unwrap() = denial;

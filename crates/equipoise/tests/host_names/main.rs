@@ -57,7 +57,7 @@ fn joins_and_follows(upstream: &str) {
     let checked = instance.check();
     assert!(checked.status.success(), "{}", stdout(&checked));
     assert!(
-        stdout(&checked).contains("\"app.names.test\" is not resolved"),
+        stdout(&checked).contains("\"app.names.test\" cannot be resolved"),
         "{}",
         stdout(&checked)
     );

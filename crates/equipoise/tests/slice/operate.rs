@@ -42,7 +42,10 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let status = bed.status();
     assert_eq!((owner(&status, 6), owner(&status, 7)), ("two", "one"), "nothing was moved");
     let said = bed.said(&["move", "7", "two", "--force"]);
-    assert!(said.starts_with("slice 7: no longer pinned to one\nslices 7: on their way"), "{said}");
+    assert!(
+        said.starts_with("slice 7: no longer pinned to one\nslices 7: moving to two"),
+        "{said}"
+    );
     bed.until("it is there, and free", |status| {
         owner(status, 7) == "two" && status["slices"][7]["pinned"].is_null()
     });

@@ -270,7 +270,7 @@ fn the_demo_accounts_for_every_image() {
     let output = equipoise(&[&["demo", "slice", "--domain", "82"], &few[..]].concat());
     let said = crate::common::stdout(&output);
     assert!(output.status.success(), "{said}{}", stderr(&output));
-    assert!(said.contains("never done: 0; done twice: 0"), "{said}");
+    assert!(said.contains("never processed: 0; processed twice: 0"), "{said}");
 }
 
 #[test]
