@@ -14,19 +14,19 @@ use serde::Serialize;
 
 use crate::change::ETag;
 
-/// A JSON document.
+/// A response with a JSON document.
 pub(crate) struct Answer<T> {
     status: Status,
     document: T,
 }
 
 impl<T> Answer<T> {
-    /// With status 200.
+    /// A response with status 200.
     pub(crate) fn new(document: T) -> Answer<T> {
         Answer { status: Status::OK, document }
     }
 
-    /// With another status.
+    /// Changes the status.
     pub(crate) fn with_status(self, status: Status) -> Answer<T> {
         Answer { status, ..self }
     }
@@ -61,11 +61,11 @@ impl<T: JsonSchema> OperationOutput for Answer<T> {
     }
 }
 
-/// A resource that can be written, with the tag of its state.
+/// A writable resource, with the tag of its state.
 pub(crate) struct Tagged<T> {
     document: T,
     tag: ETag,
-    /// The caller has it already.
+    /// The caller has this state already.
     is_seen: bool,
 }
 
@@ -103,7 +103,7 @@ impl<T: JsonSchema> OperationOutput for Tagged<T> {
         let schema = SchemaObject { json_schema, example: None, external_docs: None };
         let tag = Header {
             description: Some(
-                "Stands for what can be written; send it as If-Match with a change".into(),
+                "Identifies the writable state; send it as If-Match with a change".into(),
             ),
             style: HeaderStyle::Simple,
             required: true,

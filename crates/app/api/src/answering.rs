@@ -1,4 +1,4 @@
-//! Marks a connection while its complete request is being answered: such a connection is evicted
+//! Marks a connection while its complete request is being answered. Such a connection is evicted
 //! last.
 
 use std::pin::Pin;
@@ -17,19 +17,19 @@ pub(crate) struct Mark {
     held: Mutex<Option<Answering>>,
 }
 
-/// A request's body, which sets the mark when it has been read.
+/// A request's body, which sets the mark once it is read.
 pub(crate) struct Read {
     body: Incoming,
     mark: Arc<Mark>,
 }
 
 impl Mark {
-    /// Not set yet. Set, it holds for at most `within`.
+    /// A mark that is not set yet. Once set, it holds for at most `within`.
     pub(crate) fn new(activity: Activity, within: Duration) -> Arc<Mark> {
         Arc::new(Mark { activity, within, held: Mutex::new(None) })
     }
 
-    /// A request's body. A request without one has been read.
+    /// Wraps a request's body. A request without a body counts as read.
     pub(crate) fn body(self: &Arc<Mark>, body: Incoming) -> Read {
         if body.is_end_stream() {
             self.set();
@@ -42,7 +42,7 @@ impl Mark {
         held.get_or_insert_with(|| self.activity.answering(self.within));
     }
 
-    /// The answer has been made.
+    /// Clears the mark: the answer is complete.
     pub(crate) fn clear(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

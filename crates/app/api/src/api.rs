@@ -13,11 +13,11 @@ use crate::auth::{Access, Caller, Gate, Role, Who};
 use crate::wire::Reloaded;
 use crate::{OperateError, Operator, Problem, openapi, routes};
 
-/// Where a signal's reload appears in the audit log.
+/// Path of a signal's reload in the audit log.
 const RELOAD_PATH: &str = "/v1/reload";
 
-/// Paths of changes that wait for a store or for DDS. Each has a lock of its own, so that a hung
-/// store delays no other change, such as draining a backend.
+/// Paths of changes that wait for a store or for DDS. Each has its own lock, so that a hung store
+/// delays no other change, such as draining a backend.
 const SUBJECTS: [&str; 4] = ["/v1/cluster", "/v1/plan", "/v1/nodes", "/v1/slices"];
 
 /// The API over an [`Operator`], to be served on any number of listeners.
@@ -29,8 +29,8 @@ struct Inner<O> {
     operator: Arc<O>,
     gate: Arc<Gate>,
     audit: Arc<Audit>,
-    /// One change of a subject at a time, so that a change applies to the state that it was
-    /// compared with.
+    /// Locks that serialize the changes of a subject, so that a change applies to the state that it
+    /// was compared with.
     turns: [Arc<Mutex<()>>; SUBJECTS.len() + 1],
     access: HashMap<&'static str, Vec<(Method, Access)>>,
     description: OnceLock<serde_json::Value>,
@@ -49,7 +49,7 @@ impl<O> FromRef<Api<O>> for Arc<O> {
 }
 
 impl<O: Operator> Api<O> {
-    /// Makes the API of `operator`, with the access rules of `gate`. Changes are written to
+    /// Creates the API of `operator` with the access rules of `gate`. Changes are written to
     /// `audit`.
     pub fn new(operator: Arc<O>, gate: Arc<Gate>, audit: Arc<Audit>) -> Api<O> {
         let mut access: HashMap<_, Vec<_>> = HashMap::new();
@@ -60,8 +60,8 @@ impl<O: Operator> Api<O> {
         Api { inner: Arc::new(Inner { operator, gate, audit, turns, access, description }) }
     }
 
-    /// Reloads the configuration because of a signal. It takes its turn with the API's changes, and
-    /// is audited like them.
+    /// Reloads the configuration because of a signal. It takes the lock of changes and is audited,
+    /// like a change through the API.
     ///
     /// # Errors
     /// As [`Operator::reload`].
@@ -110,7 +110,7 @@ impl<O: Operator> Api<O> {
         &self.inner.audit
     }
 
-    /// The turn that a change of the resource at `path` takes.
+    /// The lock that a change of the resource at `path` takes.
     pub(crate) fn turn(&self, path: &str) -> Arc<Mutex<()>> {
         let subject = SUBJECTS.iter().position(|start| path.starts_with(start));
         Arc::clone(&self.inner.turns[subject.unwrap_or(SUBJECTS.len())])

@@ -1,5 +1,5 @@
-//! Changes: one at a time, only of what the caller has seen if it says what that is, and noted for
-//! the audit log.
+//! Changes. They run one at a time, may be conditional on the state that the caller has seen, and
+//! are recorded for the audit log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,13 +25,13 @@ use crate::{Operator, Problem};
 /// The state of a resource as an entity tag.
 ///
 /// # Source
-/// RFC 9110, section 8.8.3: a strong tag. It stands for what can be written of the resource;
-/// counters beside it move without it.
+/// RFC 9110, section 8.8.3: a strong tag. It covers the writable state of the resource; counters in
+/// the same document change without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ETag(pub(crate) String);
 
 impl ETag {
-    /// Of what can be written.
+    /// The tag of a writable state.
     pub(crate) fn of(state: &impl Serialize) -> ETag {
         let state = serde_json::to_vec(state).expect("wire types have string keys");
         let digest = Sha256::digest(state);
@@ -43,7 +43,7 @@ impl ETag {
         &self.0
     }
 
-    /// Whether `If-None-Match` lists this tag. A header that cannot be read lists nothing: the
+    /// Whether `If-None-Match` lists this tag. An unreadable header lists nothing, so that the
     /// document is sent.
     pub(crate) fn is_listed_weakly(&self, headers: &HeaderMap) -> bool {
         let read = Condition::read(headers, &header::IF_NONE_MATCH);
@@ -58,7 +58,7 @@ pub(crate) struct Noted {
     pub(crate) after: Option<Value>,
 }
 
-/// Shared between the handler and the log.
+/// The recorded states, shared between the handler and the log.
 pub(crate) type Notes = Arc<Mutex<Noted>>;
 
 /// The lock that serializes changes. A handler takes it after reading the body, so that a slow
@@ -70,14 +70,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits until no other change is being made.
+    /// Waits until no other change is in progress.
     pub(crate) async fn wait(self) -> Change {
         let _turn = self.turn.lock_owned().await;
         Change { _turn, condition: self.condition, notes: self.notes }
     }
 }
 
-/// A change that holds the lock: no other change runs while this lives.
+/// A change that holds the lock: no other change runs while this exists.
 pub(crate) struct Change {
     _turn: OwnedMutexGuard<()>,
     condition: Option<Condition>,
@@ -90,7 +90,7 @@ impl<O: Operator> FromRequestParts<Api<O>> for Turn {
     async fn from_request_parts(parts: &mut Parts, api: &Api<O>) -> Result<Self, Problem> {
         let condition = Condition::read(&parts.headers, &header::IF_MATCH).map_err(|wrong| {
             let detail = format!(
-                "If-Match {wrong}; accepted: an ETag as it was sent, in its quotes, several with commas between them, or *"
+                "If-Match {wrong}; accepted: an ETag as received, with its quotes; several with commas between them; or *"
             );
             Problem::new(StatusCode::BAD_REQUEST, "If-Match not readable", detail)
         })?;
@@ -100,10 +100,11 @@ impl<O: Operator> FromRequestParts<Api<O>> for Turn {
 }
 
 impl Change {
-    /// Goes on if the resource is as the caller has seen it, or if the caller does not say.
+    /// Continues if the resource has the state that the caller has seen, or if the request has no
+    /// condition.
     ///
     /// # Errors
-    /// 412.
+    /// 412 if the state differs.
     pub(crate) fn of(&self, current: &ETag) -> Result<(), Problem> {
         let Some(condition) = &self.condition else { return Ok(()) };
         if condition.lists(current) {
@@ -112,21 +113,23 @@ impl Change {
         let now = current.as_str();
         let detail = match condition.lists_weakly(current) {
             true => {
-                format!("a weak tag (W/) stands for no state to change: send {now} as If-Match")
+                format!(
+                    "a weak tag (W/) cannot be the condition of a change: send {now} as If-Match"
+                )
             }
             false => format!(
-                "it has changed since, and is {now} now: look at it again, and send that as If-Match if the change is still wanted"
+                "the state has changed, and its ETag is {now} now: read it again, and send this ETag as If-Match if you still want the change"
             ),
         };
         Err(Problem::new(StatusCode::PRECONDITION_FAILED, "changed meanwhile", detail))
     }
 
-    /// Notes the state that is about to be changed.
+    /// Records the state before the change.
     pub(crate) fn before(&self, state: &impl Serialize) {
         self.noted().before = serde_json::to_value(state).ok();
     }
 
-    /// Notes the state that it is in now.
+    /// Records the state after the change.
     pub(crate) fn after(&self, state: &impl Serialize) {
         self.noted().after = serde_json::to_value(state).ok();
     }
@@ -144,8 +147,8 @@ impl OperationInput for Turn {
         let parameter_data = ParameterData {
             name: "If-Match".into(),
             description: Some(
-                "The ETag of the state that the change is meant for; 412 if it is another by now. Without it, the \
-                 change is made whatever the state is"
+                "The ETag of the state that the change is meant for; 412 if the state has another one. Without it, the \
+                 change is unconditional"
                     .into(),
             ),
             required: false,

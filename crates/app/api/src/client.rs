@@ -1,4 +1,4 @@
-//! Asks a running equipoise over its API.
+//! A client of a running equipoise's API.
 
 mod cluster;
 
@@ -26,10 +26,10 @@ use crate::wire::slice::{
 use crate::wire::{Changed, Reloaded, SetWeight, Status};
 use crate::{Problem, Token};
 
-/// A reload that opens many front doors takes the longest; everything else answers at once.
+/// Longest time for an answer. A reload that opens many front doors takes longest.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the API is.
+/// Address of an API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A unix socket.
@@ -47,12 +47,12 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// An endpoint, and why it is the one that is asked: for errors.
+/// An endpoint and the reason for its choice, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where the API is.
+    /// Address of the API.
     pub endpoint: Endpoint,
-    /// How the API was chosen, such as `from --api`.
+    /// The source of the address, such as `from --api`.
     pub origin: String,
     /// Advice for the operator if no process answers there.
     pub advice: String,
@@ -103,13 +103,13 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Why there is no answer, and what to do.
+/// Reasons why there is no answer, with remedies.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nothing listens there.
+    /// Nothing listens at the endpoint.
     #[error("no equipoise answers at {place}: {}", place.advice)]
     NotRunning {
-        /// Where it was looked for.
+        /// The endpoint that was tried.
         place: Place,
         /// Error of the connection attempt.
         #[source]
@@ -120,34 +120,34 @@ pub enum ClientError {
         "no permission to use {place}: run this command as the user that runs equipoise (often with sudo)"
     )]
     NoPermission {
-        /// The socket.
+        /// The endpoint that was tried.
         place: Place,
         /// Error of the connection attempt.
         #[source]
         source: io::Error,
     },
-    /// Connected, and then nothing.
-    #[error("equipoise at {place} did not answer within {} s: it is overloaded or stopped; look at its log", TIMEOUT.as_secs())]
+    /// The process accepted the connection, and sent no answer.
+    #[error("equipoise at {place} did not answer within {} s: it is overloaded or stopped; see its log", TIMEOUT.as_secs())]
     NoAnswer {
-        /// Where.
+        /// The endpoint that was asked.
         place: Place,
     },
     /// The API rejected the request.
     #[error("{}", .0.detail)]
     Refused(Problem),
-    /// Something else than equipoise, or another version of it.
+    /// The answer is not that of an equipoise, or is that of another version.
     #[error(
-        "what answers at {place} does not speak this API ({what}): is it another program, or another version of equipoise?"
+        "the answer from {place} does not fit this API ({what}); check that it is equipoise, and of this version"
     )]
     NotUnderstood {
-        /// Where.
+        /// The endpoint that was asked.
         place: Place,
         /// Description of the malformed part.
         what: String,
     },
 }
 
-/// Asks one process; each question is a connection of its own.
+/// A client of one process. Each request uses a new connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     place: Place,
@@ -160,12 +160,12 @@ impl Client {
         Client { place: place.into(), token: None }
     }
 
-    /// Where it asks.
+    /// The endpoint of the process.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Shows this token, over TCP.
+    /// Sets the token to send over TCP.
     pub fn with_token(self, token: Option<Token>) -> Client {
         Client { token, ..self }
     }
@@ -181,12 +181,12 @@ impl Client {
     /// `POST /v1/reload`.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Refused`] carries everything that is wrong with the file.
+    /// [`ClientError`]; [`ClientError::Refused`] has every error of the file.
     pub async fn reload(&self) -> Result<Reloaded, ClientError> {
         self.ask(Method::POST, "/v1/reload", Bytes::new()).await
     }
 
-    /// `POST .../drain`, `undrain`, `enable` or `disable`: `action` is that last part.
+    /// `POST .../drain`, `undrain`, `enable` or `disable`; `action` is this last part.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -199,7 +199,7 @@ impl Client {
         self.ask(Method::POST, &backend_path(pool, backend, action), Bytes::new()).await
     }
 
-    /// `POST /v1/nodes/NODE/drain` or `undrain`: `action` is that last part.
+    /// `POST /v1/nodes/NODE/drain` or `undrain`; `action` is this last part.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -259,7 +259,7 @@ impl Client {
         self.ask(Method::PUT, "/v1/pins", to_json(pin)).await
     }
 
-    /// `DELETE /v1/pins`: the pins that are left.
+    /// `DELETE /v1/pins`. Returns the remaining pins.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -315,7 +315,7 @@ impl Client {
         self.ask(Method::POST, &path, to_json(wish)).await
     }
 
-    /// `POST /v1/slices/STREAM/workers/WORKER/drain` or `undrain`: `action` is that last part.
+    /// `POST /v1/slices/STREAM/workers/WORKER/drain` or `undrain`; `action` is this last part.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -329,7 +329,7 @@ impl Client {
         self.ask(Method::POST, &path, Bytes::new()).await
     }
 
-    /// `PUT` or, without a worker, `DELETE /v1/slices/STREAM/pins/SLICE`.
+    /// `PUT /v1/slices/STREAM/pins/SLICE`, or `DELETE` without a worker.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -440,7 +440,7 @@ fn backend_path(pool: &str, backend: &str, action: &str) -> String {
     format!("/v1/pools/{}/backends/{}/{action}", encoded(pool), encoded(backend))
 }
 
-/// Percent-encodes one path segment: all but RFC 3986's unreserved characters.
+/// Percent-encodes one path segment: all characters except RFC 3986's unreserved ones.
 fn encoded(segment: &str) -> String {
     segment
         .bytes()

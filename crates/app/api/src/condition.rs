@@ -1,4 +1,4 @@
-//! The tags that `If-Match` and `If-None-Match` list.
+//! Reads the tags in `If-Match` and `If-None-Match`.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use crate::change::ETag;
 /// empty list is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Whatever the state is.
+    /// Any state.
     Any,
-    /// One of these, each as it was sent.
+    /// One of these tags, each as it was sent.
     OneOf(Vec<Tag>),
 }
 
@@ -24,28 +24,28 @@ pub(crate) enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     is_weak: bool,
-    /// In its quotes.
+    /// The tag with its quotes.
     opaque: Vec<u8>,
 }
 
-/// As a regular expression that JSON Schema's dialects share; the list may be empty, as in the
-/// grammar.
+/// The grammar as a regular expression that all dialects of JSON Schema support. As in the grammar,
+/// the list may be empty.
 pub(crate) const PATTERN: &str = r#"^(\*|((W/)?"[!#-~]*"([ \t]*,[ \t]*(W/)?"[!#-~]*")*)?)$"#;
 
-/// Error in a header, in words that follow its name.
+/// An error in a header. Its text follows the header's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
-    /// Something that is no tag.
+    /// Something that is not a tag.
     NoTag,
-    /// `*` among tags, or twice.
+    /// `*` in a list of tags, or twice.
     AnyAmongTags,
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Malformed::NoTag => "has something that is no entity tag",
-            Malformed::AnyAmongTags => "has * beside something else",
+            Malformed::NoTag => "has something that is not an entity tag",
+            Malformed::AnyAmongTags => "has * together with something else",
         })
     }
 }
@@ -60,16 +60,16 @@ impl Condition {
         if lines.is_empty() {
             return Ok(None);
         }
-        // RFC 9110, section 5.3: several lines are one list.
+        // RFC 9110, section 5.3: several lines form one list.
         read(&lines.join(&b", "[..])).map(Some)
     }
 
-    /// Whether it lists a state's strong tag. A weak one never is.
+    /// Whether the list has the strong tag of a state. A weak tag never counts.
     pub(crate) fn lists(&self, tag: &ETag) -> bool {
         self.holds(tag, |listed| !listed.is_weak)
     }
 
-    /// Whether it lists the tag, as a weak one or not.
+    /// Whether the list has the tag, weak or strong.
     pub(crate) fn lists_weakly(&self, tag: &ETag) -> bool {
         self.holds(tag, |_| true)
     }
@@ -87,7 +87,7 @@ impl Condition {
 fn read(value: &[u8]) -> Result<Condition, Malformed> {
     let (mut rest, mut tags, mut any) = (value, Vec::new(), 0);
     loop {
-        // Commas between elements, and around empty ones.
+        // Skips commas between elements and around empty ones.
         let begin = rest.iter().position(|byte| !b" \t,".contains(byte));
         let Some(begin) = begin else { break };
         rest = &rest[begin..];
@@ -114,7 +114,7 @@ fn read(value: &[u8]) -> Result<Condition, Malformed> {
     }
 }
 
-/// The tag that a text begins with, and what follows.
+/// The tag at the start of a text, and the rest.
 fn tag(text: &[u8]) -> Option<(Tag, &[u8])> {
     let (is_weak, quoted) = match text.strip_prefix(b"W/") {
         Some(quoted) => (true, quoted),

@@ -1,4 +1,5 @@
-//! Extractors of handlers: refusals are a [`Problem`] and are described in the OpenAPI document.
+//! Extractors of handlers. Their rejections are a [`Problem`], and the OpenAPI document describes
+//! them.
 
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use serde::de::DeserializeOwned;
 
 use crate::Problem;
 
-/// A body takes this long at the most.
+/// Longest time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 
-/// The query.
+/// The query of the URL.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 /// The named parts of the path.
@@ -43,7 +44,8 @@ impl<S: Send + Sync, T: DeserializeOwned + JsonSchema> FromRequest<S> for Body<T
         match tokio::time::timeout(BODY_TIMEOUT, Json::from_request(request, state)).await {
             Ok(read) => read.map(|Json(body)| Body(body)).map_err(refused),
             Err(_) => {
-                let detail = format!("the body was not there after {} s", BODY_TIMEOUT.as_secs());
+                let detail =
+                    format!("the body was not complete after {} s", BODY_TIMEOUT.as_secs());
                 Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body too slow", detail))
             }
         }
@@ -79,7 +81,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T
     }
 }
 
-/// The query that reads as a `T`: `?source=...&vip=...`, what may be left out in brackets.
+/// Describes a query that parses as a `T`: `?source=...&vip=...`, with optional parts in brackets.
 fn query_of<T: JsonSchema>() -> String {
     let schema = schemars::schema_for!(T);
     let required = schema.get("required").and_then(|names| names.as_array());

@@ -2,7 +2,7 @@
 //!
 //! **In**: requests under `/v1` and scrapes of `/metrics`, over a unix socket (mode 0600) or
 //! loopback TCP. **Out**: [`wire`] types, Prometheus text, and calls of an [`Operator`], which the
-//! binary implements. **Fails** with a [`Problem`] (RFC 9457); its detail says what to do.
+//! binary implements. **Fails** with a [`Problem`] (RFC 9457); its detail has the remedy.
 
 mod answer;
 mod answering;

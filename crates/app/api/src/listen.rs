@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-/// Connections that wait to be accepted.
+/// Largest number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The API could not be opened. Each text names the option to change.
+/// Reasons why the API could not be opened. Each text names the option to change.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another live process has the socket.
-    #[error("{} is in use by another equipoise (option `api.socket`): stop that one, or give this one another path", path.display())]
+    /// Another running process has the socket.
+    #[error("{} is in use by another equipoise (option `api.socket`): stop it, or configure another path", path.display())]
     InUse {
-        /// The socket.
+        /// The socket's path.
         path: PathBuf,
     },
-    /// Something that is not a socket is there.
+    /// The path exists and is not a socket.
     #[error("{} exists and is not a socket (option `api.socket`): choose a path that is free", path.display())]
     NotASocket {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
     },
     /// The operating system refused the unix socket.
@@ -33,36 +33,36 @@ pub enum ListenError {
     Unix {
         /// The failed operation.
         step: &'static str,
-        /// On what.
+        /// The path of the operation.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// The operating system refused the address.
     #[error("cannot listen on {address} (option `api.listen`)")]
     Tcp {
-        /// As asked.
+        /// The requested address.
         address: SocketAddr,
-        /// Why.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The API's unix socket, listening; dropped, it is removed.
+/// The API's listening unix socket. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct ApiUnix {
     listener: UnixListener,
     owned: OwnedPath,
 }
 
-/// Removes the socket's path when dropped, if it is still the one made here.
+/// Removes the socket's path when dropped, if the path still belongs to this socket.
 #[derive(Debug)]
 pub(crate) struct OwnedPath {
     path: PathBuf,
     device_inode: (u64, u64),
-    /// Held while this process uses the path, so that two starting processes cannot replace each
+    /// Locked while this process uses the path, so that two starting processes cannot replace each
     /// other's socket.
     _lock: File,
 }
@@ -72,17 +72,17 @@ impl Drop for OwnedPath {
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.device_inode);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "API socket not removed");
+            tracing::debug!(path = %self.path.display(), %error, "could not remove the API socket");
         }
     }
 }
 
 impl ApiUnix {
     /// Listens at `path`, which only this user can read and write. Creates the folder (mode 0700)
-    /// if it is missing. Replaces the socket of a dead process.
+    /// if it does not exist. Replaces the socket of a dead process.
     ///
     /// # Errors
-    /// [`ListenError`]; the socket of a live process is never changed.
+    /// [`ListenError`]; the socket of a running process is never changed.
     pub fn bind(path: &Path) -> Result<ApiUnix, ListenError> {
         let failed = |step| move |source| ListenError::Unix { step, path: path.to_owned(), source };
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -90,7 +90,7 @@ impl ApiUnix {
                 .recursive(true)
                 .mode(0o700)
                 .create(folder)
-                .map_err(failed("make the folder of"))?;
+                .map_err(failed("create the folder of"))?;
         }
         let lock = lock_beside(path)?;
         remove_stale(path)?;
@@ -109,8 +109,8 @@ impl ApiUnix {
     }
 }
 
-/// Locks a file beside the socket. The kernel releases the lock when the process dies. The file
-/// stays: after its removal, a third process could lock a file without a name. Links are not
+/// Locks a file next to the socket. The kernel releases the lock when the process dies. The file
+/// stays: if it were removed, a third process could lock a file without a name. Links are not
 /// followed, because the folder may be writable by everyone.
 fn lock_beside(path: &Path) -> Result<File, ListenError> {
     let failed = |source| ListenError::Unix { step: "lock", path: path.to_owned(), source };
@@ -150,9 +150,9 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// Linux gives the path the mode that the socket has when it is bound (`unix_bind_bsd`, masked by
-/// the umask), so it is private from the start. A chmod of the path would be too late, and the
-/// umask belongs to all threads.
+/// Binds a socket that is private from the start. Linux gives the path the mode that the socket has
+/// when it is bound (`unix_bind_bsd`, masked by the umask). A chmod of the path would be too late,
+/// and the umask belongs to all threads.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     let file = File::from(OwnedFd::from(socket));
@@ -164,8 +164,8 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(OwnedFd::from(socket).into())
 }
 
-/// The API's TCP listener. It has no passwords: the configuration decides whether it may use an
-/// address that others can reach.
+/// The API's TCP listener. The configuration decides whether it may use an address that other
+/// machines can reach.
 #[derive(Debug)]
 pub struct ApiTcp(TcpListener);
 
@@ -181,10 +181,10 @@ impl ApiTcp {
         Ok(ApiTcp(listener))
     }
 
-    /// Where it listens, the port chosen if 0 was asked for.
+    /// The listening address, with the chosen port if 0 was requested.
     ///
     /// # Errors
-    /// What `getsockname` fails with.
+    /// The error of `getsockname`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }

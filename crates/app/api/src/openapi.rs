@@ -1,6 +1,6 @@
-//! The API's own description: OpenAPI 3.1, from the routes and the types that they take and answer.
+//! The OpenAPI 3.1 description of the API, generated from its routes and types.
 //!
-//! docs/openapi.json is this document; a test says when it is not.
+//! docs/openapi.json is this document; a test fails if it is out of date.
 
 use aide::generate;
 use aide::openapi::{
@@ -18,7 +18,7 @@ use crate::{Operator, Problem};
 /// The scheme's name in the document.
 const BEARER: &str = "bearer";
 
-/// The document, as [`Operator`] `O` has it served.
+/// The document for an API over the operator `O`.
 pub fn document<O: Operator>() -> Value {
     let mut document = routes::described::<O>();
     document.info = Info {
@@ -46,9 +46,9 @@ pub fn document<O: Operator>() -> Value {
     document
 }
 
-/// Replaces what OpenAPI 3.1 allows and generators of clients do not read: `true` as the schema of
-/// a body, where each such body is an object; and `null` as the default of a parameter or field of
-/// another type.
+/// Replaces constructs that OpenAPI 3.1 allows and client generators do not support. `true` as the
+/// schema of a body becomes an object, which each such body is. `null` as the default of a
+/// parameter or field of another type is removed.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -65,9 +65,9 @@ fn simplify(value: &mut Value) {
     }
 }
 
-/// Makes an enumeration of a choice between constant strings; what each means goes into the
-/// description. Go has one name space for all constants of a package, so each is named after its
-/// schema, too.
+/// Converts a choice between constant strings to an enumeration. The meaning of each string goes
+/// into the description. Go has one name space for all constants of a package, so each name begins
+/// with its schema's name.
 fn enumerate(name: &str, schema: &mut Value) {
     let text = |of: &Value, key: &str| Some(of.get(key)?.as_str()?.to_string());
     let Some(choice) = schema.get("oneOf").and_then(Value::as_array) else { return };
@@ -85,7 +85,7 @@ fn enumerate(name: &str, schema: &mut Value) {
     });
 }
 
-/// `in_handover` as `InHandover`.
+/// Converts `in_handover` to `InHandover`.
 fn pascal(word: &str) -> String {
     let parts = word.split(['_', '-']).map(str::chars);
     parts
@@ -95,12 +95,12 @@ fn pascal(word: &str) -> String {
 
 const DESCRIPTION: &str = "\
 The HTTP API of a running equipoise, on its unix socket and on `[api] listen`. Errors are application/problem+json \
-(RFC 9457); `detail` says what to do. Fields are only ever added to answers.";
+(RFC 9457); `detail` has the remedy. Later versions only add fields to answers.";
 
 const BEARER_HELP: &str = "\
-A token of `[[api.token]]`. Over TCP, once there are tokens, every request carries one; without any, TCP can only look. \
-The unix socket asks for none: who can open it may do everything. The scope of an operation is the least role that it needs, of `read`, `operate` \
-and `admin`; a role may do what those before it may.";
+A token of `[[api.token]]`. If tokens are configured, every request over TCP must carry one; without tokens, TCP is read-only. \
+The unix socket needs none: every user that can open it has all rights. The scope of an operation is the lowest role that it needs: `read`, `operate` \
+or `admin`; each role includes the previous ones.";
 
 /// Prepares this thread for describing routes.
 pub(crate) fn begin() {
@@ -115,7 +115,7 @@ pub(crate) fn begin() {
     });
 }
 
-/// Describes an operation: its name, its role, its failures.
+/// Describes an operation: its name, its role and its failures.
 pub(crate) fn describe<'t>(
     operation: TransformOperation<'t>,
     declared: &Declared,
@@ -139,11 +139,11 @@ pub(crate) fn describe<'t>(
             .entry(StatusCode::Code(status))
             .or_insert_with(|| ReferenceOr::Item(problem(description)));
     }
-    responses.default = Some(ReferenceOr::Item(problem("Not done; `detail` says what to do")));
+    responses.default = Some(ReferenceOr::Item(problem("Not done; `detail` has the remedy")));
     described
 }
 
-/// `get-pools-pool-backends-backend`: the method and the path's parts.
+/// The name of an operation from its method and path: `get-pools-pool-backends-backend`.
 fn name(declared: &Declared) -> String {
     let path = declared.path.trim_start_matches("/v1");
     let parts = path.split(['/', '{', '}', '.']).filter(|part| !part.is_empty());
@@ -151,37 +151,37 @@ fn name(declared: &Declared) -> String {
     parts.fold(method, |name, part| name + "-" + part)
 }
 
-/// How an operation is refused, by status.
+/// The refusals of an operation, by status.
 fn failures(declared: &Declared, operation: &Operation) -> Vec<(u16, &'static str)> {
     let mut failures = Vec::new();
     if !operation.parameters.is_empty() {
-        failures.push((400, "A parameter is missing or not readable"));
+        failures.push((400, "A parameter is missing or invalid"));
     }
     if matches!(declared.access, Access::Needs(_)) {
-        failures.push((401, "No token, or one that is not known"));
-        failures.push((403, "Not with this role, nor from a web page"));
-        failures.push((429, "Too many requests with tokens that are not known"));
+        failures.push((401, "No token, or an unknown one"));
+        failures.push((403, "The role does not suffice, or the request comes from a web page"));
+        failures.push((429, "Too many requests with unknown tokens"));
     }
     if declared.path.contains('{') || declared.path.starts_with("/v1/cluster/") {
-        failures.push((404, "There is no such thing"));
+        failures.push((404, "No such object"));
     }
     if operation.request_body.is_some() {
-        failures.push((400, "The body or a parameter is not readable"));
+        failures.push((400, "The body or a parameter is invalid"));
         failures.push((408, "The body took too long"));
         failures.push((413, "The body is too large"));
-        failures.push((415, "The body is of another media type"));
-        failures.push((422, "Not possible as asked"));
+        failures.push((415, "The body has another media type"));
+        failures.push((422, "Not possible as requested"));
     }
     let is_conditional = |parameter: &ReferenceOr<Parameter>| {
         parameter.as_item().is_some_and(|p| p.parameter_data_ref().name == "If-Match")
     };
     if operation.parameters.iter().any(is_conditional) {
-        failures.push((412, "The state is another than If-Match says"));
+        failures.push((412, "The state differs from If-Match"));
     }
     if declared.access > Access::Needs(Role::Read) {
-        failures.push((422, "Not possible as asked"));
+        failures.push((422, "Not possible as requested"));
     }
-    failures.push((503, "The process stops"));
+    failures.push((503, "The process is stopping"));
     failures
 }
 

@@ -11,12 +11,12 @@ use crate::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus, PoolWis
 use crate::wire::slice::{SliceMove, SliceMoves, SlicePlan, StreamStatus, Streams};
 use crate::wire::{Admin, BackendStatus, Changed, Phase, Reloaded, Status};
 
-/// Operations of the process that the API calls. The binary implements it with its inventory.
+/// Operations of the process that the API calls. The binary implements the trait.
 pub trait Operator: Send + Sync + 'static {
-    /// A configuration that has been read and checked, or what is wrong with it.
+    /// A configuration that was read and checked, or its errors.
     type Prepared: Send + 'static;
 
-    /// Whether new work is taken.
+    /// Whether the process accepts new work.
     fn phase(&self) -> Phase;
 
     /// Returns the names of parts that have failed although traffic continues. Any caller may read
@@ -25,13 +25,13 @@ pub trait Operator: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Everything there is to show.
+    /// The complete status.
     fn status(&self) -> impl Future<Output = Result<Status, OperateError>> + Send;
 
-    /// Every figure that `/metrics` exports, as of now.
+    /// The current value of every figure that `/metrics` exports.
     fn metrics(&self) -> impl Future<Output = Result<Reading, OperateError>> + Send;
 
-    /// Sets what is wanted of a backend, named by its name or address; it survives reloads, not
+    /// Sets the admin state of a backend, identified by name or address. It survives reloads, not
     /// restarts.
     fn set_admin(
         &self,
@@ -40,7 +40,7 @@ pub trait Operator: Send + Sync + 'static {
         admin: Admin,
     ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
 
-    /// Sets a backend's weight, `0..=1000`; it survives reloads, not restarts.
+    /// Sets a backend's weight, `0..=1000`. It survives reloads, not restarts.
     fn set_weight(
         &self,
         pool: &str,
@@ -48,7 +48,7 @@ pub trait Operator: Send + Sync + 'static {
         weight: u16,
     ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
 
-    /// A backend, named by its name or address.
+    /// A backend, identified by name or address.
     fn backend(
         &self,
         pool: &str,
@@ -60,7 +60,7 @@ pub trait Operator: Send + Sync + 'static {
             let pools = || known(status.pools.iter().map(|pool| &*pool.name).collect());
             let found = status.pools.iter().find(|entry| entry.name == pool).ok_or_else(|| {
                 OperateError::NotFound(format!(
-                    "there is no pool `{pool}`; there are `{}`",
+                    "there is no pool `{pool}`; the pools are `{}`",
                     pools()
                 ))
             })?;
@@ -68,7 +68,7 @@ pub trait Operator: Send + Sync + 'static {
             let called = |entry: &&BackendStatus| entry.name == backend || entry.address == backend;
             let entry = found.backends.iter().find(called).ok_or_else(|| {
                 OperateError::NotFound(format!(
-                    "pool `{pool}` has no backend `{backend}`; there are `{}`",
+                    "pool `{pool}` has no backend `{backend}`; its backends are `{}`",
                     backends()
                 ))
             })?;
@@ -76,30 +76,30 @@ pub trait Operator: Send + Sync + 'static {
         }
     }
 
-    /// Which configuration runs.
+    /// The configuration in force.
     fn config(&self) -> impl Future<Output = Result<ConfigState, OperateError>> + Send;
 
     /// The JSON Schema of the configuration file.
     fn config_schema(&self) -> serde_json::Value;
 
-    /// Returns the errors of a configuration; `None`: of the file that the process was started
-    /// with.
+    /// Returns the errors of a configuration; `None` stands for the file with which the process was
+    /// started.
     fn check_config(
         &self,
         toml: Option<String>,
     ) -> impl Future<Output = Result<Checked, OperateError>> + Send;
 
-    /// Reads and checks the configuration file again without changing anything. It may take long,
-    /// and other changes do not wait for it.
+    /// Reads and checks the configuration file again without changing anything. It may take long;
+    /// other changes do not wait for it.
     fn prepare_reload(&self) -> impl Future<Output = Self::Prepared> + Send;
 
-    /// Switches to a configuration; all of it takes effect, or nothing.
+    /// Switches to a configuration, completely or not at all.
     fn reload(
         &self,
         prepared: Self::Prepared,
     ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
 
-    /// Returns the current plan; `next`: the plan that would be made now.
+    /// Returns the current plan or, with `next`, the next one.
     fn plan(&self, _next: bool) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {
         async { Err(OperateError::not_planning()) }
     }
@@ -118,7 +118,7 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::not_planning()) }
     }
 
-    /// Sets the desired state of a node; it survives restarts. Returns the nodes.
+    /// Sets the admin state of a node, which survives restarts. Returns the nodes.
     fn set_node_admin(
         &self,
         _node: &str,
@@ -136,7 +136,7 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::not_planning()) }
     }
 
-    /// The cluster, as this controller sees it.
+    /// The cluster as this controller sees it.
     fn cluster_members(&self) -> impl Future<Output = Result<ClusterMembers, OperateError>> + Send {
         async { Err(OperateError::alone()) }
     }
@@ -146,7 +146,7 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::alone()) }
     }
 
-    /// Makes a join token.
+    /// Creates a join token.
     fn create_token(
         &self,
         _wanted: TokenWanted,
@@ -154,22 +154,22 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::alone()) }
     }
 
-    /// Makes a join token worthless.
+    /// Revokes a join token.
     fn revoke_token(&self, _id: &str) -> impl Future<Output = Result<(), OperateError>> + Send {
         async { Err(OperateError::alone()) }
     }
 
-    /// The nodes that ever joined.
+    /// All nodes that ever joined.
     fn joined_nodes(&self) -> impl Future<Output = Result<JoinedNodes, OperateError>> + Send {
         async { Err(OperateError::alone()) }
     }
 
-    /// Shuts a node out of the cluster.
+    /// Evicts a node from the cluster.
     fn evict_node(&self, _node: &str) -> impl Future<Output = Result<(), OperateError>> + Send {
         async { Err(OperateError::alone()) }
     }
 
-    /// Where the next packet of a flow goes, and why.
+    /// Explains where the next packet of a flow goes.
     fn explain_flow(
         &self,
         _question: FlowQuestion,
@@ -177,12 +177,12 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::NoPacketLevel) }
     }
 
-    /// The flows that were pinned.
+    /// The pinned flows.
     fn pins(&self) -> impl Future<Output = Result<Pins, OperateError>> + Send {
         async { Err(OperateError::NoPacketLevel) }
     }
 
-    /// Pins a flow to a backend; until it is removed, or the packet level is stopped.
+    /// Pins a flow to a backend, until the pin is removed or the packet level stops.
     fn add_pin(&self, _pin: Pin) -> impl Future<Output = Result<Pin, OperateError>> + Send {
         async { Err(OperateError::NoPacketLevel) }
     }
@@ -192,12 +192,12 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::NoPacketLevel) }
     }
 
-    /// Removes a pin; the flow stays where it is until it ends.
+    /// Removes a pin. The flow stays at its backend until it ends.
     fn remove_pin(&self, _pin: PinKey) -> impl Future<Output = Result<Pins, OperateError>> + Send {
         async { Err(OperateError::NoPacketLevel) }
     }
 
-    /// Every stream of the slice level.
+    /// The streams of the slice level.
     fn streams(&self) -> impl Future<Output = Result<Streams, OperateError>> + Send {
         async { Err(OperateError::NoSliceLevel) }
     }
@@ -219,7 +219,7 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::NoSliceLevel) }
     }
 
-    /// Has a worker left without slices, or gives it slices again; the stream, then.
+    /// Drains a worker of its slices, or gives it slices again. Returns the stream.
     fn drain_worker(
         &self,
         _stream: &str,
@@ -229,7 +229,7 @@ pub trait Operator: Send + Sync + 'static {
         async { Err(OperateError::NoSliceLevel) }
     }
 
-    /// Keeps a slice on a worker, or (`None`) lets it be moved again; the stream, then.
+    /// Keeps a slice on a worker or, with `None`, allows moves again. Returns the stream.
     fn pin_slice(
         &self,
         _stream: &str,
@@ -240,56 +240,56 @@ pub trait Operator: Send + Sync + 'static {
     }
 }
 
-/// Why an [`Operator`] did not do what it was asked.
+/// Reasons why an [`Operator`] did not do what was requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperateError {
-    /// No such pool, or no such backend of it; the text says which there are.
+    /// The pool or backend does not exist. The text names the existing ones.
     #[error("{0}")]
     NotFound(String),
     /// The weight is out of range.
     #[error("weight {0} is not in 0..=1000; 0 drains the backend, 1 is the default")]
     WeightOutOfRange(u16),
-    /// The configuration was not taken; the one that ran goes on running.
-    #[error("{config_file} was not loaded, the running configuration stays:\n{}", errors.join("\n"))]
+    /// The configuration was not applied; the previous one stays in force.
+    #[error("{config_file} was not loaded; the running configuration stays in force:\n{}", errors.join("\n"))]
     ReloadFailed {
         /// The file.
         config_file: String,
-        /// Everything that is wrong with it, at least one.
+        /// Errors of the file, at least one.
         errors: Vec<String>,
     },
-    /// There are no flows or pins without it.
+    /// The packet level is not configured.
     #[error(
         "no [[packet]] table is configured, so there are no flows and pins; add one and reload"
     )]
     NoPacketLevel,
-    /// There are no streams without it.
+    /// The slice level is not configured.
     #[error(
         "no [[slice]] table is configured, so there are no streams, workers and slices; add one and reload"
     )]
     NoSliceLevel,
-    /// Another controller leads the slice level; the text says which.
+    /// Another controller leads the slice level. The text names it.
     #[error("{0}")]
     NotLeading(String),
-    /// There is no plan; the text says why.
+    /// There is no plan. The text has the reason.
     #[error("{0}")]
     NotPlanning(String),
-    /// This is no controller of a cluster; the text says what to do.
+    /// This process is not a controller of a cluster. The text has the remedy.
     #[error("{0}")]
     NoCluster(String),
-    /// It may be done later, or elsewhere.
+    /// Possible later, or elsewhere.
     #[error("{0}")]
     Unavailable(String),
-    /// The requested operation is not possible; the text names the alternative.
+    /// Not possible. The text names the alternative.
     #[error("{0}")]
     Refused(String),
-    /// Another request conflicts with it; the text names it and the way to resolve the conflict.
+    /// In conflict with another request. The text names it, and how to resolve the conflict.
     #[error("{0}")]
     Conflict(String),
-    /// A fault of ours.
+    /// A bug in equipoise.
     #[error("{0}; please report it")]
     Failed(String),
-    /// The process stops.
-    #[error("equipoise is stopping and takes no more changes; start it again first")]
+    /// The process is stopping.
+    #[error("equipoise is stopping and accepts no changes; start it again first")]
     Stopping,
 }
 
@@ -299,7 +299,7 @@ impl OperateError {
     }
 
     fn alone() -> OperateError {
-        OperateError::NoCluster("this machine is no controller of a cluster".into())
+        OperateError::NoCluster("this machine is not a controller of a cluster".into())
     }
 }
 

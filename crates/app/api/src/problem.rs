@@ -12,9 +12,9 @@ pub struct Problem {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// The problem, and what to do about it.
+    /// The problem and its remedy.
     pub detail: String,
-    /// When there are several: each.
+    /// The individual problems, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }

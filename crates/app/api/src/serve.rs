@@ -26,29 +26,30 @@ use crate::auth::{ANSWER_TIMEOUT, Peer};
 use crate::listen::{ApiTcp, ApiUnix};
 use crate::{Operator, routes};
 
-/// Most connections of a listener.
+/// Largest number of connections of a listener.
 const CONNECTIONS_MAX: usize = 128;
-/// Fewest, however few files the process may open.
+/// Smallest number, however few files the process may open.
 const CONNECTIONS_MIN: usize = 4;
-/// The session level leaves 1/N of the process's file descriptors to the API, checks, logs and
-/// other levels.
+/// Divisor of the process's file descriptors: the session level leaves this part to the API,
+/// checks, logs and other levels.
 const RESERVE_PART: u64 = 16;
-/// The smallest reserve that it leaves.
+/// Smallest reserve that the session level leaves.
 const RESERVE_MIN: u64 = 16;
-/// Bytes of an answer must be acknowledged within this.
+/// Longest time until the bytes of an answer are acknowledged.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
-/// Send buffer of a connection, bytes (the kernel counts it twice). It bounds the data for a client
-/// that does not read. Without a bound the kernel keeps megabytes, each of which costs CPU time of
-/// the thread that also controls the data plane.
+/// Send buffer of a connection, in bytes (the kernel counts it twice). It bounds the data for a
+/// client that does not read. Without a bound the kernel would keep megabytes, each of which costs
+/// CPU time of the thread that also controls the data plane.
 const SEND_BUFFER: usize = 64 << 10;
-/// A request's head takes this long at the most.
+/// Longest time to receive a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// And is this large at the most.
+/// Largest size of a request's head.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-/// After accepting failed (out of file descriptors, mostly).
+/// Pause after a failed accept, which usually means that there are no free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Serves on a unix socket until `stop` is done. Whoever may open that may ask anything.
+/// Serves on a unix socket until `stop` completes. Any user that may open the socket has all
+/// rights.
 ///
 /// # Errors
 /// None at present.
@@ -62,7 +63,7 @@ pub async fn serve_unix<O: Operator>(
     Ok(())
 }
 
-/// Serves on TCP until `stop` resolves. On loopback, only requests with a loopback name are
+/// Serves on TCP until `stop` completes. On loopback, only requests with a loopback name are
 /// answered.
 ///
 /// # Errors
@@ -78,7 +79,8 @@ pub async fn serve_tcp<O: Operator>(
     Ok(())
 }
 
-/// Connections that a listener may have: this part of the reserve of descriptors, within bounds.
+/// Largest number of connections of a listener: a part of the reserve of descriptors, within
+/// bounds.
 fn connections_max(part: u64) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let reserve = RESERVE_MIN.max(limit.unwrap_or(u64::MAX) / RESERVE_PART);
@@ -86,7 +88,7 @@ fn connections_max(part: u64) -> usize {
     share.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX)
 }
 
-/// Where connections come from, as [`Admission`] counts them.
+/// The source of a connection, as [`Admission`] counts sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     User(u32),
@@ -102,7 +104,7 @@ impl Source {
     }
 }
 
-/// The API has no members: no connection proves anything for good.
+/// The API has no members: no connection becomes permanently trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum NoMember {}
 
@@ -134,15 +136,15 @@ impl Accepts for Tcp {
     async fn accept(&mut self) -> io::Result<(Self::Stream, Peer)> {
         let (stream, address) = self.listener.accept().await?;
         bound_silence(&stream, SEND_TIMEOUT);
-        // A socket that refuses the option still works.
+        // If the option is refused, the socket still works.
         let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
         Ok((stream, Peer::Tcp { address, loopback: self.loopback }))
     }
 }
 
 /// Serves connections. At the limit, a new connection replaces the one that has been silent
-/// longest, of the source with the most connections. A connection that waits for its answer is not
-/// silent by its own fault and stays; see [`Admission`].
+/// longest, of the source with the most connections. A connection that waits for its answer does
+/// not count as silent; see [`Admission`].
 async fn serve<O: Operator>(
     mut listener: impl Accepts,
     connections_max: usize,
@@ -172,12 +174,12 @@ async fn serve<O: Operator>(
                     let answered = answer(stream, peer, activity, router, stopped);
                     connections.spawn(admitted(pass, answered));
                     if evicts.is_some() {
-                        // The evicted connection closes its descriptor first.
+                        // The evicted connection must close its descriptor first.
                         tokio::task::yield_now().await;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the API cannot accept a connection");
+                    tracing::warn!(%error, "cannot accept an API connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -190,7 +192,7 @@ async fn serve<O: Operator>(
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves a connection until it ends or has to make room.
+/// Serves a connection until it ends or is evicted.
 async fn admitted(pass: Pass<Source, NoMember>, answered: impl Future<Output = ()>) {
     tokio::select! {
         () = answered => {}
@@ -198,7 +200,7 @@ async fn admitted(pass: Pass<Source, NoMember>, answered: impl Future<Output = (
     }
 }
 
-/// Answers what comes over one connection; once `stopped`, only what is being answered.
+/// Answers the requests of a connection. Once `stopped`, it only finishes the current answer.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
@@ -225,7 +227,7 @@ async fn answer(
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        // It ends when the sender is dropped.
+        // This branch also ends when the sender is dropped.
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -1,9 +1,9 @@
-//! The JSON types of the API. Fields are only ever added.
+//! The JSON types of the API. Later versions only add fields.
 //!
-//! Totals count since the start of the process (or of that front door or backend); rates are per
-//! second over [`Status::rates_over_seconds`].
+//! Totals count since the start of the process (or since the front door or backend exists). Rates
+//! are per second over [`Status::rates_over_seconds`].
 
-/// An enum with words as its values in JSON, tables and metrics.
+/// Defines an enum with words as its values in JSON, tables and metrics.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -14,7 +14,7 @@ macro_rules! words {
             /// Every value.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// Its name in JSON, in tables and in metrics.
+            /// The value's word in JSON, tables and metrics.
             pub const fn word(self) -> &'static str {
                 match self { $($name::$variant => $word),* }
             }
@@ -44,17 +44,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 words! {
-    /// Where a backend works, by the requests in flight and what was learnt of its concurrency.
+    /// Operating region of a backend, by its requests in flight and its learned limit.
     Region {
-        /// Requests have not waited for long enough to learn how many the backend serves best.
+        /// Requests have not waited long enough to learn the best number in flight.
         NotEnoughSeen = "not-enough-seen",
-        /// Less than half of the best number is in flight.
+        /// Fewer than half of the best number are in flight.
         UnderUsed = "under-used",
         /// One more request in flight brings more throughput.
         Rising = "rising",
-        /// Throughput is at its top.
+        /// Throughput is at its maximum.
         Best = "best",
-        /// More is in flight than the limit.
+        /// More requests than the limit are in flight.
         Over = "over",
     }
 }
@@ -66,60 +66,60 @@ pub struct Status {
     pub instance: String,
     /// The program's version.
     pub version: String,
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
-    /// Whether it takes new work.
+    /// Whether the process accepts new work.
     pub phase: Phase,
-    /// Since it started.
+    /// Time since the start of the process.
     pub uptime_seconds: f64,
     /// Data-plane threads.
     pub threads: usize,
     /// The configuration file.
     pub config_file: String,
-    /// The last time that file was read.
+    /// The last read of that file.
     pub last_reload: Option<LastReload>,
-    /// The time over which rates are averages; 0 before the second sample.
+    /// The time over which rates are averaged; 0 before the second sample.
     pub rates_over_seconds: f64,
-    /// In configured order.
+    /// Front doors in configured order.
     pub front_doors: Vec<FrontDoorStatus>,
-    /// In configured order.
+    /// Pools in configured order.
     pub pools: Vec<PoolStatus>,
-    /// `None`: no `[[packet]]` table is configured.
+    /// The packet level; absent without a `[[packet]]` table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<packet::PacketStatus>,
-    /// `None`: it is no node of a cluster; on a controller, `equipoise cluster members` shows all
-    /// of it.
+    /// The node's state in its cluster; absent if it is not a node. On a controller, `equipoise
+    /// cluster members` shows the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<cluster::ClusterStanding>,
-    /// How the controller does that is to run in this process; `None`: none is.
+    /// The controller of this process; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<controller::ControllerStatus>,
-    /// `None`: no `[[dns]]` table is configured.
+    /// The DNS level; absent without a `[[dns]]` table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<dns::DnsStatus>,
-    /// The slice level's streams, in configured order; `/v1/slices` has all of them.
+    /// Streams of the slice level in configured order; `/v1/slices` has their details.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<slice::StreamSummary>,
 }
 
-/// Whether the process takes new work.
+/// Whether the process accepts new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It does.
+    /// It accepts new work.
     Running,
-    /// It finishes what it has, then exits.
+    /// It finishes its current work, then exits.
     Stopping,
 }
 
 /// The outcome of the last reload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LastReload {
-    /// Whether it took effect.
+    /// Whether the reload took effect.
     pub succeeded: bool,
-    /// When, seconds since 1970.
+    /// Time of the reload, in seconds since 1970.
     pub at_unix_seconds: u64,
-    /// Why it did not.
+    /// The errors, if it did not take effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }
@@ -127,17 +127,17 @@ pub struct LastReload {
 /// A front door.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FrontDoorStatus {
-    /// Unique.
+    /// Name, unique.
     pub name: String,
     /// Address and port.
     pub listen: String,
     /// `http`, `tcp` or `udp`.
     pub protocol: String,
-    /// The pool it sends to.
+    /// The pool behind it.
     pub pool: String,
     /// Connections (TCP, HTTP) or client addresses (UDP) open now.
     pub connections_open: u64,
-    /// The same, since the start.
+    /// Connections (TCP, HTTP) or client addresses (UDP) since the start.
     pub connections_total: u64,
     /// Requests being served now (HTTP).
     pub requests_in_flight: u64,
@@ -145,19 +145,19 @@ pub struct FrontDoorStatus {
     pub requests_total: u64,
     /// Responses sent, by class (HTTP).
     pub responses: ByClass,
-    /// From clients.
+    /// Bytes from clients.
     pub bytes_in_total: u64,
-    /// To clients.
+    /// Bytes to clients.
     pub bytes_out_total: u64,
-    /// Tries on another backend or session.
+    /// Attempts on another backend or session.
     pub retries_total: u64,
-    /// Times that accepting paused for want of file descriptors or room.
+    /// Pauses in accepting for lack of file descriptors or room.
     pub accept_pauses_total: u64,
     /// Refusals and losses by reason; reasons that never happened are absent.
     pub drops: BTreeMap<String, u64>,
-    /// Lately.
+    /// Recent rates.
     pub rates: Rates,
-    /// Delegated requests; `None`: not a `[[dispatch]]` front door.
+    /// Delegated requests; absent unless it is a `[[dispatch]]` front door.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<dispatch::DispatchStatus>,
 }
@@ -165,13 +165,13 @@ pub struct FrontDoorStatus {
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolStatus {
-    /// Unique.
+    /// Name, unique.
     pub name: String,
     /// How a backend is picked.
     pub scheduler: String,
     /// `exclusive` or `multiplexed`.
     pub upstream: String,
-    /// Backends that may be given new work.
+    /// Backends that may receive new work.
     pub backends_eligible: usize,
     /// Requests (HTTP) or connections (TCP) that wait for a backend with room.
     #[serde(default)]
@@ -179,85 +179,84 @@ pub struct PoolStatus {
     /// Requests that have joined the queue so far.
     #[serde(default)]
     pub queue_waited_total: u64,
-    /// Total time that requests spent in the queue, however that ended.
+    /// Total time that requests spent in the queue, whether or not a backend served them.
     #[serde(default)]
     pub queue_wait_seconds_total: f64,
-    /// In configured order.
+    /// Backends in configured order.
     pub backends: Vec<BackendStatus>,
 }
 
 /// A backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BackendStatus {
-    /// Unique in its pool.
+    /// Name, unique in the pool.
     pub name: String,
     /// Address and port as the configuration states them, or `unix:PATH`.
     pub address: String,
-    /// The addresses that a host name has now; absent if `address` is none.
+    /// The current addresses of a host name; absent if `address` is not a host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<Vec<String>>,
-    /// Its share.
+    /// Weight.
     pub weight: u16,
-    /// The operator's wish for it.
+    /// Admin state: the operator's wish.
     pub admin: Admin,
-    /// Its health by checks and traffic.
+    /// Health by checks and traffic.
     pub health: Health,
-    /// The state that follows from both.
+    /// State that follows from admin state and health.
     pub state: BackendState,
-    /// Why it is unhealthy, as far as known.
+    /// The reason for bad health, as far as known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_detail: Option<String>,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
-    /// The concurrency limit; absent: it has none. Tunnels and clients that read or send slowly are
-    /// in flight and do not count against it.
+    /// Concurrency limit; absent without one. Tunnels, and clients that read or send slowly, are in
+    /// flight without counting against the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Limit of all balancers of the cluster together; absent unless they share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_limit: Option<u32>,
-    /// Where the backend works; absent unless its limit is learnt and it has had work.
+    /// Operating region; absent unless the limit is learned and the backend has had work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
-    /// Number in flight from which its throughput stops growing; absent until it was learnt.
+    /// Number in flight from which throughput stops growing; absent until it is learned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<f64>,
-    /// Mean time in service, without the wait in the queue; absent unless its limit is learnt and
-    /// it has had work.
+    /// Mean service time, without the wait in the queue; absent unless the limit is learned and the
+    /// backend has had work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_seconds: Option<f64>,
-    /// Flows of the packet level that go to it, over all VIPs of its pool.
+    /// Flows of the packet level to this backend, over all VIPs of its pool.
     #[serde(default)]
     pub flows: u64,
-    /// Given to it so far.
+    /// Requests, connections or client addresses sent to it so far.
     pub requests_total: u64,
-    /// Its responses by class (HTTP).
+    /// Responses by class (HTTP).
     pub responses: ByClass,
-    /// Its failures by reason; reasons that never happened are left out.
+    /// Failures by reason; reasons that never happened are absent.
     pub failures: BTreeMap<String, u64>,
     /// Upstream sessions open now, idle ones included.
     pub sessions_open: u64,
     /// Upstream sessions opened.
     pub sessions_opened_total: u64,
-    /// Requests that went over a session already open.
+    /// Requests over an existing session.
     pub sessions_reused_total: u64,
-    /// Responses that could not be framed beyond doubt, and times that bytes came that no request
-    /// was due (multiplexed pools).
+    /// Responses with ambiguous framing, and unsolicited bytes (multiplexed pools).
     #[serde(default)]
     pub multiplex_faults_total: u64,
-    /// Such a fault took multiplexing from it: its sessions are exclusive until an operator
+    /// Such a fault disabled multiplexing: the backend's sessions are exclusive until an operator
     /// undrains or enables it.
     #[serde(default)]
     pub multiplexing_lost: bool,
-    /// To it.
+    /// Bytes to the backend.
     pub bytes_out_total: u64,
-    /// From it.
+    /// Bytes from the backend.
     pub bytes_in_total: u64,
-    /// Lately.
+    /// Recent rates.
     pub rates: Rates,
 }
 
-/// Per second.
+/// Rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
     /// Requests (HTTP), connections (TCP) or client addresses (UDP).
@@ -297,13 +296,13 @@ impl From<[u64; 5]> for ByClass {
 }
 
 words! {
-    /// The operator's wish for a backend.
+    /// Admin state of a backend: the operator's wish.
     Admin {
-        /// Takes new work.
+        /// Receives new work.
         Up = "up",
-        /// Keeps what it has, takes nothing new.
+        /// Receives no new work, and finishes its current work.
         Drain = "drain",
-        /// Takes nothing, and what it has is cut.
+        /// Receives no work, and its connections are closed.
         Down = "down",
     }
 }
@@ -311,29 +310,29 @@ words! {
 words! {
     /// The observed health of a backend.
     Health {
-        /// Not checked yet, or not checked at all: taken for healthy.
+        /// Not checked yet, or without checks: treated as healthy.
         Unknown = "unknown",
         /// The last checks passed.
         Healthy = "healthy",
-        /// The last checks failed, or the traffic ejected it.
+        /// The last checks failed, or traffic ejected it.
         Unhealthy = "unhealthy",
     }
 }
 
 words! {
-    /// Whether a backend is given new work, and if not, why not.
+    /// Whether a backend receives new work; if not, the reason.
     BackendState {
-        /// It is.
+        /// It receives new work.
         Up = "up",
-        /// It is to be drained (or has weight 0) and still has something in flight.
+        /// It drains (or has weight 0), and still has work in flight.
         Draining = "draining",
-        /// It is drained: nothing is in flight any more.
+        /// It drains, and nothing is in flight any more.
         Drained = "drained",
-        /// The operator disabled it.
+        /// An operator disabled it.
         Down = "down",
-        /// Its checks failed, or the traffic ejected it.
+        /// Its checks failed, or traffic ejected it.
         Unhealthy = "unhealthy",
-        /// It is a backup, and other backends take the work.
+        /// It is a backup, and other backends receive the work.
         Standby = "standby",
     }
 }
@@ -348,7 +347,7 @@ pub struct SetWeight {
     pub weight: u16,
 }
 
-/// JSON does not tell whole numbers apart: 5 and 5.0 are the same one.
+/// JSON does not distinguish 5 and 5.0, so both are accepted.
 fn weight<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     let number = f64::deserialize(deserializer)?;
     if number.fract() != 0.0 || !(0.0..=1000.0).contains(&number) {
@@ -359,7 +358,7 @@ fn weight<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::E
     Ok(number as u16)
 }
 
-/// The answer to drain, undrain, enable, disable and weight: the backend as it now is.
+/// The answer to drain, undrain, enable, disable and weight: the resulting state of the backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Changed {
     /// Its pool.
@@ -373,16 +372,16 @@ pub struct Changed {
 pub struct Reloaded {
     /// The file that was read.
     pub config_file: String,
-    /// Front doors now open.
+    /// Number of open front doors.
     pub front_doors: usize,
-    /// VIPs now served.
+    /// Number of VIPs.
     #[serde(default)]
     pub vips: usize,
-    /// Pools now known.
+    /// Number of pools.
     pub pools: usize,
-    /// Backends now known, over all pools.
+    /// Number of backends, over all pools.
     pub backends: usize,
-    /// Options that were changed in the file and need a restart to take effect.
+    /// Options that changed in the file and take effect only after a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub need_restart: Vec<String>,
 }
@@ -390,12 +389,12 @@ pub struct Reloaded {
 /// The answer to `GET /v1/health`: 200 while running, 503 while stopping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Liveness {
-    /// Whether the process takes new work.
+    /// Whether the process accepts new work.
     pub phase: Phase,
-    /// Parts that do not do their work, although traffic goes on; `/v1/status` says why.
-    /// `controller`: nothing is planned, or plans would not survive a restart. `elastic`: no
+    /// Parts that have failed although traffic continues; `/v1/status` has the reasons.
+    /// `controller`: there are no plans, or plans would not survive a restart. `elastic`: no
     /// controller scales an elastic pool of this node's file. `configuration`: a file that a reload
-    /// or a check reads does not answer.
+    /// or a check reads does not respond.
     #[serde(default)]
     pub degraded: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The API over real sockets, with an operator that only remembers.
+//! The API over real sockets, with an operator that only records its calls.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -85,7 +85,7 @@ async fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     assert!(error.to_string().contains("`api.socket`"));
     drop(first);
 
-    // Some other program's socket, without our lock: alive, then dead.
+    // Another program's socket, without our lock: first alive, then dead.
     let other = UnixListener::bind(&path).unwrap();
     assert!(matches!(ApiUnix::bind(&path).unwrap_err(), ListenError::InUse { .. }));
     drop(other);

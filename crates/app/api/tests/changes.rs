@@ -1,4 +1,4 @@
-//! Changes: only of what the caller has seen, one at a time, and noted.
+//! Changes: conditional on the state that the caller has seen, one at a time, and audited.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -33,7 +33,7 @@ impl Bed {
         Bed { folder, operator, address }
     }
 
-    /// As the administrator.
+    /// Sends a request as the administrator.
     async fn ask(&self, start: &str, headers: &[&str], body: &str) -> Answered {
         let mut headers: Vec<String> = headers.iter().map(ToString::to_string).collect();
         headers.push(bearer(TOKENS[2].2));
@@ -290,7 +290,7 @@ async fn a_reload_whose_file_hangs_keeps_no_other_change_waiting() {
     assert_eq!(reload.status, 200, "{reload:?}");
 }
 
-/// Connections of a flood: more than a listener holds.
+/// Number of connections of a flood: more than a listener accepts.
 const FLOOD: usize = 200;
 
 #[tokio::test]

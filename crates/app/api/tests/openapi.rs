@@ -1,4 +1,4 @@
-//! The API's description, as it is checked in.
+//! The API's description in docs/openapi.json.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

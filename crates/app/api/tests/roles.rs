@@ -1,4 +1,4 @@
-//! Every route, asked by everybody.
+//! Requests every route with every role.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -16,7 +16,7 @@ use equipoise_api::{Access, Declared, Policy, Role, declared, serve_unix};
 use equipoise_testkit::Folder;
 use tokio::net::{TcpStream, UnixStream};
 
-/// A path that stands for the route, and a body that it takes.
+/// A path for the route, and a body that it accepts.
 fn example(route: &Declared) -> (String, &'static str) {
     let path = route.path.replace("{pool}", "web").replace("{backend}", "b");
     let path = path.replace("{node}", "n").replace("{token}", "t").replace("{stream}", "images");
@@ -40,7 +40,7 @@ async fn tcp(address: SocketAddr, route: &Declared, headers: &[String]) -> Answe
     ask(stream, &format!("{} {path}", route.method), headers, body).await
 }
 
-/// Moving a pin needs one, and so does revoking a token.
+/// Creates objects for routes that move a pin or revoke a token.
 async fn prepare(operator: &Recorder) {
     let wanted = serde_json::from_str("{}").unwrap();
     *operator.tokens.lock().unwrap() = vec![token("t", wanted)];

@@ -8,9 +8,10 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::auth::{Caller, Peer};
 
-/// A path or a reason is cut here, in bytes.
+/// Largest length of a path or a reason, in bytes. Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Maximum size of the states before and after a change, bytes of JSON; larger ones are omitted.
+/// Largest size of the states before and after a change, in bytes of JSON. Larger states are left
+/// out.
 const STATE_BYTES_MAX: usize = 4096;
 
 /// The request.
@@ -23,7 +24,7 @@ pub(crate) struct Asked {
     pub(crate) if_match: Option<String>,
 }
 
-/// Result of the request.
+/// Outcome of the request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Happened {
     pub(crate) status: Option<u16>,
@@ -32,36 +33,36 @@ pub(crate) struct Happened {
     pub(crate) after: Option<Value>,
 }
 
-/// Something that was asked of another than the API, and what came of it.
+/// A request to something other than the API, with its outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Elsewhere {
     /// The caller: kind and name, such as `operator:c1`.
     pub who: String,
-    /// Address and port.
+    /// Address and port of the caller.
     pub from: Option<SocketAddr>,
-    /// The request's.
+    /// Method of the request.
     pub method: String,
-    /// The request's.
+    /// Path of the request.
     pub path: String,
-    /// Of the answer.
+    /// Status of the answer.
     pub status: u16,
-    /// Why it was not done.
+    /// Reason why it was not done.
     pub detail: Option<String>,
     /// State after the change.
     pub after: Option<Value>,
 }
 
-/// How it ended, in a word.
+/// Outcome as a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
-    /// As asked.
+    /// Done as requested.
     Done,
-    /// The caller may not.
+    /// The caller does not have the right.
     Denied,
-    /// Not possible as asked.
+    /// The request is not possible.
     Refused,
-    /// It should have been possible.
+    /// The request failed, although it should be possible.
     Failed,
 }
 
@@ -76,17 +77,17 @@ impl Outcome {
     }
 }
 
-/// A line of the log; fields are only ever added.
+/// A line of the log. Later versions only add fields.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Line {
-    /// RFC 3339, UTC.
+    /// Time (RFC 3339, UTC).
     time: String,
     /// `token:NAME`, `uid:NUMBER`, `signal:NAME` or `anonymous`; for the cluster API
     /// `operator:NAME`, `node:NAME` or `join-token:ID`.
     who: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
-    /// Address and port, or `unix`.
+    /// Address and port of the caller, or `unix`.
     from: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<i32>,
@@ -153,7 +154,7 @@ impl Line {
         serde_json::to_string(self).expect("a line has string keys and no failing serializer")
     }
 
-    /// Writes it as an event of the process's log.
+    /// Writes the line as an event of the process's log.
     pub(crate) fn to_log(&self) {
         let text = |state: &Option<Value>| state.as_ref().map(ToString::to_string);
         tracing::info!(

@@ -1,7 +1,7 @@
 //! The audit log: every requested change, and every rejected caller.
 //!
 //! A thread writes the lines, because a file system may hang. An answer waits for its line for a
-//! bounded time. Callers that are rejected too often are only counted, and the next line has their
+//! bounded time. Callers that are rejected too often are only counted; the next line has their
 //! number, so that no client can fill the log.
 
 mod line;
@@ -21,7 +21,7 @@ use target::Opened;
 pub use target::{AuditError, AuditTarget};
 use tokio::sync::oneshot;
 
-/// Maximum time that an answer waits for its line. After a timeout, answers do not wait until a
+/// Longest time that an answer waits for its line. After a timeout, answers do not wait until a
 /// line is written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Audit {
     queue: Arc<Queue>,
-    /// Callers turned away without a line since the last line.
+    /// Callers that were rejected without a line since the last line.
     uncounted: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl Audit {
     /// Opens the target.
     ///
     /// # Errors
-    /// [`AuditError`]: its file cannot be opened, or the operating system denies a thread.
+    /// [`AuditError`] if its file cannot be opened, or if the operating system refuses a thread.
     pub fn open(target: &AuditTarget) -> Result<Audit, AuditError> {
         Audit::start(Opened::open(target)?).map_err(AuditError::Thread)
     }
@@ -49,38 +49,39 @@ impl Audit {
         Ok(Audit { queue, uncounted: AtomicU64::new(0) })
     }
 
-    /// Opens the target again after the queued lines: it may have changed, or logrotate may have
-    /// moved its file. On an error the lines go to the old target, and the log reports the error.
+    /// Opens the target again, after the queued lines: it may have changed, or logrotate may have
+    /// renamed its file. On an error the lines go to the old target, and the log reports the error.
     pub fn reopen(&self, target: &AuditTarget) {
         drop(self.queue.add(Job::Reopen(target.clone())));
     }
 
-    /// Lines that could not be written, since the start.
+    /// Lines since the start that could not be written.
     pub fn lost(&self) -> u64 {
         self.queue.lost.load(Relaxed)
     }
 
-    /// Lines that are not written yet.
+    /// Number of lines that are not written yet.
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 
-    /// Notes something that was asked of another than the API.
+    /// Logs a request to something other than the API.
     pub fn note(&self, asked: Elsewhere) {
         drop(self.add(Line::of_elsewhere(asked, SystemTime::now())));
     }
 
-    /// Counts a rejected caller without a line.
+    /// Counts a rejected caller without writing a line.
     pub fn count(&self) {
         self.uncounted.fetch_add(1, Relaxed);
     }
 
-    /// Waits up to `within` until all lines are written. The rest goes to the process's log.
+    /// Waits up to `within` until all lines are written. The remaining lines go to the process's
+    /// log.
     pub fn finish(&self, within: Duration) {
         self.queue.finish(within);
     }
 
-    /// Has a line written, and waits for it for a bounded time.
+    /// Writes a line, and waits for it for a bounded time.
     pub(crate) async fn write(&self, line: Line) {
         let written = self.add(line);
         if !self.queue.is_blocked() && tokio::time::timeout(WRITTEN_WITHIN, written).await.is_err()

@@ -9,16 +9,16 @@ use tokio::sync::oneshot;
 use super::target::Opened;
 use super::{AuditTarget, Line};
 
-/// Limit of the lines that wait for the file.
+/// Largest number of lines that wait for the file.
 const LINES_MAX: usize = 1024;
 
-/// The lines that wait for the thread that writes them.
+/// Lines that wait for the writing thread.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// A job was added, or the log is closed.
+    /// Signals that a job was added or the log was closed.
     added: Condvar,
-    /// A job was done.
+    /// Signals that a job was done.
     done: Condvar,
     pub(super) lost: AtomicU64,
 }
@@ -28,7 +28,7 @@ struct State {
     jobs: VecDeque<Waiting>,
     /// The job that the thread works on, unless [`Queue::finish`] gave it up.
     worked_on: Option<Job>,
-    /// A caller has waited in vain for its line, and no line was written since.
+    /// A caller has waited in vain for its line, and no line has been written since.
     is_blocked: bool,
     is_closed: bool,
 }
@@ -53,8 +53,8 @@ pub(super) enum Job {
 }
 
 impl Queue {
-    /// Adds a job; the receiver ends when it is done. A line for which there is no room is in the
-    /// process's log instead; another file is always taken.
+    /// Adds a job. The receiver ends when the job is done. If there is no room for a line, it goes
+    /// to the process's log; a job with another file is always accepted.
     pub(super) fn add(&self, job: Job) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
         let mut state = self.lock();
@@ -68,12 +68,12 @@ impl Queue {
         ended
     }
 
-    /// No caller need wait for its line: an earlier one has waited in vain.
+    /// Whether callers need not wait for their lines, because an earlier caller has waited in vain.
     pub(super) fn is_blocked(&self) -> bool {
         self.lock().is_blocked
     }
 
-    /// A caller has waited in vain.
+    /// Records that a caller has waited in vain.
     pub(super) fn set_blocked(&self) {
         let mut state = self.lock();
         if state.waiting() > 0 && !state.is_blocked {
@@ -90,13 +90,13 @@ impl Queue {
         self.lock().waiting()
     }
 
-    /// Ends the thread when all jobs are done.
+    /// Ends the thread once all jobs are done.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.added.notify_one();
     }
 
-    /// Waits until all lines are written, at most for `within`. Lines that are left go to the
+    /// Waits until all lines are written, for at most `within`. The remaining lines go to the
     /// process's log.
     pub(super) fn finish(&self, within: Duration) {
         let waits = |state: &mut State| state.waiting() > 0;
@@ -109,7 +109,7 @@ impl Queue {
         left.iter().for_each(|job| self.lose(job));
     }
 
-    /// The thread's work: does all jobs until the log is closed.
+    /// The thread's loop: does all jobs until the log is closed.
     pub(super) fn work(&self, mut opened: Opened) {
         while let Some(Waiting { job, _done }) = self.next() {
             let mut unwritten = None;
@@ -121,14 +121,14 @@ impl Queue {
                     Ok(anew) => opened = anew,
                     Err(error) => {
                         let cause = error.source().map(ToString::to_string).unwrap_or_default();
-                        tracing::error!("{error}: {cause}; it goes on where it went");
+                        tracing::error!("{error}: {cause}; lines go to the previous target");
                     }
                 },
             }
             let mut state = self.lock();
             let is_ours = state.worked_on.take().is_some();
             if let Some((error, line)) = unwritten.filter(|_| is_ours) {
-                tracing::error!(%error, "the audit log cannot be written; the line follows");
+                tracing::error!(%error, "cannot write the audit log; this log has the line");
                 self.lose(&Job::Write(line));
             }
             if std::mem::take(&mut state.is_blocked) {
@@ -147,7 +147,7 @@ impl Queue {
         next
     }
 
-    /// Counts a line, and writes it to the process's log.
+    /// Counts a line as lost, and writes it to the process's log.
     fn lose(&self, job: &Job) {
         if let Job::Write(line) = job {
             self.lost.fetch_add(1, Relaxed);

@@ -5,25 +5,25 @@ use std::path::{Path, PathBuf};
 
 use super::Line;
 
-/// Where the audit log goes.
+/// Destination of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum AuditTarget {
     /// The process's log, as events of the target `audit`.
     #[default]
     Log,
-    /// A file, JSON on each line.
+    /// A file with one line of JSON for each entry.
     File {
-        /// Made with mode 0600 if it is missing.
+        /// Path of the file. If it does not exist, it is created with mode 0600.
         path: PathBuf,
-        /// When it has grown to this, it is renamed to `PATH.1`, over the one before it.
+        /// Size at which the file is renamed to `PATH.1`, which replaces the previous one.
         bytes_max: u64,
     },
 }
 
-/// The audit log cannot be opened.
+/// Reasons why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// Its file cannot be opened.
+    /// The file cannot be opened.
     #[error("cannot write the audit log {} (option `api.audit-log`)", path.display())]
     File {
         /// The file's path.
@@ -32,7 +32,7 @@ pub enum AuditError {
         #[source]
         source: io::Error,
     },
-    /// It has no thread that writes it.
+    /// The operating system refuses a thread.
     #[error("cannot start the thread of the audit log")]
     Thread(#[source] io::Error),
 }
@@ -76,7 +76,7 @@ impl Opened {
                     std::fs::rename(&*path, old)?;
                     (*file, *bytes) = append_to(path)?;
                 }
-                // One write per line, so that a reader never sees an incomplete line.
+                // One write for each line, so that a reader never sees an incomplete line.
                 file.write_all(text.as_bytes())?;
                 *bytes += text.len() as u64;
                 Ok(())
@@ -86,7 +86,7 @@ impl Opened {
 }
 
 fn append_to(path: &Path) -> io::Result<(File, u64)> {
-    // Without O_NONBLOCK, opening a FIFO waits until another process reads it.
+    // Without O_NONBLOCK, opening a FIFO blocks until another process reads it.
     let file = OpenOptions::new()
         .create(true)
         .append(true)

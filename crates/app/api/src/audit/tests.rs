@@ -163,7 +163,7 @@ fn a_file_that_cannot_be_opened_is_named_with_its_option() {
 async fn a_file_system_that_hangs_delays_one_answer_and_loses_no_line() {
     let (go_on, hanging) = std::sync::mpsc::channel();
     let audit = Audit::start(Opened::Hanging(hanging)).unwrap();
-    // Each of them would wait for ever for its line.
+    // Without the mark, each of these writes would wait for ever for its line.
     audit.write(line("/one", 200)).await;
     assert!(audit.queue.is_blocked());
     audit.write(line("/two", 200)).await;

@@ -14,7 +14,7 @@ use crate::audit::{Asked, Happened, Line};
 use crate::change::Notes;
 use crate::{Operator, Problem};
 
-/// Maximum time until an answer begins. A reload that waits for a resolver takes the longest.
+/// Longest time until an answer begins. A reload that waits for a resolver takes longest.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Admits or rejects a request. Changes and rejections are written to the audit log.
@@ -62,7 +62,7 @@ pub(crate) async fn admit<O: Operator>(
     }
     let notes = Notes::default();
     request.extensions_mut().insert(Notes::clone(&notes));
-    // A change is finished and noted whether or not its caller still waits for it.
+    // A change is completed and audited whether or not its caller still waits for it.
     let change = tokio::spawn(async move {
         let response = next.run(request).await;
         let line = Line::new(asked, happened_in(&response, &notes), SystemTime::now());
@@ -98,7 +98,7 @@ fn happened_in(response: &Response, notes: &Notes) -> Happened {
 async fn in_time(answer: impl Future<Output = Response>) -> Response {
     tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
         let detail = format!(
-            "no answer within {} s; a change goes on: look at /v1/status for what came of it",
+            "no answer within {} s; a change continues: see /v1/status for its outcome",
             ANSWER_TIMEOUT.as_secs()
         );
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not answered in time", detail)
@@ -106,12 +106,12 @@ async fn in_time(answer: impl Future<Output = Response>) -> Response {
     })
 }
 
-/// A request that is not let in.
+/// A request that is rejected.
 struct TurnedAway {
-    /// The caller, if known.
+    /// The caller, if it is known.
     caller: Option<Caller>,
     response: Response,
-    /// It has no line of its own in the audit log.
+    /// The request is only counted, without its own line in the audit log.
     only_counted: bool,
 }
 
@@ -149,7 +149,7 @@ fn may<O: Operator>(
     Err(away)
 }
 
-/// RFC 6750, section 2.1; two headers are none.
+/// The bearer token of a request (RFC 6750, section 2.1). Two headers count as none.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     let line = lines.next().filter(|_| lines.next().is_none())?.as_bytes();
@@ -174,8 +174,8 @@ fn unauthorized(unknown: Unknown) -> Box<TurnedAway> {
         Unknown::TooMany { after } => {
             let seconds = after.as_secs() + 1;
             let detail = format!(
-                "too many requests from this address without a token that is known (option `api.auth-failures`); \
-                 the next is heard in {seconds} s, or at once with one: {HOW_TO}"
+                "too many requests from this address without a known token (option `api.auth-failures`); \
+                 retry after {seconds} s, or at once with a token: {HOW_TO}"
             );
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many failures", detail);
             let away = TurnedAway::plain(problem);
@@ -190,11 +190,11 @@ fn forbidden(caller: &Caller, access: Access) -> Box<TurnedAway> {
     let Access::Needs(needed) = access else { return TurnedAway::plain(no_peer()) };
     let detail = match &caller.who {
         Who::Token(name) => format!(
-            "token `{name}` has the role `{}`, and this needs `{needed}`",
+            "token `{name}` has the role `{}`, but this request needs `{needed}`",
             caller.role.map_or("none", super::Role::word)
         ),
-        _ => "every user of this machine can connect over TCP and no [[api.token]] is configured, so TCP can only look; \
-              use the unix socket, or configure a token and reload (equipoise api-token FILE makes one)"
+        _ => "without an [[api.token]], every user of this machine could use TCP, so TCP is read-only; \
+              use the unix socket, or configure a token and reload (equipoise api-token FILE creates one)"
             .into(),
     };
     let challenge =
@@ -209,7 +209,6 @@ fn no_peer() -> Problem {
 }
 
 fn panicked() -> Problem {
-    let detail =
-        "the change was cut short by a fault of equipoise; its log says where. Please report it";
+    let detail = "the change ended early because of a bug in equipoise; its log has the place. Please report it";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "fault", detail)
 }

@@ -1,4 +1,4 @@
-//! The access configuration, and its decisions about callers.
+//! The access rules in force, and their decisions about callers.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use super::{Caller, Peer, Role, Who};
 /// Access rules for TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Where there are any, every request over TCP carries one. Without any, TCP may only look,
-    /// loopback included: every user of the machine reaches it.
+    /// Accepted tokens. If there are any, every request over TCP must carry one. Without tokens,
+    /// TCP is read-only, loopback included, because every user of the machine can reach it.
     pub tokens: Vec<ApiToken>,
-    /// Maximum number of requests with unknown tokens per source and minute; further ones are
+    /// Largest number of requests with unknown tokens for each source and minute. Further ones are
     /// rejected without evaluation.
     pub failures_per_minute: u32,
 }
@@ -26,7 +26,7 @@ impl Default for Policy {
     }
 }
 
-/// The policy that holds, and the failures that it has seen.
+/// The policy in force, and counts of failures.
 #[derive(Debug, Default)]
 pub struct Gate {
     policy: RwLock<Policy>,
@@ -34,17 +34,17 @@ pub struct Gate {
     turned_away: [AtomicU64; TurnedAwayFor::ALL.len()],
 }
 
-/// Why callers were turned away.
+/// Reasons why callers were rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnedAwayFor {
     NoToken,
     WrongToken,
     TooMany,
-    /// The role of its token, or of its address.
+    /// The role of its token or of its kind of peer does not suffice.
     Role,
     /// The request itself, before authentication: for example, it comes from another site's page.
     Request,
-    /// Its connection was silent longest when another needed room.
+    /// Its connection was silent for longest when another one needed room.
     Silent,
     /// All other connections were being answered.
     NoRoom,
@@ -62,16 +62,16 @@ impl TurnedAwayFor {
     ];
 }
 
-/// Why a caller is not even known.
+/// Reasons why a caller is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// No token, where one is needed.
+    /// A token is required and missing.
     NoToken,
-    /// A token that is not one of ours.
+    /// The token is not one of the accepted tokens.
     WrongToken,
-    /// The same, from a source that has done so too often.
+    /// The source has failed too often.
     TooMany {
-        /// When it may fail again.
+        /// Time until it may fail again.
         after: Duration,
     },
 }
@@ -82,12 +82,12 @@ impl Gate {
         Gate { policy: RwLock::new(policy), ..Gate::default() }
     }
 
-    /// From the next request on, this holds.
+    /// Sets the policy, from the next request on.
     pub fn set(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Callers that were turned away, by reason, those that never happened too.
+    /// Counts of rejected callers by reason, zeros included.
     pub fn turned_away(&self) -> Vec<(&'static str, u64)> {
         let count = |(why, word): (TurnedAwayFor, &'static str)| {
             (word, self.turned_away[why as usize].load(Relaxed))
@@ -95,12 +95,12 @@ impl Gate {
         TurnedAwayFor::ALL.into_iter().map(count).collect()
     }
 
-    /// Counts a connection that made room for another.
+    /// Counts a connection that was closed to make room for another.
     pub(crate) fn count_evicted(&self) {
         self.count(TurnedAwayFor::Silent);
     }
 
-    /// Counts a connection for which there was no room.
+    /// Counts a connection that was refused for lack of room.
     pub(crate) fn count_refused(&self) {
         self.count(TurnedAwayFor::NoRoom);
     }
@@ -110,8 +110,8 @@ impl Gate {
     }
 
     /// Identifies a peer that presents `token`. A known token is always accepted, however many
-    /// unknown ones its source has sent. Tokens are too long to guess; the limit only protects logs
-    /// and CPU, and one broken client must not lock out others behind the same address.
+    /// unknown ones its source has sent. Tokens are too long to guess. The limit only protects logs
+    /// and CPU, and a broken client must not lock out others behind the same address.
     pub(crate) fn know(
         &self,
         peer: Peer,
@@ -147,7 +147,7 @@ impl Gate {
     }
 
     /// Counts a request that is rejected for another reason than its token. Returns whether its
-    /// source has so many that the log gets no line.
+    /// source has failed so often that the log gets no line.
     pub(crate) fn is_too_often(&self, peer: Peer, why: TurnedAwayFor, now: Instant) -> bool {
         self.count(why);
         let Peer::Tcp { address, .. } = peer else { return false };

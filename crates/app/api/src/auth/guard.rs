@@ -1,8 +1,8 @@
 //! Keeps web pages away from the API.
 //!
-//! A page in the operator's browser can send requests to loopback: with its own `Origin`, or, after
-//! re-binding its DNS name to 127.0.0.1, with its own `Host`. Neither has business here; the unix
-//! socket cannot be reached that way.
+//! A page in the operator's browser can send requests to loopback with its own `Origin`, or, after
+//! rebinding its DNS name to 127.0.0.1, with its own `Host`. Both are refused. A page cannot reach
+//! the unix socket.
 
 use std::net::IpAddr;
 
@@ -12,27 +12,27 @@ use axum::http::{Method, StatusCode, header};
 use super::Peer;
 use crate::Problem;
 
-/// Why a request is refused that a web page may have made.
+/// The reason to refuse a request that a web page may have sent.
 pub(super) fn refuse(request: &Request, peer: Peer) -> Option<Problem> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     if matches!(peer, Peer::Tcp { loopback: true, .. }) && !host.is_some_and(is_loopback_name) {
         let detail = format!(
-            "Host `{}` is refused (DNS rebinding); ask for localhost, 127.0.0.1 or [::1], \
-             or have your reverse proxy send one of them",
+            "Host `{}` is refused (DNS rebinding); use localhost, 127.0.0.1 or [::1], \
+             or make your reverse proxy send one of them",
             host.unwrap_or("")
         );
         return Some(Problem::new(StatusCode::FORBIDDEN, "host not allowed", detail));
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if !reads && request.headers().contains_key(header::ORIGIN) {
-        let detail = "changes are refused when a request carries an Origin header, since any web page could send \
-                      it; use the command line (`equipoise drain`, `equipoise reload`) or a client without Origin";
+        let detail = "changes with an Origin header are refused, because any web page could send \
+                      them; use the command line (`equipoise drain`, `equipoise reload`) or a client without Origin";
         return Some(Problem::new(StatusCode::FORBIDDEN, "not from a browser", detail));
     }
     None
 }
 
-/// Whether a `Host` value, port or not, names this machine's loopback.
+/// Whether a `Host` value, with or without a port, names this machine's loopback.
 fn is_loopback_name(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -1,7 +1,7 @@
 //! Authentication and authorization of callers.
 //!
-//! The file's permissions decide over the unix socket. Over TCP a token decides, if tokens are
-//! configured. [`Gate`] has the configuration; every request passes [`admit`].
+//! Over the unix socket, the permissions of its file decide. Over TCP, tokens decide, if any are
+//! configured. [`Gate`] has the rules; every request passes [`admit`].
 
 mod admit;
 mod gate;

@@ -7,16 +7,16 @@ use super::Role;
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Over the unix socket, as the kernel says (`SO_PEERCRED`).
+    /// A peer over the unix socket, as reported by the kernel (`SO_PEERCRED`).
     Unix {
-        /// The user.
+        /// User id.
         uid: u32,
-        /// The process, when it connected.
+        /// Process id at the time of the connection.
         pid: Option<i32>,
     },
-    /// Over TCP.
+    /// A peer over TCP.
     Tcp {
-        /// Where from.
+        /// Its address and port.
         address: SocketAddr,
         /// Whether only this machine can reach the listener.
         loopback: bool,
@@ -36,13 +36,13 @@ impl fmt::Display for Peer {
 /// Identity of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Whoever holds this token.
+    /// The holder of the token with this name.
     Token(Arc<str>),
     /// A user of this machine.
     User(u32),
     /// A signal to the process.
     Signal(&'static str),
-    /// Not known.
+    /// An unknown caller.
     Anonymous,
 }
 
@@ -61,6 +61,6 @@ impl fmt::Display for Who {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) who: Who,
-    /// `None`: nothing that needs a role.
+    /// Role of the caller; `None` permits nothing that needs a role.
     pub(crate) role: Option<Role>,
 }

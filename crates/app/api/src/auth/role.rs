@@ -5,25 +5,25 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The rights of a caller; each role includes those before it.
+/// The rights of a caller. Each role includes the previous ones.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Look.
+    /// Read state.
     Read,
-    /// Change how traffic is spread: drain, weigh, pin.
+    /// Change how traffic is spread: drain, weights, pins.
     Operate,
-    /// Change what the process is: reload its configuration, what its members are.
+    /// Change the process: its configuration, and the members of its cluster.
     Admin,
 }
 
 impl Role {
-    /// Every role, the least first.
+    /// All roles, the one with the fewest rights first.
     pub const ALL: [Role; 3] = [Role::Read, Role::Operate, Role::Admin];
 
-    /// Its name in the configuration and in JSON.
+    /// The role's name in the configuration and in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Role::Read => "read",
@@ -42,21 +42,21 @@ impl fmt::Display for Role {
 /// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// Nothing.
+    /// No role.
     Anyone,
-    /// This role or a later one.
+    /// This role or a higher one.
     Needs(Role),
 }
 
 impl Access {
-    /// Reads state.
+    /// Access to routes that read state.
     pub(crate) const READ: Access = Access::Needs(Role::Read);
-    /// Changes how traffic is spread.
+    /// Access to routes that change how traffic is spread.
     pub(crate) const OPERATE: Access = Access::Needs(Role::Operate);
-    /// Changes the process.
+    /// Access to routes that change the process.
     pub(crate) const ADMIN: Access = Access::Needs(Role::Admin);
 
-    /// Whether a caller of this role may; `None` is a caller that nothing is known of.
+    /// Whether a caller with this role has access. `None` is an unknown caller.
     pub fn allows(self, role: Option<Role>) -> bool {
         match self {
             Access::Anyone => true,

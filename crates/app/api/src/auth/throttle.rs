@@ -1,13 +1,13 @@
-//! How often a source may fail to authenticate.
+//! Limits how often a source may fail to authenticate.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Sources that are remembered.
+/// Largest number of remembered sources.
 const SOURCES_MAX: usize = 4096;
 
-/// A token bucket for each source: it holds a minute's worth, and refills evenly.
+/// A token bucket for each source. It holds the failures of one minute, and refills evenly.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     sources: HashMap<IpAddr, Bucket>,
@@ -23,7 +23,7 @@ impl Throttle {
     /// Counts a failure of `source`, which may have `per_minute` of them.
     ///
     /// # Errors
-    /// How long until the next one is allowed.
+    /// Time until the next failure is allowed.
     pub(crate) fn failed(
         &mut self,
         source: IpAddr,
@@ -57,7 +57,7 @@ impl Throttle {
     }
 }
 
-/// An IPv6 host has a /64 to itself, so that counts as one source.
+/// The network of a source. An IPv6 host has a /64 for itself, which counts as one source.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => {

@@ -9,37 +9,37 @@ use subtle::ConstantTimeEq;
 
 use super::Role;
 
-/// Minimum length of a token in a file: 32 characters of 6 bits cannot be guessed.
+/// Smallest length of a token in a file: 32 characters of 6 bits cannot be guessed.
 const TOKEN_BYTES_MIN: usize = 32;
-/// The longest: a header has to carry it.
+/// Largest length of a token, which must fit in a header.
 const TOKEN_BYTES_MAX: usize = 1024;
 
 /// A bearer token, which is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Reason why a token is invalid.
+/// Reasons why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
-    /// Nothing, or too little.
+    /// Too short or too long.
     #[error(
         "it holds a token of {0} characters; accepted: {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}, at random (equipoise api-token FILE)"
     )]
     Length(usize),
     /// Characters that a header cannot carry, or more than one line.
     #[error(
-        "it holds more than one token or odd characters; accepted: one line of letters, digits and -._~+/="
+        "it holds several tokens or invalid characters; accepted: one line of letters, digits and -._~+/="
     )]
     Characters,
 }
 
 impl Token {
-    /// A new one: 256 bits of the system's randomness.
+    /// Creates a token from 256 bits of the system's randomness.
     pub fn of_randomness(bytes: [u8; 32]) -> Token {
         Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Returns the secret text to send.
+    /// The secret text, for sending it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -48,7 +48,7 @@ impl Token {
 impl FromStr for Token {
     type Err = BadToken;
 
-    /// Reads a file's contents, or a variable's; white space around the token is no part of it.
+    /// Reads the content of a file or variable. White space around the token is ignored.
     fn from_str(text: &str) -> Result<Token, BadToken> {
         let text = text.trim();
         if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len()) {
@@ -69,17 +69,17 @@ impl fmt::Debug for Token {
     }
 }
 
-/// SHA-256 of a token. A token is random, so nothing slower is needed.
+/// SHA-256 of a token. Because tokens are random, no slower hash is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenDigest([u8; 32]);
 
-/// The text is no digest.
+/// The text is not a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not `sha256:` and 64 hexadecimal digits")]
 pub struct BadDigest;
 
 impl TokenDigest {
-    /// Of what a caller presents, whatever it is.
+    /// The digest of a token that a caller presents.
     pub fn of(presented: &[u8]) -> TokenDigest {
         TokenDigest(Sha256::digest(presented).into())
     }
@@ -115,19 +115,19 @@ impl fmt::Debug for TokenDigest {
     }
 }
 
-/// A token that is accepted, as far as it is kept.
+/// An accepted token, of which only the digest is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
     /// Name of its holder in the audit log; unique.
     pub name: Arc<str>,
     /// Role of its holder.
     pub role: Role,
-    /// By which it is known.
+    /// Digest of the token.
     pub digest: TokenDigest,
 }
 
-/// The token that was presented, if it is one of these. Takes the same time whichever it is, and
-/// whether it is one: all are compared, each whole.
+/// The accepted token that was presented, if it is one. The time does not depend on which token
+/// matches or whether one does: all are compared, each completely.
 pub(super) fn find<'t>(tokens: &'t [ApiToken], presented: &[u8]) -> Option<&'t ApiToken> {
     let presented = TokenDigest::of(presented);
     let mut found = None;

@@ -1,4 +1,4 @@
-//! Questions about the cluster, which controllers answer.
+//! Requests about the cluster, which controllers answer.
 
 use hyper::Method;
 use hyper::body::Bytes;
@@ -12,7 +12,7 @@ impl Client {
     /// `GET /v1/cluster/members`.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Refused`] by a process that is not a controller.
+    /// [`ClientError`]; [`ClientError::Refused`] if the process is not a controller.
     pub async fn cluster_members(&self) -> Result<ClusterMembers, ClientError> {
         self.ask(Method::GET, "/v1/cluster/members", Bytes::new()).await
     }
@@ -33,7 +33,7 @@ impl Client {
         self.ask(Method::POST, "/v1/cluster/tokens", to_json(wanted)).await
     }
 
-    /// `DELETE /v1/cluster/tokens/TOKEN`: the tokens that are left.
+    /// `DELETE /v1/cluster/tokens/TOKEN`. Returns the remaining tokens.
     ///
     /// # Errors
     /// [`ClientError`].

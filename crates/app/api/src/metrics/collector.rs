@@ -10,7 +10,7 @@ use super::{dispatch, machine, planning, slice};
 use super::{dns as dns_level, packet as packet_level};
 use crate::wire::{Admin, BackendState, Health, Region};
 
-/// One scrape's figures.
+/// The figures of one scrape.
 #[derive(Debug)]
 pub(super) struct Collected(pub(super) Reading);
 
@@ -47,7 +47,7 @@ impl Collected {
         let help = "Data-plane threads";
         let mut gauge = describe(out, "threads", help, None, MetricType::Gauge)?;
         gauge.encode_gauge(&(*threads as u64))?;
-        let help = "Reads of the configuration file, by result, the one at the start included";
+        let help = "Reads of the configuration file, by result, the read at start included";
         let mut family = describe(out, "config_reloads", help, None, MetricType::Counter)?;
         for (result, count) in [("success", reload.succeeded), ("failure", reload.failed)] {
             counter(&mut family, &[("result", result)], count)?;
@@ -64,12 +64,12 @@ impl Collected {
 
     fn access(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let access = &self.0.access;
-        let help = "Requests to the API that were turned away, by reason";
+        let help = "Rejected requests to the API, by reason";
         let mut family = describe(out, "api_turned_away", help, None, MetricType::Counter)?;
         for (reason, count) in &access.turned_away {
             counter(&mut family, &[("reason", reason)], *count)?;
         }
-        let help = "Lines of the audit log that could not be written there; they are in the log";
+        let help = "Lines that could not be written to the audit log; the process's log has them";
         let mut family = describe(out, "audit_lines_lost", help, None, MetricType::Counter)?;
         family.encode_counter::<NoLabelSet, _, u64>(&access.audit_lines_lost, None)?;
         let help = "Lines of the audit log that are not written yet: its file system may hang";
@@ -98,13 +98,10 @@ impl Collected {
             ("hedges_won", "Hedged requests that the second backend answered", None, |d| {
                 d.hedges_won
             }),
-            (
-                "accept_pauses",
-                "Times that accepting paused for want of descriptors or room",
-                None,
-                |d| d.accept_pauses,
-            ),
-            ("access_log_dropped", "Access-log lines given up", None, |d| d.access_log_dropped),
+            ("accept_pauses", "Pauses in accepting for lack of descriptors or room", None, |d| {
+                d.accept_pauses
+            }),
+            ("access_log_dropped", "Access-log lines dropped", None, |d| d.access_log_dropped),
         ];
         for (name, help, unit, of) in families {
             let mut family = describe(out, name, help, unit, MetricType::Counter)?;
@@ -131,7 +128,7 @@ impl Collected {
 
     fn front_door_by_label(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let help =
-            "Requests answered, by class of the status, answers of equipoise itself included";
+            "Requests answered, by class of the status, including answers of equipoise itself";
         let mut family = describe(out, "requests", help, None, MetricType::Counter)?;
         for door in self.http_front_doors() {
             for (code, count) in CLASSES.into_iter().zip(door.responses) {
@@ -144,7 +141,7 @@ impl Collected {
         for door in self.http_front_doors() {
             histogram(&mut family, &door_labels(door), &door.request_time)?;
         }
-        let help = "What was refused or lost, by reason";
+        let help = "Refusals and losses, by reason";
         let mut family = describe(out, "drops", help, None, MetricType::Counter)?;
         for door in &self.0.front_doors {
             for (reason, count) in &door.drops {
@@ -155,13 +152,13 @@ impl Collected {
     }
 
     fn backend_states(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let help = "Whether the backend is given new work";
+        let help = "Whether the backend receives new work";
         let mut family = describe(out, "backend_up", help, None, MetricType::Gauge)?;
         for (pool, backend) in self.backends() {
             let up = u64::from(backend.state == BackendState::Up);
             gauge(&mut family, &backend_labels(pool, backend), up)?;
         }
-        let help = "What the checks and the traffic show of the backend; 1 for what is the case";
+        let help = "Health of the backend by checks and traffic; 1 for the current one";
         let mut family = describe(out, "backend_health", help, None, MetricType::Gauge)?;
         for (pool, backend) in self.backends() {
             for health in Health::ALL {
@@ -169,7 +166,7 @@ impl Collected {
                 gauge(&mut family, &labels, u64::from(backend.health == *health))?;
             }
         }
-        let help = "What the operator wants of the backend; 1 for what is the case";
+        let help = "Admin state of the backend; 1 for the current one";
         let mut family = describe(out, "backend_admin", help, None, MetricType::Gauge)?;
         for (pool, backend) in self.backends() {
             for admin in Admin::ALL {
@@ -218,7 +215,7 @@ impl Collected {
         for pool in &self.0.pools {
             gauge(&mut family, &[("pool", &*pool.name)], pool.queued)?;
         }
-        let help = "How long requests or connections waited for a backend with room";
+        let help = "Wait of requests or connections for a backend with room";
         let name = "pool_queue_wait";
         let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for pool in &self.0.pools {
@@ -232,17 +229,17 @@ impl Collected {
         let families: [(&str, &str, Option<&Unit>, Of); 6] = [
             (
                 "backend_requests",
-                "Requests, connections or client addresses given to the backend",
+                "Requests, connections or client addresses sent to the backend",
                 None,
                 |b| b.requests,
             ),
             ("backend_sessions_opened", "Upstream sessions opened", None, |b| b.sessions_opened),
-            ("backend_sessions_reused", "Requests over a session already open", None, |b| {
+            ("backend_sessions_reused", "Requests over an existing session", None, |b| {
                 b.sessions_reused
             }),
             (
                 "backend_multiplex_faults",
-                "Responses that could not be framed beyond doubt, and times that bytes came that no request was due",
+                "Responses with ambiguous framing, and unsolicited bytes",
                 None,
                 |b| b.multiplex_faults,
             ),
@@ -300,7 +297,7 @@ pub(super) fn describe<'a>(
     unit: Option<&'a Unit>,
     kind: MetricType,
 ) -> Result<MetricEncoder<'a>, Error> {
-    // The library writes the help text as it is, and ends it with no full stop here.
+    // The library writes the help text unchanged, and adds no full stop here.
     out.encode_descriptor(name, &format!("{help}."), unit, kind)
 }
 
@@ -316,7 +313,7 @@ fn with<'a>([a, b]: [(&'a str, &'a str); 2], c: (&'a str, &'a str)) -> [(&'a str
     [a, b, c]
 }
 
-/// Per cent as the ratio that metrics show.
+/// Converts per cent to the ratio that metrics use.
 pub(super) fn ratio(percent: f64) -> f64 {
     percent / 100.0
 }

@@ -10,7 +10,7 @@ use super::FrontDoorReading;
 use super::collector::{counter, describe};
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 
-/// Writes them, if there is such a front door.
+/// Writes the metrics, if there is such a front door.
 pub(super) fn encode(
     doors: &[FrontDoorReading],
     out: &mut DescriptorEncoder<'_>,
@@ -20,19 +20,19 @@ pub(super) fn encode(
     if nodes.is_empty() {
         return Ok(());
     }
-    let help = "The part of a class of requests that this node is to keep, by plan or file";
+    let help = "Share of a class of requests that this node keeps, by plan or file";
     let mut family = describe(out, "dispatch_keep_ratio", help, None, MetricType::Gauge)?;
     for (door, class) in classes(&nodes) {
         let labels = [("front_door", door), ("class", class.class.as_str())];
         family.encode_family(&labels)?.encode_gauge(&class.keep)?;
     }
-    let help = "The part of a class of requests that is to be refused, because all nodes have too much to do";
+    let help = "Share of a class of requests that is refused, because all nodes are overloaded";
     let mut family = describe(out, "dispatch_refuse_ratio", help, None, MetricType::Gauge)?;
     for (door, class) in classes(&nodes) {
         let labels = [("front_door", door), ("class", class.class.as_str())];
         family.encode_family(&labels)?.encode_gauge(&class.refuse)?;
     }
-    let help = "Whether what is kept is planned by a controller";
+    let help = "Whether a controller plans the kept shares";
     let mut family = describe(out, "dispatch_planned", help, None, MetricType::Gauge)?;
     for (door, node) in &nodes {
         family.encode_family(&[("front_door", *door)])?.encode_gauge(&u64::from(node.planned))?;
@@ -45,7 +45,7 @@ pub(super) fn encode(
         ("taken", |it| it.taken_total),
         ("handed_back", |it| it.handed_back_total),
     ];
-    let help = "Requests by class: arrived from clients, delegated to peers, refused, taken from peers, of these handed back for want of room";
+    let help = "Requests by class: arrived from clients, delegated to peers, refused, taken from peers, and of these handed back for lack of room";
     let mut family = describe(out, "dispatch_requests", help, None, MetricType::Counter)?;
     for (door, class) in classes(&nodes) {
         for (flow, of) in flows {
@@ -53,7 +53,7 @@ pub(super) fn encode(
             counter(&mut family, &labels, of(class))?;
         }
     }
-    let help = "Bytes of requests and responses that were done here, by class";
+    let help = "Bytes of requests and responses that were served here, by class";
     let unit = Some(&Unit::Bytes);
     let mut family = describe(out, "dispatch_done", help, unit, MetricType::Counter)?;
     for (door, class) in classes(&nodes) {
@@ -62,7 +62,7 @@ pub(super) fn encode(
     }
     type OfNode = fn(&DispatchStatus) -> u64;
     let counters: [(&str, &str, OfNode); 2] = [
-        ("dispatch_returned", "Requests that a peer failed, and that were done here", |it| {
+        ("dispatch_returned", "Requests that a peer failed, and that were served here", |it| {
             it.returned_total
         }),
         ("dispatch_markers_refused", "Requests with a marker that no peer has signed", |it| {

@@ -1,4 +1,4 @@
-//! The DNS level's families.
+//! Metrics of the DNS level.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -13,25 +13,24 @@ use crate::wire::dns::DnsStatus;
 pub(super) fn encode(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     counts(dns, out)?;
     names(dns, out)?;
-    let help = "TCP connections that are open";
+    let help = "Open TCP connections";
     let mut family = describe(out, "dns_connections_open", help, None, MetricType::Gauge)?;
     family.encode_gauge(&dns.connections_open)?;
-    let help = "TCP connections that were accepted";
+    let help = "Accepted TCP connections";
     let mut family = describe(out, "dns_connections", help, None, MetricType::Counter)?;
     family.encode_counter::<NoLabelSet, _, u64>(&dns.connections_total, None)?;
-    let help = "Sources whose load is known";
+    let help = "Sources with known load";
     let mut family = describe(out, "dns_sources_known", help, None, MetricType::Gauge)?;
     family.encode_gauge(&dns.sources_known)?;
-    let help = "From a query's being received to its answer's being sent";
+    let help = "From receiving a query to sending its answer";
     let unit = Some(&Unit::Seconds);
     let mut family = describe(out, "dns_latency", help, unit, MetricType::Histogram)?;
     let buckets: Vec<_> =
         dns.latency.iter().map(|(bound, count)| (bound.unwrap_or(f64::INFINITY), *count)).collect();
     let count = buckets.iter().map(|(_, count)| count).sum();
     family.encode_histogram::<NoLabelSet>(dns.latency_seconds_sum, count, &buckets, None)?;
-    // Bounded: the table has few places. Estimates fall as queries age.
-    let help =
-        "Queries of the resolvers that ask most, estimated; each counts half after ten minutes";
+    // The number of labels is bounded by the table's size. Estimates fall as queries age.
+    let help = "Estimated queries of the busiest resolvers; a query counts half after ten minutes";
     let mut family = describe(out, "dns_top_resolver_queries", help, None, MetricType::Gauge)?;
     for resolver in &dns.top_resolvers {
         gauge(&mut family, &[("resolver", resolver.address.as_str())], resolver.queries)?;
@@ -51,7 +50,7 @@ fn counts(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error>
             "reason",
             &dns.drops,
         ),
-        ("dns_notes", "What else happened to responses", "note", &dns.notes),
+        ("dns_notes", "Notes on responses", "note", &dns.notes),
     ];
     for (name, help, label, counts) in families {
         let mut family = describe(out, name, help, None, MetricType::Counter)?;
@@ -59,7 +58,7 @@ fn counts(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error>
             counter(&mut family, &[(label, word.as_str())], *count)?;
         }
     }
-    let help = "Answers that the backend stood in";
+    let help = "Answers with the backend";
     let mut family = describe(out, "dns_answers", help, None, MetricType::Counter)?;
     for answers in &dns.answers {
         let labels = [("pool", answers.pool.as_str()), ("backend", answers.backend.as_str())];
@@ -69,7 +68,7 @@ fn counts(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error>
 }
 
 fn names(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let help = "The share of clients that answers of the name aim at";
+    let help = "Share of clients that answers of the name aim at";
     let mut family = describe(out, "dns_share_ratio", help, None, MetricType::Gauge)?;
     for name in &dns.names {
         for backend in &name.backends {
@@ -81,7 +80,7 @@ fn names(dns: &DnsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> 
             family.encode_family(&labels)?.encode_gauge(&backend.share)?;
         }
     }
-    let help = "1 while none of the name's backends serves and others are given";
+    let help = "1 while none of the name's backends serves, and answers have backends that do not";
     let mut family = describe(out, "dns_fail_open", help, None, MetricType::Gauge)?;
     for name in &dns.names {
         gauge(&mut family, &[("name", name.name.as_str())], u64::from(name.fail_open))?;

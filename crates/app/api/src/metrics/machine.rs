@@ -1,4 +1,4 @@
-//! This machine's families: what its monitor measures, wherever it is planned.
+//! Metrics of this machine: the monitor's measurements, independent of planning.
 
 use std::fmt::Error;
 
@@ -7,27 +7,27 @@ use prometheus_client::metrics::MetricType;
 
 use super::collector::{describe, ratio};
 
-/// Last measurements of the monitor. Values that the kernel does not report are omitted.
+/// The monitor's last measurements. Values that the kernel does not report are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineReading {
-    /// Resource and per cent of what may be used here.
+    /// Resource, and its use in per cent of the amount that this process may use.
     pub used: Vec<(&'static str, f64)>,
-    /// Resource and per cent of the last 10 s in which something waited for it.
+    /// Resource, and the per cent of the last 10 s in which something waited for it.
     pub pressure: Vec<(&'static str, f64)>,
-    /// Interfaces that count.
+    /// Interfaces that count as load.
     pub interfaces: Vec<LinkReading>,
 }
 
-/// A network interface's rates.
+/// Rates of a network interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkReading {
     /// Its name.
     pub name: String,
-    /// Bits received a second.
+    /// Bits received per second.
     pub received_bits_per_second: f64,
-    /// Bits sent a second.
+    /// Bits sent per second.
     pub sent_bits_per_second: f64,
-    /// The busier direction against the link's speed; `None` if that is not known.
+    /// Use of the link's speed in the busier direction; `None` if the speed is unknown.
     pub used_percent: Option<f64>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn encode(
     machine: &MachineReading,
     out: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
-    let help = "Use of a resource in the last period, of what this process may use";
+    let help = "Use of a resource in the last period, as a part of what this process may use";
     let mut family = describe(out, "used_ratio", help, None, MetricType::Gauge)?;
     for (resource, percent) in &machine.used {
         family.encode_family(&[("resource", *resource)])?.encode_gauge(&ratio(*percent))?;
@@ -45,8 +45,7 @@ pub(super) fn encode(
     for (resource, percent) in &machine.pressure {
         family.encode_family(&[("resource", *resource)])?.encode_gauge(&ratio(*percent))?;
     }
-    let help =
-        "Use of an interface in its busier direction in the last period, of its link's speed";
+    let help = "Use of an interface in its busier direction in the last period, as a part of its link's speed";
     let mut family = describe(out, "interface_used_ratio", help, None, MetricType::Gauge)?;
     for link in &machine.interfaces {
         if let Some(percent) = link.used_percent {
@@ -54,7 +53,7 @@ pub(super) fn encode(
             family.encode_family(&labels)?.encode_gauge(&ratio(percent))?;
         }
     }
-    let help = "Bytes a second through an interface in the last period";
+    let help = "Bytes per second through an interface in the last period";
     let mut family = describe(out, "interface_bytes_per_second", help, None, MetricType::Gauge)?;
     for link in &machine.interfaces {
         let (received, sent) = (link.received_bits_per_second, link.sent_bits_per_second);

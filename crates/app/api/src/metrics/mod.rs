@@ -1,7 +1,7 @@
-//! `/metrics`: a [`Reading`] of every figure, rendered when Prometheus asks.
+//! `/metrics`: a [`Reading`] of every figure, rendered when Prometheus scrapes.
 //!
-//! The data plane keeps plain counters, sharded by thread; nothing here is registered or updated
-//! beside them. A scrape sums the shards once, and a collector writes the sums down.
+//! The data plane keeps plain counters, sharded by thread. Nothing is registered or updated in
+//! addition. A scrape sums the shards once, and a collector writes the sums.
 
 mod collector;
 mod dispatch;
@@ -32,10 +32,10 @@ pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0
 /// Content type of [`to_plain_text`], for clients that do not accept OpenMetrics.
 pub(crate) const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes a reading, and the process's own figures, as OpenMetrics text.
+/// Writes a reading and the process's own figures as OpenMetrics text.
 ///
 /// # Errors
-/// None in practice: writing to a string fails only on a label or unit that the format forbids.
+/// None in practice: writing to a string fails only for a label or unit that the format forbids.
 pub fn render(reading: Reading) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(process::Process));

@@ -1,4 +1,4 @@
-//! The packet level's families.
+//! Metrics of the packet level.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -22,16 +22,16 @@ fn totals(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), 
     for (name, help, total) in [
         (
             "packet_flows_not_learnt",
-            "Flows for which the registry had no room, or which gave way to a flow with more evidence",
+            "Flows that were not registered for lack of room, or replaced by a flow with more evidence",
             packet.flows_not_learnt_total,
         ),
         (
             "packet_flows_moved",
-            "Flows that lost their backend and went to another",
+            "Flows that lost their backend and moved to another",
             packet.flows_moved_total,
         ),
-        ("packet_pins_full", "Flows that found no room among the pins", packet.pins_full_total),
-        ("packet_publications", "Times that tables were published", packet.publications_total),
+        ("packet_pins_full", "Flows that were not pinned for lack of room", packet.pins_full_total),
+        ("packet_publications", "Publications of tables", packet.publications_total),
     ] {
         let mut family = describe(out, name, help, None, MetricType::Counter)?;
         family.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
@@ -41,11 +41,11 @@ fn totals(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), 
 
 fn gauges(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     for (name, help, unit, value) in [
-        ("packet_flows_known", "Flows that are known", None, packet.flows),
-        ("packet_flows_max", "Flows that there is room for", None, packet.flows_max),
-        ("packet_pins", "Flows whose backend is not what the table says", None, packet.pins),
-        ("packet_pins_max", "Pins that there is room for", None, packet.pins_max),
-        ("packet_pending", "Flows that the program has recorded itself", None, packet.pending),
+        ("packet_flows_known", "Known flows", None, packet.flows),
+        ("packet_flows_max", "Largest number of known flows", None, packet.flows_max),
+        ("packet_pins", "Flows with a backend that differs from the table", None, packet.pins),
+        ("packet_pins_max", "Largest number of pins", None, packet.pins_max),
+        ("packet_pending", "Flows that the program recorded itself", None, packet.pending),
         (
             "packet_registry",
             "Memory of the flow registry",
@@ -78,20 +78,20 @@ fn interfaces(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<
 }
 
 fn by_vip(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let help = "Packets forwarded, by what named their backend";
+    let help = "Packets forwarded, by the table that chose the backend";
     let mut family = describe(out, "packet_decisions", help, None, MetricType::Counter)?;
     for vip in &packet.vips {
         for (by, count) in &vip.decisions {
             counter(&mut family, &with(vip, ("by", by)), *count)?;
         }
     }
-    let help = "Packets dropped, by reason; without a VIP: packets of none";
+    let help = "Packets dropped, by reason; without the label `vip`: packets of no VIP";
     let mut family = describe(out, "packet_drops", help, None, MetricType::Counter)?;
     words(&mut family, packet, "reason", |vip| &vip.drops, &packet.drops)?;
-    let help = "Packets of which something was noted that did not drop them";
+    let help = "Notes on packets that were not dropped";
     let mut family = describe(out, "packet_notes", help, None, MetricType::Counter)?;
     words(&mut family, packet, "note", |vip| &vip.notes, &packet.notes)?;
-    let help = "1 while a change of the pool is under way";
+    let help = "1 while a change of the pool is in progress";
     let mut family = describe(out, "packet_changing", help, None, MetricType::Gauge)?;
     for vip in &packet.vips {
         gauge(&mut family, &of_vip(vip), u64::from(vip.phase != "steady"))?;
@@ -101,7 +101,7 @@ fn by_vip(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), 
 
 type Counts = BTreeMap<String, u64>;
 
-/// Counts by word: those of each VIP, and those of none.
+/// Counts by word: those of each VIP, and those of no VIP.
 fn words(
     family: &mut MetricEncoder<'_>,
     packet: &PacketStatus,
@@ -137,7 +137,7 @@ fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<
             counter(&mut family, &with(vip, ("backend", &backend.name)), of(backend))?;
         }
     }
-    let help = "Flows of the backend that are known, by state";
+    let help = "Known flows of the backend, by state";
     let mut family = describe(out, "packet_flows", help, None, MetricType::Gauge)?;
     for (vip, backend) in backends(packet) {
         for (state, count) in [("open", backend.flows), ("closing", backend.flows_closing)] {
@@ -147,7 +147,7 @@ fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<
         }
     }
     let gauges: [(&str, &str, Of); 2] = [
-        ("packet_backend_up", "Whether the backend takes new flows", |b| {
+        ("packet_backend_up", "Whether the backend accepts new flows", |b| {
             u64::from(b.state == "up")
         }),
         ("packet_backend_reachable", "Whether the next hop to the backend is resolved", |b| {

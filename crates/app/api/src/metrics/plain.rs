@@ -1,11 +1,11 @@
-/// Converts OpenMetrics text to the older Prometheus text format (version 0.0.4). It keeps `_total`
-/// in the comments of counters, and has no units, `info` metrics or end mark.
+/// Converts OpenMetrics text to the older Prometheus text format (version 0.0.4). That format has
+/// `_total` in the comments of counters too, and no units, `info` metrics or end mark.
 ///
 /// # Source
 /// Prometheus documentation, "Exposition formats"; OpenMetrics 1.0, section "Overall structure".
 pub(crate) fn to_plain_text(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
-    // The help comes before the type, which decides the name in both.
+    // The help line comes before the type, which decides the name in both lines.
     let mut help = None;
     for line in open_metrics.lines() {
         let mut words = line.splitn(4, ' ');

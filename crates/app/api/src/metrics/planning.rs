@@ -1,4 +1,4 @@
-//! The controller's families.
+//! Metrics of the controller.
 
 use std::fmt::Error;
 
@@ -13,49 +13,51 @@ use super::collector::{counter, describe, ratio};
 pub struct PlanningReading {
     /// Whether the configured controller runs; `None` on nodes and agents, which have none.
     pub runs: Option<bool>,
-    /// Whether this one leads.
+    /// Whether this controller leads.
     pub leads: bool,
-    /// Of the newest instructions.
+    /// Term of the newest instructions.
     pub term: u64,
-    /// Of the newest instructions.
+    /// Generation of the newest instructions.
     pub generation: u64,
-    /// Since they were planned or came here; since there should be some, if there are none.
+    /// Time since the newest instructions were planned or arrived. Without instructions, the time
+    /// since they were expected.
     pub age_seconds: f64,
-    /// Plans made.
+    /// Number of plans.
     pub plans: u64,
-    /// Time that making them took.
+    /// Total time spent on planning.
     pub planning_seconds: f64,
     /// Periods without a plan.
     pub unplanned: u64,
-    /// Plans that the store took.
+    /// Plans that the store accepted.
     pub writes: u64,
     /// Failed operations of the store.
     pub store_failures: u64,
-    /// Writes refused because there was another leader.
+    /// Writes that the store refused because another controller leads.
     pub fenced_off: u64,
-    /// Reports refused, by fault.
+    /// Refused reports, by fault.
     pub refused: Vec<(&'static str, u64)>,
-    /// Requests that the cluster API accepted, rejected and dropped, by name; empty without one.
+    /// Requests that the cluster API accepted, rejected and dropped, by name; empty without the
+    /// API.
     pub cluster: Vec<(String, u64)>,
-    /// Bytes of instructions that the cluster API sent to nodes; `None` without one.
+    /// Bytes of instructions that the cluster API sent to nodes; `None` without the API.
     pub cluster_sent_bytes: Option<u64>,
     /// Machines that have reported.
     pub nodes: Vec<NodeReading>,
 }
 
-/// A machine's load.
+/// The load of a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeReading {
     /// Its name.
     pub name: String,
-    /// By signal: its name, its smoothed utilisation, and its forecast for the next period; per
-    /// cent.
+    /// For each signal: its name, its smoothed utilisation and its forecast for the next period, in
+    /// per cent.
     pub signals: Vec<(&'static str, f64, f64)>,
-    /// Of what is expected.
+    /// Expected L1.
     pub l1: f64,
-    /// Of what is expected.
+    /// Expected L2.
     pub l2: f64,
-    /// How far forecasts were off, points: by signal and by method.
+    /// Error of forecasts in percentage points, by signal and by method.
     pub errors: Vec<(&'static str, [(&'static str, f64); 4])>,
 }
 
@@ -73,26 +75,26 @@ fn totals(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
         ("plans", "Plans made", planning.plans),
         (
             "plans_failed",
-            "Periods without a plan: what there is contradicts itself",
+            "Periods without a plan, because configuration and reports contradict each other",
             planning.unplanned,
         ),
-        ("plan_writes", "Plans that the controller's store took", planning.writes),
+        ("plan_writes", "Plans that the controller's store accepted", planning.writes),
         ("plan_fenced_off", "Writes refused because another controller leads", planning.fenced_off),
-        ("store_failures", "What the controller's store did not do", planning.store_failures),
+        ("store_failures", "Failed operations of the controller's store", planning.store_failures),
     ] {
         let mut family = describe(out, name, help, None, MetricType::Counter)?;
         family.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
     }
-    let help = "Time spent on making plans";
+    let help = "Time spent on planning";
     let unit = Some(&Unit::Seconds);
     let mut family = describe(out, "planning", help, unit, MetricType::Counter)?;
     family.encode_counter::<NoLabelSet, _, u64>(&planning.planning_seconds, None)?;
-    let help = "Reports of nodes that were refused, by what was wrong";
+    let help = "Refused reports of nodes, by fault";
     let mut family = describe(out, "reports_refused", help, None, MetricType::Counter)?;
     for (fault, count) in &planning.refused {
         counter(&mut family, &[("fault", fault)], *count)?;
     }
-    let help = "What the cluster API took, refused and dropped, by name; on a node, its reports and the instructions that it \
+    let help = "Requests that the cluster API accepted, refused and dropped, by name; on a node, its reports and the instructions that it \
                 did not install";
     let mut family = describe(out, "cluster_api", help, None, MetricType::Counter)?;
     for (event, count) in &planning.cluster {
@@ -109,7 +111,7 @@ fn totals(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
 
 fn gauges(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     if let Some(runs) = planning.runs {
-        let help = "Whether the controller runs that this process is to run";
+        let help = "Whether the controller of this process runs";
         let mut gauge = describe(out, "controller_running", help, None, MetricType::Gauge)?;
         gauge.encode_gauge(&u64::from(runs))?;
     }
@@ -121,7 +123,7 @@ fn gauges(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Result
         let mut gauge = describe(out, name, help, None, MetricType::Gauge)?;
         gauge.encode_gauge(&value)?;
     }
-    let help = "Since the newest instructions were planned, or came here; without any, since there should be some";
+    let help = "Time since the newest instructions were planned or arrived; without any, since they were expected";
     let unit = Some(&Unit::Seconds);
     let mut gauge = describe(out, "plan_age", help, unit, MetricType::Gauge)?;
     gauge.encode_gauge(&planning.age_seconds)
@@ -136,7 +138,7 @@ fn by_node(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Resul
             family.encode_family(&labels)?.encode_gauge(&ratio(*smoothed))?;
         }
     }
-    let help = "Use of a node's resource that is expected in the coming period";
+    let help = "Expected use of a node's resource in the next period";
     let mut family = describe(out, "node_forecast_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (signal, _, coming) in &node.signals {
@@ -144,7 +146,7 @@ fn by_node(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Resul
             family.encode_family(&labels)?.encode_gauge(&ratio(*coming))?;
         }
     }
-    let help = "The load expected in the coming period; L2 is without the network";
+    let help = "Expected load in the next period; L2 is without the network";
     let mut family = describe(out, "node_load_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (load, value) in [("L1", node.l1), ("L2", node.l2)] {
@@ -153,7 +155,7 @@ fn by_node(planning: &PlanningReading, out: &mut DescriptorEncoder<'_>) -> Resul
         }
     }
     let help = "Mean absolute error of recent forecasts by method, as a part of the resource; \
-                predicting helps where `believed` is below `naive`";
+                forecasts help where `believed` is below `naive`";
     let mut family = describe(out, "node_forecast_error_ratio", help, None, MetricType::Gauge)?;
     for node in &planning.nodes {
         for (signal, errors) in &node.errors {

@@ -6,11 +6,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// The process's own figures, by the names that every Prometheus client uses.
+/// The process's own figures, with the names that every Prometheus client uses.
 ///
 /// # Source
 /// Prometheus, "Writing client libraries", section "Standard and runtime collectors". Deviates:
-/// omits values that `/proc` does not report.
+/// leaves out values that `/proc` does not report.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -24,7 +24,12 @@ impl Collector for Process {
         let gauges = [
             ("process_resident_memory", "Memory in RAM.", Some(&Unit::Bytes), resident_bytes()),
             ("process_open_fds", "Open file descriptors.", None, open_descriptors()),
-            ("process_max_fds", "File descriptors that may be open.", None, descriptors_max()),
+            (
+                "process_max_fds",
+                "Largest number of open file descriptors.",
+                None,
+                descriptors_max(),
+            ),
             ("process_threads", "Threads of the operating system.", None, threads()),
         ];
         for (name, help, unit, value) in gauges {
@@ -58,7 +63,7 @@ fn resident_bytes() -> Option<u64> {
     Some(pages * sysconf(libc::_SC_PAGESIZE)?)
 }
 
-/// Without the one that reading the folder opens.
+/// The number of open descriptors, without the one that reads the folder.
 fn open_descriptors() -> Option<u64> {
     Some((fs::read_dir("/proc/self/fd").ok()?.count() as u64).saturating_sub(1))
 }
@@ -91,6 +96,6 @@ fn stat_field(number: usize) -> Option<u64> {
 }
 
 fn sysconf(name: libc::c_int) -> Option<u64> {
-    // SAFETY: sysconf takes any number and touches no memory of ours.
+    // SAFETY: sysconf takes any number and does not access our memory.
     u64::try_from(unsafe { libc::sysconf(name) }).ok()
 }

@@ -3,7 +3,7 @@ use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
 use crate::wire::{Admin, BackendState, Health, Region};
 
-/// Every figure that is exported, summed over the data-plane threads.
+/// All exported figures, summed over the data-plane threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// The program's version.
@@ -14,43 +14,44 @@ pub struct Reading {
     pub threads: usize,
     /// Reads of the configuration file.
     pub reload: ReloadReading,
-    /// The API's own callers.
+    /// Access to the API.
     pub access: AccessReading,
     /// All front doors.
     pub front_doors: Vec<FrontDoorReading>,
     /// All pools.
     pub pools: Vec<PoolReading>,
-    /// The packet level, reasons that never happened too.
+    /// The packet level, with zero counts.
     pub packet: Option<PacketStatus>,
     /// Utilisation of this machine; `None` before the first measurement.
     pub machine: Option<MachineReading>,
-    /// The controller, if one is to run here; on nodes and agents, what they go by.
+    /// The controller, if this process has one; on nodes and agents, the instructions that they
+    /// follow.
     pub planning: Option<PlanningReading>,
-    /// The DNS level, reasons that never happened too.
+    /// The DNS level, with zero counts.
     pub dns: Option<DnsStatus>,
     /// Streams of the slice level.
     pub streams: Vec<StreamReading>,
 }
 
-/// Reads of the configuration file, that at the start included.
+/// Counts of reads of the configuration file, the read at start included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReading {
-    /// Successful ones.
+    /// Successful reads.
     pub succeeded: u64,
-    /// Failed ones.
+    /// Failed reads.
     pub failed: u64,
-    /// Whether the last one did.
+    /// Whether the last read succeeded.
     pub last_succeeded: bool,
-    /// When the last one that did, did; seconds since 1970.
+    /// Time of the last successful read, in seconds since 1970.
     pub last_success_unix_seconds: u64,
 }
 
 /// Rejected callers of the API, and lost lines of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessReading {
-    /// Reason and count; reasons that never happened too.
+    /// Reason and count, zeros included.
     pub turned_away: Vec<(&'static str, u64)>,
-    /// Lines that could not be written where the audit log is.
+    /// Lines that could not be written to the audit log.
     pub audit_lines_lost: u64,
     /// Lines of the audit log that are not written yet.
     pub audit_lines_waiting: u64,
@@ -64,12 +65,12 @@ pub struct TimeReading {
     /// Upper bound in seconds and count of each bucket (not cumulative), ascending; the last bound
     /// is infinite.
     pub buckets: Vec<(f64, u64)>,
-    /// Of all values.
+    /// Sum of all values.
     pub sum_seconds: f64,
 }
 
 impl TimeReading {
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
@@ -86,31 +87,31 @@ pub struct FrontDoorReading {
     pub http: bool,
     /// Accepted connections, or client addresses seen.
     pub connections: u64,
-    /// Of them open now.
+    /// Connections or client addresses that are open now.
     pub connections_open: u64,
     /// Requests being served (HTTP).
     pub requests_in_flight: u64,
     /// Responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
-    /// From a request's head to its response's end (HTTP).
+    /// Time from a request's head to the end of its response (HTTP).
     pub request_time: TimeReading,
-    /// From clients.
+    /// Bytes from clients.
     pub bytes_in: u64,
-    /// To clients.
+    /// Bytes to clients.
     pub bytes_out: u64,
-    /// Tries on another backend or session.
+    /// Attempts on another backend or session.
     pub retries: u64,
-    /// Requests that were put to a second backend because the first response was late.
+    /// Requests that were sent to a second backend because the first response was late.
     pub hedges: u64,
     /// Hedged requests that the second attempt won.
     pub hedges_won: u64,
-    /// Times that accepting paused.
+    /// Pauses in accepting.
     pub accept_pauses: u64,
-    /// Access-log lines given up.
+    /// Dropped access-log lines.
     pub access_log_dropped: u64,
-    /// Reason and count; reasons that never happened too, so that a rate sees their first.
+    /// Reason and count, zeros included, so that a rate includes the first occurrence.
     pub drops: Vec<(&'static str, u64)>,
-    /// Delegation, where the front door is in node mode.
+    /// Delegation, if the front door is in node mode.
     pub dispatch: Option<crate::wire::dispatch::DispatchStatus>,
 }
 
@@ -121,7 +122,7 @@ pub struct PoolReading {
     pub name: String,
     /// Requests or connections that wait for a backend with room.
     pub queued: u64,
-    /// How long they waited, however that ended.
+    /// Wait of these requests, whether or not a backend served them.
     pub queue_wait: TimeReading,
     /// Its backends.
     pub backends: Vec<BackendReading>,
@@ -132,25 +133,25 @@ pub struct PoolReading {
 pub struct BackendReading {
     /// Its name.
     pub name: String,
-    /// Desired state.
+    /// Admin state.
     pub admin: Admin,
     /// Observed health.
     pub health: Health,
-    /// Resulting state.
+    /// State that follows from both.
     pub state: BackendState,
-    /// Its share.
+    /// Weight.
     pub weight: u16,
-    /// Given to it.
+    /// Requests, connections or client addresses sent to it.
     pub requests: u64,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
-    /// The concurrency limit, if it has one.
+    /// Concurrency limit, if it has one.
     pub limit: Option<u32>,
-    /// Where it works, if its limit is learnt and it has had work.
+    /// Region, if its limit is learned and it has had work.
     pub region: Option<Region>,
-    /// Its responses by class, 1xx to 5xx (HTTP).
+    /// Responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
-    /// From a request sent to its response complete (HTTP).
+    /// Time from sending a request to its complete response (HTTP).
     pub response_time: TimeReading,
     /// Reason and count, of reasons that a backend can cause.
     pub failures: Vec<(&'static str, u64)>,
@@ -158,12 +159,12 @@ pub struct BackendReading {
     pub sessions_open: u64,
     /// Upstream sessions opened.
     pub sessions_opened: u64,
-    /// Requests over a session already open.
+    /// Requests over an existing session.
     pub sessions_reused: u64,
     /// Responses with ambiguous framing, and bytes received without an outstanding request.
     pub multiplex_faults: u64,
-    /// To it.
+    /// Bytes to the backend.
     pub bytes_out: u64,
-    /// From it.
+    /// Bytes from the backend.
     pub bytes_in: u64,
 }

@@ -1,4 +1,4 @@
-//! The slice level's families: what the controller that leads knows of its streams.
+//! Metrics of the slice level, for streams that this controller leads.
 
 use std::fmt::Error;
 
@@ -13,9 +13,9 @@ use crate::wire::slice::{SliceWorker, StreamStatus, WorkerState};
 /// A stream's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamReading {
-    /// How it stands. Workers' drops have every reason, also those that never happened.
+    /// Its status, with zero counts for workers' drops.
     pub status: StreamStatus,
-    /// How long handovers took that moved their slices.
+    /// Duration of handovers that moved their slices.
     pub handover_time: TimeReading,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn encode(
 }
 
 fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let help = "Whether this controller leads the stream; if not, it has no other figures of it";
+    let help = "Whether this controller leads the stream; otherwise it has no other figures of it";
     let mut family = describe(out, "slice_leads", help, None, MetricType::Gauge)?;
     for StreamReading { status, .. } in streams {
         gauge(&mut family, &[("stream", &status.name)], u64::from(status.leading))?;
@@ -62,7 +62,7 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     for status in leading(streams) {
         gauge(&mut family, &[("stream", &status.name)], status.unread.len() as u64)?;
     }
-    let help = "What the most loaded worker has over the mean, as a share of the mean";
+    let help = "Load of the most loaded worker over the mean, as a share of the mean";
     let mut family = describe(out, "slice_imbalance_ratio", help, None, MetricType::Gauge)?;
     for status in leading(streams) {
         let labels = [("stream", status.name.as_str())];
@@ -72,7 +72,7 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
 }
 
 fn handovers(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let help = "Handovers that are over, by whether the slices were moved or stayed";
+    let help = "Completed handovers, by whether the slices moved or stayed";
     let mut family = describe(out, "slice_handovers", help, None, MetricType::Counter)?;
     for status in leading(streams) {
         for (result, count) in [
@@ -82,12 +82,12 @@ fn handovers(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
             counter(&mut family, &[("stream", &status.name), ("result", result)], count)?;
         }
     }
-    let help = "Handovers that are not over";
+    let help = "Handovers in progress";
     let mut family = describe(out, "slice_handovers_open", help, None, MetricType::Gauge)?;
     for status in leading(streams) {
         gauge(&mut family, &[("stream", &status.name)], status.handovers.len() as u64)?;
     }
-    let help = "From the begin of a handover until the new owner was active";
+    let help = "From the start of a handover until the new owner was active";
     let name = "slice_handover_duration";
     let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
     for stream in streams.iter().filter(|stream| stream.status.leading) {
@@ -101,7 +101,7 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     type Of = fn(&SliceWorker) -> u64;
     let gauges: [(&str, &str, Of); 2] = [
         ("slice_slices", "Slices that a worker owns", |it| u64::from(it.slices)),
-        ("slice_queued", "Items that wait at a worker or are being done", |it| it.queued),
+        ("slice_queued", "Items that wait at a worker or are in progress", |it| it.queued),
     ];
     for (name, help, of) in gauges {
         let mut family = describe(out, name, help, None, MetricType::Gauge)?;
@@ -109,7 +109,7 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
             gauge(&mut family, &[("stream", stream), ("worker", &worker.name)], of(worker))?;
         }
     }
-    let help = "Load of a worker: cores that its slices keep busy, or would";
+    let help = "Load of a worker: cores that its slices occupy, or would occupy";
     let mut family = describe(out, "slice_worker_load_cores", help, None, MetricType::Gauge)?;
     for (stream, worker) in workers(streams) {
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
@@ -117,12 +117,10 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     }
     type Seconds = fn(&SliceWorker) -> f64;
     let times: [(&str, &str, Seconds); 2] = [
-        ("slice_queue_age", "How long the oldest item waits at a worker", |it| {
-            it.queue_age_seconds
-        }),
+        ("slice_queue_age", "Wait of the oldest item at a worker", |it| it.queue_age_seconds),
         (
             "slice_stalled",
-            "For how long a worker's program has had items and acknowledged none",
+            "Time for which a worker's program has had items and acknowledged none",
             |it| it.stalled_seconds,
         ),
     ];
@@ -133,13 +131,13 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
             family.encode_family(&labels)?.encode_gauge(&of(worker))?;
         }
     }
-    let help = "Items that a worker has done since it started";
+    let help = "Items that a worker has processed since it started";
     let mut family = describe(out, "slice_items", help, None, MetricType::Counter)?;
     for (stream, worker) in workers(streams) {
         let labels = [("stream", stream), ("worker", worker.name.as_str())];
         counter(&mut family, &labels, worker.items_total)?;
     }
-    let help = "Items that a worker let go since it started, by reason";
+    let help = "Items that a worker dropped since it started, by reason";
     let mut family = describe(out, "slice_drops", help, None, MetricType::Counter)?;
     for (stream, worker) in workers(streams) {
         for (reason, count) in &worker.drops {

@@ -1,4 +1,4 @@
-//! Backends of pools, and what is wanted of them.
+//! Backends of pools: their state, admin state and weight.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::extract::{Body, Named};
 use crate::wire::{Admin, Changed, SetWeight};
 use crate::{Operator, Problem};
 
-/// Where a backend is.
+/// Path of a backend.
 #[derive(Deserialize, JsonSchema)]
 struct BackendPath {
     /// The pool's name.
@@ -24,21 +24,21 @@ struct BackendPath {
     backend: String,
 }
 
-/// `enable` and `undrain` end in the same state; both exist so that each undoes its opposite by its
-/// own name.
+/// `enable` and `undrain` lead to the same state. Both exist so that each action has an opposite
+/// with a matching name.
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
         .get(
             Access::READ,
             "/v1/pools/{pool}/backends/{backend}",
             backend::<O>,
-            "A backend; its ETag stands for what is wanted of it and its weight",
+            "A backend; its ETag covers its admin state and weight",
         )
         .post(
             Access::OPERATE,
             "/v1/pools/{pool}/backends/{backend}/drain",
             drain::<O>,
-            "Give the backend nothing new, and let it finish what it has",
+            "Stop new work for the backend, which finishes its current work",
         )
         .post(
             Access::OPERATE,
@@ -56,7 +56,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::OPERATE,
             "/v1/pools/{pool}/backends/{backend}/disable",
             disable::<O>,
-            "Give the backend nothing, and cut what it has",
+            "Disable the backend and close its connections",
         )
         .put(
             Access::OPERATE,

@@ -1,4 +1,4 @@
-//! A cluster's members, join tokens, and nodes that are shut out: on its controllers.
+//! A cluster's members, join tokens and evicted nodes, on its controllers.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::wire::cluster::{
 };
 use crate::{OperateError, Operator, Problem};
 
-/// Which token.
+/// Path of a join token.
 #[derive(Deserialize, JsonSchema)]
 struct TokenPath {
     /// The token's id.
     token: String,
 }
 
-/// Which node.
+/// Path of a node.
 #[derive(Deserialize, JsonSchema)]
 struct NodePath {
     /// The node's name.
@@ -43,32 +43,32 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::ADMIN,
             "/v1/cluster/tokens",
             tokens::<O>,
-            "The join tokens there are, without their secrets",
+            "The join tokens, without their secrets",
         )
         .post(
             Access::ADMIN,
             "/v1/cluster/tokens",
             create::<O>,
-            "Make a join token; it cannot be shown again",
+            "Create a join token; it cannot be shown again",
         )
         .delete(
             Access::ADMIN,
             "/v1/cluster/tokens/{token}",
             revoke::<O>,
-            "Make a join token worthless at once; nodes that joined with it stay",
+            "Revoke a join token at once; nodes that joined with it stay",
         )
         .get(Access::READ, "/v1/cluster/nodes", joined::<O>, "The nodes that ever joined")
         .get(
             Access::READ,
             "/v1/cluster/nodes/{node}",
             node::<O>,
-            "A node that joined; its ETag stands for its key and whether it is shut out",
+            "A node that joined; its ETag covers its key and whether it is evicted",
         )
         .post(
             Access::ADMIN,
             "/v1/cluster/nodes/{node}/evict",
             evict::<O>,
-            "Shut a node out: its certificates are refused at once",
+            "Evict a node: its certificates are refused at once",
         )
 }
 
@@ -95,7 +95,7 @@ async fn create<O: Operator>(
     let change = turn.wait().await;
     change.of(&ETag::of(&operator.cluster_tokens().await?))?;
     let made = operator.create_token(wanted).await?;
-    // The audit log has the listed entry, never the token itself.
+    // The audit log has the listed entry, and never the token itself.
     change.after(&made.listed);
     let tag = ETag::of(&operator.cluster_tokens().await?);
     Ok(Tagged::new(made, tag))
@@ -139,7 +139,7 @@ impl<'n> From<&'n JoinedNode> for Admitted<'n> {
 /// The object that a name refers to.
 enum Found {
     Node(JoinedNode),
-    /// It never joined, and is there.
+    /// A controller, which exists and never joined.
     Controller,
 }
 
@@ -151,7 +151,7 @@ async fn find<O: Operator>(operator: &O, name: &str) -> Result<Found, OperateErr
     match joined.controllers.iter().any(|controller| controller == name) {
         true => Ok(Found::Controller),
         false => Err(OperateError::NotFound(format!(
-            "no node `{name}` ever joined; /v1/cluster/nodes lists those that did"
+            "no node `{name}` ever joined; /v1/cluster/nodes lists the nodes"
         ))),
     }
 }
@@ -160,7 +160,7 @@ async fn one<O: Operator>(operator: &O, name: &str) -> Result<JoinedNode, Operat
     match find(operator, name).await? {
         Found::Node(node) => Ok(node),
         Found::Controller => Err(OperateError::NotFound(format!(
-            "`{name}` is a controller, which did not join as nodes do; /v1/cluster/nodes lists those that did"
+            "`{name}` is a controller, which does not join; /v1/cluster/nodes lists the nodes"
         ))),
     }
 }
@@ -186,7 +186,7 @@ async fn evict<O: Operator>(
             change.of(&ETag::of(&Admitted::from(&before)))?;
             change.before(&Admitted::from(&before));
         }
-        // Why that cannot be is for the cluster to say.
+        // The cluster refuses this, with the reason.
         Found::Controller => {}
     }
     operator.evict_node(&node).await?;

@@ -20,20 +20,20 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::READ,
             "/v1/config",
             state::<O>,
-            "Which configuration runs; its ETag is what a reload compares with",
+            "The configuration in force; a reload compares with its ETag",
         )
         .get(Access::READ, "/v1/config/schema", schema::<O>, "The JSON Schema of the file")
         .post(
             Access::ADMIN,
             "/v1/config/check",
             check::<O>,
-            "Everything that is wrong with a configuration, without using it",
+            "Check a configuration without using it",
         )
         .post(
             Access::ADMIN,
             "/v1/reload",
             reload::<O>,
-            "Read the configuration file again, whole or not at all",
+            "Reload the configuration file, completely or not at all",
         )
 }
 
@@ -61,7 +61,7 @@ async fn reload<O: Operator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
 ) -> Result<Tagged<Reloaded>, Problem> {
-    // Reading may hang, so it comes before the turn: only the switch keeps other changes waiting.
+    // Reading may hang, so it comes before the lock: other changes wait only for the switch.
     let prepared = operator.prepare_reload().await;
     let change = turn.wait().await;
     let before = operator.config().await?;

@@ -1,4 +1,4 @@
-//! Figures for Prometheus.
+//! Metrics for Prometheus.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::auth::Access;
 use crate::{Operator, Problem, metrics};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
-    Routes::default().get(Access::READ, "/metrics", scrape::<O>, "Figures for Prometheus")
+    Routes::default().get(Access::READ, "/metrics", scrape::<O>, "Metrics for Prometheus")
 }
 
-/// In the format that was asked for.
+/// Metrics in the requested format.
 struct Figures {
     media_type: &'static str,
     text: String,
@@ -31,7 +31,7 @@ async fn scrape<O: Operator>(
         Problem::new(
             Status::INTERNAL_SERVER_ERROR,
             "metrics not rendered",
-            format!("the metrics could not be written as text: {error}"),
+            format!("cannot write the metrics as text: {error}"),
         )
     })?;
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
@@ -59,7 +59,7 @@ impl OperationOutput for Figures {
         let content = [metrics::PLAIN_TEXT, metrics::OPEN_METRICS]
             .map(|media_type| (media_type.to_owned(), MediaType::default()));
         let described = Described {
-            description: "Every figure; the format is negotiated by Accept".into(),
+            description: "All metrics; the format is negotiated by Accept".into(),
             content: content.into_iter().collect(),
             ..Described::default()
         };

@@ -1,8 +1,8 @@
-//! The routes, one file per subject.
+//! The routes, with one file for each subject.
 //!
-//! A subject is a function that returns [`Routes`]: every line has the role, the path, the handler
+//! A subject is a function that returns [`Routes`]: each line has the role, the path, the handler
 //! and a summary. The OpenAPI document, the check of roles and the tables of the tests follow from
-//! it. To add a subject: its file, and its line in [`all`].
+//! these lines. To add a subject, add its file, and its line in [`all`].
 
 mod backends;
 mod cluster;
@@ -25,10 +25,10 @@ pub(crate) use table::Routes;
 use crate::api::Api;
 use crate::{Operator, Problem, auth, openapi};
 
-/// Requests carry a configuration file at the most.
+/// Largest request body: a configuration file.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
-/// Every subject.
+/// The routes of all subjects.
 fn all<O: Operator>() -> Routes<O> {
     Routes::default()
         .merge(status::routes())
@@ -41,12 +41,12 @@ fn all<O: Operator>() -> Routes<O> {
         .merge(metrics::routes())
 }
 
-/// Every route, with what it asks of its caller.
+/// All routes, with the access that they require.
 pub fn declared<O: Operator>() -> Vec<Declared> {
     all::<O>().declared
 }
 
-/// Every route's description.
+/// The descriptions of all routes.
 pub(crate) fn described<O: Operator>() -> OpenApi {
     openapi::begin();
     let mut document = OpenApi::default();
@@ -65,13 +65,13 @@ pub(crate) fn router<O: Operator>(api: Api<O>) -> Router {
 }
 
 async fn no_such_path(uri: Uri) -> Problem {
-    let detail = format!("there is no `{}`; /v1/openapi.json describes all there is", uri.path());
+    let detail = format!("there is no `{}`; /v1/openapi.json describes all paths", uri.path());
     Problem::new(StatusCode::NOT_FOUND, "no such path", detail)
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {
     let detail = format!(
-        "`{}` does not take {method}; the header Allow says what it takes, and /v1/openapi.json what that does",
+        "`{}` does not accept {method}; the header Allow lists the accepted methods, and /v1/openapi.json describes them",
         uri.path()
     );
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong method", detail)

@@ -1,4 +1,4 @@
-//! Flows of the packet level, and those that are pinned.
+//! Flows of the packet level, and pins.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::{Operator, Problem};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(Access::READ, "/v1/flow", flow::<O>, "Where the next packet of a flow goes, and why")
-        .get(Access::READ, "/v1/pins", pins::<O>, "The flows that were pinned to a backend")
+        .get(Access::READ, "/v1/flow", flow::<O>, "Explain where the next packet of a flow goes")
+        .get(Access::READ, "/v1/pins", pins::<O>, "The flows that are pinned to a backend")
         .post(Access::OPERATE, "/v1/pins", add::<O>, "Pin a flow to a backend")
         .put(Access::OPERATE, "/v1/pins", move_to::<O>, "Pin a pinned flow to another backend")
         .delete(
             Access::OPERATE,
             "/v1/pins",
             remove::<O>,
-            "Remove a pin; the flow stays where it is until it ends",
+            "Remove a pin; the flow stays at its backend until it ends",
         )
 }
 
@@ -43,7 +43,7 @@ async fn pins<O: Operator>(
     Ok(Tagged::new(pins, tag).unless_seen(&headers))
 }
 
-/// Whether a pin is in force is the backend's doing, and no part of what is written.
+/// The tag does not cover whether a pin is in force, which depends on the backend.
 fn tag(pins: &Pins) -> ETag {
     let written = |pin: &Pin| (pin.vip.clone(), pin.flow.clone(), pin.backend.clone());
     ETag::of(&pins.pins.iter().map(written).collect::<Vec<_>>())
@@ -74,7 +74,7 @@ async fn move_to<O: Operator>(
     let before = operator.pins().await?;
     change.of(&tag(&before))?;
     let made = operator.move_pin(pin).await?;
-    // The flow's name is the one that pins are shown by only now.
+    // Only now the flow's name has the form in which pins are shown.
     change.before(&pin_of(&before, &made));
     change.after(&made);
     Ok(Tagged::new(made, tag(&operator.pins().await?)))

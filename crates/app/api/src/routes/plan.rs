@@ -18,22 +18,22 @@ use crate::wire::plan::{
 };
 use crate::{OperateError, Operator, Problem};
 
-/// Which plan.
+/// Query for a plan.
 #[derive(Deserialize, JsonSchema)]
 struct PlanQuestion {
-    /// Show what would be planned now instead.
+    /// Show the next plan instead.
     #[serde(default)]
     next: bool,
 }
 
-/// Where a pool is.
+/// Path of a pool.
 #[derive(Deserialize, JsonSchema)]
 struct PoolPath {
     /// The pool's name.
     pool: String,
 }
 
-/// Where a node is.
+/// Path of a node.
 #[derive(Deserialize, JsonSchema)]
 struct NodePath {
     /// The node's name.
@@ -42,7 +42,7 @@ struct NodePath {
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(Access::READ, "/v1/plan", plan::<O>, "What is planned, and why")
+        .get(Access::READ, "/v1/plan", plan::<O>, "The plan, with its reasons")
         .get(
             Access::READ,
             "/v1/plan/pools/{pool}",
@@ -55,24 +55,24 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             wish::<O>,
             "Pin an elastic pool's size, pause its planning, or resume it",
         )
-        .get(Access::READ, "/v1/nodes", nodes::<O>, "Who reports here, and what they said last")
         .get(
             Access::READ,
-            "/v1/nodes/{node}",
-            node::<O>,
-            "A node; its ETag stands for what is wanted of it",
+            "/v1/nodes",
+            nodes::<O>,
+            "The members that report here, with their last reports",
         )
+        .get(Access::READ, "/v1/nodes/{node}", node::<O>, "A node; its ETag covers its admin state")
         .post(
             Access::OPERATE,
             "/v1/nodes/{node}/drain",
             drain::<O>,
-            "Take a node of the cluster out of names' answers, and delegate nothing to it",
+            "Remove a node of the cluster from names' answers, and delegate nothing to it",
         )
         .post(
             Access::OPERATE,
             "/v1/nodes/{node}/undrain",
             undrain::<O>,
-            "Give a drained node of the cluster clients again",
+            "Give a drained node of the cluster new clients again",
         )
         .get(Access::READ, "/v1/nodes/{node}/history", history::<O>, "A node's recent utilisation")
 }
@@ -114,7 +114,7 @@ async fn pool<O: Operator>(
     let planned = plan.pools.into_iter().find(|planned| planned.name == pool);
     let planned = planned.ok_or_else(|| {
         OperateError::NotFound(format!(
-            "nothing is planned of a pool `{pool}`; /v1/plan says of which"
+            "there is no plan of a pool `{pool}`; /v1/plan lists the planned pools"
         ))
     })?;
     Ok(Tagged::new(planned, tag).unless_seen(&headers))
@@ -158,7 +158,7 @@ impl<'n> From<&'n NodeStatus> for Wanted<'n> {
 fn one(nodes: Nodes, name: &str) -> Result<NodeStatus, Problem> {
     let known: Vec<String> = nodes.nodes.iter().map(|node| node.name.clone()).collect();
     let found = nodes.nodes.into_iter().find(|node| node.name == name);
-    let missing = || format!("there is no node `{name}`; there are `{}`", known.join("`, `"));
+    let missing = || format!("there is no node `{name}`; the nodes are `{}`", known.join("`, `"));
     Ok(found.ok_or_else(|| OperateError::NotFound(missing()))?)
 }
 

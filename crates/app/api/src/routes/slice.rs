@@ -18,14 +18,14 @@ use crate::wire::slice::{
 };
 use crate::{OperateError, Operator, Problem};
 
-/// Where a stream is.
+/// Path of a stream.
 #[derive(Deserialize, JsonSchema)]
 struct StreamPath {
     /// The stream's name.
     stream: String,
 }
 
-/// Where a worker is.
+/// Path of a worker.
 #[derive(Deserialize, JsonSchema)]
 struct WorkerPath {
     /// The stream's name.
@@ -34,7 +34,7 @@ struct WorkerPath {
     worker: String,
 }
 
-/// Where a slice is.
+/// Path of a slice.
 #[derive(Deserialize, JsonSchema)]
 struct SlicePath {
     /// The stream's name.
@@ -55,7 +55,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::READ,
             "/v1/slices/{stream}",
             stream::<O>,
-            "A stream; its ETag stands for drained workers and pinned slices",
+            "A stream; its ETag covers drained workers and pinned slices",
         )
         .get(
             Access::READ,
@@ -73,7 +73,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::OPERATE,
             "/v1/slices/{stream}/workers/{worker}/drain",
             drain::<O>,
-            "Leave a worker without slices",
+            "Drain a worker: move its slices to others",
         )
         .post(
             Access::OPERATE,
@@ -85,7 +85,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::OPERATE,
             "/v1/slices/{stream}/pins/{slice}",
             pin::<O>,
-            "Keep a slice on a worker while that is there",
+            "Keep a slice on a worker while the worker is present",
         )
         .delete(
             Access::OPERATE,
@@ -148,7 +148,7 @@ async fn one<O: Operator>(operator: &O, name: &str) -> Result<StreamStatus, Oper
     let found = streams.into_iter().find(|stream| stream.name == name);
     found.ok_or_else(|| {
         let known = known.join("`, `");
-        OperateError::NotFound(format!("there is no stream `{name}`; there are `{known}`"))
+        OperateError::NotFound(format!("there is no stream `{name}`; the streams are `{known}`"))
     })
 }
 
@@ -169,7 +169,7 @@ async fn plan<O: Operator>(
     Ok(Answer::new(operator.slice_plan(&stream).await?))
 }
 
-/// The tag does not cover ownership, since balancing changes it at any time.
+/// Moves have no tag of ownership, since balancing changes it at any time.
 async fn move_slices<O: Operator>(
     State(operator): State<Arc<O>>,
     Named(StreamPath { stream }): Named<StreamPath>,

@@ -14,12 +14,12 @@ use crate::{Operator, Problem};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(Access::READ, "/v1/status", status::<O>, "Everything there is to show")
+        .get(Access::READ, "/v1/status", status::<O>, "The complete status")
         .get(
             Access::Anyone,
             "/v1/health",
             health::<O>,
-            "Whether the process takes new work (503 while it stops), and what does not do its own",
+            "Whether the process accepts new work (503 while it stops), and its degraded parts",
         )
         .get(Access::READ, "/v1/openapi.json", description::<O>, "This description")
 }

@@ -1,4 +1,4 @@
-//! Routes, each with its role and its description.
+//! The table of routes, each with its role and its description.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{ApiMethodRouter, delete_with, get_with, post_with, put_with};
@@ -10,12 +10,12 @@ use crate::api::Api;
 use crate::auth::Access;
 use crate::{Operator, openapi};
 
-/// A route and what it asks of its caller.
+/// A route, and the access that it requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// How it is asked; HEAD goes where GET goes.
+    /// The method; HEAD uses the route of GET.
     pub method: Method,
-    /// With its parameters in braces.
+    /// The path, with parameters in braces.
     pub path: &'static str,
     /// Required access.
     pub access: Access,
@@ -33,7 +33,7 @@ impl<O: Operator> Default for Routes<O> {
     }
 }
 
-/// Adds a route of one method: access, path, handler and a summary.
+/// Adds a route with one method: access, path, handler and a summary.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident, $with:ident, $method:ident;)*) => {
         $($(#[$doc])*
@@ -75,7 +75,7 @@ impl<O: Operator> Routes<O> {
         self
     }
 
-    /// Those of another subject, too.
+    /// Adds the routes of another subject.
     pub(crate) fn merge(mut self, other: Routes<O>) -> Self {
         self.router = self.router.merge(other.router);
         self.declared.extend(other.declared);

@@ -1,4 +1,4 @@
-//! How an instance stands to its cluster, and what a controller's operators ask of it.
+//! The state of a member in its cluster, and operators' requests to a controller.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::NodeStatus;
 
-/// A node's or an agent's part in its cluster, as it knows it: also while no controller answers.
+/// The state of a node or agent in its cluster by its own knowledge, also while no controller
+/// answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterStanding {
-    /// `node`, or `agent`: it only reports.
+    /// `node`, or `agent` if it only reports.
     #[serde(default)]
     pub kind: String,
     /// The controller that sends its instructions; `null` while no controller can be reached.
     pub following: Option<String>,
-    /// Their leader's term; `null` before there were any.
+    /// Term of the instructions; `null` before the first ones.
     pub term: Option<u64>,
-    /// The plan's generation.
+    /// Generation of the instructions.
     pub generation: Option<u64>,
     /// Time since the node installed its newest instructions.
     pub age_seconds: Option<f64>,
@@ -25,39 +26,40 @@ pub struct ClusterStanding {
     /// started.
     #[serde(default)]
     pub heard_seconds: Option<f64>,
-    /// The controllers that its file names, by address.
+    /// The controllers in its file, by address.
     #[serde(default)]
     pub controllers: Vec<ControllerContact>,
-    /// Its own load, as it was measured last; `null` before that.
+    /// Its last measured load; `null` before the first measurement.
     #[serde(default)]
     pub load: Option<OwnLoad>,
-    /// Whether an earlier process kept them, and no newer ones have come since this one started.
+    /// Whether the instructions were saved by an earlier process, and no newer ones have arrived
+    /// since.
     #[serde(default)]
     pub kept: bool,
-    /// How long its certificate holds; `null` before it joined.
+    /// Time until its certificate expires; `null` before it joined.
     pub certificate_seconds: Option<f64>,
     /// Problems, one sentence each; empty if there are none.
     pub problems: Vec<String>,
-    /// Instructions that were older than its own, and were ignored.
+    /// Instructions that were older than the installed ones, and were ignored.
     pub stale: u64,
-    /// Instructions that it did not understand, and did not follow.
+    /// Instructions that could not be read, and were ignored.
     pub not_understood: u64,
 }
 
-/// How a node gets on with a controller.
+/// A node's contact with a controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControllerContact {
     /// Its address, as in the node's file.
     pub address: String,
-    /// How long ago it was last asked for anything; `null` if it never was.
+    /// Time since the last request to it; `null` if there was none.
     pub tried_seconds: Option<f64>,
-    /// How long ago it last answered, be it by a refusal; `null` if it never did.
+    /// Time since its last answer, refusals included; `null` if there was none.
     pub heard_seconds: Option<f64>,
-    /// Reports that it took.
+    /// Reports that it accepted.
     pub reports_taken_total: u64,
-    /// Reports that it refused, or that did not arrive.
+    /// Reports that it refused or that did not arrive.
     pub reports_failed_total: u64,
-    /// Why the last one failed; `null` if it was taken.
+    /// Error of the last report; `null` if it was accepted.
     pub problem: Option<String>,
 }
 
@@ -66,53 +68,54 @@ pub struct ControllerContact {
 pub struct OwnLoad {
     /// Cores that it may use; a fraction in a quota.
     pub capacity: f64,
-    /// CPU in use of `capacity`, per cent; `null` is no signal, here and below.
+    /// CPU in use in per cent of `capacity`. `null` means no signal, here and below.
     pub cpu_percent: Option<f64>,
-    /// CPU in use of the whole machine, whoever uses it.
+    /// CPU in use of the whole machine, by any program.
     #[serde(default)]
     pub machine_cpu_percent: Option<f64>,
-    /// Memory in use.
+    /// Memory in use, in per cent.
     pub memory_percent: Option<f64>,
-    /// The busiest interface against its link's speed.
+    /// Use of the busiest interface, in per cent of its link's speed.
     pub net_percent: Option<f64>,
-    /// L1 of that, by this machine's coefficients.
+    /// L1 of these signals, by this machine's coefficients.
     pub l1: Option<f64>,
-    /// L2 of that.
+    /// L2 of these signals.
     pub l2: Option<f64>,
 }
 
-/// The cluster, as the controller that answers sees it.
+/// The cluster, as the answering controller sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterMembers {
     /// The cluster's name.
     pub cluster: String,
-    /// The fingerprint of its certificate authority's key.
+    /// Fingerprint of the certificate authority's key.
     pub authority: String,
-    /// The controller that answers.
+    /// The answering controller.
     pub controller: String,
-    /// The controller that leads; `None` without a leader.
+    /// The leading controller; `None` without a leader.
     pub leader: Option<String>,
-    /// The leader's term.
+    /// Term of the leader.
     pub term: Option<u64>,
-    /// Controllers that are there.
+    /// Controllers that are present.
     pub controllers: Vec<String>,
     /// The newest instructions, `TERM.GENERATION`; `None` before there are any.
     pub instructions: Option<String>,
-    /// Since they were planned, or came here.
+    /// Time since they were planned or arrived here.
     pub instructions_age_seconds: Option<f64>,
-    /// From one plan to the next.
+    /// Interval between plans.
     pub period_seconds: f64,
-    /// For how long nothing has come of the store; `None` if it works.
+    /// Time for which the store has failed; `None` if it works.
     pub store_failing_seconds: Option<f64>,
-    /// How the store fails; `None` if it works.
+    /// The store's failure; `None` if it works.
     #[serde(default)]
     pub store_failure: Option<String>,
-    /// Why no plans come, or would not survive a failure; `None` if all is well.
+    /// The reason why there are no plans, or why plans would not survive a failure; `None` if there
+    /// is no problem.
     #[serde(default)]
     pub problem: Option<String>,
-    /// By name.
+    /// Members by name.
     pub members: Vec<NodeStatus>,
-    /// Backends that members make for elastic pools.
+    /// Backends of elastic pools.
     pub elastic: Vec<MadeBackend>,
     /// Requests that this controller's cluster API accepted, refused and dropped, by name.
     pub counts: BTreeMap<String, u64>,
@@ -127,28 +130,29 @@ pub struct MadeBackend {
     pub name: String,
     /// Its desired state: `serve`, `drain` or `leave`.
     pub wanted: String,
-    /// How far it is.
+    /// Its actual state.
     pub state: String,
-    /// The member that makes it.
+    /// The member that creates it.
     pub executor: String,
-    /// Where it listens, once that is known.
+    /// Its address, once known.
     pub address: Option<String>,
     /// The problem, if there is one.
     pub problem: Option<String>,
 }
 
-/// A join token that is wanted.
+/// A request for a join token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenWanted {
-    /// How long it is accepted: 1 s to 90 days; an hour if absent.
+    /// Time for which it is accepted, in seconds: 1 to 7776000 (90 days); an hour if absent.
     #[serde(default = "hour")]
     #[schemars(range(min = 1, max = 7_776_000))]
     pub time_to_live_seconds: u64,
-    /// For one machine only.
+    /// Accept it for one machine only.
     #[serde(default)]
     pub single_use: bool,
-    /// For the node of this name only; it also takes the name over from a machine that had it.
+    /// Accept it for the node of this name only; the node also takes the name over from an earlier
+    /// machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"n1")]
     pub node: Option<String>,
@@ -158,12 +162,12 @@ fn hour() -> u64 {
     3600
 }
 
-/// A join token that was made.
+/// A created join token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenMade {
-    /// The token with which a machine joins; it cannot be shown again.
+    /// The token with which machines join. It cannot be shown again.
     pub token: String,
-    /// As it is listed.
+    /// Its entry in the list of tokens.
     pub listed: ClusterToken,
 }
 
@@ -176,50 +180,50 @@ impl std::fmt::Debug for TokenMade {
 /// A join token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterToken {
-    /// By which it is revoked.
+    /// Id, which revokes it.
     pub id: String,
-    /// When it was made, seconds since 1970.
+    /// Time of its creation, in seconds since 1970.
     pub created_at_unix_seconds: u64,
-    /// Until when it is accepted, seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub expires_at_unix_seconds: u64,
-    /// For one machine only.
+    /// It is accepted for one machine only.
     pub single_use: bool,
-    /// For the node of this name only.
+    /// It is accepted for the node of this name only.
     pub node: Option<String>,
-    /// The node that used it, if it is for a single use.
+    /// The node that used it, if it is for single use.
     pub used_by: Option<String>,
 }
 
-/// The join tokens that there are, those that expired in the last week included.
+/// The join tokens, including those that expired in the last week.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterTokens {
-    /// By id.
+    /// Tokens by id.
     pub tokens: Vec<ClusterToken>,
 }
 
 /// Nodes that ever joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JoinedNodes {
-    /// By name.
+    /// Nodes by name.
     pub nodes: Vec<JoinedNode>,
-    /// Controllers that are there: they are members without having joined, and cannot be shut out.
+    /// Controllers that are present. They are members without having joined, and cannot be evicted.
     #[serde(default)]
     pub controllers: Vec<String>,
 }
 
-/// A node that joined, whether or not it is there now.
+/// A node that joined, whether or not it is present now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JoinedNode {
     /// Its name.
     pub name: String,
-    /// The fingerprint of its key.
+    /// Fingerprint of its key.
     pub key: String,
-    /// When it joined with it, seconds since 1970.
+    /// Time at which it joined with this key, in seconds since 1970.
     pub joined_at_unix_seconds: u64,
-    /// The end of its last certificate, seconds since 1970.
+    /// End of its last certificate, in seconds since 1970.
     pub certificate_until_unix_seconds: u64,
-    /// The id of the token with which it joined.
+    /// Id of the token with which it joined.
     pub token: String,
-    /// Whether it was shut out.
+    /// Whether it is evicted.
     pub evicted: bool,
 }

@@ -3,14 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `GET /v1/config`: which configuration runs.
+/// `GET /v1/config`: the configuration in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigState {
-    /// The file that it came from.
+    /// The file from which it was read.
     pub file: String,
-    /// Counts from 1, once for each time that a file was taken.
+    /// Number of times that a file was applied, counted from 1.
     pub generation: u64,
-    /// When it was taken, seconds since 1970.
+    /// Time at which it was applied, in seconds since 1970.
     pub loaded_at_unix_seconds: u64,
 }
 
@@ -28,23 +28,23 @@ pub struct CheckConfig {
 pub struct Checked {
     /// The checked file.
     pub file: String,
-    /// Whether it can be used: no problem is an error.
+    /// Whether the file can be used: no problem is an error.
     pub valid: bool,
-    /// In the order of the file.
+    /// Problems in the order of the file.
     pub problems: Vec<ConfigProblem>,
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigProblem {
-    /// `error`: it cannot be used; `warning`: it likely does not do what its writer meant.
+    /// `error`: the file cannot be used; `warning`: it likely does not do what its author meant.
     pub severity: String,
-    /// From 1; `None` when it is the file that is wrong.
+    /// Line, counted from 1; `None` if the problem is the file itself.
     pub line: Option<usize>,
-    /// In characters, from 1.
+    /// Column in characters, counted from 1.
     pub column: Option<usize>,
-    /// The option; empty where there is none.
+    /// The option; empty if there is none.
     pub option: String,
-    /// The problem, the accepted values, and what to do.
+    /// The problem, the accepted values, and the remedy.
     pub text: String,
 }

@@ -1,23 +1,24 @@
-//! How the controller of a process does.
+//! The state of a process's controller.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The controller that this process is to run: on a machine of its own for pools that ask for one,
-/// and on controllers of a cluster.
+/// The controller of this process. A single machine has one if a pool asks for it; controllers of a
+/// cluster always have one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControllerStatus {
-    /// Whether it runs, and what it does.
+    /// Whether it runs and leads.
     pub state: ControllerState,
     /// The leader, as far as this process knows.
     pub leader: Option<String>,
-    /// The newest plan, `TERM.GENERATION`; `null` before there is one.
+    /// The newest plan, `TERM.GENERATION`; `null` before the first one.
     pub plan: Option<String>,
-    /// Since it was planned or came here; since a controller was asked for if there is none.
+    /// Time since it was planned or arrived here. Without a plan, the time since a controller was
+    /// asked for.
     pub plan_age_seconds: f64,
-    /// From one plan to the next.
+    /// Interval between plans.
     pub period_seconds: f64,
     /// The problem; `null` if there is none.
     pub problem: Option<String>,
@@ -32,7 +33,7 @@ words! {
         Leads = "leads",
         /// Another controller plans.
         Follows = "follows",
-        /// It runs, and knows of no controller that plans.
+        /// It runs, and knows no controller that plans.
         Vacant = "vacant",
         /// It does not run.
         Stopped = "stopped",

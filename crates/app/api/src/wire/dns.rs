@@ -8,55 +8,55 @@ use serde::{Deserialize, Serialize};
 /// The DNS level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DnsStatus {
-    /// Where queries arrive.
+    /// Addresses at which queries arrive.
     pub listen: Vec<String>,
-    /// The zones that are answered.
+    /// The served zones.
     pub zones: Vec<String>,
-    /// The number of the snapshot in force.
+    /// Generation of the snapshot in force.
     pub generation: u64,
     /// Balanced names.
     pub names: Vec<DnsNameStatus>,
-    /// Answers that each backend stood in.
+    /// Number of answers with each backend.
     pub answers: Vec<DnsAnswers>,
     /// Queries by transport: `udp`, `tcp`.
     pub queries: BTreeMap<String, u64>,
-    /// Queries by type; those without a counter of their own are `other`.
+    /// Queries by type; `other` for types without their own counter.
     pub types: BTreeMap<String, u64>,
     /// Responses by response code.
     pub rcodes: BTreeMap<String, u64>,
     /// Answers of balanced names by mode.
     pub modes: BTreeMap<String, u64>,
-    /// Messages, datagrams and connections that were dropped, by reason.
+    /// Dropped messages, datagrams and connections, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Notes on responses: `truncated`, `slipped`, `fail_open`, `by_deficit`, `cookies_valid`.
     pub notes: BTreeMap<String, u64>,
-    /// TCP connections that are open.
+    /// Open TCP connections.
     pub connections_open: u64,
-    /// TCP connections that were accepted.
+    /// Accepted TCP connections.
     pub connections_total: u64,
     /// Sources with known load.
     pub sources_known: u64,
-    /// From a query's being received to its answer's being sent: upper bound in seconds and the
-    /// count up to it, not cumulative. The last bound is absent: it is infinite.
+    /// Time from receiving a query to sending its answer: upper bound in seconds and the count up
+    /// to it, not cumulative. The last bound is absent, because it is infinite.
     pub latency: Vec<(Option<f64>, u64)>,
-    /// All of them together.
+    /// Sum of all these times.
     pub latency_seconds_sum: f64,
-    /// The resolvers that ask most, with estimates of their queries.
+    /// The busiest resolvers, with estimates of their queries.
     pub top_resolvers: Vec<DnsResolver>,
 }
 
 /// A balanced name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DnsNameStatus {
-    /// With its final dot.
+    /// The name, with its final dot.
     pub name: String,
     /// `pair`, `single`, `ordered`, `srv` or `https`.
     pub mode: String,
-    /// For how long resolvers may keep answers now.
+    /// Current TTL of its answers.
     pub ttl_seconds: u32,
-    /// None of its backends serves, so others are given.
+    /// None of its backends serves, and answers have backends that do not.
     pub fail_open: bool,
-    /// In configured order.
+    /// Backends in configured order.
     pub backends: Vec<DnsBackendStatus>,
 }
 
@@ -75,14 +75,14 @@ pub struct DnsBackendStatus {
     pub share: f64,
 }
 
-/// Answers that a backend stood in.
+/// Number of answers with a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DnsAnswers {
     /// Its pool.
     pub pool: String,
     /// Its name in the pool.
     pub backend: String,
-    /// Since the process started.
+    /// Answers since the process started.
     pub answers_total: u64,
 }
 
@@ -91,6 +91,6 @@ pub struct DnsAnswers {
 pub struct DnsResolver {
     /// Its address.
     pub address: String,
-    /// An estimate.
+    /// Estimated number of queries.
     pub queries: u64,
 }

@@ -10,38 +10,38 @@ use super::Health;
 /// The packet level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PacketStatus {
-    /// Where packets arrive.
+    /// The interfaces of the packet level.
     pub interfaces: Vec<InterfaceStatus>,
-    /// In configured order.
+    /// VIPs in configured order.
     pub vips: Vec<VipStatus>,
-    /// Flows that are known, over all VIPs.
+    /// Known flows, over all VIPs.
     pub flows: u64,
-    /// Flows that there is room for (`[flows] max`).
+    /// Largest number of known flows (`[flows] max`).
     pub flows_max: u64,
-    /// Flows for which the registry had no room, or which gave way to a flow with more evidence
+    /// Flows that were not registered for lack of room, or replaced by a flow with more evidence
     /// (`registry_full`).
     pub flows_not_learnt_total: u64,
-    /// Flows that lost their backend and went to another.
+    /// Flows that lost their backend and moved to another.
     pub flows_moved_total: u64,
     /// Flows with a backend that differs from their VIP's table.
     pub pins: u64,
-    /// Pins that there is room for (`[flows] pins-max`).
+    /// Largest number of pins (`[flows] pins-max`).
     pub pins_max: u64,
-    /// Flows that found no room among the pins.
+    /// Flows that were not pinned for lack of room.
     pub pins_full_total: u64,
-    /// Flows that the program has recorded itself.
+    /// Flows that the program recorded itself.
     pub pending: u64,
-    /// Times that tables were published.
+    /// Number of publications of tables.
     pub publications_total: u64,
-    /// Since the last time.
+    /// Time since the last publication.
     pub published_seconds_ago: Option<f64>,
     /// Memory of the flow registry.
     pub registry_bytes: u64,
     /// Memory of the program's maps in the kernel.
     pub kernel_bytes: u64,
-    /// Packets of no VIP that were dropped, by reason.
+    /// Dropped packets of no VIP, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Packets of no VIP of which something was noted.
+    /// Notes on packets of no VIP that were not dropped.
     pub notes: BTreeMap<String, u64>,
 }
 
@@ -54,7 +54,7 @@ pub struct InterfaceStatus {
     pub role: String,
     /// `native`, `generic`, `absent` or `failed`.
     pub state: String,
-    /// Why it failed.
+    /// The reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -68,59 +68,59 @@ pub struct VipStatus {
     pub pool: String,
     /// How packets reach the backends.
     pub forward: String,
-    /// How a new flow's backend is picked.
+    /// The scheduler, which picks the backend of a new flow.
     pub scheduler: String,
     /// The fields that identify a flow.
     pub key: String,
-    /// `steady`, or how far a change of the pool is: `waiting`, `transition`, `absorbing`.
+    /// `steady`, or the progress of a change of the pool: `waiting`, `transition`, `absorbing`.
     pub phase: String,
-    /// Flows that are known.
+    /// Known flows.
     pub flows: u64,
     /// Packets forwarded.
     pub packets_total: u64,
-    /// Their bytes, as received.
+    /// Bytes of these packets, as received.
     pub bytes_total: u64,
-    /// Packets by what named their backend: `ring`, `pin`, `pending`, `turn`, `fallback`,
+    /// Packets by the table that chose their backend: `ring`, `pin`, `pending`, `turn`, `fallback`,
     /// `fragment`.
     pub decisions: BTreeMap<String, u64>,
-    /// Packets dropped, by reason; reasons that never happened are left out.
+    /// Dropped packets by reason; reasons that never happened are absent.
     pub drops: BTreeMap<String, u64>,
-    /// Packets of which something was noted that did not drop them.
+    /// Notes on packets that were not dropped.
     pub notes: BTreeMap<String, u64>,
-    /// Those included that left the configuration and still drain.
+    /// Backends, including those that left the configuration and still drain.
     pub backends: Vec<VipBackendStatus>,
 }
 
 /// A backend of a VIP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VipBackendStatus {
-    /// Its name in its pool; its address if it is no longer there.
+    /// Its name in its pool; its address if the pool does not have it any more.
     pub name: String,
     /// Its address, with a port where nat changes it.
     pub address: String,
-    /// `up`: takes new flows; `draining`: keeps those it has; `gone`: takes nothing.
+    /// `up`: accepts new flows; `draining`: keeps its flows; `gone`: receives nothing.
     pub state: String,
-    /// Whether the configuration has it.
+    /// Whether it is in the configuration.
     pub listed: bool,
     /// Whether the MAC address of the next hop to it is known.
     pub reachable: bool,
-    /// The reason for which it gets no packets, if its name resolves to an address that this VIP
-    /// cannot use.
+    /// The reason why it gets no packets, if its name resolves to an address that this VIP cannot
+    /// use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The verdict of its checks through the tunnel; absent if there are none.
+    /// The verdict of its checks through the tunnel; absent without such checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Health>,
-    /// The failure of the last check through the tunnel, if it failed.
+    /// The error of the last check through the tunnel, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel_detail: Option<String>,
-    /// Flows open.
+    /// Open flows.
     pub flows: u64,
-    /// Flows closing.
+    /// Closing flows.
     pub flows_closing: u64,
     /// Packets forwarded to it.
     pub packets_total: u64,
-    /// Their bytes, as received.
+    /// Bytes of these packets, as received.
     pub bytes_total: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct FlowQuestion {
     /// The client's address and port: `198.51.100.7:40000`.
     #[schemars(example = &"198.51.100.7:40000")]
     pub source: String,
-    /// Address, port and protocol that it talks to: `192.0.2.10:443/tcp`.
+    /// The flow's destination, with protocol: `192.0.2.10:443/tcp`.
     #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
     /// The sender's MAC address, for VIPs with the key `source-mac`.
@@ -139,29 +139,29 @@ pub struct FlowQuestion {
     pub mac: Option<String>,
 }
 
-/// Where the next packet of a flow would go, if it opened no connection.
+/// Where the next packet of a flow would go, if it does not open a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowAnswer {
     /// `forwarded`, `dropped`, or `passed` to the kernel.
     pub verdict: String,
-    /// The VIP that serves it.
+    /// The VIP of the flow.
     pub vip: Option<String>,
     /// That VIP's pool.
     pub pool: Option<String>,
-    /// The backend's name in the pool. None if the flow is not known and the VIP's scheduler is no
-    /// hash: the first packet decides.
+    /// The backend's name in the pool. Absent if the flow is not known and the VIP's scheduler is
+    /// not a hash, because the first packet decides then.
     pub backend: Option<String>,
     /// Its address, with a port where nat changes it.
     pub address: Option<String>,
     /// The table that chose the backend: `ring`, `pin`, `pending`, `turn`, `fallback`.
     pub by: Option<String>,
-    /// Why it is dropped.
+    /// The reason of a drop.
     pub reason: Option<String>,
     /// The flow's digest, hexadecimal.
     pub digest: Option<String>,
-    /// Where an operator or application pinned the flow.
+    /// The backend to which an operator or application pinned the flow.
     pub pinned_to: Option<String>,
-    /// All that in a sentence.
+    /// An explanation in a sentence.
     pub why: String,
 }
 
@@ -172,14 +172,14 @@ pub struct Pin {
     /// The VIP: `192.0.2.10:443/tcp`.
     #[schemars(example = &"192.0.2.10:443/tcp")]
     pub vip: String,
-    /// The flow, by the VIP's key: `198.51.100.7:40000` (with `/PORT` of the VIP if it has
-    /// several), `198.51.100.7`, or `02:00:00:00:00:01`.
+    /// The flow in the form of the VIP's key: `198.51.100.7:40000` (with `/PORT` of the VIP if it
+    /// has several), `198.51.100.7`, or `02:00:00:00:00:01`.
     #[schemars(example = &"198.51.100.7:40000")]
     pub flow: String,
     /// The backend's name or address.
     #[schemars(example = &"b1")]
     pub backend: String,
-    /// Whether the flow goes there. Not if the backend takes no packets.
+    /// Whether the flow goes there. It does not if the backend accepts no packets.
     #[serde(default = "yes")]
     pub in_force: bool,
 }
@@ -203,6 +203,6 @@ pub struct PinKey {
 /// `GET /v1/pins`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pins {
-    /// By VIP and flow.
+    /// Pins by VIP and flow.
     pub pins: Vec<Pin>,
 }

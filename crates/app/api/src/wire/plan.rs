@@ -7,23 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::Admin;
 
-/// The controller's plan; with `next`, the plan that it would make now.
+/// The controller's plan or, with `next`, the next plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStatus {
-    /// Whether this is what would be planned now, and nothing follows from it.
+    /// Whether this is the next plan, which is not applied.
     pub next: bool,
-    /// The controller that planned it; `None` before there is a plan.
+    /// The controller that made the plan; `None` before there is a plan.
     pub leader: Option<String>,
-    /// When the leader came to the office, as the store counts; with the generation it numbers
-    /// plans.
+    /// Number of the leadership, as the store counts. Term and generation together number plans.
     pub term: u64,
     /// Rises with every plan.
     pub generation: u64,
-    /// How long ago it was planned, or came here; `None` before there is a plan.
+    /// Time since it was made or arrived here; `None` before there is a plan.
     pub age_seconds: Option<f64>,
-    /// From one plan to the next.
+    /// Interval between plans.
     pub period_seconds: f64,
-    /// For how long the store has failed; `None` if it does not.
+    /// Time for which the store has failed; `None` if it works.
     pub store_failing_seconds: Option<f64>,
     /// Pools that have weights by load or are elastic.
     pub pools: Vec<PlannedPool>,
@@ -47,9 +46,9 @@ pub struct PlannedPool {
 pub struct PlannedWeight {
     /// The backend.
     pub backend: String,
-    /// For the schedulers.
+    /// The weight for the schedulers.
     pub weight: u16,
-    /// The learnt capacity beside the other backends', 1 on average.
+    /// The learned capacity relative to the other backends; 1 on average.
     pub learnt: f64,
 }
 
@@ -58,39 +57,39 @@ pub struct PlannedWeight {
 pub struct PlannedScaling {
     /// The mode of scaling.
     pub mode: PlanMode,
-    /// How many there are to be, if that is pinned; paused, how many there are to be when that is
-    /// taken back.
+    /// The pinned number of backends. In a paused pool, the number that applies when the pause
+    /// ends.
     pub pinned: Option<u32>,
-    /// Backends that are there and wanted.
+    /// Existing backends that are wanted.
     pub backends: u32,
-    /// At least.
+    /// Smallest number of backends.
     pub min: u32,
-    /// At most.
+    /// Largest number of backends.
     pub max: u32,
     /// `hold`, `out`, `in` or `replace`.
     pub action: String,
-    /// Out and replace: how many are added.
+    /// For `out` and `replace`: the number of backends to add.
     pub count: u32,
-    /// Out and replace: of which size, if there are sizes.
+    /// For `out` and `replace`: their size, if there are sizes.
     pub size: Option<String>,
     /// For `in` and `replace`: the backends to remove.
     pub leaving: Vec<String>,
-    /// Why, in words.
+    /// The reason in words.
     pub reason: String,
-    /// Expected demand over the sum of the concurrency limits; above 1 if requests wait.
+    /// Expected demand divided by the sum of the concurrency limits; above 1 if requests wait.
     pub in_use: Option<f64>,
 }
 
-/// The authority over a pool's size.
+/// How a pool's size is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlanMode {
-    /// The planner.
+    /// The planner decides.
     Auto,
-    /// Scaling is stopped; the plan shows what the planner would do. A pin is kept, and can be
+    /// Scaling is stopped. The plan shows what the planner would do. A pin is kept, and can be
     /// restored.
     Paused,
-    /// An operator: so many, whatever the load.
+    /// An operator has set the number, independent of the load.
     Pinned,
 }
 
@@ -100,10 +99,10 @@ pub enum PlanMode {
 pub struct PoolWish {
     /// The new mode of scaling.
     pub mode: PlanMode,
-    /// Pinned: how many backends there are to be.
+    /// For `pinned`: the number of backends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// Pinned: even at fewer than the pool's `min`, which is otherwise refused with 409.
+    /// For `pinned`: accept fewer than the pool's `min`, which is otherwise refused with 409.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -113,28 +112,28 @@ pub struct PoolWish {
 pub struct PlannedNode {
     /// Its name.
     pub name: String,
-    /// Whether and how it takes part.
+    /// Its state in the plan.
     pub standing: String,
-    /// The part of its share that it gets, 0 to 1.
+    /// The part of its share that it receives, 0 to 1.
     pub presence: f64,
-    /// L1 in the coming period, per cent; `None` before it reported.
+    /// L1 in the next period, in per cent; `None` before it reported.
     pub l1: Option<f64>,
-    /// L2 in the coming period.
+    /// L2 in the next period, in per cent.
     pub l2: Option<f64>,
-    /// Whether it would be overloaded if it did all that clients ask of it.
+    /// Whether it would be overloaded if it served all requests of its clients.
     pub overloaded: bool,
-    /// The part of its requests that it keeps, 0 to 1.
+    /// The share of its requests that it keeps, 0 to 1.
     pub keep: f64,
 }
 
 /// Members that report here, with their last reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
-    /// The controller that leads, as far as is known; `None` without one.
+    /// The leading controller, as far as known; `None` without one.
     pub leader: Option<String>,
-    /// Controllers that are there.
+    /// Controllers that are present.
     pub controllers: Vec<String>,
-    /// By name.
+    /// Members by name.
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -143,49 +142,49 @@ pub struct Nodes {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
-    /// `node`, or `agent`: it only reports.
+    /// `node`, or `agent` if it only reports.
     pub kind: String,
     /// `alive`; `late`: reports are missing; `gone`: no report for long, listed until it is
     /// forgotten; `evicted`: its certificates are refused.
     #[serde(default)]
     pub state: String,
-    /// Its equipoise; empty if it has not reported.
+    /// Its version of equipoise; empty if it has not reported.
     pub version: String,
     /// Cores that it may use; a fraction in a quota.
     pub capacity: f64,
-    /// Cores that it reports, if it counts for others.
+    /// Cores that it reports, if they differ from `capacity`.
     #[serde(default)]
     pub claimed_capacity: Option<f64>,
-    /// The operator's wish for it.
+    /// Admin state: the operator's wish.
     pub admin: Admin,
-    /// How it stands in the plan; `None` for agents, and where nothing is planned.
+    /// Its state in the plan; `None` for agents, and without a plan.
     pub standing: Option<String>,
-    /// The share of clients that each name's answers give it, 0 to 1.
+    /// Its share of clients in each name's answers, 0 to 1.
     pub shares: BTreeMap<String, f64>,
-    /// CPU in use of `capacity`, per cent; `None` is no signal, here and below.
+    /// CPU in use in per cent of `capacity`. `None` means no signal, here and below.
     pub cpu_percent: Option<f64>,
-    /// CPU in use of its whole machine, whoever uses it.
+    /// CPU in use of its whole machine, by any program.
     #[serde(default)]
     pub machine_cpu_percent: Option<f64>,
-    /// Memory in use.
+    /// Memory in use, in per cent.
     pub memory_percent: Option<f64>,
-    /// The busiest interface against its link's speed.
+    /// Use of the busiest interface, in per cent of its link's speed.
     pub net_percent: Option<f64>,
-    /// L1 in the coming period, per cent; `None` before it reported, here and below.
+    /// L1 in the next period, in per cent; `None` before it reported, here and below.
     #[serde(default)]
     pub l1: Option<f64>,
-    /// L2 in the coming period.
+    /// L2 in the next period, in per cent.
     #[serde(default)]
     pub l2: Option<f64>,
-    /// Part of its clients' requests that it keeps by the plan, 0 to 1; `None` without a dispatch
+    /// Share of its clients' requests that it keeps by the plan, 0 to 1; `None` without a dispatch
     /// level.
     #[serde(default)]
     pub keep: Option<f64>,
-    /// How long ago it reported; `None` if it never did.
+    /// Time since its last report; `None` if there was none.
     pub report_age_seconds: Option<f64>,
-    /// The plan that it has installed, `TERM.GENERATION`.
+    /// The installed plan, `TERM.GENERATION`.
     pub applied: Option<String>,
-    /// Reports of its own that were refused.
+    /// Reports of this member that were refused.
     pub refused_total: u64,
 }
 
@@ -208,16 +207,16 @@ pub struct HistoryQuestion {
 pub struct NodeHistory {
     /// The node.
     pub node: String,
-    /// Oldest first; steps in which it did not report are left out.
+    /// Steps, oldest first. Steps without a report are left out.
     pub points: Vec<HistoryPoint>,
 }
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryPoint {
-    /// When it begins, seconds since 1970.
+    /// Start of the step, in seconds since 1970.
     pub at_unix_seconds: f64,
-    /// CPU; `None` is no signal, here and below.
+    /// CPU. `None` means no signal, here and below.
     pub cpu: Option<HistorySpread>,
     /// Memory.
     pub memory: Option<HistorySpread>,
@@ -238,6 +237,6 @@ pub struct HistorySpread {
     pub mean_percent: f64,
     /// Its largest value, per cent.
     pub max_percent: f64,
-    /// Of how many samples.
+    /// Number of samples.
     pub samples: u32,
 }

@@ -5,72 +5,74 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Every stream.
+/// The streams of the slice level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Streams {
-    /// In configured order.
+    /// Streams in configured order.
     pub streams: Vec<StreamStatus>,
 }
 
-/// A stream of items, whose slices are balanced over workers.
+/// A stream of items, which are balanced over workers by slices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamStatus {
     /// Its name.
     pub name: String,
-    /// How many slices it has.
+    /// Number of slices.
     pub slices_total: u32,
     /// The DDS domain.
     pub domain: u32,
-    /// Whether the controller that was asked leads. If not, it knows nothing of workers and slices.
+    /// Whether this controller leads the stream. Otherwise it does not know workers and slices.
     pub leading: bool,
-    /// The controller that leads; `None` while none does, or where that is not known.
+    /// The leading controller; `None` while there is none or it is not known.
     pub leader: Option<String>,
-    /// Why this controller takes no part, if it does not.
+    /// The reason why this controller cannot lead the stream, if there is one.
     pub problem: Option<String>,
-    /// What the most loaded worker has over the mean, as a share of the mean.
+    /// Load of the most loaded worker over the mean, as a share of the mean.
     pub imbalance: f64,
-    /// By name.
+    /// Workers by name.
     pub workers: Vec<SliceWorker>,
-    /// By number.
+    /// Slices by number.
     pub slices: Vec<SliceState>,
-    /// Handovers that are not over.
+    /// Handovers in progress.
     pub handovers: Vec<SliceHandover>,
     /// Slices that are too large to be balanced.
     pub hot: Vec<HotSlice>,
-    /// Publishers on the stream's topic whose items reach no worker.
+    /// Publishers on the stream's topic that no worker can read.
     pub unread: Vec<UnreadPublisher>,
     /// Handovers since this controller leads that moved their slices.
     pub handovers_moved_total: u64,
-    /// Handovers since this controller leads that were called off: the slices stayed where they were.
+    /// Handovers since this controller leads that were called off, so that the slices stayed.
     pub handovers_called_off_total: u64,
-    /// How long the last handovers took at the median, from their begin until the new owner was active; `None` before the first.
+    /// Median duration of recent handovers, from their start until the new owner was active; `None`
+    /// before the first.
     pub handover_seconds_p50: Option<f64>,
-    /// How long the longest of them took.
+    /// Duration of the longest of them.
     pub handover_seconds_max: Option<f64>,
 }
 
-/// A stream in a line.
+/// Summary of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamSummary {
     /// Its name.
     pub name: String,
-    /// Whether this controller leads. If not, it knows nothing of workers and slices, and what follows is 0.
+    /// Whether this controller leads the stream. Otherwise it does not know workers and slices, and
+    /// the following fields are 0.
     pub leading: bool,
-    /// Why this controller takes no part, if it does not.
+    /// The reason why this controller cannot lead the stream, if there is one.
     pub problem: Option<String>,
-    /// Workers that take part.
+    /// Active workers.
     pub workers: u32,
-    /// How many slices it has.
+    /// Number of slices.
     pub slices_total: u32,
     /// Slices that no worker owns.
     pub slices_unowned: u32,
-    /// Slices that are not moved now, whatever the reason.
+    /// Slices that cannot be moved now, for any reason.
     pub slices_blocked: u32,
-    /// Items that its workers do in a second.
+    /// Items that its workers process per second.
     pub items_per_second: f64,
     /// Items that wait at its workers.
     pub queued: u64,
-    /// What the most loaded worker has over the mean, as a share of the mean.
+    /// Load of the most loaded worker over the mean, as a share of the mean.
     pub imbalance: f64,
 }
 
@@ -79,68 +81,68 @@ pub struct StreamSummary {
 pub struct SliceWorker {
     /// Its name; a number while it has not reported.
     pub name: String,
-    /// Whether it takes part.
+    /// Its state.
     pub state: WorkerState,
-    /// For how long it has been so; for one that is lost, how long ago it was heard last.
+    /// Time for which it has had this state; for a lost worker, the time since its last report.
     pub state_seconds: f64,
-    /// Why it is so, where that is not plain.
+    /// The reason of the state, if it is not obvious.
     pub reason: Option<String>,
     /// Whether an operator drained it.
     pub drained: bool,
-    /// Why it is given no slices, or what else is wrong with it.
+    /// The reason why it gets no slices, or another problem.
     pub problem: Option<String>,
-    /// The machine that it runs on; `None` while it was not heard.
+    /// The machine on which it runs; `None` before its first report.
     pub host: Option<String>,
-    /// Its process there.
+    /// Its process id there.
     pub pid: Option<u32>,
-    /// When it was started, seconds since 1970.
+    /// Time of its start, in seconds since 1970.
     pub started_unix_seconds: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
-    /// Its load: cores that its slices keep busy, or would.
+    /// Load: cores that its slices occupy, or would occupy.
     pub load: f64,
-    /// Items that it does in a second.
+    /// Items that it processes per second.
     pub items_per_second: f64,
-    /// Items that wait there or are being done.
+    /// Items that wait there or are in progress.
     pub queued: u64,
-    /// Of those, the ones that its program has.
+    /// Of those, the items that its program has.
     pub in_hand: u64,
-    /// How long the oldest of the others has waited.
+    /// Wait of the oldest of the others.
     pub queue_age_seconds: f64,
-    /// For how long its program has had items and acknowledged none.
+    /// Time for which its program has had items and acknowledged none.
     pub stalled_seconds: f64,
-    /// Items done since it started.
+    /// Items processed since it started.
     pub items_total: u64,
-    /// Items that were let go since it started, by reason.
+    /// Items dropped since it started, by reason.
     pub drops: BTreeMap<String, u64>,
 }
 
-/// Whether a worker takes part.
+/// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerState {
-    /// It owns slices, or may.
+    /// It owns slices, or may own some.
     Active,
-    /// It has not reported yet, or its first slices are on their way.
+    /// It has not reported yet, or its first slices are moving to it.
     Joining,
-    /// It has a weight of 0 and owns nothing: it gets only slices of workers that are lost, and those pinned to it.
+    /// It has a weight of 0 and owns nothing: it gets only slices of lost workers, and pinned ones.
     Standby,
-    /// It is left without slices: by its own wish, or because it was drained.
+    /// Its slices move to other workers: by its own request, or because an operator drained it.
     Draining,
-    /// It was left without slices; it may be ended.
+    /// It has no slices any more; it may be ended.
     Drained,
-    /// Its program has items and acknowledges none: it is given no slices.
+    /// Its program has items and acknowledges none: it gets no slices.
     Stuck,
-    /// It was started as it should not be, and is given nothing.
+    /// It was started with wrong options, and gets nothing.
     Refused,
-    /// Known by the store; this controller has not heard it yet.
+    /// The store has it; this controller has not received a report yet.
     Awaited,
-    /// Nothing is heard of it, and its slices went to others.
+    /// It does not report any more, and its slices moved to others.
     Lost,
 }
 
 impl WorkerState {
-    /// All of them.
+    /// All states.
     pub const ALL: [WorkerState; 9] = [
         WorkerState::Active,
         WorkerState::Joining,
@@ -153,7 +155,7 @@ impl WorkerState {
         WorkerState::Lost,
     ];
 
-    /// As JSON has it.
+    /// The state's word in JSON.
     pub fn word(self) -> &'static str {
         match self {
             WorkerState::Active => "active",
@@ -174,64 +176,64 @@ impl WorkerState {
 pub struct SliceState {
     /// Its number.
     pub slice: u32,
-    /// The worker that owns it; `None`: nobody does.
+    /// The worker that owns it; `None` if no worker does.
     pub owner: Option<String>,
-    /// The handover that gave it to its owner.
+    /// Number of the handover that gave it to its owner.
     pub epoch: u64,
     /// Its load, in cores.
     pub load: f64,
-    /// Items that wait.
+    /// Waiting items.
     pub queued: u64,
-    /// How long the oldest of them has waited.
+    /// Wait of the oldest of them.
     pub queue_age_seconds: f64,
-    /// The worker that it is pinned to.
+    /// The worker to which it is pinned.
     pub pinned: Option<String>,
-    /// Why it is not moved now, if it is not.
+    /// The reason why it cannot be moved now, if there is one.
     pub blocked: Option<String>,
-    /// For how long it has been in a handover, if that is why.
+    /// Time for which it has been in a handover, if this is the reason.
     pub blocked_seconds: Option<f64>,
-    /// It was moved lately: for how long balancing still leaves it where it is.
+    /// Time for which balancing still leaves it at its owner, after a recent move.
     pub cool_down_seconds: Option<f64>,
 }
 
-/// Slices on their way from a worker to another.
+/// Slices that move from one worker to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SliceHandover {
     /// Its number.
     pub id: u64,
-    /// Who gives them; `None`: nobody, they are assigned.
+    /// The worker that gives the slices; `None` if they had no owner.
     pub giver: Option<String>,
-    /// Who takes them.
+    /// The worker that takes the slices.
     pub taker: String,
-    /// How many.
+    /// Number of slices.
     pub slices: usize,
-    /// How far it is, in words.
+    /// Its progress in words.
     pub state: String,
-    /// What it waits for, and of whom.
+    /// The event that it waits for, and the worker that causes it.
     pub waits_for: String,
-    /// How long ago it was begun.
+    /// Time since its start.
     pub seconds: f64,
 }
 
-/// A slice that no move can even out.
+/// A slice that is too large for any move to even out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HotSlice {
     /// Its number.
     pub slice: u32,
-    /// Of what one worker should have.
+    /// Its load, as a share of what one worker should have.
     pub share: f64,
 }
 
 /// A publisher on the topic of items that no worker can read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnreadPublisher {
-    /// Its writer, by its GUID: 32 hexadecimal digits.
+    /// GUID of its writer: 32 hexadecimal digits.
     pub writer: String,
-    /// What is wrong with it, and what to do.
+    /// The problem and its remedy.
     pub problem: String,
 }
 
-/// Where a slice is kept while the worker is there.
+/// A pin, which keeps a slice on a worker while the worker is present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlicePin {
@@ -239,144 +241,144 @@ pub struct SlicePin {
     pub worker: String,
 }
 
-/// Slices to be moved now. Balancing may move them on after their cool-down; pins keep them.
+/// Slices to move now. After their cool-down, balancing may move them again; pins keep them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SliceMove {
-    /// Their numbers.
+    /// Numbers of the slices.
     pub slices: Vec<u32>,
-    /// The worker that is to have them.
+    /// The worker that should own them.
     pub worker: String,
-    /// Takes back the pins of those that are pinned to other workers. Without it, one of them makes the whole a conflict, and
-    /// nothing is moved.
+    /// Remove pins to other workers. Without it, one such pin makes the whole request a conflict,
+    /// and nothing is moved.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What came of a request to move slices.
+/// The outcome of a request to move slices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SliceMoves {
-    /// The handovers that were begun: one for each owner.
+    /// Handovers that were started, one for each owner.
     pub handovers: Vec<u64>,
-    /// Slices on their way.
+    /// Slices that are moving.
     pub moving: Vec<u32>,
-    /// Slices that are there already.
+    /// Slices that the worker already owns.
     pub there: Vec<u32>,
-    /// Why others stay where they are, one sentence for each owner.
+    /// Reasons why other slices stay, one sentence for each owner.
     pub refused: Vec<String>,
-    /// Pins that were taken back.
+    /// Pins that were removed.
     pub unpinned: Vec<TakenPin>,
 }
 
-/// A slice's pin that was taken back.
+/// A pin that was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenPin {
     /// The slice.
     pub slice: u32,
-    /// The worker that it was pinned to.
+    /// The worker to which it was pinned.
     pub worker: String,
 }
 
-/// What a balancing round would do now. Nothing follows from it.
+/// The moves of a balancing round that would start now. They are not made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlicePlan {
     /// The stream.
     pub stream: String,
-    /// What it would move.
+    /// The moves.
     pub moves: Vec<PlannedSliceMove>,
-    /// Why it would move no more.
+    /// The reason why there are no further moves.
     pub reason: SlicePlanReason,
-    /// The same in words, with names and figures.
+    /// The reason in words, with names and figures.
     pub explanation: String,
     /// Workers, by name.
     pub workers: Vec<PlannedSliceWorker>,
-    /// Slices that no move can even out.
+    /// Slices that are too large for any move to even out.
     pub hot: Vec<HotSlice>,
-    /// What the most loaded worker has over the mean, as a share of the mean.
+    /// Load of the most loaded worker over the mean, as a share of the mean.
     pub imbalance: f64,
 }
 
-/// Slices that would be moved together.
+/// Slices that would move together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedSliceMove {
-    /// Their numbers.
+    /// Numbers of the slices.
     pub slices: Vec<u32>,
-    /// Who has them.
+    /// The worker that owns them.
     pub giver: String,
-    /// Who would get them.
+    /// The worker that would get them.
     pub taker: String,
-    /// Their load, in cores, with that of the items that wait.
+    /// Their load in cores, waiting items included.
     pub load: f64,
-    /// Because an operator pinned them there.
+    /// Whether they move because of a pin.
     pub pinned: bool,
 }
 
-/// Why a round moves no more than it does.
+/// Reasons why a round moves no further slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SlicePlanReason {
-    /// No worker may be given slices.
+    /// No worker may take slices.
     NobodyTakes,
-    /// One worker alone may have slices.
+    /// Only one worker may have slices.
     OneWorker,
     /// No load was measured.
     NothingMeasured,
-    /// No worker has so much over the mean that balancing begins, or goes on.
+    /// No worker is far enough over the mean for balancing to begin or continue.
     Balanced,
-    /// Rounds move nothing by themselves.
+    /// Balancing is off.
     Off,
-    /// It moves what helps most now.
+    /// It moves the slices that help most now.
     Moves,
-    /// What would help most is pinned.
+    /// The slices that would help most are pinned.
     Pinned,
-    /// What would help most is in a handover.
+    /// The slices that would help most are in a handover.
     InHandover,
-    /// What would help most was moved lately.
+    /// The slices that would help most were moved recently.
     CoolDown,
-    /// What would help most is more than one round may move.
+    /// The slices that would help most are more than one round may move.
     TooLarge,
     /// There are too few slices, or some are too large.
     NoSliceHelps,
 }
 
-/// A worker, as a round sees it.
+/// A worker in a balancing round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedSliceWorker {
     /// Its name.
     pub name: String,
-    /// The load of the items that come, in cores.
+    /// Load of arriving items, in cores.
     pub load: f64,
-    /// The load of the items that wait, in cores: as if they came within `balancing.queue-horizon`.
+    /// Load of waiting items, in cores, as if they arrived within `balancing.queue-horizon`.
     pub queue_load: f64,
-    /// The items that wait at the worker or are being done.
+    /// Items that wait at the worker or are in progress.
     pub queued: u64,
-    /// What both loads, by its weight, are over the mean, as a share of the mean; negative below
-    /// it. `None`: it takes no part, or there is no load.
+    /// Both loads over the mean, by the worker's weight, as a share of the mean; negative below it.
+    /// `None` if it does not take part, or if there is no load.
     pub over_mean: Option<f64>,
-    /// The load that it has below its share of the whole, in cores. `None`: it takes no part, or
-    /// there is no load.
+    /// Load that it lacks to its share of the whole, in cores. `None` if it does not take part, or
+    /// if there is no load.
     pub room: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
-    /// Of these, pinned to it.
+    /// Of these, slices that are pinned to it.
     pub pinned: u32,
-    /// Of these, in a handover.
+    /// Of these, slices in a handover.
     pub in_handover: u32,
-    /// Of these, moved lately, so that they stay.
+    /// Of these, slices that moved recently and therefore stay.
     pub cooling: u32,
-    /// What the round has to do with it.
+    /// The worker's part in the round.
     pub reason: PlannedWorkerReason,
     /// The same in words.
     pub explanation: String,
 }
 
-/// What a round has to do with a worker.
+/// A worker's part in a balancing round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedWorkerReason {
     /// It would give slices.
     Gives,
-    /// It would take some.
+    /// It would take slices.
     Takes,
     /// It has about its share.
     Balanced,
@@ -384,17 +386,17 @@ pub enum PlannedWorkerReason {
     Over,
     /// It has less than its share, and gets nothing for the plan's reason.
     Under,
-    /// It is left without slices.
+    /// Its slices move to others.
     Leaves,
     /// It has a weight of 0.
     Standby,
-    /// No load was measured, of any worker.
+    /// No load was measured at any worker.
     NothingMeasured,
     /// It has not reported its load yet.
     NoReport,
-    /// Items wait, and it does none.
+    /// Items wait, and it processes none.
     Stuck,
-    /// It was not heard since this controller leads.
+    /// It has not reported since this controller leads.
     Awaited,
     /// It is lost.
     Lost,

@@ -1,4 +1,4 @@
-//! An operator that only remembers, and a folder.
+//! An operator that only records its calls, and a folder.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ use equipoise_api::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Calls, in order.
+/// Records its calls in order.
 pub struct Recorder {
     pub asked: Mutex<Vec<String>>,
-    /// How often the file was read for a reload.
+    /// Number of reads of the file for a reload.
     pub reads: Mutex<usize>,
     pub weight: Mutex<u16>,
     pub generation: Mutex<u64>,
@@ -45,7 +45,7 @@ pub struct Recorder {
     pub drained: Mutex<bool>,
     pub slice_pin: Mutex<Option<String>>,
     pub reload_errors: Vec<String>,
-    /// Reading the file for a reload waits for this.
+    /// Reading the file for a reload waits for this lock.
     pub file: tokio::sync::Mutex<()>,
 }
 
@@ -491,7 +491,7 @@ impl Operator for Recorder {
 /// The join token that [`Recorder`] returns.
 pub const SECRET_OF_A_TOKEN: &str = "eqp1.t.secret.fingerprint";
 
-/// A join token as it is listed.
+/// A join token as listed.
 pub fn token(id: &str, wanted: TokenWanted) -> ClusterToken {
     ClusterToken {
         id: id.into(),
@@ -503,7 +503,7 @@ pub fn token(id: &str, wanted: TokenWanted) -> ClusterToken {
     }
 }
 
-/// An API over `operator` that anybody on loopback may use, and that notes nothing.
+/// An API over `operator` without access rules on loopback, and without an audit file.
 pub fn open_api(operator: &Arc<Recorder>) -> Api<Recorder> {
     let audit = Audit::open(&AuditTarget::Log).unwrap();
     Api::new(Arc::clone(operator), Arc::default(), Arc::new(audit))
@@ -516,7 +516,7 @@ pub const TOKENS: [(&str, Role, &str); 3] = [
     ("root", Role::Admin, "admin-0123456789abcdef0123456789abcdef"),
 ];
 
-/// Access for holders of one of [`TOKENS`].
+/// A policy with the tokens in [`TOKENS`].
 pub fn policy() -> Policy {
     let token = |(name, role, text): (&str, Role, &str)| ApiToken {
         name: name.into(),
@@ -526,7 +526,7 @@ pub fn policy() -> Policy {
     Policy { tokens: TOKENS.map(token).to_vec(), failures_per_minute: 1000 }
 }
 
-/// An API with `policy` that notes its changes in `file`.
+/// An API with `policy` that audits changes in `file`.
 pub fn guarded_api(operator: &Arc<Recorder>, policy: Policy, file: PathBuf) -> Api<Recorder> {
     let target = AuditTarget::File { path: file.clone(), bytes_max: 1 << 20 };
     let audit = Arc::new(Audit::open(&target).unwrap());
@@ -534,20 +534,20 @@ pub fn guarded_api(operator: &Arc<Recorder>, policy: Policy, file: PathBuf) -> A
     Api::new(Arc::clone(operator), Arc::new(Gate::new(policy)), audit)
 }
 
-/// The audit logs by their files.
+/// The audit logs by file.
 static AUDITS: Mutex<Vec<(PathBuf, Arc<Audit>)>> = Mutex::new(Vec::new());
 
-/// The lines of an audit log, all of which are written.
+/// The lines of an audit log, after all of them are written.
 pub fn audited(file: &Path) -> Vec<serde_json::Value> {
     for (_, audit) in AUDITS.lock().unwrap().iter().filter(|(path, _)| path == file) {
-        // An answer waits for its line for a bounded time.
+        // An answer waits for its line only for a bounded time.
         audit.finish(equipoise_testkit::PATIENCE);
     }
     let text = std::fs::read_to_string(file).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Serves on a free port of loopback.
+/// Serves the API on a free port of loopback.
 pub async fn on_loopback(api: Api<Recorder>) -> SocketAddr {
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -555,7 +555,7 @@ pub async fn on_loopback(api: Api<Recorder>) -> SocketAddr {
     address
 }
 
-/// An answer, read to its end.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answered {
     pub status: u16,
@@ -574,7 +574,7 @@ impl Answered {
     }
 }
 
-/// Sends a request over `stream`: `start` is method and path, `headers` are lines.
+/// Sends a request over `stream`. `start` is method and path, `headers` are lines.
 pub async fn ask(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     start: &str,
@@ -590,7 +590,7 @@ pub async fn ask(
     }
     stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A refused body may be cut off with a reset after the answer.
+    // A refused body may be cut off by a reset after the answer.
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));

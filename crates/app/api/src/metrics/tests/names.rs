@@ -1,4 +1,4 @@
-//! The names of all metrics follow the rules of Prometheus.
+//! Checks that the names of all metrics follow the rules of Prometheus.
 //!
 //! Source: Prometheus documentation, "Metric and label naming"; OpenMetrics 1.0, section "Units and
 //! base units".
@@ -53,7 +53,7 @@ const OTHER_UNITS: [&str; 27] = [
     "mb", "second", "sec", "secs", "s", "ms", "us", "ns", "milliseconds", "microseconds", "nanoseconds", "minutes",
     "hours", "days", "core",
 ];
-/// Types, which a name does not repeat.
+/// Names of types, which a metric's name must not repeat.
 const TYPES: [&str; 5] = ["counter", "gauge", "histogram", "summary", "metric"];
 
 /// The naming rule that a family breaks.
