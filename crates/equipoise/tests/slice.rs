@@ -1,5 +1,5 @@
-//! The slice level through the real binary: `equipoise run` with a `[[slice]]` table, workers as `equipoise slice worker`, and a
-//! client. Each test has a DDS domain of its own, on loopback.
+//! The slice level through the real binary: `equipoise run` with a `[[slice]]` table, workers as
+//! `equipoise slice worker`, and a client. Each test has its own DDS domain, on loopback.
 #![cfg(feature = "slice")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -113,8 +113,8 @@ pub(crate) fn config(samples: &[Sample], listening: &Listening, socket: &Path) -
         if protocol == "http" {
             text.push_str("scheduler = \"least-connection\"\n");
         }
-        // After killing a backend, a user wants to see it return sooner than after the default of ten
-        // seconds.
+        // The default of ten seconds would be too long for a demo, in which a killed backend
+        // returns.
         text.push_str("passive = { ejection = \"1s\" }\n");
         if let Some(health) = health {
             let _ = writeln!(text, "health = {health}");

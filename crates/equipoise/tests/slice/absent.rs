@@ -1,15 +1,15 @@
-//! A process without a `[[slice]]` table has nothing of DDS.
+//! A process without a `[[slice]]` table has no threads and no sockets of DDS.
 
 use crate::bed::Bed;
 
-/// The names of its threads.
+/// The names of the process's threads.
 fn threads(pid: u32) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let name = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).ok();
     tasks.filter_map(|task| name(task.unwrap().path())).map(|comm| comm.trim().into()).collect()
 }
 
-/// How many of its descriptors are sockets over UDP.
+/// The number of the process's descriptors that are UDP sockets.
 fn udp_sockets(pid: u32) -> usize {
     let lines = |family: &str| {
         std::fs::read_to_string(format!("/proc/{pid}/net/{family}")).unwrap_or_default()
@@ -24,7 +24,8 @@ fn udp_sockets(pid: u32) -> usize {
     sockets.filter_map(inode).filter(|inode: &String| inodes.contains(&&**inode)).count()
 }
 
-/// Cyclone's threads: receiving, timed events, garbage, delivery; and ours.
+/// Whether this is a thread of Cyclone (receiving, timed events, garbage, delivery) or of the slice
+/// level.
 fn of_dds(thread: &str) -> bool {
     ["recv", "tev", "gc", "dq.", "slice-"].iter().any(|name| thread.starts_with(name))
 }
@@ -37,7 +38,8 @@ fn without_a_slice_table_no_thread_and_no_socket_of_dds_is_there() {
     let pid = bed.controller.as_ref().unwrap().pid();
     assert!(!threads(pid).iter().any(|it| of_dds(it)), "{:?}", threads(pid));
     assert_eq!(udp_sockets(pid), 0);
-    // With one it has: this is what was looked for.
+    // With a `[[slice]]` table the checks find threads and sockets, so they look for the right
+    // names.
     bed.kill_controller();
     bed.write("");
     bed.start();

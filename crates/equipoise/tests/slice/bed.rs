@@ -16,18 +16,20 @@ use serde_json::Value;
 
 use crate::common::{Folder, Process, equipoise, kill, stderr, stdout, text};
 
-/// For processes on a busy machine.
+/// Longest wait for processes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SLICES: u32 = 12;
 
-/// Of a participant of DDS: who is dead is to hold up nobody for long.
+/// Lease of a participant of DDS. It is short, so that a dead participant does not block others for
+/// long.
 const DDS_LEASE: Duration = Duration::from_secs(1);
-/// Of a worker: nobody is to be taken for lost because the machine is slow.
+/// Lease of a worker. It is long, so that a slow machine does not make a worker lost.
 pub(crate) const LEASE: &str = "15s";
-/// The same, where one is lost and others wait for that. What is done once while all live may then be done twice.
+/// Lease of a worker in tests that wait for the loss of one. On a slow machine a live worker may be
+/// lost, and items may be done twice.
 pub(crate) const SHORT_LEASE: &str = "2s";
 
-/// Whether there is Python, in which the workers' program is.
+/// Whether Python is installed, in which the workers' program is written.
 pub(crate) fn python() -> bool {
     let found = Command::new("python3").arg("--version").output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -37,7 +39,7 @@ pub(crate) fn python() -> bool {
     found
 }
 
-/// Python with the `cyclonedds` package, set up if it has to be; `None` without Python.
+/// Python with the `cyclonedds` package, which is installed if necessary; `None` without Python.
 pub(crate) fn cyclonedds() -> Option<PathBuf> {
     if !python() {
         return None;
@@ -54,16 +56,16 @@ pub(crate) struct Bed {
     pub(crate) domain: u32,
     pub(crate) controller: Option<Process>,
     pub(crate) workers: BTreeMap<String, Process>,
-    /// Of a worker.
+    /// Lease of a worker.
     lease: &'static str,
-    /// Of a participant of DDS.
+    /// Lease of a participant of DDS.
     dds_lease: Duration,
     socket: PathBuf,
     file: PathBuf,
 }
 
 impl Bed {
-    /// With a controller that runs. `more` stands in the `[[slice]]` table.
+    /// Starts a controller. `more` is added to the `[[slice]]` table.
     pub(crate) fn new(test: &str, domain: u32, more: &str) -> Bed {
         let mut bed = Bed::unstarted(test, domain);
         bed.write(more);
@@ -71,7 +73,7 @@ impl Bed {
         bed
     }
 
-    /// The same, for tests in which workers are lost.
+    /// Starts a controller for tests in which workers are lost.
     pub(crate) fn with_losses(test: &str, domain: u32, more: &str) -> Bed {
         let mut bed = Bed { lease: SHORT_LEASE, ..Bed::unstarted(test, domain) };
         bed.write(more);
@@ -79,8 +81,9 @@ impl Bed {
         bed
     }
 
-    /// The same, for tests in which nobody is killed and workers leave. What such a one has answered while its client was taken for
-    /// dead is done once more: nobody has the reply.
+    /// Starts a controller for tests in which no process is killed and workers leave. With a short
+    /// DDS lease, a worker could wrongly treat a slow client as dead; the client would not get its
+    /// reply, and the item would be done again.
     pub(crate) fn without_deaths(test: &str, domain: u32, more: &str) -> Bed {
         let dds_lease = Duration::from_secs(20);
         let mut bed = Bed { dds_lease, ..Bed::unstarted(test, domain) };
@@ -89,8 +92,8 @@ impl Bed {
         bed
     }
 
-    /// A controller, and workers `one` and `two` that each have slices, all at the defaults. `others` are tables
-    /// beside that of the stream.
+    /// Starts a controller with workers `one` and `two`, which each have slices, all with default
+    /// options. `others` are tables besides the stream's.
     pub(crate) fn at_the_defaults(test: &str, domain: u32, others: &str) -> Bed {
         let mut bed = Bed::unstarted(test, domain);
         bed.write_tables(&format!(
@@ -106,7 +109,7 @@ impl Bed {
         bed
     }
 
-    /// The same, for tests in which workers are lost and no lease is over meanwhile.
+    /// Starts a controller for tests in which workers are lost and no lease expires.
     pub(crate) fn without_leases(test: &str, domain: u32) -> Bed {
         let dds_lease = Duration::from_secs(600);
         let mut bed = Bed { lease: "10m", dds_lease, ..Bed::unstarted(test, domain) };
@@ -123,7 +126,7 @@ impl Bed {
         Bed { folder, domain, controller, workers, lease, dds_lease, socket, file }
     }
 
-    /// The file, with one stream.
+    /// Writes the configuration file, with one stream.
     pub(crate) fn write(&self, more: &str) {
         self.write_tables(&self.table("items", more));
     }
@@ -139,7 +142,7 @@ impl Bed {
         );
     }
 
-    /// A stream's table; the stream's name is its topics', too.
+    /// A stream's table. The stream's name is also the name of its topics.
     pub(crate) fn table(&self, name: &str, more: &str) -> String {
         let usual = table(self.domain, self.lease, name, more);
         usual.replace("lease = \"1s\"", &format!("lease = \"{}s\"", self.dds_lease.as_secs()))
@@ -151,14 +154,14 @@ impl Bed {
         self.controller = Some(process);
     }
 
-    /// `kill -9`.
+    /// Kills the controller with SIGKILL.
     pub(crate) fn kill_controller(&mut self) {
         let mut process = self.controller.take().unwrap();
         kill(process.pid(), libc::SIGKILL);
         process.ended();
     }
 
-    /// A worker whose program needs `pause_ms` for each item.
+    /// Starts a worker whose program takes `pause_ms` for each item.
     pub(crate) fn worker(&mut self, name: &str, pause_ms: u32) {
         let (program, log) = (worker_program(), self.folder.path(&format!("{name}.done")));
         let pause = pause_ms.to_string();
@@ -170,7 +173,7 @@ impl Bed {
         self.worker_with(name, &[], program);
     }
 
-    /// A worker with options of its own.
+    /// Starts a worker with additional options.
     pub(crate) fn worker_with(&mut self, name: &str, options: &[&str], program: &[&str]) {
         let config = self.file.clone();
         let args = ["slice", "worker", "--config", text(&config), "--name", name];
@@ -185,7 +188,7 @@ impl Bed {
         process.ended();
     }
 
-    /// A command over the unix socket: whether it worked, and what it printed.
+    /// Runs a command over the unix socket. Returns whether it succeeded, and its output.
     pub(crate) fn command(&self, args: &[&str]) -> (bool, String) {
         let args = [&["slice"], args, &["--api", text(&self.socket)]].concat();
         let output = equipoise(&args);
@@ -198,7 +201,7 @@ impl Bed {
         said
     }
 
-    /// The stream, as the API shows it.
+    /// The stream as the API shows it.
     pub(crate) fn status(&self) -> Value {
         let said = self.said(&["status", "--json"]);
         let streams: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
@@ -219,13 +222,14 @@ impl Bed {
         }
     }
 
-    /// What would be moved, when that is so for one of these reasons: what it follows from is told several times a second.
+    /// Waits until the plan has one of these reasons. It uses measurements, which arrive several
+    /// times a second.
     pub(crate) fn until_plan(&self, reasons: &[&str]) -> Value {
         let reason = |plan: &Value| reasons.iter().any(|reason| plan["reason"] == *reason);
         self.until_planned(&reasons.join(" or "), reason)
     }
 
-    /// The same, when it is so.
+    /// Waits until the plan fulfils a condition.
     pub(crate) fn until_planned(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -238,7 +242,7 @@ impl Bed {
         }
     }
 
-    /// Every slice has an owner among `workers`, and nothing moves.
+    /// Waits until every slice has an owner among `workers` and nothing moves.
     pub(crate) fn until_owned_by(&self, workers: &[&str]) -> Value {
         self.until(&format!("all slices are with {workers:?}"), |status| {
             let among = |slice: &Value| workers.iter().any(|name| slice["owner"] == *name);
@@ -249,13 +253,13 @@ impl Bed {
         })
     }
 
-    /// Workers `one` and `two`, with half of the slices each.
+    /// Starts workers `one` and `two`, and gives each half of the slices.
     pub(crate) fn two_workers(&mut self, pause_ms: u32) {
         self.worker("one", pause_ms);
         self.until("the first has all", |status| slices_of(status, "one") == u64::from(SLICES));
         self.worker("two", pause_ms);
         self.until("the second is there", |status| worker(status, "two")["state"] == "active");
-        // Where slices may move, those without load are spread by themselves, and what is on its way is not moved.
+        // Slices without load may be moving by balancing, and moving slices cannot be moved.
         let end = Instant::now() + PATIENCE;
         while !self.command(&["move", "0-5", "two"]).0 {
             assert!(Instant::now() < end, "{:#}", self.status());
@@ -276,7 +280,7 @@ impl Bed {
     }
 }
 
-/// A stream's table; the stream's name is its topics', too.
+/// A stream's table. The stream's name is also the name of its topics.
 pub(crate) fn table(domain: u32, lease: &str, name: &str, more: &str) -> String {
     format!(
         "[[slice]]\nname = \"{name}\"\nslices = {SLICES}\ndomain = {domain}\nitems = \"{name}\"\ncontrol = \"{name}/control\"\n\
@@ -305,27 +309,28 @@ pub(crate) fn slices_of(status: &Value, name: &str) -> u64 {
     worker(status, name)["slices"].as_u64().unwrap_or(0)
 }
 
-/// A client on a thread of its own, which publishes until it is told to finish.
+/// A client on its own thread, which publishes until [`Load::finish`].
 pub(crate) struct Load {
     thread: JoinHandle<(i64, Vec<Answer>, Client)>,
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicI64>,
 }
 
-/// What came of it.
+/// The items that a [`Load`] published.
 pub(crate) struct Outcome {
     pub(crate) published: i64,
     pub(crate) resent: u64,
 }
 
 impl Load {
-    /// `per_second` items; the workers have to be there.
+    /// Starts a client that publishes `per_second` items. Workers must be present.
     pub(crate) fn start(bed: &Bed, per_second: f64) -> Load {
         Load::over(&bed.stream(), per_second)
     }
 
     pub(crate) fn over(stream: &Stream, per_second: f64) -> Load {
-        // What was late because a process had no time says little of what comes then.
+        // A reply that was late because a process was paused must not delay later repetitions for
+        // long.
         let resend_max = Duration::from_secs(2);
         let options = Options { window: 1000, resend_max, ..client::Options::new(7) };
         let mut client = Client::join(stream, options).unwrap();
@@ -370,7 +375,7 @@ impl Load {
         }
     }
 
-    /// Every item has exactly one reply, and it is its own.
+    /// Stops publishing, and checks that every item has exactly one reply, with the item's message.
     pub(crate) fn finish(self) -> Outcome {
         self.stop.store(true, Relaxed);
         let (published, answers, client) = self.thread.join().unwrap();
@@ -398,12 +403,12 @@ fn done_in(folder: &Folder) -> BTreeMap<i64, u32> {
     done
 }
 
-/// Every item was done, and none twice.
+/// Checks that every item was done exactly once.
 pub(crate) fn each_done_once(bed: &Bed, outcome: &Outcome) {
     done_once(&bed.folder, outcome);
 }
 
-/// The same, by what workers have noted in a folder.
+/// Checks that every item was done exactly once, by the logs of workers in a folder.
 pub(crate) fn done_once(folder: &Folder, outcome: &Outcome) {
     let done = done_in(folder);
     let missing: Vec<_> = (0..outcome.published).filter(|id| !done.contains_key(id)).collect();

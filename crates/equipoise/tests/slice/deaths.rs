@@ -1,4 +1,4 @@
-//! Workers that are killed, where no lease is over in time.
+//! Workers that are killed while no lease expires in time.
 
 use std::time::Instant;
 
@@ -20,12 +20,12 @@ fn slices_of_a_killed_worker_are_served_again_long_before_any_lease_is_over() {
             slices_of(status, other) == u64::from(SLICES)
         });
         println!("{victim}: others have its slices after {:?}", killed.elapsed());
-        // Clients that wait for its readers would answer nothing any more.
+        // The load continues only if clients do not wait for the dead worker's readers.
         load.wait_for(100);
         let status = bed.status();
         let lost = worker(&status, victim);
         assert!(lost["reason"].as_str().unwrap().contains("its connection closed"), "{status:#}");
-        // Its name is free at once.
+        // Its name can be used again at once.
         bed.worker(victim, 1);
         bed.until("it is back", |status| worker(status, victim)["state"] == "active");
         let end = Instant::now() + crate::bed::PATIENCE;

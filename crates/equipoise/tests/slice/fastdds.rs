@@ -1,5 +1,5 @@
-//! A client in C++ that uses Fast DDS, the implementation that ROS 2 has by default, beside one in
-//! Python that uses Cyclone DDS.
+//! A client in C++ that uses Fast DDS, the default implementation of ROS 2, next to one in Python
+//! that uses Cyclone DDS.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,8 +46,8 @@ struct Names {
     keyed: bool,
 }
 
-/// A stream, two workers, and a client for each transport, all at once with one in Python where the
-/// stream is keyed.
+/// Starts a stream, two workers, and a client for each transport. If the stream is keyed, a client
+/// in Python runs at the same time.
 fn every_item_is_answered(test: &str, domain: u32, names: &Names) {
     if !python() {
         return;
@@ -59,7 +59,7 @@ fn every_item_is_answered(test: &str, domain: u32, names: &Names) {
         "items = \"{items}\"\nreplies = \"{replies}\"\nitem-type = \"{item_type}\"\nreply-type = \"{reply_type}\""
     );
     let table = bed.table("items", "").replace("items = \"items\"", &named);
-    // A client that publishes nothing again loses items with a worker that is taken for dead.
+    // A client that never repeats items loses them if a worker is wrongly treated as dead.
     bed.write_tables(&table.replace("lease = \"1s\"", "lease = \"20s\""));
     bed.start();
     bed.two_workers(0);

@@ -1,4 +1,4 @@
-//! The programs of docs/slice-programs.md, as they stand there.
+//! Runs the programs of docs/slice-programs.md unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The first block of a language.
+/// The first code block of a language.
 fn block(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("docs/slice-programs.md")).unwrap();
     let (_, rest) = page.split_once(&format!("\n```{language}\n")).expect("the page has it");
@@ -19,7 +19,7 @@ fn block(language: &str) -> String {
     format!("{block}\n")
 }
 
-/// Runs a program of the page as a worker, and what the client in Python prints.
+/// Runs a program of the page as a worker, and returns the output of the client in Python.
 fn replies(
     bed: &mut Bed,
     name: &str,
@@ -47,7 +47,7 @@ fn programs_of_the_guide_work_as_they_stand_there() {
     if !python() {
         return;
     }
-    // Items are `item N`: two words.
+    // Items are `item N`, which is two words.
     let expected: Vec<_> = (0..60).map(|id| format!("{id} 2")).collect();
     let mut bed = Bed::with_losses("slice-guide", 85, "");
     let shell = bed.folder.write("words.sh", &block("sh"));
@@ -60,7 +60,7 @@ fn programs_of_the_guide_work_as_they_stand_there() {
     assert_eq!(shell.ended().code(), Some(0), "{}", shell.printed());
     bed.kill_worker("python");
     let words = ["python3", text(&program)];
-    // Into the groups of their slices.
+    // With an assignment, the client publishes items into the groups of their slices.
     assert_eq!(replies(&mut bed, "python", &[], &words, &["hash"]), expected);
 }
 

@@ -1,14 +1,15 @@
-//! Whoever reaches the network sends junk to the ports of DDS.
+//! Invalid datagrams from the network to the ports of DDS.
 
 use std::net::UdpSocket;
 
 use crate::bed::Bed;
 
-/// One datagram that says it is RTPS, and is not: its only submessage (DATA) is too short for its own fields.
+/// A datagram with the header of RTPS, whose only submessage (DATA) is too short for its own
+/// fields.
 pub(crate) const JUNK: &[u8] =
     b"RTPS\x02\x01\x01\x10\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x15\x05\x08\x00\0\0\x10\0\0\0\0\0";
 
-/// Of these the log has a handful; without a throttle it had a line for each.
+/// The log has a handful of lines for these; without a throttle it would have a line for each.
 const DATAGRAMS: usize = 20_000;
 
 #[test]
@@ -16,7 +17,8 @@ fn junk_from_the_network_writes_few_lines_and_the_others_are_counted() {
     let domain = 24;
     let bed = Bed::new("slice-junk", domain, "");
     let controller = bed.controller.as_ref().unwrap();
-    // DDSI-RTPS 2.5, section 9.6.2.3: where participants of the domain listen for discovery.
+    // DDSI-RTPS 2.5, section 9.6.2.3: the port on which participants of the domain listen for
+    // discovery.
     let port = u16::try_from(7400 + 250 * domain).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let send = |count: usize| {

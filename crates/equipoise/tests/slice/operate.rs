@@ -1,11 +1,11 @@
-//! What operators ask: status, pins, moves, the plan, reloads.
+//! Requests of operators: status, pins, moves, the plan, reloads.
 
 use serde_json::Value;
 
 use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of, worker};
 use crate::common::{equipoise, stderr, stdout, text};
 
-/// Nothing moves but what operators ask for.
+/// Balancing is off, so that only operators move slices.
 const STILL: &str = "[slice.balancing]\nevery = \"100ms\"\nshare-max = 0";
 
 fn owner(status: &Value, slice: usize) -> &str {
@@ -54,26 +54,29 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let (worked, said) = bed.command(&["unpin", "7"]);
     assert!(!worked && said.contains("slice 7 is not pinned"), "{said}");
     assert_eq!(bed.status()["slices"][7]["pinned"], Value::Null);
-    // Items flow, and rounds may move nothing; or the load is even.
+    // The reason is `off` while the load is uneven, and `balanced` otherwise.
     let plan = bed.until_plan(&["off", "balanced"]);
     assert_eq!((&plan["stream"], &plan["moves"]), (&"items".into(), &serde_json::json!([])));
     let shown = bed.said(&["plan"]);
     assert!(shown.contains("nothing would be moved now: "), "{shown}");
     assert!(shown.contains("WORKER") && shown.contains("share"), "{shown}");
     let rows: [(&[&str], &str); 8] = [
-        (&["status", "--stream", "none"], "there is no stream `none`; there are `items`"),
+        (&["status", "--stream", "none"], "there is no stream `none`; the streams are `items`"),
         (&["move", "99", "one"], "there is no slice 99"),
         (
             &["move", "0", "nobody"],
-            "no worker of the stream items is called `nobody`; there are `one`, `two`",
+            "no worker of the stream items is called `nobody`; the workers are `one`, `two`",
         ),
         (
             &["pin", "0", "nobody"],
-            "no worker of the stream items is called `nobody`; there are `one`, `two`",
+            "no worker of the stream items is called `nobody`; the workers are `one`, `two`",
         ),
         (&["pin", "99", "one"], "there is no slice 99"),
         (&["drain", "nobody"], "is called `nobody`"),
-        (&["drain", "one", "--stream", "none"], "there is no stream `none`; there are `items`"),
+        (
+            &["drain", "one", "--stream", "none"],
+            "there is no stream `none`; the streams are `items`",
+        ),
         (&["move", "x", "one"], "names no slices"),
     ];
     for (args, expected) in rows {
@@ -92,7 +95,7 @@ fn a_plan_names_what_balancing_would_move() {
     if !python() {
         return;
     }
-    // Rounds are rare, so that what would be done is seen before it is.
+    // Rounds are rare, so that a planned move is seen before it starts.
     let mut bed = Bed::new("slice-plan", 79, "[slice.balancing]\nevery = \"1h\"");
     bed.worker("one", 3);
     bed.until_owned_by(&["one"]);
@@ -152,7 +155,8 @@ fn a_plan_names_the_pin_that_stands_against_balance() {
     let status =
         bed.until("all is with one", |status| slices_of(status, "one") == u64::from(SLICES));
     assert_eq!(worker(&status, "two")["state"], "active");
-    // Before anything is measured slices are spread by number.
+    // Slices are spread by number before there are measurements, so the test waits for the plan
+    // that uses them.
     let plan = bed.until_planned("the pin stands against what was measured", |plan| {
         plan["reason"] == "pinned" && plan["workers"][0]["reason"] == "over"
     });
@@ -160,7 +164,7 @@ fn a_plan_names_the_pin_that_stands_against_balance() {
     assert!(said.contains("from one to two, but it is pinned to one"), "{said}");
     let workers = plan["workers"].as_array().unwrap();
     assert_eq!(workers[1]["reason"], "under", "{plan:#}");
-    // All columns are of one measure: the load of what comes and of what waits.
+    // All columns have the same measure: the load of arriving and waiting items.
     let number = |worker: &Value, of: &str| worker[of].as_f64().unwrap();
     let over = number(&workers[0], "over_mean") - plan["imbalance"].as_f64().unwrap();
     assert!(over.abs() < 1e-6, "{plan:#}");
@@ -188,7 +192,7 @@ fn a_reload_changes_the_streams_that_changed_and_no_other() {
         let output = equipoise(&["reload", "--api", text(&socket)]);
         (output.status.success(), stdout(&output) + &stderr(&output))
     };
-    // Another stream beside it: the first goes on.
+    // A second stream is added, and the first one continues.
     bed.write_tables(&format!("{first}{}", bed.table("more", STILL)));
     assert!(reload().0, "{}", reload().1);
     let streams: Value = serde_json::from_str(&bed.said(&["status", "--json"])).unwrap();
@@ -196,7 +200,7 @@ fn a_reload_changes_the_streams_that_changed_and_no_other() {
     assert_eq!(streams["streams"][0]["slices"][0]["epoch"], before["slices"][0]["epoch"]);
     let (worked, said) = bed.command(&["plan"]);
     assert!(!worked && said.contains("several streams (items, more)"), "{said}");
-    // An interface that is not there: nothing changes.
+    // The interface does not exist, so nothing changes.
     let bad = first.replace("interfaces = \"lo\"", "interfaces = \"nosuch0\"");
     bed.write_tables(&bad);
     let (worked, said) = reload();
@@ -204,14 +208,14 @@ fn a_reload_changes_the_streams_that_changed_and_no_other() {
     let status = bed.until("the first goes on", |status| status["leading"] == true);
     assert_eq!(status["name"], "items");
     load.wait_for(50);
-    // Other settings of DDS, and one stream less.
+    // The settings of DDS change, and the second stream is removed.
     bed.write_tables(&first.replace("lease = \"1s\"", "lease = \"900ms\""));
     assert!(reload().0, "{}", reload().1);
     let status = bed.until_owned_by(&["one"]);
     assert_eq!(status["name"], "items");
     let outcome = load.finish();
     each_done_once(&bed, &outcome);
-    // None at all.
+    // All streams are removed.
     bed.write_tables("");
     assert!(reload().0);
     let (worked, said) = bed.command(&["status"]);

@@ -1,4 +1,4 @@
-//! Processes that stand still for a while, at the defaults, and publishers that publish nothing again.
+//! Processes that are paused, with default options, and publishers that never repeat items.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,12 +15,13 @@ use equipoise_slice_dds::partition;
 use crate::bed::{Bed, Outcome, PATIENCE, SLICES, each_done_once, python, slices_of, worker};
 use crate::common::{Process, kill};
 
-/// The longest pause that costs no item, by the defaults.
+/// The longest pause that loses no item with default options.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 const DOMAIN: &str = "PLAIN_PUBLISHER_DOMAIN";
 const STOP: &str = "PLAIN_PUBLISHER_STOP";
 
-/// A program that knows no more than the topic: half of the slices it publishes into their groups, the others into none.
+/// A publisher that uses only the topic. It publishes half of the slices into their groups, and the
+/// others into none.
 struct Plain {
     writers: Vec<Writer>,
     published: i64,
@@ -28,7 +29,7 @@ struct Plain {
 
 impl Plain {
     fn join(domain: u32) -> Self {
-        // As Cyclone DDS has them where a program says nothing.
+        // The defaults of Cyclone DDS.
         let renewals = "<CycloneDDS><Domain Id=\"any\"><Discovery><SPDPInterval>8 s</SPDPInterval></Discovery></Domain></CycloneDDS>";
         let settings = Settings {
             interfaces: vec!["lo".into()],
@@ -66,7 +67,7 @@ fn writer(items: &Topic, slice: u32) -> Writer {
     items.writer(&Qos { partition, ..Qos::default() }).unwrap()
 }
 
-/// Not a test: a process that publishes until a file is there.
+/// Not a test: a process that publishes until a file exists.
 #[test]
 #[ignore = "is a process of the other tests"]
 fn publisher() {
@@ -79,7 +80,7 @@ fn publisher() {
         std::thread::sleep(Duration::from_millis(5));
     }
     println!("published {} items", plain.published);
-    // What it has written is acknowledged before it goes.
+    // Its items are acknowledged before it ends.
     for writer in &plain.writers {
         writer.wait_for_acknowledgements(PATIENCE).unwrap();
     }
@@ -94,7 +95,7 @@ pub(crate) fn start_publisher(bed: &Bed) -> Process {
     publisher
 }
 
-/// Others that want the processors as well.
+/// Other threads that compete for the processors.
 struct Neighbours {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -121,7 +122,7 @@ impl Drop for Neighbours {
     }
 }
 
-/// How many items it has published, once it was asked to stop.
+/// The number of items that the publisher has published, after it was asked to stop.
 pub(crate) fn published(publisher: &Process) -> i64 {
     publisher.wait_for("what it has published", |printed| {
         let (_, rest) = printed.split_once("published ")?;
@@ -129,7 +130,7 @@ pub(crate) fn published(publisher: &Process) -> i64 {
     })
 }
 
-/// Stops all of them for `pause`.
+/// Pauses all of the processes for `pause`.
 pub(crate) fn pause(pids: &[u32], pause: Duration) {
     pids.iter().for_each(|pid| kill(*pid, libc::SIGSTOP));
     std::thread::sleep(pause);
@@ -156,7 +157,7 @@ fn pauses_of_two_seconds_lose_no_item_and_double_none_at_the_defaults() {
     let controller = bed.controller.as_ref().unwrap().pid();
     pause(&[one], PAUSE);
     pause(&[controller], PAUSE);
-    // Slices move while their publisher hears of no new reader.
+    // Slices move while their publisher does not learn about the new reader.
     kill(publisher.pid(), libc::SIGSTOP);
     bed.said(&["drain", "one"]);
     std::thread::sleep(PAUSE);
@@ -194,7 +195,7 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_counts_what_it_drops() {
     let status =
         bed.until("it counts", |status| worker(status, "one")["drops"]["given_up"].is_u64());
     let dropped = worker(&status, "one")["drops"]["given_up"].as_u64().unwrap();
-    // One that was in the program's hands may be done, and has no reply.
+    // An item that the program was processing may be done without a reply.
     let done = bed.done().len() as u64;
     assert!((200..=201).contains(&(dropped + done)), "{dropped} dropped, {done} done of 200");
     let shown = bed.said(&["status"]);

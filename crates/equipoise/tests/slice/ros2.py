@@ -1,4 +1,5 @@
-"""A publisher as ROS 2 has them, without ROS 2: its topics, its names of types, no keys, no partitions, its user data.
+"""A publisher like those of ROS 2, without ROS 2: with its names of topics and types and its user data, and without keys
+and partitions.
 
 ros2.py DOMAIN SLICES COUNT    publishes items 0.. and prints each reply; then a writer of a shorter type publishes three samples
 """
@@ -17,7 +18,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
-# Of crates/levels/slice-dds/examples, by PYTHONPATH.
+# In crates/levels/slice-dds/examples, found by PYTHONPATH.
 from dpslb import types_of
 
 LOOPBACK = (
@@ -25,7 +26,7 @@ LOOPBACK = (
 )
 PATIENCE_S = 60
 PACKAGE = "equipoise_msgs.msg.dds_."
-# rclcpp::QoS(1000), which is reliable; and what rmw says of each endpoint.
+# rclcpp::QoS(1000), which is reliable, and the user data that rmw sets for each endpoint.
 QOS = Qos(
     Policy.Reliability.Reliable(duration(milliseconds=100)),
     Policy.History.KeepLast(1000),
@@ -55,7 +56,7 @@ def main():
     item_type, reply_type = types_of(PACKAGE + "DataItem_", PACKAGE + "Reply_", keyed=False)
     writer = DataWriter(participant, Topic(participant, "rt/items", item_type), qos=QOS)
     reader = DataReader(participant, Topic(participant, "rt/replies", reply_type), qos=QOS)
-    until("no worker is there", lambda: writer.get_matched_subscriptions() and reader.get_matched_publications())
+    until("no worker is present", lambda: writer.get_matched_subscriptions() and reader.get_matched_publications())
     for id in range(count):
         writer.write(item_type(id % slices, id, 42, 1000 + id, f"item {id}".encode()))
     got = {}
@@ -70,7 +71,7 @@ def main():
         print(id, text, flush=True)
     other = DomainParticipant(number)
     short = DataWriter(other, Topic(other, "rt/items", Short), qos=QOS)
-    until("the shorter type meets nobody", short.get_matched_subscriptions)
+    until("no reader matches the shorter type", short.get_matched_subscriptions)
     for slice in range(3):
         short.write(Short(slice))
     short.wait_for_acks(duration(seconds=PATIENCE_S))

@@ -1,4 +1,4 @@
-//! Publishers with ROS 2's names of topics and types; and those that no worker can read.
+//! Publishers with ROS 2's names of topics and types, and publishers that no worker can read.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +51,8 @@ fn messages_of_ros_2_are_spread_by_a_field_of_theirs_and_answered_with_messages(
     let (idl, path) = ("crates/levels/slice-dds/examples/ros2/scan.idl", examples.join("scan.idl"));
     assert!(table.contains(idl) && table.contains("domain = 0") && table.contains("slices = 20"));
     let table = table.replace(idl, text(&path)).replace("domain = 0", "domain = 94");
-    // Nobody is taken for dead on a busy machine: a node publishes nothing again.
+    // With a long lease, no worker is wrongly treated as dead on a busy machine: a node never
+    // repeats items.
     bed.write_tables(&table.replace("interfaces", "lease = \"20s\"\ninterfaces"));
     bed.start();
     let program = examples.join("worker.py");
@@ -110,7 +111,7 @@ fn a_publisher_that_no_worker_can_read_is_named_with_what_is_wrong() {
     bed.until("they have gone", |status| status["unread"].as_array().unwrap().is_empty());
 }
 
-/// `int32`, `int64` and `uint8[]`, as messages of ROS 2 have them, in order.
+/// The fields of a ROS 2 message, in order: `int32`, `int64` and `uint8[]`.
 fn fields(message: &str) -> Vec<(Kind, String)> {
     let path = root().join("packaging/ros2/equipoise_msgs/msg").join(message);
     let message = std::fs::read_to_string(path).unwrap();

@@ -1,5 +1,6 @@
-//! DDS Security through the whole level, with certificates by `packaging/dds-security/make-certificates`. Needs the feature
-//! `dds-security` (`make test-dds-security`).
+//! DDS Security through the whole level, with certificates by
+//! `packaging/dds-security/make-certificates`. Needs the feature `dds-security` (`make
+//! test-dds-security`).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,7 +25,8 @@ fn who_has_no_certificate_is_no_worker_and_slices_move_between_those_who_have() 
     let more = |name: &str| format!("file://{}/{name}.xml", folder.display());
     bed.write(&format!("more = \"{}\"", more("controller")));
     bed.start();
-    // It reads the same topics of the same domain, and is heard by nobody.
+    // A worker without a certificate on the same topics of the same domain. No other process may
+    // communicate with it.
     let domain = bed.domain.to_string();
     let slices = SLICES.to_string();
     let stream = ["--slices", &slices, "--domain", &domain, "--interface", "lo"];

@@ -1,4 +1,5 @@
-//! `make soak`: one process balances requests and a stream while processes stand still, slices move and junk comes from outside.
+//! `make soak`: one process balances requests and a stream while processes are paused, slices move,
+//! and invalid data arrives from the network.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,14 +15,14 @@ use crate::common::Load;
 use crate::junk::JUNK;
 use crate::pauses::{PAUSE, done_all, published, start_publisher};
 
-/// The stream's DDS domain.
+/// DDS domain of the stream.
 const DOMAIN: u16 = 27;
-/// Clients of the HTTP front door.
+/// Number of clients of the HTTP front door.
 const CLIENTS: usize = 4;
-/// Between two pauses.
+/// Time between two pauses.
 const REST: Duration = Duration::from_secs(1);
 
-/// Junk to the ports of DDS and to the front door.
+/// Sends invalid data to the ports of DDS and to the front door.
 struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<u64>>,
@@ -39,7 +40,7 @@ impl Flood {
                     sent += u64::from(socket.send_to(JUNK, discovery).is_ok());
                 }
                 if let Ok(mut stream) = TcpStream::connect(door) {
-                    // It may have been closed meanwhile.
+                    // The front door may have closed the connection.
                     let _ = stream.write_all(b"\x16\x03\x01junk\r\n\r\n");
                 }
                 std::thread::sleep(Duration::from_millis(10));
@@ -55,7 +56,8 @@ impl Flood {
     }
 }
 
-/// A backend that answers every request and remembers none: those of an hour would fill the memory.
+/// A backend that answers every request and keeps none, because the requests of an hour would fill
+/// the memory.
 fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -67,7 +69,7 @@ fn backend() -> SocketAddr {
     address
 }
 
-/// Answers requests without a body, until the connection ends.
+/// Answers requests without a body until the connection ends.
 fn answer(mut client: TcpStream) -> io::Result<()> {
     let mut requests = BufReader::new(client.try_clone()?);
     let mut line = String::new();
@@ -109,7 +111,7 @@ fn pauses_and_floods_fail_no_request_and_lose_no_item() {
     let mut rounds = 0_u32;
     while Instant::now() < end {
         let (name, pid) = paused[rounds as usize % paused.len()];
-        // Slices go to and fro, also while somebody stands still.
+        // Slices move back and forth, also while a process is paused.
         let drain = ["drain", "undrain"][rounds as usize / 3 % 2];
         bed.said(&[drain, "one"]);
         crate::pauses::pause(&[pid], PAUSE * (rounds % 4 + 1) / 4);

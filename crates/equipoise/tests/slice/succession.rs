@@ -1,4 +1,5 @@
-//! Several controllers over a real etcd: one leads a stream, and another when it is killed.
+//! Several controllers over a real etcd: one leads a stream, and another one takes over when it is
+//! killed.
 
 use serde_json::Value;
 
@@ -6,7 +7,7 @@ use crate::bed::{LEASE, Load, SLICES, done_once, python, stream, table, worker_p
 use crate::common::{Process, equipoise, stderr, stdout, text};
 use crate::site::{Machine, Site, soon};
 
-/// The stream, as the machine sees it.
+/// The stream as the machine's API shows it.
 fn seen(machine: &Machine) -> Value {
     let socket = machine.file.with_extension("sock");
     let output = equipoise(&["slice", "status", "--json", "--api", text(&socket)]);
@@ -59,7 +60,7 @@ fn another_controller_takes_a_stream_over_and_no_item_is_lost_or_done_twice() {
     let said = stdout(&asked) + &stderr(&asked);
     assert!(
         !asked.status.success()
-            && said.contains(&format!("{name} leads the stream items: ask there")),
+            && said.contains(&format!("{name} leads the stream items: send the request to it")),
         "{said}"
     );
 

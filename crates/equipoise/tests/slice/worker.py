@@ -1,6 +1,7 @@
-"""A worker's program: notes the id of each item in the file that is its first argument, and replies with it.
+"""The program of a worker: appends the id of each item to the file in its first argument, and replies with the message.
 
-With a second argument it takes so many milliseconds for each. It is done with what it was given when its input ends.
+The optional second argument is a pause for each item, in milliseconds. The program ends when its input ends, after the
+items that it has received.
 """
 
 import os

@@ -1,4 +1,4 @@
-//! Workers join, leave and die; the controller dies. Items flow all the while.
+//! Workers join, leave and die, and the controller dies, while items flow.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ fn a_drained_worker_keeps_nothing_and_an_undrained_one_gets_slices_again() {
     assert!(bed.said(&["status"]).contains("drained"));
     load.wait_for(50);
     let said = bed.said(&["undrain", "one"]);
-    // Its first slices may be on their way before the command answers.
+    // Its first slices may be moving before the command answers.
     assert!(["one: active", "one: joining"].iter().any(|it| said.starts_with(it)), "{said}");
     bed.until("it gets slices again", |status| slices_of(status, "one") > 0);
     let outcome = load.finish();
@@ -74,7 +74,8 @@ fn what_a_killed_worker_had_is_done_by_another() {
     let status = bed.until("it is lost", |status| worker(status, "one")["state"] == "lost");
     assert!(worker(&status, "one")["state_seconds"].as_f64().unwrap() > 0.0, "{status:#}");
     assert!(bed.said(&["status"]).contains("one is lost: its connection closed"));
-    // What it had done and nobody had heard of may be done twice: each item has one reply all the same.
+    // Items whose completion the other processes did not learn may be done twice. Still, each item
+    // has one reply.
     let outcome = load.finish();
     let done = bed.done();
     assert!((0..outcome.published).all(|id| done.contains_key(&id)));
@@ -143,7 +144,8 @@ fn a_program_over_a_unix_socket_is_a_worker_too() {
     worker.wait_for_text("worker started");
     bed.workers.insert("one".into(), worker);
     bed.until_owned_by(&["one"]);
-    // Its standard input and output are the socket; after some items it goes, and another comes.
+    // The socket is the program's standard input and output. After some items the program ends, and
+    // another one connects.
     let log = bed.folder.path("one.done");
     let bridge = "import os, socket, sys\n\
                   s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
@@ -321,7 +323,7 @@ fn what_is_wrong_on_the_command_line_is_said() {
     }
 }
 
-/// Answers each item with its message, and ends at one.
+/// Answers each item with its message, and ends at item 3.
 const POISONED: &str = "while read -r kind job slice id sender time message; do
     [ $id = 3 ] && exit 1
     echo $job $message

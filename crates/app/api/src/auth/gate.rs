@@ -147,7 +147,7 @@ impl Gate {
     }
 
     /// Counts a request that is rejected for another reason than its token. Returns whether its
-    /// source has failed so often that the log gets no line.
+    /// source has failed too often, in which case the log gets no line.
     pub(crate) fn is_too_often(&self, peer: Peer, why: TurnedAwayFor, now: Instant) -> bool {
         self.count(why);
         let Peer::Tcp { address, .. } = peer else { return false };

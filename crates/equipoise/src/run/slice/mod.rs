@@ -1,8 +1,10 @@
-//! The slice level of a running process: a candidate for each stream's office, and what the API asks of it.
+//! The slice level of a running process: a candidate for the leadership of each stream, and the
+//! operations of the API.
 //!
-//! Candidates run on threads of their own, `slice-control`: a DDS writer may wait for readers, and neither checks nor the
-//! API are to wait with it. A stream's table is followed whole: one that changed is stopped and started anew, which its workers
-//! notice as a change of the leader; those that did not change go on.
+//! Candidates run on their own threads, `slice-control`: a DDS writer may wait for readers, and
+//! neither checks nor the API may wait with it. If a stream's table changes, the stream is stopped
+//! and started again, which its workers notice as a change of the leader. Unchanged streams
+//! continue.
 
 mod operator;
 mod stream;
@@ -25,11 +27,12 @@ use crate::run::cluster::OpenStore;
 use crate::run::lock;
 use crate::run::planning::place;
 
-/// Threads of all candidates together: one may wait for a writer while another keeps the lease of the office.
+/// Threads of all candidates together: one may wait for a writer while another renews the lease of
+/// the leadership.
 const THREADS: usize = 2;
-/// A candidate steps down within this, or its lease has to run out.
+/// Longest time for a candidate to step down. After it, the lease must expire.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries of what did not start.
+/// Pause before a stream that did not start is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// The slice level.
@@ -37,15 +40,15 @@ pub(crate) struct SlicePlane {
     candidate: Arc<str>,
     place: Place,
     state: tokio::sync::Mutex<State>,
-    /// What runs, for those who ask: they do not wait for changes.
+    /// The running streams for requests, which do not wait for changes.
     told: Mutex<Vec<Told>>,
 }
 
-/// Where records are kept; it holds until the process ends.
+/// Place of the records, for the lifetime of the process.
 enum Place {
     File(PathBuf),
     Etcd(EtcdPlace),
-    /// Nowhere: a cluster's node has no candidates.
+    /// No place: a cluster's node has no candidates.
     Node,
 }
 
@@ -56,14 +59,14 @@ struct State {
     streams: Vec<Candidate>,
 }
 
-/// A stream that was asked for.
+/// A configured stream.
 struct Candidate {
     config: SliceStream,
-    /// What it is done by; without it, why nothing is.
+    /// The running controller, or the reason why there is none.
     controller: Result<Controller, String>,
 }
 
-/// A stream, as those see it who ask.
+/// A stream as requests see it.
 #[derive(Clone)]
 struct Told {
     config: SliceStream,
@@ -72,7 +75,7 @@ struct Told {
 }
 
 impl SlicePlane {
-    /// Nothing runs yet.
+    /// Creates the slice level without streams.
     pub(crate) fn new(config: &Config) -> Arc<SlicePlane> {
         let candidate: Arc<str> = place::plain(&config.instance.name).into();
         let role = config.cluster.as_ref().map(|cluster| &cluster.role);
@@ -86,10 +89,11 @@ impl SlicePlane {
         Arc::new(SlicePlane { candidate, place, state, told })
     }
 
-    /// Goes over to these streams, whole or not at all.
+    /// Switches to these streams, completely or not at all.
     ///
     /// # Errors
-    /// DDS does not take the settings. A store that is away is no error: it is tried again.
+    /// An error if DDS does not accept the settings. An unavailable store is not an error: it is
+    /// tried again.
     pub(crate) async fn follow(&self, wished: &[SliceStream]) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         let before: Vec<_> = state.streams.iter().map(|it| it.config.clone()).collect();
@@ -97,7 +101,7 @@ impl SlicePlane {
         if outcome.is_err()
             && let Err(error) = self.go_over(&mut state, &before).await
         {
-            tracing::error!("the slice level could not go back: {error:#}");
+            tracing::error!("could not restore the slice level: {error:#}");
         }
         self.tell(&state);
         outcome
@@ -110,7 +114,7 @@ impl SlicePlane {
             let same = going.iter().position(|it| it.config == *config && it.controller.is_ok());
             kept.push(same.map(|place| going.remove(place)));
         }
-        // Before others start: a domain has one set of settings.
+        // Stops these first, because a domain has one set of settings.
         for candidate in going {
             candidate.stop().await;
         }
@@ -137,7 +141,8 @@ impl SlicePlane {
         failed.map_or(Ok(()), Err)
     }
 
-    /// A candidate for a stream; inside, why it has to wait.
+    /// Starts a candidate for a stream. The inner error is the reason why the stream must wait for
+    /// the store.
     async fn start(
         &self,
         state: &mut State,
@@ -152,7 +157,7 @@ impl SlicePlane {
         };
         let (stream, options) = (dds_stream(config), options(config, &self.candidate));
         let runtime = state.runtime.as_ref().context("the slice level has no threads")?;
-        // Joining a domain takes a while.
+        // Joining a domain takes a while, so it runs on a thread of the slice level.
         let started = runtime.spawn(async move { Controller::start(&stream, store, options) });
         let controller = started.await?.with_context(|| {
             format!("[[slice]] {} cannot join DDS domain {}", config.name, config.domain)
@@ -166,7 +171,7 @@ impl SlicePlane {
         Ok(Ok(controller))
     }
 
-    /// The store, opened with the first stream.
+    /// The store, which is opened with the first stream.
     async fn store(&self, state: &mut State) -> Result<Arc<dyn Store>, String> {
         if let Some(open) = &state.store {
             return Ok(Arc::clone(&open.store));
@@ -201,7 +206,7 @@ impl SlicePlane {
         Ok(store)
     }
 
-    /// Starts what waits for its store, until the end.
+    /// Starts the streams that wait for the store, for the lifetime of the process.
     pub(crate) async fn try_again(self: Arc<Self>) {
         if matches!(self.place, Place::Node) {
             return;
@@ -215,7 +220,7 @@ impl SlicePlane {
             }
             if let Err(error) = self.go_over(&mut state, &wished).await {
                 tracing::error!("{error:#}");
-                // Tried again, as it was asked for.
+                // Keeps the stream in the list, so that the next round tries it again.
                 let missing = |it: &&SliceStream| !state.streams.iter().any(|s| s.config == **it);
                 let missing: Vec<_> = wished.iter().filter(missing).cloned().collect();
                 for config in missing {
@@ -245,7 +250,7 @@ impl SlicePlane {
         *lock(&self.told) = told.collect();
     }
 
-    /// Steps down from every office, and leaves DDS.
+    /// Steps down from the leadership of all streams, and leaves DDS.
     pub(crate) async fn stop(&self) {
         let mut state = self.state.lock().await;
         for candidate in std::mem::take(&mut state.streams) {
@@ -263,7 +268,7 @@ impl Candidate {
         {
             tracing::warn!(
                 stream = self.config.name,
-                "the store was not told that the office is free"
+                "could not release the leadership in the store; it ends when its lease expires"
             );
         }
     }
@@ -282,7 +287,8 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // A runtime that is dropped waits for its threads, which nobody may on a thread of another.
+        // Dropping a runtime waits for its threads, which is not allowed on a thread of another
+        // runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

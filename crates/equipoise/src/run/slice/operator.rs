@@ -1,4 +1,4 @@
-//! What the API asks of the slice level.
+//! The API's operations on the slice level.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use equipoise_slice_dds::controller::{AskError, Handle, Status};
 use super::{SlicePlane, Told, views};
 use crate::run::lock;
 
-/// The store says who leads within this, or nothing is said of it.
+/// Longest wait for the leader's name from the store. After it, the name is left out.
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
-/// What was asked for is seen within this; status is told ten times a second.
+/// Longest wait until the status shows a change. The status is updated ten times a second.
 const SEEN_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Told {
@@ -40,12 +40,14 @@ impl Told {
         self.handle.as_ref().map_err(|why| OperateError::NotLeading(why.clone()))
     }
 
-    /// An answer's error, in words for who asked.
+    /// Converts an error to one of the API, with the leader or the known workers.
     async fn refused(&self, error: AskError) -> OperateError {
         let stream = &self.config.name;
         match error {
             AskError::NotLeading => OperateError::NotLeading(match self.leader().await {
-                Some(leader) => format!("{leader} leads the stream {stream}: ask there"),
+                Some(leader) => {
+                    format!("{leader} leads the stream {stream}: send the request to it")
+                }
                 None => format!(
                     "no controller leads the stream {stream} now: try again in some seconds"
                 ),
@@ -55,11 +57,11 @@ impl Told {
                 let known: Vec<_> = workers.iter().map(|worker| &*worker.name).collect();
                 let known = known.join("`, `");
                 OperateError::NotFound(format!(
-                    "no worker of the stream {stream} is called `{worker}`; there are `{known}`"
+                    "no worker of the stream {stream} is called `{worker}`; the workers are `{known}`"
                 ))
             }
             AskError::Pinned { slice, worker } => OperateError::Conflict(format!(
-                "slice {} is pinned to {worker}: unpin it first, or move it with `force` (--force), which takes the pin back",
+                "slice {} is pinned to {worker}: unpin it first, or move it with `force` (--force), which removes the pin",
                 slice.0
             )),
             AskError::NotPinned(slice) => {
@@ -73,17 +75,18 @@ impl Told {
         }
     }
 
-    /// Once status shows what was asked for, or soon after.
+    /// Returns the status once it shows the change, or after [`SEEN_PATIENCE`].
     async fn once_seen(&self, holds: impl FnMut(&Status) -> bool) -> StreamStatus {
         if let Ok(handle) = &self.handle {
             let mut status = handle.watch();
-            // It has been done, whether it shows or not.
+            // The change is made, whether or not the status shows it.
             let _ = tokio::time::timeout(SEEN_PATIENCE, status.wait_for(holds)).await;
         }
         self.status().await
     }
 
-    /// Takes back the pins that keep slices elsewhere than where they are to be moved, if that is wanted.
+    /// Removes the pins of slices that are pinned to other workers than the target, if the request
+    /// has `force`.
     async fn free(
         &self,
         handle: &Handle,
@@ -102,7 +105,7 @@ impl Told {
             }
             match handle.pin(slice, None).await {
                 Ok(()) => taken.push(TakenPin { slice: slice.0, worker }),
-                // Status is of a moment ago.
+                // The pin was removed since the status was read.
                 Err(AskError::NotPinned(_)) => {}
                 Err(error) => return Err(self.refused(error).await),
             }
@@ -154,7 +157,8 @@ impl Told {
         }
         if moves.moving.is_empty() && moves.there.is_empty() {
             for TakenPin { slice, worker } in &moves.unpinned {
-                // Nothing came of it. If the office is lost meanwhile, so is the pin; the answer says that the move is not made.
+                // No slice moves, so the pins are restored. If the leadership is lost in between,
+                // so are the pins; the error reports that nothing was moved.
                 let _ = handle.pin(SliceId(*slice), Some(worker)).await;
             }
             return Err(OperateError::Refused(moves.refused.join("; ")));
@@ -177,11 +181,13 @@ impl SlicePlane {
         let found = told.into_iter().find(|it| it.config.name == name);
         found.ok_or_else(|| {
             let known = known.join("`, `");
-            OperateError::NotFound(format!("there is no stream `{name}`; there are `{known}`"))
+            OperateError::NotFound(format!(
+                "there is no stream `{name}`; the streams are `{known}`"
+            ))
         })
     }
 
-    /// Every stream.
+    /// The status of all streams.
     pub(crate) async fn status(&self) -> Result<Streams, OperateError> {
         let told = self.told();
         if told.is_empty() {
@@ -194,13 +200,13 @@ impl SlicePlane {
         Ok(Streams { streams })
     }
 
-    /// For metrics.
+    /// The figures for metrics.
     pub(crate) fn reading(&self) -> Vec<StreamReading> {
         let status = |it: &Told| it.handle.as_ref().map(Handle::status).unwrap_or_default();
         self.told().iter().map(|it| views::reading(&it.config, &status(it))).collect()
     }
 
-    /// What a balancing round would move now.
+    /// The moves that a balancing round would make now.
     pub(crate) async fn plan(&self, stream: &str) -> Result<SlicePlan, OperateError> {
         let told = self.one(stream)?;
         match told.handle()?.plan().await {
@@ -209,7 +215,7 @@ impl SlicePlane {
         }
     }
 
-    /// Moves slices, of each owner together.
+    /// Moves slices, those of an owner together.
     pub(crate) async fn move_slices(
         &self,
         stream: &str,
@@ -218,7 +224,7 @@ impl SlicePlane {
         self.one(stream)?.move_slices(wish).await
     }
 
-    /// Has a worker left without slices, or gives it slices again.
+    /// Drains a worker of its slices, or gives it slices again.
     pub(crate) async fn drain(
         &self,
         stream: &str,
@@ -234,7 +240,7 @@ impl SlicePlane {
         Ok(told.once_seen(seen).await)
     }
 
-    /// Keeps a slice on a worker, or lets it be moved again.
+    /// Keeps a slice on a worker or, with `None`, allows moves again.
     pub(crate) async fn pin(
         &self,
         stream: &str,

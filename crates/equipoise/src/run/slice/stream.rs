@@ -1,4 +1,4 @@
-//! A `[[slice]]` table in the words of the slice level.
+//! Converts a `[[slice]]` table to the types of the slice level.
 
 use equipoise_dds::{Multicast as DdsMulticast, Settings};
 use equipoise_slice_dds::controller::Options;
@@ -6,7 +6,7 @@ use equipoise_slice_dds::{OwnType, Stream};
 
 use crate::config::{Multicast, SliceStream};
 
-/// Where the stream is.
+/// The stream's place in DDS.
 pub(crate) fn dds_stream(config: &SliceStream) -> Stream {
     let network = &config.network;
     let dds = Settings {
@@ -33,7 +33,7 @@ pub(crate) fn dds_stream(config: &SliceStream) -> Stream {
     }
 }
 
-/// What its controller is like.
+/// The options of the stream's controller.
 pub(super) fn options(config: &SliceStream, candidate: &str) -> Options {
     Options {
         candidate: candidate.to_string(),

@@ -1,4 +1,4 @@
-//! Streams in a line each, for `equipoise status`.
+//! Summaries of streams, one line each, for `equipoise status`.
 
 use equipoise_api::wire::slice::{StreamSummary, WorkerState};
 
@@ -6,7 +6,7 @@ use super::{SlicePlane, Told, views};
 use crate::run::lock;
 
 impl SlicePlane {
-    /// As this process knows them: it asks nobody, and waits for nothing.
+    /// The streams as this process knows them. It sends no request, and does not block.
     pub(crate) fn summary(&self) -> Vec<StreamSummary> {
         lock(&self.told).iter().map(line).collect()
     }

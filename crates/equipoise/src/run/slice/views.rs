@@ -1,4 +1,4 @@
-//! How a stream stands, in the API's words.
+//! Converts the status of streams to the types of the API.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use equipoise_slice_dds::controller::{
 
 use crate::config::SliceStream;
 
-/// A stream; `leader`: who leads, as far as is known.
+/// Converts a stream; `leader` is the leading controller, as far as known.
 pub(super) fn stream(
     config: &SliceStream,
     status: &Status,
@@ -123,7 +123,7 @@ fn hot(hot: &[Hot]) -> Vec<HotSlice> {
     hot.iter().map(|it| HotSlice { slice: it.slice.0, share: it.share }).collect()
 }
 
-/// What a round would do.
+/// Converts the plan of a balancing round.
 pub(super) fn plan(stream: &str, planned: &Planned) -> SlicePlan {
     let step = |step: &PlannedMove| PlannedSliceMove {
         slices: step.slices.iter().map(|slice| slice.0).collect(),
@@ -189,7 +189,8 @@ fn planned_worker(worker: &PlannedWorker) -> PlannedSliceWorker {
     }
 }
 
-/// For metrics: reasons that never happened too, so that a rate sees their first.
+/// Converts a stream for metrics, with zero counts for drops that never happened, so that a rate
+/// includes the first one.
 pub(super) fn reading(config: &SliceStream, status: &Status) -> StreamReading {
     let mut stream = stream(config, status, None, None);
     let reasons = Reason::ALL.map(Reason::name).into_iter();
