@@ -10,12 +10,12 @@ pub(super) const HEAD: &str = "\
 
 # Configuration reference
 
-The configuration is one TOML file. `equipoise check FILE` says everything that is wrong with one, and
-`equipoise schema` prints its JSON Schema for editors.
+The configuration is one TOML file. `equipoise check FILE` reports all errors of a file, and `equipoise schema`
+prints the JSON Schema for editors.
 
 Durations are a whole number and a unit, `ms`, `s`, `m`, `h` or `d`: `\"250ms\"`. Sizes likewise: `KiB`, `MiB`,
 `GiB` and `TiB` are powers of 1024, `KB`, `MB`, `GB` and `TB` powers of 1000, and `B` is bytes. Options marked
-*http* have no effect on front doors of another protocol, nor on pools behind only such.
+*http* have no effect on front doors of another protocol, and on pools that are only behind such front doors.
 
 A pool of two backends behind a front door:
 

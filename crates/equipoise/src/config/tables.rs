@@ -83,7 +83,7 @@ static INSTANCE: Table = Table {
             "name",
             Kind::Text(&NAME),
             "the host name",
-            "What it calls itself in `Via` headers and logs.",
+            "The name of this process in `Via` headers and logs.",
         ),
         Opt::default(
             "threads",
@@ -96,7 +96,7 @@ static INSTANCE: Table = Table {
 
 static LOG: Table = Table {
     title: "[log]",
-    help: "What is logged, and where to.",
+    help: "The events that are logged, and their destination.",
     options: &[
         Opt::default(
             "level",
@@ -108,13 +108,14 @@ static LOG: Table = Table {
             "format",
             Kind::Choice(&LOG_FORMAT),
             "\"text\"",
-            "How events are written to standard error.",
+            "Format of events on standard error.",
         ),
         Opt::default(
             "access-log",
             Kind::Text(&ACCESS_LOG),
             "\"stderr\"",
-            "Where the access log goes. How much is written is up to each front door's `access-log`.",
+            "Destination of the access log. `access-log` of each front door sets the share of requests that are \
+             logged.",
         ),
     ],
 };
@@ -126,16 +127,17 @@ static SHUTDOWN: Table = Table {
         "grace",
         Kind::Duration(secs(0), DAY),
         "\"30s\"",
-        "What is in flight may take this long to finish; then it is cut.",
+        "Work in flight may take this long to finish; then it is aborted.",
     )],
 };
 
 static POOL: Table = Table {
     title: "[[pool]]",
-    help: "Backends that do the same work, and how load is spread over them. One table for each pool.",
+    help: "Backends that serve the same requests, and the way in which load is spread over them. One table for each \
+           pool.",
     options: &[
-        Opt::required("name", Kind::Text(&NAME), "What front doors and operators call it. Unique."),
-        Opt::default("scheduler", Kind::Choice(&SCHEDULER), "\"least-connection\"", "How a backend is picked."),
+        Opt::required("name", Kind::Text(&NAME), "Name for front doors and operators. Unique."),
+        Opt::default("scheduler", Kind::Choice(&SCHEDULER), "\"least-connection\"", "The method that picks a backend."),
         Opt::default(
             "backends",
             Kind::Briefs(&BACKEND, "address"),
@@ -144,13 +146,13 @@ static POOL: Table = Table {
         ),
         concurrency::OF_POOL,
         Opt::default("queue", Kind::Table(&QUEUE), "{}", QUEUE.help),
-        Opt::default("weights", Kind::Choice(&WEIGHTS), "\"configured\"", "Where the backends' weights come from."),
-        Opt::optional("elastic", Kind::Table(&ELASTIC), "it has the backends that are listed", ELASTIC.help),
+        Opt::default("weights", Kind::Choice(&WEIGHTS), "\"configured\"", "The source of the backends' weights."),
+        Opt::optional("elastic", Kind::Table(&ELASTIC), "the pool has the listed backends", ELASTIC.help),
         Opt::default(
             "upstream",
             Kind::Choice(&UPSTREAM),
             "\"exclusive\"",
-            "How requests share the kept-open sessions to the backends.",
+            "How requests share the open sessions to the backends.",
         )
         .http_only(),
         Opt::default(
@@ -164,41 +166,43 @@ static POOL: Table = Table {
             "multiplex-depth",
             Kind::Count(1, 1024),
             "32",
-            "Multiplexed: requests in flight on one session, at most.",
+            "Multiplexed: largest number of requests in flight on one session.",
         )
         .http_only(),
         Opt::default(
             "multiplex-slow",
             Kind::Duration(ms(25), secs(60)),
             "\"50ms\"",
-            "Multiplexed: a response that takes longer gets its session for itself, and the requests behind it are sent again over other sessions.",
+            "Multiplexed: after this time a slow response keeps its session for itself, and the requests behind it are \
+             sent again over other sessions.",
         )
         .http_only(),
         Opt::default(
             "connect-timeout",
             Kind::Duration(ms(10), secs(600)),
             "\"5s\"",
-            "To open a session to a backend. Then another backend is tried; when none is left to try, 504.",
+            "Longest time to open a session to a backend. After it, another backend is tried; if none is left to try, \
+             the answer is 504.",
         ),
         Opt::default(
             "response-timeout",
             Kind::Duration(ms(10), DAY),
             "\"1m\"",
-            "From the last byte of the request to the first of the response; then 504.",
+            "Longest time from the last byte of the request to the first of the response; after it, the answer is 504.",
         )
         .http_only(),
         Opt::default(
             "session-idle-timeout",
             Kind::Duration(ms(100), DAY),
             "\"30s\"",
-            "A kept-open session that is unused for this long is closed. Keep it below the backend's own keep-alive time.",
+            "An open session that is unused for this long is closed. Set it below the backend's own keep-alive time.",
         )
         .http_only(),
         Opt::default(
             "idle-sessions-max",
             Kind::Count(0, 65_536),
             "256",
-            "Kept-open sessions to each backend from each data-plane thread, at most.",
+            "Largest number of unused open sessions to each backend from each data-plane thread.",
         )
         .http_only(),
         retries::RETRIES,
@@ -208,19 +212,20 @@ static POOL: Table = Table {
             "send-proxy",
             Kind::Choice(&PROXY_PROTOCOL),
             "none is sent",
-            "PROXY protocol header at the start of each TCP session to a backend. HTTP front doors tell the client's address in headers.",
+            "PROXY protocol header at the start of each TCP session to a backend. HTTP front doors send the client's \
+             address in headers.",
         ),
         Opt::default(
             "retry-after",
             Kind::Duration(secs(1), DAY),
             "\"5s\"",
-            "`Retry-After` of the 503 when no backend can take a request.",
+            "`Retry-After` of the 503 if no backend can accept a request.",
         )
         .http_only(),
         Opt::optional(
             "health",
             Kind::Table(&HEALTH),
-            "a backend is healthy until the traffic shows otherwise",
+            "a backend is healthy unless traffic fails",
             HEALTH.help,
         ),
         Opt::default("passive", Kind::Table(&PASSIVE), "{}", PASSIVE.help),
@@ -228,7 +233,7 @@ static POOL: Table = Table {
             "slow-start",
             Kind::Duration(secs(1), HOUR),
             "its full weight at once",
-            "A backend that comes back ramps its weight up over this long.",
+            "Time in which the weight of a backend that returns increases to its full value.",
         ),
     ],
 };
@@ -240,63 +245,64 @@ static BACKEND: Table = Table {
         Opt::required(
             "address",
             Kind::Text(&BACKEND_ADDRESS),
-            "Where it listens. A host name stands for all its addresses: connections go to the first that accepts them. A unix socket is for front doors that speak tcp or http.",
+            "The backend's address. A host name stands for all its addresses: connections go to the first that accepts \
+             them. A unix socket is for tcp and http front doors.",
         ),
         Opt::default(
             "weight",
             Kind::Count(0, Weight::MAX as u64),
             "1",
-            "Its share beside the others', for schedulers that know weights. 0: it gets no new work.",
+            "Its share relative to the others, for schedulers that use weights. 0: it gets no new work.",
         ),
         Opt::default(
             "backup",
             Kind::Flag,
             "false",
-            "It gets new work only while every backend without this option is out. Several backups share the work.",
+            "It gets new work only while no backend without this option serves. Several backups share the work.",
         ),
         concurrency::OF_BACKEND,
         Opt::optional(
             "name",
             Kind::Text(&NAME),
             "`address`",
-            "What operators call it. Unique in its pool.",
+            "Name for operators. Unique in its pool.",
         ),
         Opt::optional(
             "node",
             Kind::Text(&NAME),
-            "the node or agent that has the address, if one says so",
-            "The node or agent whose reports tell of the machine that it runs on.",
+            "the node or agent that reports the address, if there is one",
+            "The node or agent that reports the load of the backend's machine.",
         ),
         Opt::optional(
             "labels",
             Kind::Texts(&LABEL),
             "it has none",
-            "What `labels` of `[[dns.names]]` choose it by. Each key once.",
+            "Labels by which `labels` of `[[dns.names]]` selects it. Each key once.",
         ),
     ],
 };
 
 static HEALTH: Table = Table {
     title: "[pool.health]",
-    help: "Active health checks of each backend. Give one of `tcp` and `http`.",
+    help: "Active health checks of each backend. Set one of `tcp` and `http`.",
     options: &[
         Opt::optional(
             "tcp",
             Kind::Flag,
-            "`http` says what is checked",
+            "`http` states the check",
             "A check passes when a TCP connection opens.",
         ),
         Opt::optional(
             "http",
             Kind::Text(&HTTP_PATH),
-            "`tcp` says what is checked",
+            "`tcp` states the check",
             "A check passes when a request for this path is answered with a good status.",
         ),
         Opt::optional(
             "port",
             Kind::Count(1, 65535),
             "the backend's own port",
-            "The port that is checked, at the backend's address. Not with unix sockets.",
+            "The port of the check, at the backend's address. Not with unix sockets.",
         ),
         Opt::default(
             "method",
@@ -307,7 +313,7 @@ static HEALTH: Table = Table {
         Opt::optional(
             "host",
             Kind::Text(&HOST),
-            "the address that is checked",
+            "the address of the check",
             "`Host` of an `http` check.",
         ),
         Opt::default(
@@ -326,9 +332,14 @@ static HEALTH: Table = Table {
             "interval",
             Kind::Duration(ms(100), HOUR),
             "\"2s\"",
-            "Between checks of one backend, give or take a tenth.",
+            "Time between checks of one backend, varied by up to a tenth.",
         ),
-        Opt::default("timeout", Kind::Duration(ms(10), secs(600)), "\"1s\"", "For one check."),
+        Opt::default(
+            "timeout",
+            Kind::Duration(ms(10), secs(600)),
+            "\"1s\"",
+            "Longest time of one check.",
+        ),
         Opt::default(
             "rise",
             Kind::Count(1, 100),
@@ -346,13 +357,14 @@ static HEALTH: Table = Table {
 
 static PASSIVE: Table = Table {
     title: "[pool.passive]",
-    help: "Ejection of backends that fail the traffic itself.",
+    help: "Ejection of backends at which requests fail.",
     options: &[
         Opt::default(
             "failures",
             Kind::Count(0, 1000),
             "5",
-            "Failures in a row that eject a backend: no connection, a reset, no response in time, a response that is not HTTP, a status of `statuses`. 0: never.",
+            "Failures in a row that eject a backend: no connection, a reset, no response in time, a response that is \
+             not HTTP, or a status of `statuses`. 0: never.",
         ),
         Opt::default(
             "statuses",
@@ -365,7 +377,7 @@ static PASSIVE: Table = Table {
             "ejection",
             Kind::Duration(ms(100), DAY),
             "\"10s\"",
-            "The first ejection lasts this long, each further one twice the last.",
+            "Duration of the first ejection; each further one lasts twice as long.",
         ),
         Opt::default(
             "ejection-max",
@@ -377,28 +389,29 @@ static PASSIVE: Table = Table {
             "panic-threshold",
             Kind::Share,
             "0.5",
-            "Ejection never leaves less than this share of the pool's backends.",
+            "Smallest share of the pool's backends that ejection leaves.",
         ),
     ],
 };
 
 static SESSION: Table = Table {
     title: "[[session]]",
-    help: "A front door of the session level: an address where clients are served from a pool. One table for each.",
+    help: "A front door of the session level: an address at which clients are served from a pool. One table for each.",
     options: &[
         Opt::optional(
             "name",
             Kind::Text(&NAME),
             "protocol and address: `http:0.0.0.0:80`",
-            "What metrics and logs call it. Unique.",
+            "Name in metrics and logs. Unique.",
         ),
         Opt::required(
             "listen",
             Kind::Texts(&LISTEN_AT),
-            "Where it listens; of several addresses each is a front door with the same options, called NAME:ADDRESS. `*`: every address, IPv4 and IPv6; `[::]`: every IPv6 address. Port 0: any free port.",
+            "Address on which it listens. With several addresses, each is a front door with the same options, called \
+             NAME:ADDRESS. `*`: every address, IPv4 and IPv6; `[::]`: every IPv6 address. Port 0: any free port.",
         ),
-        Opt::required("protocol", Kind::Choice(&PROTOCOL), "What it speaks."),
-        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool that serves it."),
+        Opt::required("protocol", Kind::Choice(&PROTOCOL), "Protocol of its clients."),
+        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool behind it."),
         door::HEAD_MAX,
         door::HEADERS_MAX,
         door::BODY_MAX,
@@ -421,8 +434,9 @@ static SESSION: Table = Table {
         Opt::optional(
             "responses",
             Kind::Count(0, 1_000_000),
-            "a client is forgotten after `idle-timeout`",
-            "udp: datagrams that a backend answers to each one of a client's. With the last of them the client is forgotten, which frees its socket: 1 for DNS, 0 for a log collector.",
+            "a client is removed after `idle-timeout`",
+            "udp: number of datagrams in a backend's answer to each datagram of a client. With the last of them the \
+             client is removed, which frees its socket: 1 for DNS, 0 for a log collector.",
         ),
         door::ACCESS_LOG,
     ],
@@ -430,44 +444,45 @@ static SESSION: Table = Table {
 
 /// `[log] level`.
 pub(super) static LOG_LEVEL: Choices<LogLevel> = Choices(&[
-    ("error", LogLevel::Error, "something does not work"),
-    ("warn", LogLevel::Warn, "something needs attention"),
+    ("error", LogLevel::Error, "failures"),
+    ("warn", LogLevel::Warn, "problems that need attention"),
     ("info", LogLevel::Info, "changes of state"),
-    ("debug", LogLevel::Debug, "what led to them"),
+    ("debug", LogLevel::Debug, "causes of the changes"),
     ("trace", LogLevel::Trace, "everything"),
 ]);
 
 /// `[log] format`.
 pub(super) static LOG_FORMAT: Choices<LogFormat> = Choices(&[
-    ("text", LogFormat::Text, "a line for people"),
+    ("text", LogFormat::Text, "a line of text"),
     ("json", LogFormat::Json, "a JSON object on a line"),
 ]);
 
 /// `[[pool]] scheduler`.
 pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&[
-    ("round-robin", SchedulerKind::RoundRobin, "each in turn, whatever its weight"),
+    ("round-robin", SchedulerKind::RoundRobin, "each in turn, independent of weight"),
     (
         "weighted-round-robin",
         SchedulerKind::WeightedRoundRobin,
         "turns in proportion to weight, evenly interleaved",
     ),
-    ("least-connection", SchedulerKind::LeastConnection, "fewest in flight, whatever its weight"),
+    ("least-connection", SchedulerKind::LeastConnection, "fewest in flight, independent of weight"),
     (
         "weighted-least-connection",
         SchedulerKind::WeightedLeastConnection,
-        "fewest in flight for its weight",
+        "fewest in flight in proportion to weight",
     ),
     ("weighted-random", SchedulerKind::WeightedRandom, "a random one, in proportion to weight"),
     ("power-of-two", SchedulerKind::PowerOfTwo, "the less loaded of two random ones"),
     (
         "least-time",
         SchedulerKind::LeastTime,
-        "the lower of two random ones by response time, times what is in flight",
+        "the better of two random ones by response time, multiplied by the number in flight",
     ),
     (
         "prequal",
         SchedulerKind::Prequal,
-        "as least-connection among backends that are about as fast; a slower one counts as if it had more in flight",
+        "like least-connection among backends with similar response times; a slower one counts as if it had more in \
+         flight",
     ),
     ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
     ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),
@@ -487,7 +502,7 @@ pub(super) static UPSTREAM: Choices<Upstream> = Choices(&[
 pub(super) static CHECK_METHOD: Choices<CheckMethod> = Choices(&[
     ("GET", CheckMethod::Get, "the body is read, up to 32 KB"),
     ("HEAD", CheckMethod::Head, "the response has no body"),
-    ("OPTIONS", CheckMethod::Options, "as `option httpchk` of HAProxy sends it"),
+    ("OPTIONS", CheckMethod::Options, "like `option httpchk` of HAProxy"),
     ("POST", CheckMethod::Post, "with an empty body"),
 ]);
 
@@ -507,7 +522,7 @@ pub(super) static PROTOCOL: Choices<Protocol> = Choices(&[
 /// `[[session]] underscores`.
 pub(super) static UNDERSCORES: Choices<Underscores> = Choices(&[
     ("drop", Underscores::Drop, "the header does not reach the backend"),
-    ("keep", Underscores::Keep, "the header passes as any other"),
+    ("keep", Underscores::Keep, "the header is sent like any other"),
     ("refuse", Underscores::Refuse, "the request is answered 400"),
 ]);
 

@@ -11,63 +11,64 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 pub(super) static API: Table = Table {
     title: "[api]",
-    help: "Where operators and Prometheus reach this process. Both addresses serve the API; `/metrics` is part of it.",
+    help: "Addresses for operators and Prometheus. Both serve the API; `/metrics` is part of it.",
     options: &[
         Opt::optional(
             "socket",
             Kind::Text(&SOCKET_PATH),
             "`/run/equipoise/api.sock` for root, `$XDG_RUNTIME_DIR/equipoise.sock` for others",
-            "Unix socket, which only its owner can open, without a token. `equipoise status`, `drain` and the others use it.",
+            "Unix socket, which only its owner can open, without a token. `equipoise status`, `drain` and the other \
+             commands use it.",
         ),
         Opt::default(
             "listen",
             Kind::Text(&API_LISTEN),
             "\"127.0.0.1:9909\"",
-            "HTTP address. Where a `token` is configured, every request carries one (`Authorization: Bearer TOKEN`), except for \
-             `/v1/health`. Without any, TCP can only look, loopback included; the unix socket needs none.",
+            "HTTP address. If a `token` is configured, every request must carry one (`Authorization: Bearer TOKEN`), \
+             except for `/v1/health`. Without tokens, TCP is read-only, loopback included; the unix socket needs none.",
         ),
         Opt::default(
             "allow-remote",
             Kind::Flag,
             "false",
-            "Let `listen` be an address that other machines reach, although no `token` is configured: they can look, and \
-             change nothing.",
+            "Let `listen` be an address that other machines reach, although no `token` is configured: they can read, \
+             and cannot change anything.",
         ),
         Opt::default("token", Kind::Tables(&TOKEN), "[]", TOKEN.help),
         Opt::default(
             "auth-failures",
             Kind::Count(1, 1_000_000),
             "60",
-            "Requests that are turned away, for each address (IPv6: a /64) in a minute; more leave no line in the audit log, \
-             and without a known token are answered with 429. Known tokens are always heard.",
+            "Rejected requests of each address (IPv6: a /64) in a minute. Further ones leave no line in the audit log, \
+             and without a known token they are answered with 429. Known tokens are always accepted.",
         ),
         Opt::optional(
             "audit-log",
             Kind::Text(&AUDIT_LOG),
             "the process's log, as events of the target `audit`",
-            "Where changes are noted, and who was turned away: a file, JSON on each line. It is opened again on reload.",
+            "The log of changes and of rejected callers: a file, with JSON on each line. A reload opens it again.",
         ),
         Opt::default(
             "audit-log-max",
             Kind::Size(64 << 10, 1 << 40),
             "\"64MiB\"",
-            "The audit log's file is renamed, with `.1` at the end, when it has grown to this; the one before it is removed.",
+            "Size at which the audit log's file is renamed, with `.1` at the end; the previous one is removed.",
         ),
     ],
 };
 
 static TOKEN: Table = Table {
     title: "[[api.token]]",
-    help: "Who may ask over TCP, and for what. One table for each holder; `equipoise api-token FILE` makes a token. A reload \
-           reads the files again.",
+    help: "Callers over TCP, and their rights. One table for each caller; `equipoise api-token FILE` creates a token. \
+           A reload reads the files again.",
     options: &[
-        Opt::required("name", Kind::Text(&NAME), "What the audit log calls the holder. Unique."),
-        Opt::required("role", Kind::Choice(&API_ROLE), "What the holder may do."),
+        Opt::required("name", Kind::Text(&NAME), "The caller's name in the audit log. Unique."),
+        Opt::required("role", Kind::Choice(&API_ROLE), "The caller's rights."),
         Opt::optional(
             "file",
             Kind::Text(&TOKEN_FILE),
             "`hash` is given",
-            "A file with the token in it, at least 32 characters. Only its owner (and group) should be able to read it.",
+            "A file with the token, at least 32 characters. Only its owner (and group) should be able to read it.",
         ),
         Opt::optional(
             "hash",
@@ -79,9 +80,9 @@ static TOKEN: Table = Table {
 };
 
 pub(in super::super) static API_ROLE: Choices<Role> = Choices(&[
-    ("read", Role::Read, "look: status, metrics, flows, pins, the configuration's schema"),
-    ("operate", Role::Operate, "that, and change how traffic is spread: drain, weights, pins"),
-    ("admin", Role::Admin, "that, and change the process: reload"),
+    ("read", Role::Read, "read status, metrics, flows, pins and the configuration's schema"),
+    ("operate", Role::Operate, "also change how traffic is spread: drain, weights, pins"),
+    ("admin", Role::Admin, "also change the process: reload"),
 ]);
 
 static API_LISTEN: Form = Form {

@@ -13,32 +13,34 @@ pub(super) static CLUSTER: Table = Table {
             "name",
             Kind::Text(&NAME),
             "\"equipoise\"",
-            "On controllers: what the cluster is called, as `equipoise cluster init` noted it.",
+            "On controllers: the cluster's name, as `equipoise cluster init` recorded it.",
         ),
         Opt::default(
             "listen",
             Kind::Text(&super::LISTEN),
             "\"0.0.0.0:9911\"",
-            "On controllers: where nodes reach this one. TLS, with certificates of the cluster's own authority.",
+            "On controllers: the address for nodes. TLS, with certificates of the cluster's own authority.",
         ),
         Opt::optional(
             "advertise",
             Kind::Texts(&HOST_NAME),
             "the address of `listen` and the host name; on nodes, the address from which it reaches controllers",
-            "By which names and addresses others reach this machine. A controller's certificate is for these; on nodes, the addresses are what `[[packet]]` and pools of other machines may have as backends.",
+            "Names and addresses of this machine for others. A controller's certificate is for these; on nodes, the \
+             addresses are those that `[[packet]]` and pools of other machines may have as backends.",
         ),
-        Opt::optional("store", Kind::Table(&STORE), "this is no controller", STORE.help),
+        Opt::optional("store", Kind::Table(&STORE), "this is not a controller", STORE.help),
         Opt::optional(
             "controllers",
             Kind::Texts(&CONTROLLER_ADDRESS),
-            "this is no node",
-            "On nodes: where all controllers are. Each gets this node's reports; one gives it instructions, another when that fails.",
+            "this is not a node",
+            "On nodes: the addresses of all controllers. Each gets this node's reports; one gives it instructions, \
+             another when that fails.",
         ),
         Opt::optional(
             "join-token",
             Kind::Text(&TOKEN),
             "this node has joined before",
-            "On nodes: what `equipoise cluster token create` printed. `join-token-file` keeps it out of this file.",
+            "On nodes: the output of `equipoise cluster token create`. `join-token-file` keeps it out of this file.",
         ),
         Opt::optional(
             "join-token-file",
@@ -57,7 +59,8 @@ pub(super) static CLUSTER: Table = Table {
 
 static STORE: Table = Table {
     title: "[cluster.store]",
-    help: "On controllers: where they keep what all of them need. Only controllers talk to it. Without `etcd` it is a file of this machine, and this is the only controller.",
+    help: "On controllers: their common storage. Only controllers use it. Without `etcd` it is a file of this machine, \
+           and this is the only controller.",
     options: &[
         Opt::optional(
             "etcd",
@@ -69,32 +72,37 @@ static STORE: Table = Table {
             "namespace",
             Kind::Text(&NAME),
             "\"equipoise\"",
-            "Folder of etcd under which all keys lie, so that several clusters may share one etcd.",
+            "Folder of etcd for all keys, so that several clusters may share one etcd.",
         ),
         Opt::optional(
             "authority",
             Kind::Text(&PATH),
             "etcd is not encrypted",
-            "File with the certificate (PEM) of the authority that signed etcd's; needed for https.",
+            "File with the certificate (PEM) of the authority that signed etcd's certificates; needed for https.",
         ),
         Opt::optional(
             "certificate",
             Kind::Text(&PATH),
-            "etcd asks for none",
-            "File with the certificate (PEM) that is shown to etcd; `key` goes with it.",
+            "etcd requires none",
+            "File with the certificate (PEM) that authenticates this controller to etcd; needs `key`.",
         ),
-        Opt::optional("key", Kind::Text(&PATH), "etcd asks for none", "File with its key (PEM)."),
+        Opt::optional(
+            "key",
+            Kind::Text(&PATH),
+            "etcd requires none",
+            "File with the certificate's key (PEM).",
+        ),
         Opt::optional(
             "server-name",
             Kind::Text(&HOST_NAME),
             "the host of each URL",
             "The name in etcd's certificates.",
         ),
-        Opt::optional("user", Kind::Text(&NAME), "etcd knows no users", "User of etcd."),
+        Opt::optional("user", Kind::Text(&NAME), "etcd has no users", "User of etcd."),
         Opt::optional(
             "password-file",
             Kind::Text(&PATH),
-            "etcd knows no users",
+            "etcd has no users",
             "File with the user's password.",
         ),
     ],

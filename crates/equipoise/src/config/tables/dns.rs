@@ -12,73 +12,77 @@ const NEGATIVE_MAX: std::time::Duration = secs(3 * 3600);
 
 pub(super) static DNS: Table = Table {
     title: "[[dns]]",
-    help: "A zone of the DNS level: names whose answers spread clients over the backends of pools. One table for each. Every zone is answered at every `listen` address.",
+    help: "A zone of the DNS level: names whose answers spread clients over the backends of pools. One table for each. \
+           Every `listen` address answers all zones.",
     options: &[
         Opt::required("zone", Kind::Text(&DOMAIN), "Its name."),
         Opt::required(
             "listen",
             Kind::Texts(&LISTENS),
-            "Where queries arrive, over UDP and TCP. Zones may share an address.",
+            "Address for queries, over UDP and TCP. Zones may share an address.",
         ),
         Opt::optional(
             "pool",
             Kind::Text(&NAME),
             "the zone's own name has no addresses but those of its zone file",
-            "The pool that the zone's own name is spread over, and names that say no other. Its backends' IP addresses are the answers, its health checks, weights, `drain` and `weight` hold here too. Those that an elastic pool makes are among them.",
+            "The pool for the zone's own name and for names without their own `pool`. The IP addresses of its backends \
+             are the answers; its health checks, weights, `drain` and `weight` apply here too. Backends of an elastic \
+             pool are included.",
         ),
         Opt::default(
             "mode",
             Kind::Choice(&MODE),
             "\"pair\"",
-            "What an answer has, for the zone's own name and names that say nothing else.",
+            "The content of an answer, for the zone's own name and for names without their own `mode`.",
         ),
         Opt::default(
             "shares",
             Kind::Choice(&SHARES),
             "\"weights\"",
-            "What each backend's share of clients follows.",
+            "The source of each backend's share of clients.",
         ),
         Opt::default(
             "ttl",
             Kind::Duration(secs(1), DAY),
             "\"1m\"",
-            "For how long resolvers may keep answers of balanced names.",
+            "Time for which resolvers may keep answers of balanced names.",
         ),
         Opt::default(
             "ttl-draining",
             Kind::Duration(secs(1), DAY),
             "\"10s\"",
-            "The same while a backend drains, if it is shorter.",
+            "The same time while a backend drains, if it is shorter.",
         ),
         Opt::default(
             "ttl-heavy",
             Kind::Duration(secs(1), DAY),
             "\"20s\"",
-            "The same for resolvers that bring more than `heavy-share` of all load, if it is shorter.",
+            "The same time for resolvers with more than `heavy-share` of all load, if it is shorter.",
         ),
         Opt::default(
             "record-ttl",
             Kind::Duration(secs(1), DAY),
             "\"1h\"",
-            "The same for the zone's SOA and NS records and the addresses of its name servers and backends.",
+            "Time for which resolvers may keep the zone's SOA and NS records and the addresses of its name servers and \
+             backends.",
         ),
         Opt::default(
             "negative-ttl",
             Kind::Duration(secs(1), NEGATIVE_MAX),
             "\"30s\"",
-            "For how long resolvers may keep that something does not exist.",
+            "Time for which resolvers may keep the answer that something does not exist.",
         ),
         Opt::default(
             "serial",
             Kind::Count(0, u32::MAX as u64),
             "1",
-            "SOA's serial number, of use to secondaries only. A zone file's SOA record counts.",
+            "Serial number of the SOA record, which only secondaries use. A zone file's SOA record takes precedence.",
         ),
         Opt::optional(
             "mailbox",
             Kind::Text(&DOMAIN),
             "`hostmaster` below the zone's name",
-            "SOA's mailbox, its `@` written as a dot.",
+            "Mailbox of the SOA record, with its `@` written as a dot.",
         ),
         Opt::optional(
             "zone-file",
@@ -90,7 +94,8 @@ pub(super) static DNS: Table = Table {
             "ns",
             Kind::Briefs(&SERVER, "name"),
             "[]",
-            "The zone's name servers; the zone above it has to name the same. Without any, NS records of the zone file. A string is short for a table with only that `name`.",
+            "The zone's name servers; the zone above it must name the same ones. Without this option: the NS records \
+             of the zone file. A string is short for a table with only that `name`.",
         ),
         Opt::default(
             "nodes",
@@ -102,7 +107,8 @@ pub(super) static DNS: Table = Table {
             "names",
             Kind::Briefs(&BALANCED, "name"),
             "[]",
-            "Names below the zone's that are spread over backends. A string is short for a table with only that `name`.",
+            "Names below the zone's name that are spread over backends. A string is short for a table with only that \
+             `name`.",
         ),
     ],
 };
@@ -112,7 +118,7 @@ pub(in super::super) static SHARES: Choices<bool> = Choices(&[
     (
         "load",
         true,
-        "the cluster's plan: by what the members that are these backends (their `node`, or else their name) report; \
+        "the cluster's plan, by the reports of the members that are these backends (their `node`, or else their name); \
          weights until there is a plan",
     ),
 ]);
@@ -124,7 +130,7 @@ static SERVER: Table = Table {
         Opt::required(
             "name",
             Kind::Text(&DOMAIN),
-            "Its name. Without a final dot it is below the zone's.",
+            "Its name. Without a final dot, it is below the zone's name.",
         ),
         Opt::optional(
             "addresses",
@@ -137,7 +143,7 @@ static SERVER: Table = Table {
 
 static NODE: Table = Table {
     title: "[[dns.nodes]]",
-    help: "A backend as clients reach it.",
+    help: "Addresses of a backend for clients.",
     options: &[
         Opt::required(
             "backend",
@@ -147,7 +153,7 @@ static NODE: Table = Table {
         Opt::required(
             "addresses",
             Kind::Texts(&ADDRESS),
-            "The IP addresses that answers give, in place of that of the backend's `address`.",
+            "The IP addresses in answers, instead of that of the backend's `address`.",
         ),
     ],
 };
@@ -159,118 +165,118 @@ static BALANCED: Table = Table {
         Opt::required(
             "name",
             Kind::Text(&DOMAIN),
-            "Without a final dot it is below the zone's: `www`, `_web._tcp`.",
+            "The name. Without a final dot, it is below the zone's name: `www`, `_web._tcp`.",
         ),
         Opt::optional(
             "pool",
             Kind::Text(&NAME),
             "the zone's `pool`",
-            "The pool that it is spread over.",
+            "The pool over which it is spread.",
         ),
         Opt::optional(
             "backends",
             Kind::Texts(&BACKEND_NAME),
-            "all of the pool's, those that an elastic pool makes, too",
-            "The pool's backends that it is spread over, by `name`, or by `address` if they have none.",
+            "all of the pool's, including those of an elastic pool",
+            "The pool's backends over which it is spread, by `name`, or by `address` if they have none.",
         ),
         Opt::optional(
             "labels",
             Kind::Texts(&LABEL),
-            "`backends` says which",
-            "Spread it over those of the pool's backends that have all of these `labels`.",
+            "`backends` lists them",
+            "Spreads it over those of the pool's backends that have all of these `labels`.",
         ),
-        Opt::optional("mode", Kind::Choice(&MODE), "the zone's `mode`", "What an answer has."),
+        Opt::optional(
+            "mode",
+            Kind::Choice(&MODE),
+            "the zone's `mode`",
+            "The content of an answer.",
+        ),
         Opt::optional(
             "ttl",
             Kind::Duration(secs(1), DAY),
             "the zone's `ttl`",
-            "For how long resolvers may keep answers.",
+            "Time for which resolvers may keep answers.",
         ),
         Opt::optional(
             "port",
             Kind::Count(1, 65_535),
             "srv: that of each backend's `address`; https: 443",
-            "srv and https: the port that clients are told. https: 443 is not told, for it is the default.",
+            "srv and https: the port in answers. https: 443 is left out, because it is the default.",
         ),
         Opt::optional(
             "alpn",
             Kind::Texts(&PROTOCOL_ID),
-            "none is told",
-            "https: the protocols that clients are told, such as `h2`.",
+            "none",
+            "https: the protocols in answers, such as `h2`.",
         ),
     ],
 };
 
 pub(super) static NAMESERVER: Table = Table {
     title: "[nameserver]",
-    help: "What holds for all zones.",
+    help: "Options for all zones.",
     options: &[
         Opt::optional(
             "identity",
             Kind::Text(&SHORT),
             "the instance's name",
-            "The answer to NSID and to `id.server`: which of several servers has answered.",
+            "The answer to NSID and to `id.server`: the name of this server among several.",
         ),
-        Opt::optional(
-            "version",
-            Kind::Text(&SHORT),
-            "nobody is told",
-            "The answer to `version.bind`.",
-        ),
+        Opt::optional("version", Kind::Text(&SHORT), "no answer", "The answer to `version.bind`."),
         Opt::default(
             "rate-limit",
             Kind::Count(0, 1_000_000),
             "200",
-            "Responses of one kind a second to one prefix (/24, /56) over UDP; against floods with forged sources. Clients with a valid cookie are not limited. 0: no limit.",
+            "Largest number of responses of one kind per second to one prefix (/24, /56) over UDP, against floods with \
+             forged sources. Clients with a valid cookie are not limited. 0: no limit.",
         ),
         Opt::default(
             "rate-limit-slip",
             Kind::Count(0, 100),
             "2",
-            "One limited response in so many is sent truncated, so that a real client comes back over TCP; the others are dropped. 0: all are.",
+            "One in this number of limited responses is sent truncated, so that a real client returns over TCP; the \
+             others are dropped. 0: all are dropped.",
         ),
         Opt::optional(
             "rate-limit-exempt",
             Kind::Texts(&PREFIX),
-            "nobody is exempt",
+            "no prefix is exempt",
             "Prefixes that are not limited.",
         ),
         Opt::default("cookies", Kind::Flag, "true", "DNS cookies (RFC 7873)."),
         Opt::optional(
             "cookie-secrets",
             Kind::Texts(&SECRET),
-            "one of this process's own",
-            "Secrets of the servers that share an address, at most 3: the first makes cookies, all are taken. To change it: add the new one behind the old one on all servers, then swap them, and an hour later remove the old one.",
+            "a secret of this process",
+            "Secrets of the servers that share an address, at most 3: the first creates cookies, and all are accepted. \
+             To change it: add the new one behind the old one on all servers, then swap them, and an hour later remove \
+             the old one.",
         ),
         Opt::default(
             "client-subnet",
             Kind::Flag,
             "true",
-            "Assign by the client's subnet where a resolver sends it (RFC 7871).",
+            "Assign by the client's subnet if a resolver sends it (RFC 7871).",
         ),
-        Opt::default(
-            "query-log",
-            Kind::Share,
-            "0.0",
-            "The share of answers that is written to the access log.",
-        ),
+        Opt::default("query-log", Kind::Share, "0.0", "Share of answers in the access log."),
         Opt::default(
             "heavy-share",
             Kind::Share,
             "0.02",
-            "A resolver that brings more than this share of all load gets `ttl-heavy`.",
+            "A resolver with more than this share of all load gets `ttl-heavy`.",
         ),
         Opt::default(
             "tcp-connections-max",
             Kind::Count(1, 1_000_000),
             "1024",
-            "TCP connections at a time. Then the longest idle one is closed for the next; that of the newcomer's own prefix (/24, /56), if it has more than an eighth.",
+            "Largest number of TCP connections. Beyond it, the longest idle one is closed for the next; that of the \
+             newcomer's own prefix (/24, /56), if it has more than an eighth.",
         ),
         Opt::default(
             "tcp-idle-timeout",
             Kind::Duration(ms(100), HOUR),
             "\"10s\"",
-            "A TCP connection without a whole query for this long is closed.",
+            "A TCP connection without a complete query for this long is closed.",
         ),
     ],
 };
@@ -280,23 +286,26 @@ pub(crate) static MODE: Choices<Mode> = Choices(&[
     (
         "pair",
         Mode::Pair,
-        "two backends, weighted: clients keep a second one to fail over to, and resolvers that shuffle change no share",
+        "two backends, weighted: clients have a second one to fail over to, and the order does not matter, which \
+         resolvers shuffle",
     ),
     ("single", Mode::Single, "one backend, weighted"),
     (
         "ordered",
         Mode::Ordered,
-        "all backends in weighted random order; resolvers shuffle it, so that weights hold only for clients that ask directly",
+        "all backends in weighted random order; resolvers shuffle it, so that weights apply only to clients that query \
+         directly",
     ),
     (
         "srv",
         Mode::Srv,
-        "SRV records of all backends, with weights; over TCP if a datagram has no room for them: 1232 bytes take about 30",
+        "SRV records of all backends, with weights; over TCP if they do not fit in a datagram: 1232 bytes hold about \
+         30",
     ),
     (
         "https",
         Mode::Https,
-        "HTTPS records of all backends, with priorities in weighted random order; A and AAAA as for `pair`",
+        "HTTPS records of all backends, with priorities in weighted random order; A and AAAA records as for `pair`",
     ),
 ]);
 

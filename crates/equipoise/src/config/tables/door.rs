@@ -7,7 +7,7 @@ pub(super) const HEAD_MAX: Opt = Opt::default(
     "head-max",
     Kind::Size(1 << 10, 1 << 20),
     "\"32KiB\"",
-    "Request line and headers together; more is answered 431.",
+    "Largest size of request line and headers together; beyond it, the answer is 431.",
 )
 .http_only();
 
@@ -15,7 +15,7 @@ pub(super) const HEADERS_MAX: Opt = Opt::default(
     "headers-max",
     Kind::Count(1, equipoise_session::config::HEADERS_MAX as u64),
     "100",
-    "Header fields in a request; more is answered 431.",
+    "Largest number of header fields in a request; beyond it, the answer is 431.",
 )
 .http_only();
 
@@ -23,7 +23,7 @@ pub(super) const BODY_MAX: Opt = Opt::optional(
     "body-max",
     Kind::Size(1, 1 << 50),
     "any size",
-    "Request body; more is answered 413.",
+    "Largest size of a request body; beyond it, the answer is 413.",
 )
 .http_only();
 
@@ -31,21 +31,23 @@ pub(super) const CONNECTIONS_MAX: Opt = Opt::default(
     "connections-max",
     Kind::Count(1, 10_000_000),
     "100000",
-    "Open connections (udp: client addresses) for each data-plane thread. Beyond it accepting pauses (udp: a new client takes the place of one that has not yet sent for a second, or its datagrams are dropped). The limit of open files may allow fewer.",
+    "Largest number of open connections (udp: client addresses) for each data-plane thread. Beyond it, accepting \
+     pauses (udp: a new client replaces one that has sent for less than a second, or its datagrams are dropped). The \
+     limit of open files may allow fewer.",
 );
 
 pub(super) const PRIORITY: Opt = Opt::default(
     "priority",
     Kind::Count(0, 9),
     "0",
-    "Where requests of this front door stand in the pool's `queue`: before those of front doors with a lower priority.",
+    "Priority of this front door's requests in the pool's `queue`: before those of front doors with a lower priority.",
 );
 
 pub(super) const HEADER_TIMEOUT: Opt = Opt::default(
     "header-timeout",
     Kind::Duration(ms(100), HOUR),
     "\"10s\"",
-    "From the first byte of a request to the end of its head; then 408.",
+    "Longest time from the first byte of a request to the end of its head; after it, the answer is 408.",
 )
 .http_only();
 
@@ -53,14 +55,15 @@ pub(super) const IDLE_TIMEOUT: Opt = Opt::default(
     "idle-timeout",
     Kind::Duration(ms(100), DAY),
     "\"1m\"",
-    "Nothing moved for this long (http: between requests or within a body; tcp: on a connection; udp: from or to a client address); then it is closed.",
+    "Longest time without data (http: between requests or within a body; tcp: on a connection; udp: from or to a \
+     client address); after it, the connection is closed.",
 );
 
 pub(super) const REQUEST_TIMEOUT: Opt = Opt::optional(
     "request-timeout",
     Kind::Duration(ms(100), DAY),
-    "no bound",
-    "From the end of the request's head to the last byte of the response.",
+    "no limit",
+    "Longest time from the end of the request's head to the last byte of the response.",
 )
 .http_only();
 
@@ -68,14 +71,16 @@ pub(super) const TRUSTED: Opt = Opt::optional(
     "trusted",
     Kind::Texts(&super::dns::PREFIX),
     "no sender is trusted",
-    "Prefixes of the proxies in front of this front door. Their `X-Forwarded-*` and `Forwarded` headers pass and are appended to, and `accept-proxy` accepts connections from them alone. The headers of any other sender are dropped. Behind a PROXY protocol header the address in the header counts for the HTTP headers.",
+    "Prefixes of the proxies in front of this front door. Their `X-Forwarded-*` and `Forwarded` headers are kept and \
+     extended, and `accept-proxy` accepts connections only from them. The headers of any other sender are dropped. \
+     Behind a PROXY protocol header, the address in that header decides about the HTTP headers.",
 );
 
 pub(super) const FORWARDED: Opt = Opt::default(
     "forwarded",
     Kind::Texts(&FORWARDED_FIELD),
     "[\"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\"]",
-    "The headers that tell backends where a request came from. `[]`: none.",
+    "The headers that inform backends about the origin of a request. `[]`: none.",
 )
 .http_only();
 
@@ -83,7 +88,8 @@ pub(super) const UNDERSCORES: Opt = Opt::default(
     "underscores",
     Kind::Choice(&super::UNDERSCORES),
     "\"drop\"",
-    "What to do about headers with an underscore in their name, which many applications cannot tell from the same name with a dash.",
+    "Treatment of headers with an underscore in their name, which many applications cannot distinguish from the same \
+     name with a dash.",
 )
 .http_only();
 
@@ -91,7 +97,8 @@ pub(super) const UPGRADES: Opt = Opt::default(
     "upgrades",
     Kind::Texts(&UPGRADE),
     "[\"websocket\"]",
-    "Protocols that a client may upgrade its connection to, such as \"h2c\". A request for another one goes on without its `Upgrade` header. `[]`: none.",
+    "Protocols to which a client may upgrade its connection, such as \"h2c\". A request for another one is sent \
+     without its `Upgrade` header. `[]`: none.",
 )
 .http_only();
 
@@ -119,5 +126,5 @@ pub(super) const ACCESS_LOG: Opt = Opt::default(
     "access-log",
     Kind::Share,
     "0.0",
-    "The share of requests or connections that is written to the access log.",
+    "Share of requests or connections in the access log.",
 );

@@ -11,71 +11,88 @@ const TIMEOUT_MAX: Duration = HOUR;
 
 pub(super) static PROCESS: Table = Table {
     title: "[pool.elastic.process]",
-    help: "Backends are processes of this machine, started again when they end; they end with equipoise. In `command`, `environment` and `folder`, `{port}`, `{address}`, `{name}`, `{size}` and `{pool}` stand for the backend's.",
+    help: "Backends are processes of this machine. They are restarted when they end, and end with equipoise. In \
+           `command`, `environment` and `folder`, `{port}`, `{address}`, `{name}`, `{size}` and `{pool}` stand for \
+           those of the backend.",
     options: &[
-        Opt::required("command", Kind::Texts(&WORD), "Program and arguments; no shell reads them."),
-        Opt::default("environment", Kind::Texts(&VARIABLE), "[]", "Variables of its environment."),
+        Opt::required(
+            "command",
+            Kind::Texts(&WORD),
+            "Program and arguments, which are used without a shell.",
+        ),
+        Opt::default(
+            "environment",
+            Kind::Texts(&VARIABLE),
+            "[]",
+            "Variables of the process's environment.",
+        ),
         Opt::default(
             "inherit-environment",
             Kind::Flag,
             "false",
-            "It gets all variables of equipoise too, not only `PATH`, `LANG` and `TZ`.",
+            "The process gets all variables of equipoise too, not only `PATH`, `LANG` and `TZ`.",
         ),
-        Opt::optional("folder", Kind::Text(&FOLDER), "that of equipoise", "Its working folder."),
+        Opt::optional(
+            "folder",
+            Kind::Text(&FOLDER),
+            "that of equipoise",
+            "Working folder of the process.",
+        ),
         Opt::optional(
             "user",
             Kind::Text(&NAME),
             "that of equipoise",
-            "Whom it runs as. Needs root.",
+            "User of the process. Needs root.",
         ),
         Opt::default("address", Kind::Text(&IP), "\"127.0.0.1\"", "Where it listens."),
-        Opt::default("ports", Kind::Text(&PORTS), "\"free\"", "Which ports it may get."),
+        Opt::default("ports", Kind::Text(&PORTS), "\"free\"", "Ports for the processes."),
         Opt::default(
             "ready-timeout",
             Kind::Duration(ms(100), TIMEOUT_MAX),
             "\"30s\"",
-            "How long it may take until it accepts connections.",
+            "Longest time until the process accepts connections.",
         ),
         Opt::default(
             "stop-timeout",
             Kind::Duration(secs(0), TIMEOUT_MAX),
             "\"10s\"",
-            "From SIGTERM to SIGKILL.",
+            "Time from SIGTERM to SIGKILL.",
         ),
         Opt::optional(
             "logs",
             Kind::Text(&FOLDER),
-            "its output is not kept, but for the last lines in errors",
-            "Folder of its output: `NAME.log`, older parts as `NAME.log.1` and up.",
+            "its output is not kept, except for the last lines in errors",
+            "Folder of the process's output: `NAME.log`, older parts as `NAME.log.1` and up.",
         ),
     ],
 };
 
 pub(super) static EXEC: Table = Table {
     title: "[pool.elastic.exec]",
-    help: "Backends are added and removed by programs of yours, asked by JSON on standard input.",
+    help: "Backends are added and removed by your programs, which get a request in JSON on standard input.",
     options: &[
         Opt::required(
             "add",
             Kind::Texts(&WORD),
-            "Program and arguments that add one and answer `{\"address\": \"IP:PORT\", \"id\": \"...\"}`.",
+            "Program and arguments that add a backend and answer `{\"address\": \"IP:PORT\", \"id\": \"...\"}`.",
         ),
         Opt::required(
             "remove",
             Kind::Texts(&WORD),
-            "Those that remove one. One that is not there is no error.",
+            "Program and arguments that remove a backend. A backend that does not exist is not an error.",
         ),
         Opt::optional(
             "list",
             Kind::Texts(&WORD),
-            "what was written down is believed",
-            "Those that answer `{\"backends\": [{\"name\", \"address\", \"id\", \"size\"}]}`, asked at the start.",
+            "the recorded backends are assumed to exist",
+            "Program and arguments that answer `{\"backends\": [{\"name\", \"address\", \"id\", \"size\"}]}`, which \
+             are run at the start.",
         ),
         Opt::default(
             "environment",
             Kind::Texts(&VARIABLE),
             "[]",
-            "Variables beside those of equipoise.",
+            "Variables in addition to those of equipoise.",
         ),
         Opt::default(
             "timeout",
@@ -88,23 +105,23 @@ pub(super) static EXEC: Table = Table {
 
 pub(super) static WEBHOOK: Table = Table {
     title: "[pool.elastic.webhook]",
-    help: "Backends are added and removed by a service of yours: one POST with JSON, one answer.",
+    help: "Backends are added and removed by your service: one POST with JSON, one answer.",
     options: &[
         Opt::required(
             "add",
             Kind::Text(&URL),
-            "Where a question to add one is posted; the answer is `{\"address\": \"IP:PORT\", \"id\": \"...\"}`.",
+            "URL for requests to add a backend; the answer is `{\"address\": \"IP:PORT\", \"id\": \"...\"}`.",
         ),
         Opt::required(
             "remove",
             Kind::Text(&URL),
-            "Where one to remove it is posted; 404 and 410 mean that it is gone.",
+            "URL for requests to remove a backend; 404 and 410 mean that it is gone.",
         ),
         Opt::optional(
             "list",
             Kind::Text(&URL),
-            "what was written down is believed",
-            "Where it is asked, at the start, what there is.",
+            "the recorded backends are assumed to exist",
+            "URL for the request for all backends, which is sent at the start.",
         ),
         Opt::optional(
             "token-file",
@@ -116,10 +133,20 @@ pub(super) static WEBHOOK: Table = Table {
             "ca",
             Kind::Text(&FOLDER),
             "the system's",
-            "A PEM file of certificates that are trusted.",
+            "A PEM file of trusted certificates.",
         ),
-        Opt::default("timeout", Kind::Duration(ms(100), TIMEOUT_MAX), "\"30s\"", "For one try."),
-        Opt::default("tries", Kind::Count(1, 20), "4", "Tries, before the failure is said."),
+        Opt::default(
+            "timeout",
+            Kind::Duration(ms(100), TIMEOUT_MAX),
+            "\"30s\"",
+            "Longest time of one attempt.",
+        ),
+        Opt::default(
+            "tries",
+            Kind::Count(1, 20),
+            "4",
+            "Number of attempts before the failure is reported.",
+        ),
     ],
 };
 

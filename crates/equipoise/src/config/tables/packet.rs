@@ -20,39 +20,49 @@ pub(super) static PACKET: Table = Table {
         Opt::required(
             "vip",
             Kind::Text(&VIP),
-            "What clients reach. No two may overlap; port `*` is every port that no other has.",
+            "The address for clients. VIPs may not overlap; port `*` stands for every port that no other VIP has.",
         ),
         Opt::required(
             "interface",
             Kind::Texts(&INTERFACE),
-            "Where its packets arrive. An interface that is not there yet is awaited.",
+            "Interface at which its packets arrive. If it does not exist yet, equipoise waits for it.",
         ),
         Opt::optional(
             "accept-mac",
             Kind::Texts(&STATION),
             "frames to the interface's own MAC address",
-            "Further destination MAC addresses whose frames are taken there, such as VRRP's virtual ones. Frames to any other are left to the kernel.",
+            "Further destination MAC addresses whose frames are accepted, such as VRRP's virtual ones. Frames to other \
+             addresses are left to the kernel.",
         ),
         Opt::optional(
             "reply-interface",
             Kind::Texts(&INTERFACE),
             "replies arrive on `interface`",
-            "nat: where replies of backends arrive, if not on `interface`.",
+            "nat: interface at which replies of backends arrive, if it is not `interface`.",
         ),
-        Opt::required("forward", Kind::Choice(&FORWARD), "How packets reach the backends."),
-        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool that serves it."),
+        Opt::required(
+            "forward",
+            Kind::Choice(&FORWARD),
+            "The way in which packets are sent to the backends.",
+        ),
+        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool behind it."),
         Opt::default(
             "scheduler",
             Kind::Choice(&PACKET_SCHEDULER),
             "\"maglev\"",
-            "How a new flow's backend is picked. The pool's own `scheduler` is for front doors.",
+            "The method that picks the backend of a new flow. The pool's own `scheduler` is for front doors.",
         ),
-        Opt::default("key", Kind::Choice(&FLOW_KEY), "\"five-tuple\"", "What identifies a flow."),
+        Opt::default(
+            "key",
+            Kind::Choice(&FLOW_KEY),
+            "\"five-tuple\"",
+            "Key that identifies a flow.",
+        ),
         Opt::default(
             "when-down",
             Kind::Choice(&WHEN_DOWN),
             "\"move\"",
-            "What becomes of the flows of a backend whose health checks fail.",
+            "Treatment of the flows of a backend whose health checks fail.",
         ),
         Opt::default(
             "check-tunnel",
@@ -65,85 +75,88 @@ pub(super) static PACKET: Table = Table {
 
 pub(super) static FLOWS: Table = Table {
     title: "[flows]",
-    help: "The packet level's flows, and what holds for all its VIPs. Sizes are fixed while a program is loaded: changing one takes a restart.",
+    help: "Flows of the packet level, and options for all its VIPs. Sizes are fixed while a program is loaded: a \
+           change needs a restart.",
     options: &[
         Opt::default(
             "max",
             Kind::Count(1024, Capacity::FLOWS_MAX as u64),
             "1048576",
-            "Flows that are remembered, 32 bytes each, half of them for nat. When it is full, a new flow replaces one with less evidence, or goes by the tables alone; both are counted as `registry_full`.",
+            "Largest number of registered flows, 32 bytes each, half of them for nat. If the registry is full, a new \
+             flow replaces one with less evidence, or goes by the tables alone; both are counted as `registry_full`.",
         ),
         Opt::default(
             "pins-max",
             Kind::Count(1024, Capacity::PINS_MAX as u64),
             "262144",
-            "Flows whose backend is not what their VIP's table says: those of a pool that changed, and those of schedulers that take turns. About 10 bytes each.",
+            "Largest number of flows with a backend that differs from their VIP's table: those of a pool that changed, \
+             and those of schedulers that take turns. About 10 bytes each.",
         ),
         Opt::default(
             "pending-max",
             Kind::Count(1 << 15, Capacity::PENDING_MAX as u64),
             "65536",
-            "Flows that the program records itself, while they open or while a pool changes.",
+            "Largest number of flows that the program records itself, while they open or while a pool changes.",
         ),
         Opt::default(
             "vips-max",
             Kind::Count(1, Capacity::SERVICES_MAX as u64),
             "16",
-            "VIPs that a reload may grow to. About 800 KB each.",
+            "Largest number of VIPs after a reload. About 800 KB each.",
         ),
         Opt::default(
             "backends-max",
             Kind::Count(1, Capacity::BACKENDS_MAX as u64),
             "1024",
-            "Backends of all VIPs together that a reload may grow to, draining ones included.",
+            "Largest number of backends of all VIPs together after a reload, draining ones included.",
         ),
         Opt::default(
             "tcp-timeout",
             Kind::Duration(secs(20), DAY),
             "\"15m\"",
-            "A TCP flow without packets is forgotten after this long.",
+            "Time without packets after which a TCP flow is forgotten.",
         ),
         Opt::default(
             "closing-timeout",
             Kind::Duration(secs(10), DAY),
             "\"2m\"",
-            "The same after a FIN.",
+            "The same time after a FIN.",
         ),
         Opt::default(
             "reset-timeout",
             Kind::Duration(secs(1), DAY),
             "\"10s\"",
-            "The same after an RST.",
+            "The same time after an RST.",
         ),
         Opt::default(
             "udp-timeout",
             Kind::Duration(secs(20), DAY),
             "\"5m\"",
-            "A UDP flow without packets is forgotten after this long.",
+            "Time without packets after which a UDP flow is forgotten.",
         ),
         Opt::default(
             "opening-timeout",
             Kind::Duration(secs(1), secs(600)),
             "\"5s\"",
-            "A TCP flow of which only the SYN was seen is forgotten after this long.",
+            "Time after which a TCP flow is forgotten if only its SYN was seen.",
         ),
         Opt::default(
             "transition",
             Kind::Duration(ms(100), secs(60)),
             "\"1s\"",
-            "A change of a pool takes this long: long enough for handshakes that began before it to end.",
+            "Duration of a change of a pool: long enough for handshakes that began before it to end.",
         ),
         Opt::optional(
             "seed",
             Kind::Text(&SECRET),
-            "`seed-file`, or one of this machine's own",
+            "`seed-file`, or a secret of this machine",
             "A secret that the balancers of a fleet share, so that each sends a flow to the same backend.",
         ),
         Opt::optional(
             "seed-file",
             Kind::Text(&FILE_PATH),
-            "`seed`, or one of this machine's own",
-            "A file with that secret in it.",
+            "`seed`, or a secret of this machine",
+            "A file with the secret `seed`.",
         ),
         Opt::default(
             "tunnel-source",
@@ -167,30 +180,28 @@ pub(super) static FLOWS: Table = Table {
             "echo-limit",
             Kind::Count(0, 10_000_000),
             "1000",
-            "ICMP echo requests to VIPs that each CPU answers a second.",
+            "Largest number of ICMP echo requests to VIPs that each CPU answers per second.",
         ),
         Opt::default(
             "too-big-limit",
             Kind::Count(0, 10_000_000),
             "1000",
-            "ICMP messages \"too big\" that each CPU sends a second.",
+            "Largest number of ICMP messages \"too big\" that each CPU sends per second.",
         ),
         Opt::default(
             "adjust-offloads",
             Kind::Flag,
             "true",
-            "Turn off offloads of interfaces by which the program would see other packets than come by the wire (`rxvlan`; `gro` below an interface in generic mode), and on again when it is detached. If false, an interface on which such an offload would lose packets is not attached to, and the log says what to run.",
+            "Turn off offloads that would show the program other packets than those on the wire (`rxvlan`; `gro` below \
+             an interface in generic mode), and on again when it is detached. If false, the program is not attached to \
+             an interface with such an offload that would lose packets, and the log has the command to run.",
         ),
     ],
 };
 
 /// `[[packet]] forward`.
 pub(crate) static FORWARD: Choices<Forward> = Choices(&[
-    (
-        "nat",
-        Forward::Nat,
-        "the destination is rewritten; replies have to come back through this machine",
-    ),
+    ("nat", Forward::Nat, "the destination is rewritten; replies must return through this machine"),
     (
         "tunnel",
         Forward::Tunnel,
@@ -200,7 +211,8 @@ pub(crate) static FORWARD: Choices<Forward> = Choices(&[
     (
         "direct-routing",
         Forward::DirectRouting,
-        "only the MAC address is rewritten: backends on the same link that have the VIP and answer clients themselves",
+        "only the MAC address is rewritten: for backends on the same link that have the VIP and answer clients \
+         themselves",
     ),
 ]);
 
@@ -209,20 +221,20 @@ pub(crate) static PACKET_SCHEDULER: Choices<SchedulerKind> = Choices(&[
     (
         "maglev",
         SchedulerKind::Maglev,
-        "a hash of the flow by weight; every balancer of a fleet gives the same answer",
+        "a hash of the flow by weight; all balancers of a fleet pick the same backend",
     ),
     (
         "weighted-random",
         SchedulerKind::WeightedRandom,
         "the same table as `maglev`: a flow's hash is its random number",
     ),
-    ("round-robin", SchedulerKind::RoundRobin, "each in turn, whatever its weight"),
+    ("round-robin", SchedulerKind::RoundRobin, "each in turn, independent of weight"),
     ("weighted-round-robin", SchedulerKind::WeightedRoundRobin, "turns in proportion to weight"),
-    ("least-connection", SchedulerKind::LeastConnection, "fewest flows, whatever its weight"),
+    ("least-connection", SchedulerKind::LeastConnection, "fewest flows, independent of weight"),
     (
         "weighted-least-connection",
         SchedulerKind::WeightedLeastConnection,
-        "fewest flows for its weight",
+        "fewest flows in proportion to weight",
     ),
 ]);
 
@@ -240,7 +252,7 @@ pub(crate) static FLOW_KEY: Choices<FlowKey> = Choices(&[
 /// `[[packet]] when-down`.
 pub(crate) static WHEN_DOWN: Choices<OnDown> = Choices(&[
     ("move", OnDown::Move, "they go to another backend"),
-    ("keep", OnDown::Keep, "they stay until they end; it gets no new ones"),
+    ("keep", OnDown::Keep, "they stay until they end; the backend gets no new ones"),
 ]);
 
 static VIP: Form = Form {

@@ -11,11 +11,14 @@ const ELASTIC_MAX: u64 = 10_000;
 
 pub(super) static LOAD: Table = Table {
     title: "[load]",
-    help: "How a machine's load is made of what it uses, and how often. L1 is the mean of network, CPU and memory, in per cent, each counted as often as said here; L2 is the same without the network. A machine whose link speed is unknown has no network in either. Shares of names and weights of pools follow the network and CPU that requests use; memory does not leave with requests and moves neither.",
+    help: "The measure of a machine's load, and its period. L1 is the weighted mean of network, CPU and memory, in per \
+           cent; L2 is the same without the network. A machine whose link speed is unknown has no network in either. \
+           Shares of names and weights of pools follow the network and CPU that requests use; memory does not leave \
+           with requests and moves neither.",
     options: &[
-        Opt::default("net", Kind::Number(0.0, 1000.0), "2.0", "How much the network counts."),
-        Opt::default("cpu", Kind::Number(0.0, 1000.0), "1.0", "How much CPU counts."),
-        Opt::default("memory", Kind::Number(0.0, 1000.0), "0.5", "How much memory counts."),
+        Opt::default("net", Kind::Number(0.0, 1000.0), "2.0", "Weight of the network."),
+        Opt::default("cpu", Kind::Number(0.0, 1000.0), "1.0", "Weight of CPU."),
+        Opt::default("memory", Kind::Number(0.0, 1000.0), "0.5", "Weight of memory."),
         Opt::default(
             "overload-ratio",
             Kind::Number(1.0, 1000.0),
@@ -26,38 +29,43 @@ pub(super) static LOAD: Table = Table {
             "admit",
             Kind::Number(0.01, 1000.0),
             "1000.0",
-            "Requests are let in for this part of the CPU of all nodes with a [[dispatch]] table together. What is asked beyond it is refused with 503, computing requests first, light ones last. 1000: nothing is refused. 0.95 suits nodes that do nothing else: what other programs take of their CPU counts, too.",
+            "Requests are accepted for this part of the CPU of all nodes with a [[dispatch]] table together. Requests \
+             beyond it are refused with 503, computing requests first, light ones last. 1000: nothing is refused. 0.95 \
+             suits nodes that do nothing else: the CPU that other programs use counts, too.",
         ),
         Opt::default(
             "capacity-max",
             Kind::Number(0.01, 8192.0),
             "8192.0",
-            "Cores that a node counts for, at most, whatever it reports. The leader's file counts. Set it to the largest machine's: a node that reports more than it has takes clients from the others.",
+            "Largest number of cores that a node counts for, independent of its reports. The leader's file counts. Set \
+             it to that of the largest machine: a node that reports more than it has takes clients from the others.",
         ),
         Opt::default(
             "period",
             Kind::Duration(ms(100), secs(60)),
             "\"1s\"",
-            "From one sample and plan to the next. Changing it takes a restart.",
+            "Time from one sample and plan to the next. A change needs a restart.",
         ),
         Opt::default(
             "links",
             Kind::Tables(&LINK),
             "[]",
-            "Speeds of links that the kernel does not know, or knows wrongly.",
+            "Speeds of links that the kernel does not know, or reports wrongly.",
         ),
     ],
 };
 
 static LINK: Table = Table {
     title: "[[load.links]]",
-    help: "What a network interface can carry. Without this table interfaces with a device count, by the speed that the kernel says (`/sys/class/net/NAME/speed`); what it does not say (virtual machines, often) is no signal. One that is listed here counts whatever it is, and by this speed.",
+    help: "Speed of a network interface. Without this table, interfaces with a device count, with the speed that the \
+           kernel reports (`/sys/class/net/NAME/speed`); an interface without a reported speed (as on many virtual \
+           machines) is no signal. An interface that is listed here always counts, with this speed.",
     options: &[
         Opt::required("interface", Kind::Text(&INTERFACE), "Its name. Unique."),
         Opt::required(
             "speed",
             Kind::Text(&SPEED),
-            "Each way; where a provider allows less than the link carries, what it allows.",
+            "Speed in each direction. If a provider allows less than the link carries, state the allowed speed.",
         ),
     ],
 };
@@ -70,159 +78,184 @@ static SPEED: Form = Form {
 
 pub(super) static CONTROLLER: Table = Table {
     title: "[controller]",
-    help: "The controller plans weights by load and the size of elastic pools. It runs in this process as soon as a pool asks for either, and on the controllers of a cluster; if it is lost, everything goes on as it was planned last.",
+    help: "The controller plans weights by load and the size of elastic pools. It runs in this process if a pool needs \
+           either, and on the controllers of a cluster. If it is lost, the last plan stays in force.",
     options: &[Opt::optional(
         "state",
         Kind::Text(&FOLDER),
         "`$STATE_DIRECTORY`, or `/var/lib/equipoise` for root, or `$XDG_STATE_HOME/equipoise` for others",
-        "Folder of the file that keeps the last plan and what operators said of it. Changing it takes a restart.",
+        "Folder of the file that keeps the last plan and the settings of operators. A change needs a restart.",
     )],
 };
 
 pub(super) static ELASTIC: Table = Table {
     title: "[pool.elastic]",
-    help: "How a pool grows and shrinks by itself. `equipoise plan` shows what is planned, and why. Without `target-concurrency` or `target-requests` the pool's `concurrency` is \"learnt\" unless it states another.",
+    help: "How a pool grows and shrinks by itself. `equipoise plan` shows the plan and its reasons. Without \
+           `target-concurrency` or `target-requests` the pool's `concurrency` is \"learnt\" unless it is set.",
     options: &[
         Opt::default(
             "declared",
             Kind::Choice(&DECLARED),
             "\"here\"",
-            "Which file has the options of this table. \"controllers\" in a controller's file: this table is for the nodes, and the controller itself makes no backends. In a node's file: the controllers' table holds, and this one states nothing else but `start-wait`.",
+            "The file that has the options of this table. \"controllers\" in a controller's file: this table is for \
+             the nodes, and the controller itself creates no backends. \"controllers\" in a node's file: the \
+             controllers' table applies, and this one may have only `start-wait`.",
         ),
         Opt::default(
             "min",
             Kind::Count(0, ELASTIC_MAX),
             "1",
-            "Backends at least. With 0 the last one leaves when no request came for `in-cool-down`; the next request waits until one serves.",
+            "Smallest number of backends. With 0, the last one is removed when no request has arrived for \
+             `in-cool-down`; the next request waits until a new one serves.",
         ),
         Opt::optional(
             "max",
             Kind::Count(1, ELASTIC_MAX),
-            "that of the controllers; in the file that declares the pool it is required",
-            "Backends at most; one more for a moment when one is replaced by a faster one.",
+            "that of the controllers; required in the file that declares the pool",
+            "Largest number of backends; one more for a short time while a faster one replaces one.",
         ),
         Opt::default(
             "schedule",
             Kind::Tables(&SCHEDULE),
             "[]",
-            "Hours of the week in which there are more backends at least than `min`. Of hours that overlap, the largest counts.",
+            "Hours of the week with a larger smallest number of backends than `min`. If hours overlap, the largest \
+             counts.",
         ),
         Opt::default(
             "target",
             Kind::Share,
             "0.8",
-            "The pool grows when requests in flight and queued are more than this share of the sum of its backends' concurrency limits; above 0. A learnt limit counts as the number in flight at which its backend serves most.",
+            "The pool grows when requests in flight and queued are more than this share of the sum of its backends' \
+             concurrency limits; above 0. A learned limit counts as the number in flight at which its backend serves \
+             most.",
         ),
         Opt::optional(
             "target-concurrency",
             Kind::Number(0.01, 1_000_000.0),
-            "`target` counts",
-            "Requests in flight and queued for each backend, in the place of `target`; for a size, times its `speed`.",
+            "`target` applies",
+            "Requests in flight and queued for each backend, instead of `target`; for a size, multiplied by its \
+             `speed`.",
         ),
         Opt::optional(
             "target-requests",
             Kind::Number(0.01, 1e9),
-            "`target` counts",
-            "Requests a second for each backend, in the place of `target`; for a size, times its `speed`.",
+            "`target` applies",
+            "Requests per second for each backend, instead of `target`; for a size, multiplied by its `speed`.",
         ),
         Opt::default(
             "out-cool-down",
             Kind::Duration(secs(0), DAY),
             "\"15s\"",
-            "From a step out to the next. While a queue stands and no backend is coming, the pool grows without waiting for it.",
+            "Time from one step out to the next. While requests are queued and no backend is starting, the pool grows \
+             without waiting for it.",
         ),
         Opt::default(
             "in-cool-down",
             Kind::Duration(secs(0), DAY),
             "\"2m\"",
-            "How long a smaller pool must have been enough before backends leave, and from any step to a step in.",
+            "Time for which a smaller pool must have sufficed before backends are removed, and the time from any step \
+             to a step in.",
         ),
         Opt::default(
             "warm-up",
             Kind::Duration(secs(0), DAY),
             "\"10s\"",
-            "Age at which a backend is no longer new. The pool does not shrink while one is new.",
+            "Age at which a backend is no longer new. The pool does not shrink while a backend is new.",
         ),
         Opt::default(
             "growth-max",
             Kind::Number(1.01, 100.0),
             "2.0",
-            "The most by which one step out multiplies the pool's capacity.",
+            "Largest factor by which one step out multiplies the pool's capacity.",
         ),
         Opt::default(
             "scale-in-rate",
             Kind::Share,
             "0.25",
-            "The share of the backends that leave in one step at most; one may always leave. Above 0.",
+            "Largest share of the backends that one step in removes; one may always be removed. Above 0.",
         ),
         Opt::default(
             "start-wait",
             Kind::Duration(secs(0), secs(3600)),
             "\"30s\"",
-            "How long a request waits while the pool has no backend because one is being made; then 503. `queue` of the pool bounds how many wait. 0s: refused at once.",
+            "Longest wait of a request while the pool has no backend because one is starting; after it, the answer is \
+             503. `queue` of the pool limits the number of waiting requests. 0s: refused at once.",
         ),
         Opt::default(
             "mode",
             Kind::Choice(&MODE),
             "\"auto\"",
-            "Who decides, until `equipoise plan pin`, `pause` or `resume` says otherwise.",
+            "How the size is decided, until `equipoise plan pin`, `pause` or `resume` changes it.",
         ),
         Opt::default(
             "parallel",
             Kind::Count(1, 256),
             "4",
-            "Backends that are added at the same time, at most.",
+            "Largest number of backends that are added at the same time.",
         ),
         Opt::default(
             "drain-timeout",
             Kind::Duration(secs(0), DAY),
             "\"1m\"",
-            "A backend that leaves is removed after this, whatever it still has; sooner when it has nothing left, unless a VIP or a name leads \
-             clients to it, of whom nothing is known here.",
+            "Longest time from the decision to remove a backend until it is removed. It is removed earlier if it has \
+             no work left, unless a VIP or a name leads clients to it, whose work is unknown here.",
         ),
-        Opt::optional("process", Kind::Table(&PROCESS), "another table says", PROCESS.help),
-        Opt::optional("exec", Kind::Table(&EXEC), "another table says", EXEC.help),
-        Opt::optional("webhook", Kind::Table(&WEBHOOK), "another table says", WEBHOOK.help),
+        Opt::optional(
+            "process",
+            Kind::Table(&PROCESS),
+            "another table states the driver",
+            PROCESS.help,
+        ),
+        Opt::optional("exec", Kind::Table(&EXEC), "another table states the driver", EXEC.help),
+        Opt::optional(
+            "webhook",
+            Kind::Table(&WEBHOOK),
+            "another table states the driver",
+            WEBHOOK.help,
+        ),
         Opt::default(
             "sizes",
             Kind::Tables(&SIZE),
             "[]",
-            "Kinds of backends that can be had; empty: all are alike.",
+            "Available kinds of backends; empty: all are alike.",
         ),
     ],
 };
 
 static SCHEDULE: Table = Table {
     title: "[[pool.elastic.schedule]]",
-    help: "Hours in which a pool has more backends at least, so that they serve before the load comes. It grows beyond that by its load, as ever. After the hours it shrinks as after a load: when fewer have been enough for all of `in-cool-down`. In a cluster the leader's file and clock count.",
+    help: "Hours with a larger smallest number of backends, so that they serve before the load arrives. The load can \
+           increase the number further. After the hours the pool shrinks as after a load: when fewer have sufficed for \
+           all of `in-cool-down`. In a cluster the leader's file and clock count.",
     options: &[
         Opt::optional("days", Kind::Texts(&WEEKDAY), "every day", "Days on which the hours begin."),
         Opt::required(
             "from",
             Kind::Text(&TIME_OF_DAY),
-            "When they begin. State it earlier than the load by the time that a backend takes to serve.",
+            "Start of the hours. Set it earlier than the load by the time that a backend takes to start.",
         ),
         Opt::required(
             "to",
             Kind::Text(&TIME_OF_DAY),
-            "When they end; on the next day, if that is not later than `from`.",
+            "End of the hours; on the next day if it is not later than `from`.",
         ),
         Opt::optional(
             "zone",
             Kind::Text(&ZONE),
             "`utc-offset`",
-            "Time zone of `from` and `to`, with its daylight-saving time by the machine's tzdata. A reload reads that anew.",
+            "Time zone of `from` and `to`, with its daylight-saving time by the machine's tzdata, which a reload reads \
+             again.",
         ),
         Opt::default(
             "utc-offset",
             Kind::Text(&UTC_OFFSET),
             "\"+00:00\"",
-            "How far the clock of `from` and `to` is ahead of UTC, all year. Not beside `zone`.",
+            "Offset of the clock of `from` and `to` from UTC, all year. Not together with `zone`.",
         ),
         Opt::required(
             "min",
             Kind::Count(1, ELASTIC_MAX),
-            "Backends at least, up to `max`. One that is less than the pool's `min` has no effect.",
+            "Smallest number of backends, up to `max`. A number below the pool's `min` has no effect.",
         ),
     ],
 };
@@ -253,47 +286,45 @@ static UTC_OFFSET: Form = Form {
 
 static SIZE: Table = Table {
     title: "[[pool.elastic.sizes]]",
-    help: "A kind of backend. Which is added is chosen by what it does for what it costs.",
+    help: "A kind of backend. The planner adds the kind with the best ratio of capacity to price.",
     options: &[
-        Opt::required(
-            "name",
-            Kind::Text(&NAME),
-            "What the driver knows it by. Unique in its pool.",
-        ),
+        Opt::required("name", Kind::Text(&NAME), "Name for the driver. Unique in its pool."),
         Opt::default(
             "speed",
             Kind::Number(0.001, 1_000_000.0),
             "1.0",
-            "Its concurrency limit beside those of the others, until its limit is known. A `concurrency` that is a number is multiplied by it.",
+            "Its concurrency limit relative to those of the others, until its limit is known. A `concurrency` that is \
+             a number is multiplied by it.",
         ),
         Opt::default(
             "price",
             Kind::Number(0.001, 1_000_000.0),
             "1.0",
-            "What it costs, in any unit common to the sizes.",
+            "Its price, in any unit common to the sizes.",
         ),
         Opt::default(
             "cpus",
             Kind::Number(0.0, 4096.0),
             "0.0",
-            "Processes: cores that one of this size may use, by a control group; needs root. 0: no limit.",
+            "Processes: cores that a process of this size may use, by a control group; needs root. 0: no limit.",
         ),
         Opt::optional(
             "memory",
             Kind::Size(1 << 20, 1 << 50),
             "no limit",
-            "Processes: memory that one of this size may use, by a control group; needs root.",
+            "Processes: memory that a process of this size may use, by a control group; needs root.",
         ),
     ],
 };
 
 /// `[[pool]] weights`: whether the controller plans them by load.
 pub(in super::super) static WEIGHTS: Choices<bool> = Choices(&[
-    ("configured", false, "as stated, or as an operator sets them"),
+    ("configured", false, "as configured, or as set by an operator"),
     (
         "load",
         true,
-        "planned each period: what is stated is where they begin. A backend's load is that of its machine where an agent reports, or else its requests in flight beside the others'",
+        "planned each period, beginning with the configured weights. A backend's load is that of its machine if an \
+         agent reports, or else its requests in flight relative to the other backends",
     ),
 ]);
 
@@ -306,7 +337,7 @@ pub(in super::super) static DECLARED: Choices<bool> = Choices(&[
 /// `[pool.elastic] mode`: whether scaling is paused.
 pub(in super::super) static MODE: Choices<bool> = Choices(&[
     ("auto", false, "the planner decides"),
-    ("paused", true, "the planner says what it would do, and nothing is done"),
+    ("paused", true, "the plan shows the planner's decisions, and they are not applied"),
 ]);
 
 pub(super) static FOLDER: Form = Form {

@@ -7,21 +7,24 @@ pub(super) const RETRIES: Opt = Opt::default(
     "retries",
     Kind::Count(0, 10),
     "1",
-    "Tries on another backend after a failure that permits one: nothing of the response was sent, and the request is idempotent or never left.",
+    "Largest number of attempts on another backend after a failure. An attempt is made only if nothing of the response \
+     was sent, and if the request is idempotent or was not sent.",
 );
 
 pub(super) const RETRY_BUDGET: Opt = Opt::default(
     "retry-budget",
     Kind::Share,
     "0.1",
-    "The share of the pool's requests of the last 10 s or so that may be tried again or hedged, beside 10 a second. Beyond it a request that fails is answered 503 (tcp: reset). 1.0: no bound.",
+    "Share of the pool's requests of about the last 10 s that may be retried or hedged, in addition to 10 per second. \
+     Beyond it, a failed request is answered with 503 (tcp: reset). 1.0: no limit.",
 );
 
 pub(super) const HEDGE: Opt = Opt::optional(
     "hedge",
     Kind::Text(&HEDGE_DELAY),
-    "a request is put to one backend",
-    "After how long without a response an idempotent request is put to a second backend, too: a time, or \"p95\" for the time in which 95 % of the pool's responses have begun lately. The response that begins first is sent on.",
+    "a request is sent to one backend",
+    "Time without a response after which an idempotent request is sent to a second backend, too: a time, or \"p95\" \
+     for the time in which 95 % of the pool's recent responses have begun. The response that begins first is sent on.",
 )
 .http_only();
 

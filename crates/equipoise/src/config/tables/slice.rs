@@ -11,23 +11,27 @@ const SLICES_MAX: u64 = 10_000;
 
 pub(super) static SLICE: Table = Table {
     title: "[[slice]]",
-    help: "The slice level: a stream of items over DDS, whose slices are spread over workers (`equipoise slice worker`). One table for each stream, on the controllers of a cluster or on a machine of its own; the elected one moves slices. docs/slice.md has the topics' types.",
+    help: "The slice level: a stream of items over DDS, whose slices are spread over workers (`equipoise slice \
+           worker`). One table for each stream, on the controllers of a cluster or on a single machine; the elected \
+           controller moves slices. docs/slice.md has the topics' types.",
     options: &[
         Opt::required(
             "name",
             Kind::Text(&NAME),
-            "What operators, metrics and the store call the stream. Unique.",
+            "The stream's name for operators, metrics and the store. Unique.",
         ),
         Opt::required(
             "slices",
             Kind::Count(1, SLICES_MAX),
-            "Slices of the stream: items are of slice 0 to one less than this. Some tens for each worker; workers have to have the same.",
+            "Number of slices: items are of slice 0 to one less than this. Some tens for each worker. Workers must \
+             have the same number.",
         ),
         Opt::default(
             "domain",
             Kind::Count(0, 232),
             "0",
-            "The DDS domain. On Linux 0 to 101 are safe: the ports of 102 to 214 are among those that any socket may be given.",
+            "The DDS domain. On Linux 0 to 101 are safe: the ports of 102 to 214 are among those that the kernel may \
+             assign to any socket.",
         ),
         Opt::default("items", Kind::Text(&TOPIC), "\"items\"", "The topic of items."),
         Opt::default("replies", Kind::Text(&TOPIC), "\"replies\"", "The topic of replies."),
@@ -35,43 +39,51 @@ pub(super) static SLICE: Table = Table {
             "item-type",
             Kind::Text(&TYPE),
             "\"dpslb::DataItem\"",
-            "The name of items' type; workers have to have the same. Of a name as ROS 2 makes them (`PACKAGE::msg::dds_::NAME_`) items have no key, and the name alone has to match, as ROS 2 does it.",
+            "The name of the items' type. Workers must have the same. If it is a name of ROS 2 \
+             (`PACKAGE::msg::dds_::NAME_`), items have no key, and only the name must match, as in ROS 2.",
         ),
         Opt::default(
             "reply-type",
             Kind::Text(&TYPE),
             "\"dpslb::Reply\"",
-            "The name of replies' type, likewise.",
+            "The name of the replies' type, with the same rules.",
         ),
         Opt::optional(
             "key",
             Kind::Text(&FIELD),
             "none",
-            "Items are of the clients' own type, which `idl` declares and `item-type` names: this field of it says their slice, by a hash of its value. A number, an enum or a string; `header.frame_id` is a field of a struct within. Programs get the serialized sample. Workers have to have the same.",
+            "Items have the clients' own type, which `idl` declares and `item-type` names; a hash of this field's \
+             value gives their slice. A number, an enum or a string; `header.frame_id` is a field of an inner struct. \
+             Programs get the serialized sample. Workers must have the same.",
         ),
         Opt::default(
             "idl",
             Kind::Texts(&IDL),
             "[]",
-            "Files of IDL, or IDL itself, that declare `item-type`; each stands before those that need it, and `#include` is ignored. If they declare `reply-type`, too, programs answer with a serialized sample of that. A type's name as ROS 2 makes it is that of its message.",
+            "Files of IDL, or IDL itself, that declare `item-type`. Each stands before those that need it, and \
+             `#include` is ignored. If they declare `reply-type`, too, programs answer with a serialized sample of it. \
+             The name of a ROS 2 type stands for its message.",
         ),
         Opt::default(
             "control",
             Kind::Text(&TOPIC),
             "\"equipoise/slice\"",
-            "Of the topics between workers and controllers, what comes before `/up` and `/down`. Streams of one domain have different ones.",
+            "Prefix of the topics between workers and controllers, before `/up` and `/down`. Streams of one domain \
+             must have different ones.",
         ),
         Opt::default(
             "order",
             Kind::Choice(&ORDER),
             "\"free\"",
-            "In which order items of one writer in one slice are done while the slice moves; workers have to have the same.",
+            "Order in which items of one writer in one slice are processed while the slice moves. Workers must have \
+             the same.",
         ),
         Opt::default(
             "standby",
             Kind::Flag,
             "false",
-            "Workers stand by for each other's slices: what a lost one had in hand is done though its publisher does not publish it again. Each item then goes to two workers.",
+            "Workers stand by for each other's slices: items that a lost worker had in hand are processed although \
+             their publisher does not publish them again. Each item then goes to two workers.",
         ),
         Opt::default(
             "interfaces",
@@ -83,25 +95,22 @@ pub(super) static SLICE: Table = Table {
             "peers",
             Kind::Texts(&PEER),
             "[]",
-            "Hosts that are asked for participants, where multicast does not reach them.",
+            "Hosts that are asked for participants, for networks without multicast.",
         ),
-        Opt::default(
-            "multicast",
-            Kind::Choice(&MULTICAST),
-            "\"full\"",
-            "What multicast is used for.",
-        ),
+        Opt::default("multicast", Kind::Choice(&MULTICAST), "\"full\"", "Use of multicast."),
         Opt::default(
             "lease",
             Kind::Duration(ms(100), HOUR),
             "\"5s\"",
-            "A participant of DDS that is silent for this long is taken for dead. A shorter pause loses nothing; until then a participant that has died may hold up writers.",
+            "Time without a message after which a participant of DDS is treated as dead. A shorter pause loses \
+             nothing; until then a dead participant may block writers.",
         ),
         Opt::optional(
             "more",
             Kind::Text(&MORE),
             "none",
-            "More configuration of Cyclone DDS. It comes last and wins; DDS Security is configured by it, and is an error in an equipoise that was built without the feature `dds-security`.",
+            "Further configuration of Cyclone DDS. It is applied last. It configures DDS Security, which is an error \
+             in an equipoise without the feature `dds-security`.",
         ),
         Opt::default("balancing", Kind::Table(&BALANCING), "{}", BALANCING.help),
         Opt::default("workers", Kind::Table(&WORKERS), "{}", WORKERS.help),
@@ -110,31 +119,33 @@ pub(super) static SLICE: Table = Table {
 
 static BALANCING: Table = Table {
     title: "[slice.balancing]",
-    help: "How eagerly slices are moved. `equipoise slice plan` shows what would be moved now.",
+    help: "Rules for moving slices. `equipoise slice plan` shows the moves that would be made now.",
     options: &[
         Opt::default(
             "every",
             Kind::Duration(ms(100), HOUR),
             "\"500ms\"",
-            "From one balancing round to the next.",
+            "Time from one balancing round to the next.",
         ),
         Opt::default(
             "smoothing",
             Kind::Duration(ms(100), HOUR),
             "\"1s\"",
-            "What was measured this long ago counts by 1/e. Of slices with few items, what came longer ago counts, too.",
+            "Time constant: a measurement of this age counts by 1/e. For slices with few items, older measurements \
+             count, too.",
         ),
         Opt::default(
             "queue-horizon",
             Kind::Duration(ms(10), HOUR),
             "\"10s\"",
-            "Items that wait count as load as if they came within this time: queues are evened out as loads are.",
+            "Waiting items count as load as if they arrived within this time, so that queues are balanced like loads.",
         ),
         Opt::default(
             "stuck",
             Kind::Duration(secs(1), HOUR),
             "\"10s\"",
-            "A worker whose program has had items for this long, and for four times what items take, and has acknowledged none is stuck: it gets no slices, and its own go to others, unless `order` keeps them.",
+            "Time after which a worker is stuck if its program has had items and acknowledged none, at least four \
+             times the time that items take. It gets no slices, and its own move to others, unless `order` keeps them.",
         ),
         Opt::default(
             "begin",
@@ -146,81 +157,91 @@ static BALANCING: Table = Table {
             "stop",
             Kind::Number(0.0, 100.0),
             "0.02",
-            "And goes on until it has no more than this; not above `begin`.",
+            "Balancing stops when the most loaded worker has no more than this over the mean; not above `begin`.",
         ),
         Opt::default(
             "share-max",
             Kind::Share,
             "0.25",
-            "Of the whole load, what one round moves at most. 0: slices are moved only where operators say so, and off workers that leave or are stuck.",
+            "Largest share of the whole load that one round moves. 0: slices move only by request of operators, and \
+             off workers that leave or are stuck.",
         ),
-        Opt::default("batch-max", Kind::Count(1, SLICES_MAX), "512", "Slices in one handover."),
+        Opt::default(
+            "batch-max",
+            Kind::Count(1, SLICES_MAX),
+            "512",
+            "Largest number of slices in one handover.",
+        ),
         Opt::default(
             "first-batch-max",
             Kind::Count(1, SLICES_MAX),
             "8",
-            "Slices in the first handover to a worker that has none.",
+            "Largest number of slices in the first handover to a worker without slices.",
         ),
         Opt::default(
             "cool-down",
             Kind::Duration(secs(0), HOUR),
             "\"2s\"",
-            "A slice that was moved stays this long.",
+            "Time for which a moved slice stays.",
         ),
         Opt::default(
             "hot",
             Kind::Number(0.01, 100.0),
             "0.8",
-            "A slice is reported as hot with this share of what one worker should have.",
+            "A slice with this share of what one worker should have is reported as hot.",
         ),
     ],
 };
 
 static WORKERS: Table = Table {
     title: "[slice.workers]",
-    help: "When a worker counts as lost, and what follows. Workers have to have the same `lease`.",
+    help: "Rules for lost workers. Workers must have the same `lease`.",
     options: &[
         Opt::default(
             "lease",
             Kind::Duration(ms(150), HOUR),
             "\"5s\"",
-            "A worker that no controller has heard for this long does nothing more. A shorter pause of a worker or the controller loses nothing; the slices of a machine that is cut off wait for this and `margin`. A worker's process that ends is noticed at once, by its connection.",
+            "Time after which a worker stops processing if no controller receives its messages. A shorter pause of a \
+             worker or the controller loses nothing; the slices of a machine that is cut off wait for this time and \
+             `margin`. The end of a worker's process is noticed at once, by its connection.",
         ),
         Opt::default(
             "margin",
             Kind::Duration(ms(10), HOUR),
             "\"100ms\"",
-            "This much later, at the earliest, its slices go to others.",
+            "Additional time until its slices go to others, at least.",
         ),
         Opt::default(
             "connections",
             Kind::Flag,
             "true",
-            "Workers keep a TCP connection to each controller, so that the end of a worker's process is noticed within milliseconds. Without it, or where it cannot be opened, it is noticed by the lease.",
+            "Workers keep a TCP connection to each controller, so that the end of a worker's process is noticed within \
+             milliseconds. Without it, or if it cannot be opened, the lease notices it.",
         ),
         Opt::default(
             "connection-port",
             Kind::Count(0, 65_535),
             "0",
-            "The port of these connections, on the stream's `interfaces`. 0: any that is free.",
+            "The port of these connections, on the stream's `interfaces`. 0: any free port.",
         ),
         Opt::default(
             "recovery",
             Kind::Duration(ms(500), HOUR),
             "\"2s\"",
-            "For this long the successor takes what clients publish again. Clients publish again several times within it.",
+            "Time for which the new owner accepts items that clients publish again. Clients publish again several \
+             times within it.",
         ),
         Opt::default(
             "patience",
             Kind::Duration(ms(100), HOUR),
             "\"5s\"",
-            "A handover is called off when the slices have not changed their owner after this.",
+            "A handover is called off if the slices have not changed their owner after this time.",
         ),
         Opt::default(
             "controller-lease",
             Kind::Duration(secs(1), HOUR),
             "\"3s\"",
-            "A leading controller that is lost is replaced after this. Until then workers stop, and what they have waits.",
+            "Time after which a lost leading controller is replaced. Until then workers stop, and their items wait.",
         ),
     ],
 };
@@ -230,17 +251,17 @@ pub(in super::super) static ORDER: Choices<Order> = Choices(&[
     (
         "free",
         Order::Free,
-        "the new owner starts at once, while the old one may still be at earlier items",
+        "the new owner starts at once, while the old one may still process earlier items",
     ),
     (
         "strict",
         Order::Strict,
-        "the new owner starts a slice when the old one has nothing left of it",
+        "the new owner starts a slice when the old one has no items of it left",
     ),
     (
         "stateful",
         Order::Stateful,
-        "strict, and the state of a slice moves with it: programs export and take it over by jobs of their own kinds",
+        "strict, and the state of a slice moves with it: programs export and import it by jobs of their own kinds",
     ),
 ]);
 
@@ -248,7 +269,7 @@ pub(in super::super) static ORDER: Choices<Order> = Choices(&[
 pub(in super::super) static MULTICAST: Choices<Multicast> = Choices(&[
     ("full", Multicast::Full, "discovery and data"),
     ("discovery", Multicast::Discovery, "discovery only"),
-    ("off", Multicast::Off, "nothing: `peers` say who there is"),
+    ("off", Multicast::Off, "none: `peers` lists the hosts"),
 ]);
 
 pub(in super::super) static TOPIC: Form = Form {
