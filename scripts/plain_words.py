@@ -35,9 +35,7 @@ GOALS = {"opener": 0.0, "wide": 0.0, **{name: rate for name, (_, rate) in WORDS.
 # those of the day when the check came, and 5 % (at least 3) more.
 CEILINGS = {
     # opener wide who told nobody phrase
-    "api": (20, 8, 8, 6, 3, 3),
     "core": (8, 21, 2, 2, 0, 0),
-    "equipoise": (194, 223, 66, 67, 40, 29),
     "slice": (186, 255, 70, 103, 51, 28),
     "slice-dds": (145, 161, 76, 35, 56, 28),
 }
