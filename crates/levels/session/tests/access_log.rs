@@ -1,4 +1,4 @@
-//! The access log of HTTP front doors: what a line holds, of served and of refused requests.
+//! The access log of HTTP front doors: the contents of a line, for served and refused requests.
 
 mod common;
 
@@ -140,7 +140,7 @@ fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
     assert!(lines.iter().all(|line| line["backend"] == alive.address().to_string()), "{lines:#?}");
 }
 
-/// Takes so many bytes, then fails as a full disk does, until there is room again.
+/// Takes this number of bytes, then fails like a full disk, until there is room again.
 #[derive(Clone)]
 struct Disk {
     lines: Lines,
@@ -182,7 +182,7 @@ fn lines_that_a_full_disk_does_not_take_are_counted_at_their_front_door() {
     assert!(eventually(|| lost() == 20), "{}: {}", lost(), disk.lines.text());
     assert_eq!(disk.lines.wait(2)[1].len(), 5, "the first of them is cut");
 
-    // The next line begins on its own, behind what is there of the one that was cut.
+    // The next line begins after a line break, behind the partial one.
     room(usize::MAX);
     ask("/after");
     let last: Value = serde_json::from_str(&disk.lines.wait(3)[2]).expect("it is JSON");
@@ -247,7 +247,7 @@ fn a_head_that_came_too_slowly_and_a_proxy_header_that_is_refused_have_lines() {
         front.trusted = TrustedSources::from_iter([([192, 0, 2, 9].into(), 32)]);
     });
     let (proxy, lines) = logged(plan, LineFormat::Json);
-    // The reset may come before the client knows that it is connected.
+    // The reset may arrive before the client notices that it is connected.
     let _ = TcpStream::connect(proxy.address);
     let line = lines.objects(1).remove(0);
     assert_eq!((&line["reason"], &line["status"]), (&"proxy_untrusted".into(), &Value::Null));

@@ -21,7 +21,7 @@ fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_t
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
     let mut giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]);
-    // The taker does not trust this address, only the giver's marker.
+    // The target node does not trust this address, only the source's marker.
     giver.config.front_doors[0].trusted = TrustedSources::from_iter([([127, 0, 0, 1].into(), 32)]);
     giver.config.front_doors[0].forwarded = Forwarded::ALL;
     let giver = giver.start();
@@ -107,7 +107,7 @@ fn a_forged_marker_changes_nothing_and_reaches_nobody() {
 
 #[test]
 fn a_marker_is_worth_nothing_for_another_request() {
-    // The "peer" is an eavesdropper: it learns what a true marker looks like.
+    // The "peer" is an eavesdropper that learns a valid marker.
     let (here, thief) = (HttpBackend::named("here"), HttpBackend::named("thief"));
     let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", thief.address())]).start();
     giver.ask(get("/seen"));
@@ -147,7 +147,7 @@ fn without_a_secret_nothing_is_delegated() {
     assert_eq!(giver.dispatch().keep, of_all(1.0));
 }
 
-/// A delegating node with this as its only peer.
+/// A node that delegates, with this as its only peer.
 fn before(here: &HttpBackend, peer: SocketAddr) -> Node {
     Plan::new("a", here).keep(0.0).peers(&[("b", peer)]).start()
 }
@@ -161,7 +161,7 @@ fn what_a_peer_fails_before_anything_was_sent_back_is_done_here() {
         let peer = HttpBackend::always(failing);
         let giver = before(&here, peer.address());
         let answer = giver.ask(with_lines("PUT", "/a", "Content-Length: 3\r\n") + "abc");
-        // Half of a head is not a connection that was lost in silence: the request is not repeated.
+        // Half a head shows that the peer answered, so the request is not repeated.
         let is_half = peer.requests().len() == 1 && answer.status() == 502;
         assert!(answer.text() == "here" || is_half, "{}", answer.text());
         if !is_half {
@@ -250,7 +250,7 @@ fn a_node_without_its_application_delegates_what_it_would_keep() {
     let drained = giver.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
     giver.runtime.block_on(drained).expect("it is there");
     assert_eq!(giver.ask(get("/")).text(), "there");
-    // A peer's request is not delegated further: no place is left to serve it.
+    // A delegated request is not delegated again, and no backend is left for it.
     let drained = taker.registry.set_admin("app", "app", equipoise_core::AdminState::Drain);
     taker.runtime.block_on(drained).expect("it is there");
     let answer = giver.ask(get("/"));
@@ -487,14 +487,14 @@ fn between_plans_less_goes_to_where_requests_wait() {
         let begun = || given() + here.requests().len() as u64;
         assert!(eventually(|| begun() == count), "{} of {count}", begun());
     }
-    // Binomial, about a quarter: the peer gets a request when both draws are for it.
+    // Binomial, about a quarter: the peer gets a request when it wins both draws.
     let waiting = given();
     assert!((20..=115).contains(&waiting), "{waiting}");
     gate.open();
     clients.iter_mut().for_each(|client| {
         client.response().expect("whole");
     });
-    // Where nothing waits, it is the plan that says.
+    // If no request waits, the plan decides.
     let mut client = Client::connect(giver.address);
     (0..400).for_each(|_| {
         client.ask(get("/")).expect("whole");
@@ -540,7 +540,7 @@ fn what_is_refused_is_told_so_by_class_and_what_a_peer_let_in_is_done() {
     taker.assert_drops(&[(Reason::Overloaded, classes.computing.refused)]);
 }
 
-/// Waits until so many bytes are counted, heads besides.
+/// Waits until this number of bytes is counted, apart from heads.
 #[track_caller]
 fn assert_bytes(node: &Node, expected: u64) {
     let bytes = || node.dispatch().classes.small_transfer.bytes;
@@ -572,7 +572,7 @@ fn bytes_are_counted_over_multiplexed_sessions_too() {
         client.response_into(&mut |_| {}).expect("a whole response");
     }
     assert_bytes(&node, 40_000);
-    // One that gets the session for itself in the middle.
+    // A request that gets the session for itself in the middle.
     client.send(get("/large"));
     client.response_into(&mut |_| {}).expect("a whole response");
     assert_bytes(&node, 540_000);

@@ -1,5 +1,5 @@
-//! Node mode before applications with a concurrency limit: what peers have room for, and which
-//! requests pass.
+//! Node mode with applications that have a concurrency limit: the room of peers, and which requests
+//! are delegated.
 
 mod common_dispatch;
 
@@ -13,7 +13,7 @@ use equipoise_session::config::{Concurrency, Upstream};
 use equipoise_session::registry::{BackendStatus, PoolStatus};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, PATIENCE, Step, eventually};
 
-/// The header by which nodes tell each other how much room they have.
+/// The header by which nodes report their room to each other.
 const ROOM: &str = "equipoise-room";
 
 /// An application that answers requests below `/held` when the gate opens, and others at once.
@@ -25,7 +25,7 @@ fn holding(name: &'static str, gate: &Gate) -> HttpBackend {
     })
 }
 
-/// `/light` is light, and what ends in `/compute` is computing.
+/// `/light` is light, and paths that end in `/compute` are computing.
 fn classes() -> ClassRules {
     let rule =
         |class, path: &str| ClassRule { class, paths: vec![path.into()], ..ClassRule::default() };
@@ -35,7 +35,8 @@ fn classes() -> ClassRules {
     ])
 }
 
-/// A node before an application with this limit, where requests wait as long as a test may take.
+/// A node with an application with this limit, at which requests wait for as long as a test may
+/// take.
 fn limited(name: &str, app: &HttpBackend, limit: u32) -> Plan {
     let mut plan = Plan::new(name, app).node(|node| node.classes = classes());
     plan.config.pools[0].concurrency =
@@ -55,7 +56,7 @@ fn peer(node: &Node, name: &str) -> BackendStatus {
     backends.into_iter().find(|backend| &*backend.name == name).expect("it has this peer")
 }
 
-/// Sends a request on a connection of its own.
+/// Sends a request on its own connection.
 fn send(node: &Node, request: impl AsRef<[u8]>) -> Client {
     let mut client = Client::connect(node.address);
     client.send(request);
@@ -156,7 +157,7 @@ fn a_refusal_by_a_peer_comes_back_is_done_here_and_is_neither_failure_nor_demand
         let drops = taker.status().drops;
         drops.iter().find(|(reason, _)| *reason == Reason::NoRoom).map_or(0, |(_, count)| *count)
     };
-    // The first one asks. The others know, but for one in each 250 ms.
+    // The first request asks the peer. The others know the answer, except one every 250 ms.
     assert!(eventually(|| refused() >= 1));
     let most = 2 + since.elapsed().as_millis() as u64 / 250;
     assert!(refused() <= most, "{} of at most {most}", refused());

@@ -1,5 +1,5 @@
 //! Encryption between nodes: accepted peers, requests without an acceptable peer, and connections
-//! that break or send nonsense.
+//! that break or carry garbage.
 
 mod common_dispatch;
 
@@ -15,7 +15,7 @@ use equipoise_testkit::{Answer, Client, Ending, HttpBackend, Intake, Pattern, ev
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// A giver `a` that keeps nothing, and a taker `b`, of one fleet.
+/// A source `a` that keeps nothing, and a target `b`, of one fleet.
 fn pair(fleet: &Fleet, here: &HttpBackend, there: &HttpBackend) -> (Node, Node) {
     let taker = Plan::new("b", there).travels(fleet.required("b")).start();
     let giver = giver(fleet.required("a"), here, taker.address);
@@ -26,8 +26,8 @@ fn giver(transport: Transport, here: &HttpBackend, peer: SocketAddr) -> Node {
     Plan::new("a", here).keep(0.0).travels(transport).peers(&[("b", peer)]).start()
 }
 
-/// Requests that are done here because the peer is not trusted: of any method, since it has done
-/// nothing.
+/// Checks that requests are served here because the peer is not trusted. That holds for any method,
+/// since the peer has executed nothing.
 #[track_caller]
 fn assert_done_here(giver: &Node, here: &HttpBackend) {
     let before = here.requests().len();
@@ -85,8 +85,8 @@ fn a_session_ends_with_its_certificate_and_costs_no_request() {
         let status = giver.runtime.block_on(giver.registry.status()).expect("it runs");
         status.pools[1].backends[0].clone()
     };
-    // Several sessions, each for several requests; a machine that is busy may take longer than one
-    // lasts for a request.
+    // Several sessions, each for several requests. On a busy machine a session may end during a
+    // request.
     let opened_and_used = eventually(|| {
         assert_eq!(giver.ask(get("/")).text(), "there");
         assert_eq!(giver.ask(post("/", "abc")).text(), "there");
@@ -155,8 +155,8 @@ fn a_peer_that_another_authority_vouches_for_gets_nothing() {
 
 #[test]
 fn a_peer_that_does_not_take_this_nodes_certificate_has_done_nothing() {
-    // The giver trusts both authorities, so it learns only after its part of the handshake that it
-    // is not taken.
+    // The source trusts both authorities, so it learns only after its own part of the handshake
+    // that it is refused.
     let (fleet, other) = (Fleet::new(), Fleet::new());
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).travels(fleet.required("b")).start();
@@ -224,7 +224,7 @@ fn a_marker_in_the_clear_is_not_believed_where_encryption_is_required() {
     let next = Plan::new("c", &far).apart(23).travels(fleet.required("c")).start();
     let taker = Plan::new("b", &there).apart(22).keep(0.0).travels(fleet.required("b"));
     let taker = taker.peers(&[("c", next.address)]).start();
-    // Its peer's address is not 127.0.0.1: like any client's, the request may be delegated.
+    // The peer's address is not 127.0.0.1, so the request may be delegated like any client's.
     let plain = giver(Transport::Plain, &here, taker.address);
     assert_eq!(plain.ask(get("/")).text(), "far");
     assert_eq!(taker.dispatch().markers_refused, 1);
@@ -299,7 +299,7 @@ fn who_was_shut_out_is_out_of_open_sessions_too() {
     let told = ask(taker.address, &config, &get("/")).expect_err("nor may it come again");
     assert!(!told.is_empty());
     taker.assert_drops(&[(Reason::PeerRefused, 2)]);
-    // And the other way: a taker that is out gets nothing, over sessions that are open either.
+    // In the other direction: an evicted target receives nothing, not even on open sessions.
     fleet.shut_out("b");
     let before = there.requests().len();
     assert_eq!(giver.ask(get("/")).text(), "here");
@@ -313,7 +313,7 @@ fn a_response_that_a_peer_breaks_off_is_not_taken_for_whole() {
     let cut = [
         format!("{head}Content-Length: 10\r\n\r\nhello"),
         format!("{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"),
-        // Its end is the connection's, which was not announced: an attacker may have cut it.
+        // The body ends with the connection, without a TLS close: an attacker may have cut it.
         format!("{head}Connection: close\r\n\r\nhello"),
     ];
     for bytes in cut {
@@ -339,7 +339,7 @@ fn a_peer_that_dies_before_it_answers_costs_no_request() {
     assert_eq!(giver.dispatch().returned, 1);
 }
 
-/// Sends bytes, ends, and waits for the other side's end.
+/// Sends bytes, ends its side, and waits for the end of the other side.
 fn throw(at: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(at).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
@@ -422,7 +422,7 @@ fn garbage_in_the_place_of_an_answer_is_no_answer() {
     let mut rng = SmallRng::seed_from_u64(8);
     for _ in 0..20 {
         let bytes = (0..rng.random_range(1..3000)).map(|_| rng.random()).collect();
-        // TLS is as it should be, and what it carries is not.
+        // TLS is valid, and its content is not.
         let peer = one_answer(fleet.server("b"), bytes, true);
         let giver = giver(fleet.required("a"), &here, peer);
         let answer = Client::exchange(giver.address, get("/"));

@@ -1,5 +1,5 @@
-//! Memory that an encrypted response takes is bounded, whatever its size and however slowly the
-//! client reads. Alone in its process, since it measures the process.
+//! The memory of an encrypted response is bounded, whatever its size and however slowly the client
+//! reads. The only test of its process, since it measures the process.
 
 mod common_dispatch;
 
@@ -9,8 +9,8 @@ use equipoise_testkit::{Answer, Client, HttpBackend, Pattern, eventually, rss_by
 
 const BODY_BYTES: u64 = 64 << 20;
 
-/// Far below a body, far above the buffers of two nodes, client and application, which share the
-/// process.
+/// Far below the size of a body, and far above the buffers of two nodes, client and application,
+/// which share the process.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_client_that_does_not_read_holds_the_application_up_through_both_nodes() {
     let before = rss_bytes();
     let mut client = Client::connect(giver.address);
     client.send(get("/"));
-    // The kernel's buffers are full; then nothing moves.
+    // The buffers of the kernel are full, so nothing moves any more.
     let moved = || taker.status().bytes_out;
     let mut last = 0;
     let stands = || {

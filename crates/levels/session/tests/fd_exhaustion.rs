@@ -1,4 +1,5 @@
-//! Out of file descriptors. Alone in its process, since it lowers the process's limit.
+//! Exhaustion of file descriptors. The only test of its process, since it lowers the process's
+//! limit.
 
 mod common;
 
@@ -19,8 +20,8 @@ fn accepting_pauses_without_descriptors_is_counted_and_recovers() {
     let open = || proxy.stats.sum(|s| s.connections_open.get());
     assert!(eventually(|| open() == 51), "{}", open());
 
-    // From here on this process gets no descriptor; then five clients ask for one each. Theirs are
-    // made before the limit, so that only accepting fails.
+    // From here on this process gets no descriptor, while five clients connect. Their descriptors
+    // exist before the limit, so only accepting fails.
     let waiting: Vec<socket2::Socket> = (0..5)
         .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None))
         .collect::<Result<_, _>>()

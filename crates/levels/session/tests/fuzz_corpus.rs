@@ -1,4 +1,4 @@
-//! Mutated messages against a running engine. `fuzz/README.md` says what must hold and how to run
+//! Mutated messages against a running engine. `fuzz/README.md` lists what must hold and how to run
 //! longer.
 
 mod common;
@@ -18,10 +18,10 @@ use rand::{RngExt, SeedableRng};
 /// Inputs of one target in an ordinary test run.
 const INPUTS: u64 = 1500;
 
-/// Checked after this many inputs, so that a failure names few.
+/// Inputs between checks, so that a failure names few.
 const BATCH: u64 = 25;
 
-/// Pieces that parsers decide by.
+/// Pieces that are significant to parsers.
 const TOKENS: &[&str] = &[
     "\r\n",
     "\n",
@@ -67,8 +67,8 @@ fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz").join(name)
 }
 
-/// The files of a folder, by name, so that a seed means the same everywhere; none if it is not
-/// there.
+/// The files of a folder, sorted by name, so that a seed is reproducible; none if the folder is
+/// missing.
 fn inputs_in(name: &str) -> Vec<Vec<u8>> {
     let files = fs::read_dir(folder(name)).into_iter().flatten();
     let paths = files.map(|file| file.expect("the corpus can be listed").path());
@@ -77,7 +77,7 @@ fn inputs_in(name: &str) -> Vec<Vec<u8>> {
     bytes.into_values().collect()
 }
 
-/// Where mutations start: messages of one kind, and chunk streams behind a head.
+/// The start of mutations: messages of one kind, and chunk streams after a head.
 fn corpus(kind: &str, head: &str) -> Vec<Vec<u8>> {
     let mut corpus = inputs_in(&format!("corpus/{kind}"));
     let chunks = inputs_in("corpus/chunks");
@@ -114,8 +114,8 @@ fn mutated(corpus: &[Vec<u8>], rng: &mut StdRng) -> Vec<u8> {
     input
 }
 
-/// Feeds `check` what was found before, then mutations: so many, or for so long as the environment
-/// says.
+/// Feeds `check` the inputs found before, then mutations, for the number or time set in the
+/// environment.
 fn run(kind: &str, head: &str, mut check: impl FnMut(&[Vec<u8>])) {
     let found = inputs_in(&format!("found/{kind}"));
     found.iter().for_each(|input| check(std::slice::from_ref(input)));
@@ -153,15 +153,15 @@ fn proxy(backend: &HttpBackend) -> Proxy {
     plan.start()
 }
 
-/// Final responses in what a client read.
+/// The number of final responses in the bytes that a client read.
 fn responses(read: &[u8]) -> usize {
     let heads = read.windows(9).filter(|w| w.starts_with(b"HTTP/1.1 ")).count();
     let interim = read.windows(11).filter(|w| w.starts_with(b"HTTP/1.1 10")).count();
     heads - interim
 }
 
-/// The text of the answer to a good request, asked again where the short time-outs of a busy
-/// machine were in the way.
+/// The text of the answer to a valid request. Repeats the request if the short timeouts expired on
+/// a busy machine.
 fn good(proxy: &Proxy) -> String {
     let mut text = String::new();
     let answered = eventually(|| {
@@ -188,7 +188,7 @@ fn mutated_requests_reach_the_backend_as_the_proxy_understood_them() {
         }
         assert_eq!(good(&proxy), "GET", "{}", shown(inputs));
         proxy.assert_nothing_in_flight();
-        // Requests of a client that has left may still be on their way to the backend.
+        // Requests of a client that has left may still be in transit to the backend.
         let seen = || backend.requests().len() as u64;
         assert!(
             eventually(|| seen() == sent_upstream()),

@@ -1,4 +1,4 @@
-//! Requests that are put to a second backend because the response of the first is late.
+//! Hedged requests: sent to a second backend because the response of the first is late.
 
 mod common;
 
@@ -15,15 +15,15 @@ use equipoise_testkit::{Answer, Gate, HttpBackend, PATIENCE, Step, eventually};
 
 const SOON: Hedge = Hedge::After(Duration::from_millis(5));
 
-/// A proxy before two backends. Which of them is asked first is known, so that each plays its role
+/// A proxy with two backends. The test knows which one gets requests first, so each plays its role
 /// however late its thread runs.
 struct Bed {
     backends: [HttpBackend; 2],
     proxy: Proxy,
 }
 
-/// Requests for `/held` are answered as the script says of the backend that is asked first (0) or
-/// second (1), others at once.
+/// The script gets the role of the backend, first (0) or second (1), and answers requests for
+/// `/held`. Others are answered at once.
 fn bed(hedge: Hedge, script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Bed {
     let first = Arc::new(OnceLock::new());
     let script = Arc::new(script);
@@ -41,14 +41,14 @@ fn bed(hedge: Hedge, script: impl Fn(usize) -> Answer + Send + Sync + 'static) -
         (pool.hedge, pool.queue.wait) = (Some(hedge), PATIENCE);
     };
     let proxy = plan.pool(hedged).start();
-    // Put to one backend alone.
+    // A POST goes to one backend only.
     let index = proxy.ask(post("/who", "")).text().parse().expect("it is an index");
     first.set(index).expect("it is set once");
     Bed { backends, proxy }
 }
 
 impl Bed {
-    /// Requests for `/held` that have arrived at both backends together.
+    /// Requests for `/held` that have arrived at both backends in total.
     fn held(&self) -> usize {
         let requests = self.backends.iter().flat_map(HttpBackend::requests);
         requests.filter(|request| request.head.target() == "/held").count()
@@ -60,7 +60,7 @@ impl Bed {
     }
 }
 
-/// Hedged requests, and those of them that the second backend answered.
+/// The number of hedged requests, and of those that the second backend answered.
 fn hedges(proxy: &Proxy) -> (u64, u64) {
     (proxy.stats.sum(|it| it.hedges.get()), proxy.stats.sum(|it| it.hedges_won.get()))
 }
@@ -116,7 +116,7 @@ fn a_request_that_may_not_be_repeated_is_put_to_one_backend() {
     let mut poster = proxy.connect();
     poster.send(post("/held", "body"));
     bed.until_held(1);
-    // It is late by more than this one, which is hedged.
+    // The POST is later than this GET, which is hedged.
     assert_eq!(proxy.ask(get("/held")).text(), "hedged");
     assert_eq!((bed.held(), hedges(proxy)), (3, (1, 1)));
     gate.open();
@@ -181,7 +181,7 @@ fn a_full_backend_is_not_asked() {
     for client in &mut clients {
         client.send(get("/held"));
     }
-    // On a slow machine one of them is hedged before the other comes, which then waits in the
+    // On a slow machine one request is hedged before the other arrives, which then waits in the
     // queue.
     bed.until_held(2);
     let before = hedges(proxy).0;
@@ -199,7 +199,8 @@ fn hedges_end_where_the_retry_budget_is_used_up() {
     let bed = bed(Hedge::After(Duration::from_millis(1)), move |_| late());
     let proxy = &bed.proxy;
     let (since, mut client, mut asked) = (Instant::now(), proxy.connect(), 0);
-    // 10 a second are kept for 10 s. Once these are used up, requests wait for their first backend.
+    // The budget allows 10 a second, for 10 s. When it is used up, requests wait for their first
+    // backend.
     while asked < hedges(proxy).0 + 40 {
         asked += 1;
         client.send(get("/held"));

@@ -11,7 +11,7 @@ use equipoise_testkit::{Answer, Client, HttpBackend, Intake, PATIENCE, Pattern, 
 
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// Sizes around every buffer size that an implementation may have.
+/// Sizes around every buffer size that an implementation may use.
 fn edges() -> Vec<usize> {
     let mut sizes = vec![0, 1, 2, 100, 1000];
     for power in 10..=18 {
@@ -27,8 +27,8 @@ enum Framed {
     Chunks(usize),
 }
 
-/// Sends a head and the first `bytes` bytes of a pattern from a thread of its own, as a client that
-/// must read while it writes.
+/// Sends a head and the first `bytes` bytes of a pattern from its own thread, as a client that must
+/// read while it writes.
 fn upload(client: &Client, framed: Framed, seed: u64, bytes: u64) -> thread::JoinHandle<()> {
     let mut writer = Client::over(client.stream().try_clone().expect("a descriptor is free"));
     let framing = match framed {
@@ -58,7 +58,7 @@ fn upload(client: &Client, framed: Framed, seed: u64, bytes: u64) -> thread::Joi
 /// Reads a response and checks that its body is the pattern.
 #[track_caller]
 fn download(client: &mut Client, seed: u64, bytes: u64) {
-    // A backend that checks a large body is silent until it has all of it.
+    // A backend that checks a large body answers only when it has all of it.
     client.patience(6 * PATIENCE);
     let mut pattern = Pattern::new(seed);
     let mut verdict = Ok(());

@@ -1,5 +1,5 @@
-//! How messages begin and end, where clients and backends disagree: a response that was cut must
-//! not look complete, and what the grammar lets a client send is taken.
+//! The beginnings and ends of messages, where clients and backends disagree: a cut response must
+//! not look complete, and everything that the grammar allows a client to send is accepted.
 
 mod common;
 
@@ -15,7 +15,7 @@ both_upstreams! {
     a_204_has_no_length_whatever_the_backend_says,
 }
 
-/// Beginnings of a response; all show the client `hello`.
+/// Beginnings of a response; a client receives `hello` from each.
 const CUT: &[(&str, &str)] = &[
     ("between chunks", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"),
     ("within a chunk", "Transfer-Encoding: chunked\r\n\r\n9\r\nhello"),
@@ -76,7 +76,7 @@ fn an_empty_line_in_two_packets_before_a_request_is_skipped(mode: Upstream) {
         assert_eq!(client.response().map(|r| r.text()), Ok("here".to_owned()), "round {round}");
     }
     proxy.assert_drops(&[]);
-    // A CR that no LF follows is no empty line.
+    // A CR without an LF is no empty line.
     client.send("\r").send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().map(|r| r.status()), Ok(400));
 }
@@ -92,7 +92,7 @@ fn a_204_has_no_length_whatever_the_backend_says(mode: Upstream) {
         let response = client.ask(get("/none")).expect("an answer");
         assert_eq!((response.status(), response.header("x")), (204, Some("y")));
         assert_eq!(response.header("content-length"), None, "{:?}", response.head);
-        // The next bytes are not taken for a body.
+        // The next bytes are not read as a body.
         let target = format!("/{n}");
         assert_eq!(client.ask(get(&target)).map(|r| r.text()), Ok(target));
     }

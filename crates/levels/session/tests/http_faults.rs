@@ -1,5 +1,5 @@
-//! Failures of backends and clients are answered or cut, counted under their name, and leak
-//! nothing.
+//! Failures of backends and clients are answered or cut, counted under their reason, and leave
+//! nothing open.
 
 mod common;
 
@@ -14,7 +14,7 @@ use equipoise_testkit::{
     WireError, eventually, free_port,
 };
 
-/// Responses that no client may be given, and why.
+/// Responses that must not reach a client, and why.
 const GARBAGE: &[(&str, &str)] = &[
     ("no HTTP", "SSH-2.0-OpenSSH_9.2p1\r\n\r\n"),
     ("version 2", "HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n"),
@@ -50,7 +50,7 @@ const GARBAGE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Beginnings of a response that then breaks off.
+/// Beginnings of a response that is then cut off.
 const BROKEN: &[(&str, &str)] = &[
     ("within a length", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"),
     ("before a length's first byte", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
@@ -266,7 +266,7 @@ fn a_row_of_statuses_is_reported_only_if_they_are_listed(mode: Upstream) {
         for _ in 0..40 {
             assert_eq!(client.ask(get("/?c=503")).map(|r| r.status()), Ok(503));
         }
-        // The thread serves this one after it has counted the others.
+        // The thread handles this request after it has counted the others.
         assert_eq!(proxy.ask(request("CONNECT", "/", "")).status(), 405);
         let stats = &proxy.backends[0].live.stats;
         assert_eq!(stats.sum(|s| s.failures[Reason::BackendError as usize].get()), failures);
@@ -391,8 +391,8 @@ fn a_backend_that_talks_first_is_not_believed(mode: Upstream) {
         b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL".to_vec(),
     ));
     let proxy = Plan::new(mode, &[talker.address()]).pool(|p| p.retries = 0).start();
-    // The order of its bytes and the request is not always known; a connection with leftovers must
-    // never answer a second request.
+    // The order of its bytes and the request may vary; a connection with leftover bytes must never
+    // answer a second request.
     let mut client = proxy.connect();
     for _ in 0..3 {
         if !matches!(client.ask(get("/")), Ok(response) if response.status() == 502 || response.text() == "EVIL")

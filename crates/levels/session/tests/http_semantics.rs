@@ -7,7 +7,7 @@ use equipoise_session::config::Upstream;
 use equipoise_testkit::{Answer, Ending, Gate, HttpBackend, Intake, Step};
 use std::time::Duration;
 
-/// Answers with the target after the method.
+/// Answers with the method and the target.
 fn naming() -> HttpBackend {
     HttpBackend::start(|r| Answer::ok(format!("{} {}", r.head.method(), r.head.target())))
 }

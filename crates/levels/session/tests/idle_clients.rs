@@ -1,4 +1,5 @@
-//! Ten thousand clients that are connected and silent. Alone in its process, for its descriptors.
+//! Ten thousand connected and silent clients. The only test of its process, because of the
+//! descriptors.
 
 mod common;
 
@@ -9,8 +10,8 @@ use std::net::TcpStream;
 
 const CLIENTS: u64 = 10_000;
 
-/// Each client takes a descriptor on either side, both in this process; the rest is for everything
-/// else, beside the eighth that clients may not have.
+/// Each client uses two descriptors in this process, one at each end. This many are for everything
+/// else, besides the eighth of the limit that clients may not use.
 const FDS_BESIDES: u64 = 500;
 
 #[test]
@@ -22,7 +23,7 @@ fn ten_thousand_idle_clients_leave_the_others_served() {
     }
     let backend = HttpBackend::named("x");
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).threads(2);
-    // None is closed for that until the last has come.
+    // No client is closed as idle before the last has connected.
     let proxy = plan.front(|f| f.timeouts.idle = 6 * PATIENCE).start();
     proxy.ask(get("/"));
     let before = rss_bytes();

@@ -1,5 +1,5 @@
-//! Learned concurrency limits: harmless where there is nothing to learn, and near the best where
-//! there is.
+//! Learned concurrency limits: harmless where there is nothing to learn, and otherwise near the
+//! optimum.
 
 mod common;
 
@@ -18,8 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// The learner takes requests to wait for this long at most. They wait longer, so that no pause of
-/// the machine refuses one.
+/// Longest queue time in the view of the learner. Requests may wait longer, so that a pause of the
+/// machine refuses none.
 const WAIT: Duration = Duration::from_millis(300);
 
 both_upstreams! {
@@ -43,12 +43,12 @@ struct Backend {
 struct Shared {
     /// Requests that have arrived.
     arrived: AtomicUsize,
-    /// Set once what is held may end.
+    /// Set when held requests may end.
     released: watch::Sender<bool>,
     slots: Semaphore,
-    /// Requests at `/work`, waiting for a slot or in it.
+    /// Requests at `/work`, in a slot or waiting for one.
     working: AtomicUsize,
-    /// Time in a slot for each request that works or waits beyond the slots.
+    /// Additional time in a slot for each request in or beyond the slots.
     slowdown: Duration,
 }
 
@@ -181,7 +181,7 @@ fn learning(mode: Upstream, backend: &Backend) -> Proxy {
     proxy
 }
 
-/// As many clients, each of which has sent this request.
+/// This number of clients, each of which has sent the request.
 fn asking(proxy: &Proxy, count: usize, request: &str) -> Vec<Client> {
     let mut clients: Vec<_> = (0..count).map(|_| proxy.connect()).collect();
     for client in &mut clients {
@@ -299,7 +299,7 @@ fn a_sudden_load_on_a_pool_that_never_saw_one_is_served(mode: Upstream) {
 fn a_cold_start_is_served(mode: Upstream) {
     let backend = Backend::start();
     let proxy = learning(mode, &backend);
-    // The first requests wait for caches to fill.
+    // The first requests wait as if caches were cold.
     let first = asking(&proxy, 60, &get("/poll"));
     assert!(eventually(|| backend.arrived() >= 60), "{} have arrived", backend.arrived());
     backend.release();
@@ -308,7 +308,7 @@ fn a_cold_start_is_served(mode: Upstream) {
     proxy.assert_drops(&[]);
 }
 
-/// Clients that ask again and again.
+/// Clients that send requests one after the other.
 fn closed_loop(proxy: &Proxy, clients: usize, stop: &AtomicBool) -> usize {
     thread::scope(|scope| {
         let clients: Vec<_> = (0..clients)
@@ -362,7 +362,8 @@ async fn status_of(address: SocketAddr) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
-/// Prints how many of `rate` requests a second are served and refused in each half second.
+/// Prints the number of served and refused requests in each half second, at `rate` requests a
+/// second.
 fn measure(rate: u32) {
     const HALVES: usize = 12;
     let backend = Backend::with_slowdown(Duration::from_millis(5));
@@ -410,7 +411,7 @@ fn a_stated_limit_ends_learning_and_the_other_way_round() {
     assert!(eventually(|| backend.arrived() >= 40), "{} have arrived", backend.arrived());
     assert!(live.limit() >= Some(40));
     live.set_concurrency(Concurrency::Fixed(NonZeroU32::MIN), WAIT);
-    // The learner's thread looks 200 times a second.
+    // The learner's thread runs 200 times a second.
     let until = Instant::now() + Duration::from_millis(50);
     while Instant::now() < until {
         assert_eq!((live.limit(), live.learned()), (Some(1), None));

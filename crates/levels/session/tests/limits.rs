@@ -16,7 +16,7 @@ both_upstreams! {
 
 fn a_head_over_its_limits_is_answered_431(mode: Upstream) {
     let backend = HttpBackend::echo();
-    // Byte by byte, 40 KB take as long as the machine lets them.
+    // Sending 40 KB byte by byte takes long on a busy machine.
     let plan = Plan::new(mode, &[backend.address()]);
     let proxy = plan.front(|f| f.timeouts.header = 6 * PATIENCE).start();
     let long = "x".repeat(40 << 10);

@@ -1,5 +1,5 @@
-//! Memory that a body takes is bounded, whatever its size and however slow either side is. Alone in
-//! its process, since it measures the process.
+//! The memory of a body is bounded, whatever its size and however slow either side is. The only
+//! test of its process, since it measures the process.
 
 mod common;
 
@@ -14,7 +14,8 @@ use equipoise_testkit::{
 
 const BODY_BYTES: u64 = 64 << 20;
 
-/// Far below a body, far above the buffers of proxy, client and backend, which share the process.
+/// Far below the size of a body, and far above the buffers of proxy, client and backend, which
+/// share the process.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
 
 fn growth_of(what: impl FnOnce(&dyn Fn())) -> u64 {
@@ -24,7 +25,7 @@ fn growth_of(what: impl FnOnce(&dyn Fn())) -> u64 {
     most.get().saturating_sub(before)
 }
 
-/// Sends from a thread of its own, the pieces without copying.
+/// Sends from its own thread, without copying the pieces.
 fn upload(client: &Client) -> thread::JoinHandle<()> {
     let mut writer = Client::over(client.stream().try_clone().expect("a descriptor is free"));
     thread::spawn(move || {
@@ -32,7 +33,7 @@ fn upload(client: &Client) -> thread::JoinHandle<()> {
         let mut pattern = Pattern::new(1);
         while pattern.offset() < BODY_BYTES {
             let left = BODY_BYTES - pattern.offset();
-            // Ends if the proxy was stopped, which its test then reports.
+            // Ends when the proxy is stopped; its test then reports that.
             if writer.try_send(pattern.next(left as usize)).is_err() {
                 return;
             }

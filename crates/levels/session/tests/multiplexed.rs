@@ -1,5 +1,5 @@
-//! Requests of many clients over few pooled sessions: no client gets another's answer or waits for
-//! another's slowness, and the end of a session counts only against its backend.
+//! Requests of many clients on few pooled sessions: no client gets another's answer or waits for a
+//! slow answer of another, and the end of a session counts only against its backend.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn naming() -> HttpBackend {
     HttpBackend::start(|r| Answer::ok(r.head.target()))
 }
 
-/// Has `clients` clients send `requests` requests each and checks that each gets its own answers.
+/// Runs `clients` clients with `requests` requests each, and checks that each gets its own answers.
 fn everybody_gets_their_own(address: SocketAddr, clients: usize, requests: usize) {
     thread::scope(|scope| {
         for c in 0..clients {
@@ -45,7 +45,7 @@ fn many_clients_share_few_sessions_and_each_gets_its_own_answers() {
     let backend = naming();
     let proxy = multiplexed(backend.address()).pool(|p| {
         p.multiplex_sessions = 2;
-        // On a busy machine, too, no backend may count as slow here.
+        // No backend may count as slow here, even on a busy machine.
         p.multiplex_slow = PATIENCE;
     });
     let proxy = proxy.start();
@@ -120,7 +120,7 @@ fn nobody_waits_behind_a_slow_answer_for_ever() {
         client.send(get("/slow"));
     }
     assert!(backend.wait(|r| r.iter().any(|r| r.head.target() == "/slow")));
-    // The gate is closed all the while: these can only be answered past the slow ones.
+    // The gate is closed, so these can only be answered before the slow ones.
     everybody_gets_their_own(proxy.address, 8, 10);
     gate.open();
     for client in &mut slow {
@@ -153,7 +153,7 @@ fn a_session_that_dies_has_the_requests_behind_answered_elsewhere() {
     });
     let proxy = multiplexed(backend.address()).pool(|p| {
         p.multiplex_sessions = 2;
-        // A request may meet several dying sessions in a row; each is one try.
+        // A request may meet several ended sessions in a row; each costs an attempt.
         p.retries = 20;
     });
     let proxy = proxy.start();
@@ -187,7 +187,7 @@ fn a_broken_answer_is_the_failure_of_its_own_request_only() {
     proxy.assert_drops(&[(Reason::UpstreamMalformed, 5)]);
 }
 
-/// Faults of the only backend's framing.
+/// Faulty framing by the only backend.
 fn multiplex_faults(proxy: &Proxy) -> u64 {
     proxy.backends[0].live.stats.sum(|s| s.multiplex_faults.get())
 }
@@ -272,7 +272,7 @@ fn a_backend_whose_answers_cannot_be_framed_for_certain_is_multiplexed_no_more()
         let proxy = proxy.start();
         assert_eq!(proxy.ask(get("/bad")).status(), status, "{name}");
         assert!(eventually(|| multiplex_faults(&proxy) == 1), "{name}");
-        // On a session that they shared only the first would reach the backend.
+        // On a shared session only the first would reach the backend.
         let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
         for client in &mut clients {
             client.send(get("/late"));
@@ -376,7 +376,7 @@ fn a_session_carries_no_more_than_its_depth() {
         let held = backend.held.lock().expect("no holder panics");
         held.iter().map(|session| session.matches("HTTP/1.1").count()).collect()
     };
-    // Requests beyond two sessions of depth three have to go elsewhere or to wait.
+    // Two sessions of depth three are full: other requests go elsewhere or wait.
     assert!(eventually(|| depths().iter().sum::<usize>() >= 6), "{:?}", depths());
     backend.gate.open();
     for client in &mut clients {
@@ -385,8 +385,8 @@ fn a_session_carries_no_more_than_its_depth() {
     assert!(backend.deepest() <= 3, "{}", backend.deepest());
 }
 
-/// A backend that answers nothing until its gate opens, and shows what it was sent until then:
-/// scripts of [`HttpBackend`] see a request only when the one before it is answered.
+/// A backend that answers nothing until its gate opens, and shows the requests that arrived before.
+/// Scripts of [`HttpBackend`] see a request only when the previous one is answered.
 struct Held {
     port: ReservedPort,
     gate: Gate,
@@ -422,7 +422,7 @@ impl Held {
     }
 }
 
-/// Collects what comes on one connection, and answers it once the gate is open.
+/// Collects the requests of one connection, and answers them when the gate is open.
 fn hold(mut stream: TcpStream, gate: &Gate, all: &Mutex<Vec<String>>, deepest: &Mutex<usize>) {
     let place = {
         let mut all = all.lock().expect("no holder panics");
@@ -449,7 +449,7 @@ fn hold(mut stream: TcpStream, gate: &Gate, all: &Mutex<Vec<String>>, deepest: &
     answers.seen(usize::MAX);
 }
 
-/// How many requests of a connection have come, and how many were answered.
+/// Numbers of requests that arrived and were answered on a connection.
 #[derive(Default)]
 struct Answers {
     counts: Mutex<(usize, usize)>,
@@ -457,7 +457,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Notes how many have come; returns how many of them are not answered.
+    /// Records the number of requests that arrived; returns the number without an answer.
     fn seen(&self, seen: usize) -> usize {
         let mut counts = self.counts.lock().expect("no holder panics");
         counts.0 = seen;
@@ -465,7 +465,7 @@ impl Answers {
         seen - counts.1
     }
 
-    /// Answers all that come, until writing fails.
+    /// Answers all requests until writing fails.
     fn write(&self, mut stream: TcpStream) {
         let mut counts = self.counts.lock().expect("no holder panics");
         loop {

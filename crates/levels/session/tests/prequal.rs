@@ -1,4 +1,4 @@
-//! The scheduler `prequal` before backends of which one is slow.
+//! The scheduler `prequal` with a slow backend.
 
 mod common;
 
@@ -20,8 +20,8 @@ fn a_slow_backend_gets_little_while_others_are_free() {
     let addresses = backends.each_ref().map(HttpBackend::address);
     let proxy =
         Plan::new(Upstream::Exclusive, &addresses).scheduler(SchedulerKind::Prequal).start();
-    // In turns it would get ten of thirty. A round in which the machine slowed the others is
-    // repeated.
+    // Round-robin would give it ten of thirty. A round in which the machine slowed down the others
+    // is repeated.
     let spares_the_slow_one = || {
         let before = backends[0].completed();
         for _ in 0..ROUND {

@@ -40,8 +40,8 @@ both_upstreams! {
     a_client_that_stalls_in_its_upload_holds_no_permit,
 }
 
-/// A proxy before these backends, each with this limit, where requests wait as long as a test may
-/// take.
+/// A proxy with these backends, each with this limit, at which requests wait for as long as a test
+/// may take.
 fn limited(mode: Upstream, backends: &[SocketAddr], limit: u32) -> Proxy {
     started(Plan::new(mode, backends).pool(|pool| pool.queue.wait = PATIENCE), limit)
 }
@@ -63,7 +63,7 @@ fn holding(gate: &Gate) -> HttpBackend {
     })
 }
 
-/// A client that holds the backend's only permit.
+/// A client with a request that holds the backend's only permit.
 fn hold(proxy: &Proxy, backend: &HttpBackend) -> Client {
     let mut client = proxy.connect();
     let before = backend.requests().len();
@@ -72,7 +72,7 @@ fn hold(proxy: &Proxy, backend: &HttpBackend) -> Client {
     client
 }
 
-/// A client with a waiting request, as the last of `waiting`.
+/// A client with a waiting request, the last of `waiting`.
 fn wait_for(proxy: &Proxy, address: SocketAddr, target: &str, waiting: usize) -> Client {
     let mut client = Client::connect(address);
     client.send(get(target));
@@ -386,7 +386,7 @@ fn a_client_that_does_not_read_holds_no_permit(mode: Upstream) {
     slow.send(get("/large"));
     assert!(backend.wait(|requests| requests.len() == 1));
     assert_eq!(proxy.ask(get("/a")).text(), "/a");
-    // Its permit is free since before the other request had it.
+    // Its permit was freed before the other request had it.
     thread::sleep(SLOW);
     let mut read = 0;
     let head = slow.response_into(&mut |piece| read += piece.len() as u64);
@@ -438,7 +438,7 @@ fn a_retry_waits_for_another_backend_before_those_that_came_later() {
     assert!(failing.wait(|requests| requests.len() == 1));
     let mut later = wait_for(&proxy, proxy.address, "/later", 1);
     fails.open();
-    // The later one has the permit that the failure freed; the retry avoids that backend.
+    // The later one has the permit that the failure freed: the retry avoids that backend.
     assert_eq!(later.response().map(|r| r.text()), Ok("failing".to_owned()));
     assert!(eventually(|| proxy.queue.len() == 1), "the retry waits");
     gate.open();
@@ -527,7 +527,7 @@ fn the_access_log_has_the_time_in_the_queue() {
 fn a_peers_check_of_this_node_waits_behind_no_request() {
     let gate = Gate::new();
     let backend = holding(&gate);
-    // Peers are known by where they are.
+    // Peers are recognized by their addresses.
     let peers = [("peer", ([127, 0, 0, 1], 9).into())];
     let mut plan = common_dispatch::Plan::new("n", &backend).peers(&peers);
     plan.config.pools[0].concurrency = Concurrency::Fixed(NonZeroU32::MIN);
@@ -556,8 +556,8 @@ fn retries_end_where_their_budget_is_used_up() {
     let proxy = Plan::new(Upstream::Exclusive, &addresses).start();
     let since = Instant::now();
     let mut statuses = Vec::new();
-    // 10 retries a second are kept for 10 s; a machine that is so slow that 10 s bring enough for
-    // all has 10,000 tries.
+    // The budget allows 10 retries a second, for 10 s. A machine so slow that the budget refills
+    // for all requests makes 10,000 attempts.
     while statuses.last() != Some(&503) && statuses.len() < 10_000 {
         statuses.push(proxy.ask(get("/")).status());
     }

@@ -15,7 +15,7 @@ use equipoise_session::Reason;
 use equipoise_session::config::Protocol;
 use equipoise_testkit::UdpEcho;
 
-/// Time for which a UDP client has to send until it is no longer taken for forged, and some more.
+/// Slightly more than the time for which a UDP client has to send until it counts as genuine.
 const PROVEN_AFTER: Duration = Duration::from_millis(1100);
 
 /// A backend that hands its connections to the test.
@@ -90,14 +90,14 @@ fn datagrams_of_new_clients_are_dropped_where_no_backend_has_room() {
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         socket
     };
-    // A datagram may be lost anywhere: each is sent until it shows.
+    // A datagram may be lost, so each is sent until it is answered.
     let (first, second) = (client(), client());
     let is_answered = |socket: &UdpSocket| {
         socket.send(b"x").unwrap();
         socket.recv(&mut [0; 8]).is_ok()
     };
     until("the first is served", || is_answered(&first));
-    // A client that has not sent for a second yet may be forged, and would make room.
+    // A client that has sent for less than a second may be forged, and could be evicted.
     let served = Instant::now();
     until("the first is proven", || {
         let proves = served.elapsed() > PROVEN_AFTER;

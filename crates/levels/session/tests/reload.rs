@@ -1,5 +1,5 @@
-//! Snapshots change under load and nothing that is established notices; a stop finishes what it
-//! can.
+//! Snapshots change under load without effect on established connections; a stop finishes open
+//! requests if it can.
 
 mod common;
 mod common_dispatch;
@@ -18,8 +18,8 @@ use equipoise_testkit::{
     Answer, Client, Ending, Gate, HttpBackend, PATIENCE, ReservedPort, Step, eventually, free_port,
 };
 
-/// Sends requests without pause until the stop, on a kept connection or each time on a new one;
-/// returns their number, and the failures.
+/// Sends requests without pause until the stop, on one connection or on a new one each time;
+/// returns their number and the failures.
 fn load(address: std::net::SocketAddr, keep: bool, stop: &AtomicBool) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let mut client = Client::connect(address);
@@ -66,7 +66,7 @@ fn two_hundred_snapshots_under_load_fail_no_request(mode: Upstream) {
             .collect();
         let all = proxy.backends.clone();
         for round in 0..200 {
-            // One backend leaves or comes back, as an object of its own or as it was.
+            // One backend leaves or returns, as a new object or as the same one.
             proxy.backends = all.clone();
             if round % 2 == 0 {
                 proxy.backends.remove(round / 2 % 3);
@@ -262,7 +262,7 @@ fn an_older_snapshot_changes_nothing() {
     assert_eq!(proxy.ask(get("/")).text(), "x");
 }
 
-/// The first half of a request's head, and the second.
+/// The two halves of a request's head.
 const HALVES: [&str; 2] = ["GET / HTTP/1.1\r\nHo", "st: a.example\r\n\r\n"];
 
 /// A client that has sent half a head to the node's first front door, which has read it.

@@ -1,6 +1,6 @@
-//! The past of an upstream session decides its use: one with half a request on it is closed, an
-//! ended one is no fault of its backend, and requests that may have been executed are not sent
-//! again.
+//! The history of an upstream session decides its use: a session with a partial request is closed,
+//! an ended one is no failure of its backend, and requests that may have been executed are not
+//! repeated.
 
 mod common;
 
@@ -14,7 +14,7 @@ use equipoise_session::config::Upstream;
 use equipoise_testkit::{Answer, Gate, HttpBackend, PATIENCE, Step, eventually};
 use socket2::{Domain, Socket, Type};
 
-/// More than all socket buffers between a backend and a client that does not read hold.
+/// More than the socket buffers between a backend and a client that does not read.
 const LARGE: u64 = 24_000_000;
 
 both_upstreams! {
@@ -24,7 +24,7 @@ both_upstreams! {
     a_post_that_meets_a_closing_session_is_never_executed_twice,
 }
 
-/// Listens with a small window: what the backend does not read stays with the sender.
+/// Listens with a small window, so that unread bytes stay at the sender.
 fn narrow_listener() -> TcpListener {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
     socket.set_recv_buffer_size(4096).expect("any size is allowed");
@@ -52,7 +52,7 @@ fn an_upload_that_turns_bad_behind_an_early_response_leaves_no_session_to_others
         ("bad end of a chunk", None, "5\r\nhello", "X\r\n0\r\n\r\n"),
         ("too large", Some(8), "5\r\nhello\r\n", "5\r\nworld\r\n0\r\n\r\n"),
     ] {
-        // All of it is sent before the request's body is read.
+        // The whole response is sent before the request's body is read.
         let early = Answer { before_body: Answer::pattern(1, LARGE).steps, ..Answer::default() };
         let backend = HttpBackend::start(move |r| match r.head.target() {
             "/attack" => early.clone(),
@@ -80,7 +80,7 @@ fn an_upload_that_turns_bad_behind_an_early_response_leaves_no_session_to_others
     }
 }
 
-/// Answers everything but `/pay`, which it reads and then resets.
+/// Answers everything except `/pay`, which it reads and then resets.
 fn taking_the_money_and_running() -> HttpBackend {
     HttpBackend::start(|r| match r.head.target() {
         "/pay" => Answer::reset(),
@@ -95,7 +95,7 @@ fn a_post_that_was_read_and_then_reset_is_executed_once(mode: Upstream) {
         let proxy = proxy.pool(|p| p.retries = 1).start();
         let mut client = proxy.connect();
         for n in 0..warm {
-            // Multiplexed, only the POST warms the kind of session that a POST is sent on.
+            // With multiplexing, only a POST warms the kind of session that a POST uses.
             for request in [get("/warm"), post("/warm", "abc")] {
                 assert_eq!(client.ask(request).map(|r| r.status()), Ok(200), "{warm}: {n}");
             }
@@ -163,8 +163,8 @@ fn a_session_handed_over_and_found_closed_blames_no_backend() {
     let mut front = proxy.connect();
     assert_eq!(front.ask(get("/")).map(|r| r.text()), Ok("once".to_owned()));
     front.send(get("/"));
-    // This one is put behind, on the only session there may be, and answered once the other has the
-    // session for itself.
+    // This request waits behind the other on the only session, and is answered when the other has
+    // the session for itself.
     assert!(eventually(|| proxy.stats.sum(|s| s.requests.get()) == 2));
     assert_eq!(proxy.ask(get("/behind")).text(), "again");
     gate.open();
@@ -193,8 +193,8 @@ fn a_backend_that_answers_one_request_a_session_and_closes_late_fails_none() {
     proxy.assert_drops(&[]);
 }
 
-/// Answers the first connection's request, head of any size, only after the gate has opened, and
-/// reads nothing of it before; others at once. Tells what it read as the answer.
+/// Answers the first connection's request, with a head of any size, only after the gate has opened,
+/// and reads nothing of it before. Answers others at once. Its answer is the length that it read.
 fn late_reader(gate: Gate) -> SocketAddr {
     let listener = narrow_listener();
     let address = address_of(&listener);
@@ -244,7 +244,7 @@ fn a_head_that_is_half_sent_when_its_session_is_handed_over_is_sent_to_its_end()
     let mut large = proxy.connect();
     large.send(request("GET", "/", &lines));
     assert!(eventually(|| proxy.stats.sum(|s| s.requests.get()) == 1));
-    // Put behind, and answered once the large one has the session for itself.
+    // It waits behind the large request, and is answered when that has the session for itself.
     assert_eq!(proxy.ask(request("GET", "/", "L: ~~~\r\n")).text(), "3");
     let sent = || proxy.backends[0].live.stats.sum(|s| s.bytes_out.get());
     assert!(sent() < (LINES * LINE_BYTES) as u64, "the socket takes a part only: {}", sent());
@@ -257,7 +257,7 @@ fn a_head_that_is_half_sent_when_its_session_is_handed_over_is_sent_to_its_end()
     proxy.assert_nothing_in_flight();
 }
 
-/// Sends 103 until the connection ends, but at most `most` bytes; sends the number of bytes to the
+/// Sends 103 until the connection ends, at most `most` bytes; sends the number of bytes to the
 /// test.
 fn hinting_for_ever(most: usize) -> (SocketAddr, std::sync::mpsc::Receiver<usize>) {
     let listener = narrow_listener();
@@ -265,7 +265,7 @@ fn hinting_for_ever(most: usize) -> (SocketAddr, std::sync::mpsc::Receiver<usize
     let (tell, told) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the session comes");
-        // Unasked, it would be closed for that.
+        // The session would be closed for bytes before a request.
         stream.read_exact(&mut [0]).expect("the request comes");
         let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(500);
         let mut sent = 0;
@@ -285,7 +285,7 @@ fn interim_responses_without_end_to_a_client_that_does_not_read_end_the_session(
     let (backend, told) = hinting_for_ever(MOST);
     let proxy = Plan::new(Upstream::Multiplexed, &[backend]).pool(|p| {
         p.retries = 0;
-        // It is not to become a session of the request's own.
+        // The session must not be handed over to the request.
         p.multiplex_slow = PATIENCE * 2;
     });
     let proxy = proxy.start();
@@ -293,7 +293,7 @@ fn interim_responses_without_end_to_a_client_that_does_not_read_end_the_session(
     client.send(get("/"));
     let sent = told.recv_timeout(PATIENCE).expect("the session ends");
     assert!(sent < MOST, "{sent} bytes were taken for a client that reads nothing");
-    // Counted while the client is still there, or its end could be seen first.
+    // Checked while the client is connected, as its end could be counted otherwise.
     proxy.assert_drops(&[(Reason::UpstreamMalformed, 1)]);
     drop(client);
     proxy.assert_nothing_in_flight();

@@ -1,5 +1,5 @@
-//! A peer that becomes silent: its cable is pulled, so that no packet reports its end. In network
-//! namespaces, so as root.
+//! A peer that becomes silent: its cable is pulled, so no packet reports its end. The tests use
+//! network namespaces, so they need root.
 
 mod common_dispatch;
 
@@ -10,8 +10,8 @@ use common_dispatch::{Node, Plan, get, post};
 use equipoise_testkit::netns::{Host, Switch, unavailable};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step};
 
-/// As in production, a connection's kernel is asked; so long a request may take that waits for such
-/// a peer. The machine may be busy.
+/// The node asks the kernel about a connection after this, as in production. A request that waits
+/// for a silent peer may take `SOON`, as the machine may be busy.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(50);
 
@@ -70,14 +70,14 @@ fn what_is_with_a_peer_that_falls_silent_is_done_here_or_fails_soon() {
 
     between.ip("link set sp-far-eth0 down").expect("the cable is pulled");
     let pulled = Instant::now();
-    // Over the session that is open, and never acknowledged.
+    // Uses the open session; the peer never acknowledges it.
     warm.send(get("/"));
     let mut sent = ask(&near, at, post("/", "abc"));
     assert_eq!(warm.response().expect("whole").text(), "here");
     assert_eq!(waiting[0].response().expect("whole").text(), "here", "it may be done twice");
     assert_eq!(waiting[1].response().expect("whole").status(), 502, "it may have been done");
     let sent = sent.response().expect("whole");
-    // Over the kept-open session it may have arrived; over one that could not be opened it has not.
+    // On a pooled session the request may have arrived; on one that could not be opened it has not.
     assert!(sent.status() == 502 || sent.text() == "here", "{}", sent.text());
     let took = pulled.elapsed();
     assert!(took < SOON, "{took:?}");

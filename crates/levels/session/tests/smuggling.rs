@@ -1,4 +1,4 @@
-//! A backend must never read other requests than the front door saw.
+//! A backend must never read other requests than the front door did.
 
 mod common;
 
@@ -13,11 +13,11 @@ use Reason::{
     VersionNotSupported as Version,
 };
 
-/// A description, the reasons that may be given, and the request up to its empty line.
+/// A description, the allowed reasons, and the request up to its empty line.
 type Refusal = (&'static str, &'static [Reason], &'static [u8]);
 
-/// Framing that two readers could read in two ways. Each has a body `3\r\nabc\r\n0\r\n\r\n` or
-/// such.
+/// Framing that two readers could interpret in different ways. Each has a body such as
+/// `3\r\nabc\r\n0\r\n\r\n`.
 const FRAMING: &[Refusal] = &[
     ("length beside coding", &[Framing], b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"),
     ("coding beside length", &[Framing], b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n"),
@@ -154,7 +154,7 @@ const REQUEST_LINES: &[Refusal] = &[
     ),
 ];
 
-/// Chunked bodies that two readers could end in two places; behind a good head.
+/// Chunked bodies that two readers could end in different places, after a valid head.
 const CHUNKS: &[(&str, &[u8])] = &[
     ("size of 2^64", b"10000000000000000\r\nabc\r\n0\r\n\r\n"),
     ("size of 2^64 + 3", b"10000000000000003\r\nabc\r\n0\r\n\r\n"),
@@ -196,7 +196,7 @@ enum Pace {
     Bytewise,
 }
 
-/// Sends `request` and something behind it; returns the only status, and whether the end came.
+/// Sends `request` followed by a second one; returns the only status if the connection ended.
 fn refused(proxy: &Proxy, request: &[u8], pace: Pace) -> Result<u16, String> {
     let mut client = Client::connect(proxy.address);
     let bytes = [request, BEHIND.as_bytes()].concat();
@@ -213,7 +213,7 @@ fn refused(proxy: &Proxy, request: &[u8], pace: Pace) -> Result<u16, String> {
     }
 }
 
-/// Checks every row and reports all that are wrong at once.
+/// Checks all rows and reports every wrong one.
 fn check_refusals(proxy: &Proxy, backend: &HttpBackend, rows: &[Refusal], pace: Pace) {
     let mut wrong = Vec::new();
     for (name, reasons, request) in rows {

@@ -119,7 +119,7 @@ fn a_receiver_that_pauses_gets_everything_in_the_end() {
     let rig = tcp(&[address]);
     let (client, mut server) = pair(&rig, &accepted);
     let writing = thread::spawn(move || send_blocks(&mut server, &block(), 32 << 20).unwrap());
-    // The proxy has to hold back once everybody's socket buffers are full.
+    // The proxy has to pause once all socket buffers are full.
     let moved = || rig.count(|stats| &stats.bytes_out);
     until("bytes have come", || moved() > 0);
     let mut client = client;
@@ -261,7 +261,7 @@ fn without_a_backend_the_client_is_reset() {
     assert_eq!(rig.drops(Reason::NoBackend), 1);
 }
 
-/// An address where connecting never ends: its queue of established connections is full.
+/// An address at which connecting never ends: its queue of established connections is full.
 fn silent() -> (SocketAddr, socket2::Socket, Vec<socket2::Socket>) {
     use socket2::{Domain, Socket, Type};
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -292,8 +292,8 @@ fn a_backend_that_does_not_answer_in_time_is_replaced_by_another() {
     assert!(rig.failures(0, Reason::ConnectTimeout) > 0);
 }
 
-/// One connection is left alone, and another used all the time. `false`: the machine left both
-/// alone for the idle time.
+/// One connection is idle, and another is used constantly. `false`: the machine paused both for the
+/// idle time.
 fn a_quiet_and_a_busy_one(idle: Duration) -> bool {
     let (address, accepted) = handed_over();
     let rig = Rig::start(Protocol::Tcp, &[address], |wishes| wishes.door.timeouts.idle = idle);
@@ -307,7 +307,7 @@ fn a_quiet_and_a_busy_one(idle: Duration) -> bool {
     });
     let mut used = Instant::now();
     let mut is_over = false;
-    // Once more when the quiet one has gone.
+    // One more exchange after the idle one was closed.
     while !is_over {
         is_over = over.recv_timeout(Duration::from_millis(50)).is_ok();
         let now = Instant::now();
@@ -392,7 +392,7 @@ fn a_missing_or_malformed_header_resets_the_client() {
     });
     for start in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PROXY TCP9 ", b"PROXY TCP4 1.2.3.4 ", b""] {
         let mut client = rig.connect();
-        // It may be reset before it has sent anything: a busy machine lets time pass.
+        // It may be reset before it has sent anything, on a busy machine.
         let is_told = client.write_all(start).is_err();
         if start != b"PROXY TCP9 " {
             assert!(is_told || is_reset(&mut client), "{}", String::from_utf8_lossy(start));
@@ -408,7 +408,7 @@ fn a_stop_lets_connections_finish_within_the_grace_period() {
     let rig = tcp(&[address]);
     let listening = rig.address;
     let (mut client, mut server) = pair(&rig, &accepted);
-    // Connections that only probe for a listener end at once.
+    // Connections that only probe the listener end at once.
     drop(accepted);
     let stopping = thread::spawn(move || rig.stop(PATIENCE));
     // The door is closed once connecting fails.

@@ -1,4 +1,4 @@
-//! Everything that can take for ever has a bound.
+//! Every wait has a bound.
 
 mod common;
 
@@ -14,12 +14,12 @@ use equipoise_testkit::{
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Only what a test shortens is short.
+/// A plan with long timeouts, except those that a test shortens.
 fn plan(upstream: Upstream, backend: SocketAddr) -> Plan {
     Plan::new(upstream, &[backend]).pool(|p| p.retries = 0)
 }
 
-/// Runs `wait`, which must take the short time, and not the patience of the test.
+/// Runs `wait`, which must end by the short timeout and not by the test's own.
 #[track_caller]
 fn bounded<T>(wait: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -29,8 +29,8 @@ fn bounded<T>(wait: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// The result of `attempt` on a connection with a short idle time. `None`: the test itself was too
-/// slow, and tries again.
+/// The result of `attempt` on a connection with a short idle timeout. `None`: the test itself was
+/// too slow; it is repeated.
 fn in_time<T>(proxy: &Proxy, mut attempt: impl FnMut(&mut Client) -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -133,7 +133,7 @@ fn a_request_body_that_stands_still_is_answered_408(mode: Upstream) {
 
 fn a_client_that_stops_reading_is_cut(mode: Upstream) {
     let backend = HttpBackend::always(Answer::pattern(1, 1 << 40));
-    // Time enough to ask and to read the head.
+    // Enough time to send the request and read the head.
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT * 10).start();
     let mut client = proxy.connect();
     client.send(get("/")).head().expect("it has begun");
@@ -214,7 +214,7 @@ fn a_response_that_stands_still_is_cut(mode: Upstream) {
         });
         assert!(ending != Ending::StillOpen && !rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
         assert!(backend.acceptor().wait(|c| c.open == 0), "the session is closed");
-        // A request with a head that came too late for the test may be counted, too.
+        // A request may also be counted if its head arrived too late.
         let stalled = Reason::UpstreamStalled.name();
         let counted =
             || matches!(proxy.all_drops()[..], [(it, count)] if it == stalled && count <= tries);
@@ -278,7 +278,7 @@ fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
         for _ in 0..8 {
             let now = Instant::now();
             let echoed = client.try_send("ping").and_then(|()| client.read_exactly(4));
-            // Only one that was used in time has to be there.
+            // Only a tunnel that was used in time must still be open.
             if echoed.is_err() && used.elapsed() >= SHORT {
                 return None;
             }
@@ -296,7 +296,7 @@ fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
 #[test]
 fn slow_heads_of_many_clients_hold_nobody_up() {
     let backend = HttpBackend::named("x");
-    // 500 heads are begun and ended within it.
+    // 500 heads begin and end within this.
     let plan = plan(Upstream::Exclusive, backend.address());
     let proxy: Proxy = plan.front(|f| f.timeouts.header = 6 * PATIENCE).start();
     let mut slow: Vec<_> = (0..500).map(|_| proxy.connect()).collect();

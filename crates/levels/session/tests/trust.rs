@@ -23,7 +23,7 @@ both_upstreams! {
     a_listed_upgrade_passes_with_its_settings,
 }
 
-/// All that a sender can claim.
+/// All that a sender can claim about itself.
 const CLAIMS: &str = "X-Forwarded-For: 192.0.2.1, 192.0.2.2\r\nX-Forwarded-For: 192.0.2.3\r\n\
                       X-Forwarded-Proto: https\r\nX-Forwarded-Host: b.example\r\n\
                       X-Forwarded-Port: 8443\r\nX-Real-IP: 192.0.2.1\r\n\
@@ -35,7 +35,7 @@ fn trusting(sender: IpAddr) -> TrustedSources {
     TrustedSources::from_iter([(sender, 32)])
 }
 
-/// The head that the backend got of a request with these header lines.
+/// The head that the backend received for a request with these header lines.
 fn passed(plan: Plan, backend: &HttpBackend, lines: &str) -> Head {
     let proxy = plan.start();
     assert_eq!(proxy.ask(request("GET", "/", lines)).status(), 200, "{lines}");
@@ -152,7 +152,7 @@ fn a_proxy_header_from_an_untrusted_sender_resets_the_connection() {
         front.trusted = trusting([192, 0, 2, 9].into());
     });
     let proxy = plan.start();
-    // The reset may come before the client has sent anything, or knows that it is connected.
+    // The reset may arrive before the client has sent anything, or notices that it is connected.
     let asked = TcpStream::connect(proxy.address).and_then(|mut stream| {
         stream.write_all(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n")?;
         stream.write_all(get("/").as_bytes())?;

@@ -32,7 +32,7 @@ fn client(rig: &Rig) -> UdpSocket {
 /// A datagram that backends do not answer.
 const MUTE: &[u8] = b"mute";
 
-/// A backend that answers each datagram with its own name and the datagram, but [`MUTE`].
+/// A backend that answers each datagram, except [`MUTE`], with its own name and the datagram.
 struct Backend {
     address: SocketAddr,
     gone: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ impl Backend {
         Backend { address, gone, thread: Some(thread) }
     }
 
-    /// Closes its socket; whoever sends there is refused.
+    /// Closes its socket, so that the kernel refuses datagrams.
     fn leave(&mut self) {
         self.gone.store(true, Relaxed);
         self.thread.take().unwrap().join().unwrap();
@@ -116,7 +116,7 @@ fn datagrams_of_every_size_pass_whole() {
         let datagram: Vec<u8> = (0..bytes).map(|at: usize| (at * 7 + at / 251) as u8).collect();
         assert_eq!(answered_by(&client, &datagram), b'a', "{bytes} bytes");
     }
-    // The largest: the reply has room for it, but not for the name as well.
+    // The largest datagram: the reply has room for it, but not for the name as well.
     let (_, rest) = exchange(&client, &[9; 65_507]).unwrap();
     assert_eq!(rest.len(), 65_506);
 }
@@ -136,7 +136,7 @@ fn several_datagrams_of_one_client_stay_in_order() {
             assert_eq!(reply[1..3], [burst, number]);
         }
     }
-    // Counted after the replies have left.
+    // The counters change after the replies are sent.
     until("all datagrams are counted", || rig.count(|stats| &stats.bytes_in) == 2000);
     until("all replies are counted", || rig.count(|stats| &stats.bytes_out) == 3000);
 }
@@ -150,7 +150,7 @@ fn two_thousand_clients_are_told_apart() {
     for (number, client) in clients.iter().enumerate() {
         names.push(answered_by(client, format!("first of {number}").as_bytes()));
     }
-    // All at once, as many as the queues of the sockets hold.
+    // All at once, as many as the sockets' queues hold.
     for chunk in clients.chunks(100).zip(names.chunks(100)) {
         for (number, client) in chunk.0.iter().enumerate() {
             client.send(&[number as u8; 9]).unwrap();
@@ -166,7 +166,7 @@ fn two_thousand_clients_are_told_apart() {
     assert_eq!(drops, 0);
 }
 
-/// A client is proven that sends this long after its first datagram.
+/// A client that sends this long after its first datagram counts as genuine.
 const PROOF: Duration = Duration::from_secs(1);
 
 #[test]
@@ -210,7 +210,7 @@ fn forged_sources_take_nobodys_place() {
     assert_eq!(answered_by(&served, b"x"), b'a');
     thread::sleep(PROOF);
     assert_eq!(answered_by(&served, b"x"), b'a');
-    // Single datagrams, several at once, and those that are answered.
+    // Single datagrams, several at once, with and without answers.
     let forged = 200;
     for number in 0..forged {
         let client = client(&rig);
@@ -242,7 +242,7 @@ fn a_client_that_had_its_responses_is_forgotten() {
         until("it is forgotten", || rig.count(|stats| &stats.connections_open) == 0);
         assert_eq!(rig.count(|stats| &stats.connections), round);
     }
-    // Two at once need two answers.
+    // Two datagrams at once need two answers.
     client.send(MUTE).unwrap();
     assert_eq!(answered_by(&client, b"y"), b'a');
     assert_eq!(rig.count(|stats| &stats.connections_open), 1);
@@ -276,7 +276,7 @@ fn a_client_whose_backend_refuses_gets_another() {
             assert_eq!(answered_by(client, b"hello"), b'b', "who was not concerned stays");
             continue;
         }
-        // The refusal comes after a datagram is gone; that one is the network's loss.
+        // The refusal arrives after the datagram was sent; that datagram is lost in the network.
         let before = rig.failures(0, Reason::ConnectRefused);
         client.send(b"lost").unwrap();
         until("the refusal is seen", || rig.failures(0, Reason::ConnectRefused) > before);
@@ -320,7 +320,7 @@ fn a_change_of_the_pool_moves_no_client_but_those_of_a_backend_set_down() {
     for client in &clients {
         assert_eq!(answered_by(client, b"x"), b'a');
     }
-    // Draining: not eligible any more, but it keeps what it has.
+    // Draining: not eligible any more, but it keeps its clients.
     rig.publish(&[1]);
     for client in &clients {
         assert_eq!(answered_by(client, b"x"), b'a');
@@ -333,8 +333,8 @@ fn a_change_of_the_pool_moves_no_client_but_those_of_a_backend_set_down() {
     }
 }
 
-/// One client is quiet, and another asks all the time. `false`: the machine let both be quiet for
-/// the idle time.
+/// One client is quiet, and another sends constantly. `false`: the machine paused both for the idle
+/// time.
 fn a_quiet_and_a_busy_client(idle: Duration) -> bool {
     let backend = Backend::start(b'a');
     let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
@@ -372,11 +372,10 @@ fn idle_clients_are_forgotten_and_busy_ones_are_not() {
     assert!(tried, "this machine leaves everybody alone for seconds");
 }
 
-/// As the engine has it: after so long without a datagram a client does not keep a stop from its
-/// end.
+/// As in the engine: a client without a datagram for this long does not delay the end of a stop.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A stop while a client asks all the time. `false`: the machine let it be quiet.
+/// A stop while a client sends constantly. `false`: the machine paused it too long.
 fn stops_after_a_busy_client() -> bool {
     let backend = Backend::start(b'a');
     let rig = udp(&[&backend]);
@@ -388,7 +387,7 @@ fn stops_after_a_busy_client() -> bool {
     thread::spawn(move || ended.send(rig.stop(PATIENCE)).unwrap());
     let refused = || stats.sum(|shard| shard.drops[Reason::ShuttingDown as usize].get());
     let mut is_refused = false;
-    // Once more when a newcomer was refused.
+    // One more round after a new client was refused.
     while !is_refused {
         is_refused = refused() > 0;
         let now = Instant::now();
@@ -399,7 +398,7 @@ fn stops_after_a_busy_client() -> bool {
         let (name, rest) = answer.expect("the busy client is still served");
         assert_eq!((name, &rest[..]), (b'a', &b"x"[..]));
         asked = now;
-        // One that still comes in time is quiet from then on.
+        // A new client that is still admitted is quiet from then on.
         let _ = socket().send_to(b"too late", address);
     }
     let (report, _) = over.recv_timeout(PATIENCE).unwrap();

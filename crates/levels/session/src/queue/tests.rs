@@ -16,7 +16,7 @@ use crate::live::BackendLive;
 use crate::retry_budget::RetryBudget;
 use crate::snapshot::BackendView;
 
-/// The limits of a pool's backends; 0: none.
+/// A pool and the limits of its backends; 0: no limit.
 struct Pool {
     options: QueueOptions,
     queue: Arc<Queue>,
@@ -35,14 +35,14 @@ impl Pool {
         };
         let backends = limits.iter().enumerate().map(backend).collect();
         let snapshot = Arc::default();
-        // So long that no queue stands.
+        // Longer than any wait of these tests, so no queue counts as standing.
         let options = QueueOptions { wait: PATIENCE * 4, length: usize::MAX };
         let mut pool = Pool { options, queue: Queue::new(1), backends, snapshot };
         pool.install(|_| true);
         pool
     }
 
-    /// Goes over to those of the backends that `eligible` says.
+    /// Installs a snapshot with the backends for which `eligible` is true.
     fn install(&mut self, eligible: impl Fn(usize) -> bool) {
         let kept = self.backends.iter().enumerate().filter(|(at, _)| eligible(*at));
         let view = PoolView {
@@ -111,7 +111,7 @@ fn a_permit_goes_to_the_first_that_waits_and_to_no_newcomer() {
     assert!(poll(&first).is_pending() && poll(&second).is_pending());
     assert_eq!(pool.queue.len(), 2);
     drop(held);
-    // Taken in the name of the first, before it looks.
+    // The permit is already the first waiter's, before it polls.
     assert!(Lease::acquire(&Rc::new(pool.snapshot.clone()), 0, 0, 0).is_none());
     assert!(poll(&second).is_pending());
     let (_, lease) = slot_and_lease(&first);
@@ -180,7 +180,7 @@ fn beyond_its_length_the_last_in_order_is_refused() {
 #[test]
 fn a_queue_whose_oldest_is_late_serves_the_newest_first_and_refuses_the_oldest() {
     let mut pool = Pool::new(&[1]);
-    // It is late at once.
+    // The oldest is late at once.
     pool.options = QueueOptions { wait: Duration::ZERO, length: 2 };
     pool.install(|_| true);
     let held = pool.acquire(0);
@@ -265,7 +265,7 @@ fn each_kind_of_work_that_has_room_passes_the_other() {
     let (_, light) = slot_and_lease(&pool.join_as(Light));
     let light_waiting = pool.join_as(Light);
     assert!(poll(&light_waiting).is_pending(), "light work has its limit, too");
-    // Light requests come first in the queue, and what comes free is not for them.
+    // Light requests come first in the queue, but the freed permit is not for light work.
     drop(usual);
     let (_, usual) = slot_and_lease(&waiting);
     assert!(poll(&light_waiting).is_pending());
@@ -291,7 +291,7 @@ fn those_that_wait_are_served_by_a_pool_that_no_snapshot_has_any_more() {
     drop(held);
     let (_, held) = slot_and_lease(&waiting);
     drop(waiting);
-    // A client of a front door that is closed by then comes late.
+    // A client of a front door that is already closed comes late.
     assert!(poll(&pool.join()).is_pending());
     let late = pool.join();
     drop(held);
@@ -303,7 +303,7 @@ fn those_that_wait_are_served_by_a_pool_that_no_snapshot_has_any_more() {
 const THREADS: usize = 4;
 const TASKS: usize = 250;
 const ROUNDS: usize = 40;
-/// A waiter that was forgotten waits for good.
+/// Longer than any wait: a forgotten waiter would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// State shared by the tasks of all threads.
@@ -377,7 +377,7 @@ fn run(load: &Arc<Load>) {
             })
         })
         .collect();
-    // A task that panics ends its thread's run by the timeout, or leaves a count behind.
+    // A task that panics either makes its thread time out or leaves a count behind.
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(load.pool.queue.len(), 0);
     assert_eq!(load.pool.in_flight(), vec![0; load.held.len()]);

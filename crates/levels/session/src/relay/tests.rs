@@ -29,7 +29,7 @@ fn worker() -> Rc<Worker> {
 fn socket() -> (Socket, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    // All that a test sends fits into the sockets' buffers.
+    // All data of a test fits into the sockets' buffers.
     for end in [&ours, &theirs] {
         socket2::SockRef::from(end).set_send_buffer_size(1 << 20).unwrap();
     }
@@ -64,7 +64,7 @@ async fn much_is_spliced_little_is_copied_and_nothing_is_held_between() {
     let (to, mut sink) = socket();
     let mut direction = Direction::new(None);
     let mut total = 0;
-    // The first little after much is still expected to be much.
+    // The first small amount after a large one is still handled as a large one.
     for (bytes, splices) in [(100, false), (150_000, true), (100, true), (100, false)] {
         total += bytes as u64;
         source.write_all(&vec![1; bytes]).unwrap();

@@ -155,7 +155,7 @@ pub(crate) struct Proxy {
     pub(crate) options: PoolOptions,
     passive: PassiveHealth,
     scheduler: SchedulerKind,
-    /// Of the pool.
+    /// The queue of the pool.
     pub(crate) queue: Arc<Queue>,
     retry_budget: Arc<RetryBudget>,
     threads: usize,
@@ -248,7 +248,7 @@ impl Proxy {
         Client::exchange(self.address, request).expect("a whole response")
     }
 
-    /// How often something was refused or lost for this reason.
+    /// Number of refusals and losses for this reason.
     pub(crate) fn drops(&self, reason: Reason) -> u64 {
         self.stats.sum(|s| s.drops[reason as usize].get())
     }
@@ -259,8 +259,8 @@ impl Proxy {
         all.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Checks that the refusals and losses are these and no others, waiting for counts that follow
-    /// an answer rather than precede it.
+    /// Checks that exactly these refusals and losses were counted. Waits, as counters may change
+    /// after the answer.
     #[track_caller]
     pub(crate) fn assert_drops(&self, expected: &[(Reason, u64)]) {
         let expected: Vec<_> = expected.iter().map(|(r, count)| (r.name(), *count)).collect();

@@ -1,4 +1,4 @@
-//! Nodes in node mode, each an engine of its own before an application.
+//! Nodes in node mode, each with its own engine and application.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part of this")]
 
 pub(crate) mod tls;
@@ -22,10 +22,10 @@ use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually,
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-/// The header by which a taker knows what was delegated.
+/// The header by which a target recognizes delegated requests.
 pub(crate) const MARKER: &str = "equipoise-delegated";
 
-/// A node before its application.
+/// A node with its application.
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     pub(crate) registry: RegistryHandle,
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     _port: Option<ReservedPort>,
 }
 
-/// A node that is still to be started.
+/// A node that is not started yet.
 pub(crate) struct Plan {
     pub(crate) config: SessionConfig,
     port: Option<ReservedPort>,
@@ -67,7 +67,7 @@ pub(crate) fn keys(secret: &str) -> DelegationKeys {
     DelegationKeys::new(vec![secret.repeat(16).into_bytes()]).expect("it is long enough")
 }
 
-/// This part of every class.
+/// The same share for every class.
 pub(crate) fn of_all(keep: f64) -> PerClass<f64> {
     PerClass::from_fn(|_| keep)
 }
@@ -93,7 +93,7 @@ impl Plan {
         self.config.front_doors[0].listen
     }
 
-    /// On another address of loopback than clients have.
+    /// Listens on another loopback address than clients use.
     pub(crate) fn apart(mut self, number: u8) -> Plan {
         self.config.front_doors[0].listen.set_ip([127, 0, 0, number].into());
         self
@@ -113,7 +113,7 @@ impl Plan {
         self
     }
 
-    /// How what goes between it and its peers travels.
+    /// Sets the transport between the node and its peers.
     pub(crate) fn travels(mut self, transport: Transport) -> Plan {
         self.config.pools[1].options.tls = transport.outgoing().cloned();
         self.node(|node| node.transport = transport)
@@ -151,7 +151,7 @@ impl Node {
         status.front_doors.into_iter().next().expect("it has one")
     }
 
-    /// Why requests to a peer failed, and how often.
+    /// The reasons of failed requests to a peer, with their numbers.
     pub(crate) fn failures(&self, peer: &str) -> Vec<(equipoise_session::Reason, u64)> {
         let status = self.runtime.block_on(self.registry.status()).expect("it runs");
         let pool = status.pools.iter().find(|pool| &*pool.name == "app.peers");
@@ -164,7 +164,7 @@ impl Node {
         self.status().dispatch.expect("it is in node mode")
     }
 
-    /// Requests that arrived, were delegated, were taken and not handed back.
+    /// The numbers of requests that arrived, were delegated, and were accepted and not returned.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let dispatch = self.dispatch();
         let sum = |of: fn(&equipoise_session::registry::ClassCounts) -> u64| {
@@ -173,14 +173,13 @@ impl Node {
         (sum(|it| it.arrived), sum(|it| it.delegated), sum(|it| it.taken - it.handed_back))
     }
 
-    /// Checks the counts, some of which follow an answer rather than precede it.
+    /// Checks the counts. Waits, as some change after the answer.
     #[track_caller]
     pub(crate) fn assert_counts(&self, expected: (u64, u64, u64)) {
         assert!(eventually(|| self.counts() == expected), "{:?}", self.counts());
     }
 
-    /// Checks what was refused or lost, waiting for counts that follow an answer rather than
-    /// precede it.
+    /// Checks the refusals and losses. Waits, as counters may change after the answer.
     #[track_caller]
     pub(crate) fn assert_drops(&self, expected: &[(equipoise_session::Reason, u64)]) {
         eventually(|| self.status().drops == expected);
@@ -225,15 +224,15 @@ pub(crate) fn post(target: &str, body: &str) -> String {
     format!("{}{body}", with_lines("POST", target, &length))
 }
 
-/// The signed lines of a request and its marker, as its last receiver has seen them: the lines that
-/// a replay needs.
+/// The signed lines of a request and its marker, as its last receiver got them: the lines for a
+/// replay.
 pub(crate) fn signed_lines(app: &HttpBackend) -> String {
     let names = [MARKER, "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded"];
     let line = |name: &&str| seen(app, name).first().map(|value| format!("{name}: {value}\r\n"));
     names.iter().filter_map(line).collect()
 }
 
-/// The values of a header in the request that an application has seen last.
+/// The values of a header in the last request of an application.
 pub(crate) fn seen(app: &HttpBackend, name: &str) -> Vec<String> {
     let requests = app.requests();
     let last = requests.last().expect("it was asked");

@@ -1,4 +1,4 @@
-//! Certificates of nodes, and ends of TLS that are no engine's.
+//! Certificates of nodes, and TLS endpoints outside an engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
-/// The host name that the engine asks for, of everybody; that alone is what webpki is to find here.
+/// The host name that the engine expects of every peer; webpki checks only this name.
 const ANY_NAME: &str = "peer.invalid";
 
-/// An authority, and what is known of the certificates that it gave.
+/// An authority, and the state of the certificates that it issued.
 pub(crate) struct Fleet {
     issuer: CertifiedIssuer<'static, KeyPair>,
     known: Arc<Known>,
@@ -26,7 +26,7 @@ pub(crate) struct Fleet {
 struct Known {
     by_certificate: Mutex<BTreeMap<Vec<u8>, String>>,
     out: Mutex<BTreeSet<String>>,
-    /// Milliseconds; 0: an hour.
+    /// Validity in milliseconds; 0: an hour.
     lasts_ms: AtomicU64,
     epoch: AtomicU64,
 }
@@ -89,7 +89,7 @@ impl Fleet {
         Arc::new(config.with_client_auth_cert(chain, key).expect("they belong together"))
     }
 
-    /// A client that shows nothing.
+    /// A client without a certificate.
     pub(crate) fn nobody(&self) -> Arc<ClientConfig> {
         let config = ClientConfig::builder().with_root_certificates(self.roots());
         Arc::new(config.with_no_client_auth())
@@ -103,12 +103,12 @@ impl Fleet {
         Arc::new(config.with_single_cert(chain, key).expect("they belong together"))
     }
 
-    /// Both ends of this node.
+    /// Client and server configuration of this node.
     pub(crate) fn tls(&self, node: &str) -> PeerTls {
         self.tls_with(self.client(node), node)
     }
 
-    /// The same, with another client's end.
+    /// The same, with another client configuration.
     pub(crate) fn tls_with(&self, client: Arc<ClientConfig>, node: &str) -> PeerTls {
         let known = Arc::clone(&self.known) as Arc<dyn PeerCertificates>;
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -123,19 +123,19 @@ impl Fleet {
         Transport::Either(Some(self.tls(node)))
     }
 
-    /// Sessions that begin from now on are by certificates that hold so long.
+    /// Sets the validity of certificates of new sessions.
     pub(crate) fn lasts(&self, time: Duration) {
         self.known.lasts_ms.store(time.as_millis() as u64, SeqCst);
     }
 
-    /// Evicts this node: its certificates are no peer's from now on.
+    /// Evicts this node: its certificates are not accepted any more.
     pub(crate) fn shut_out(&self, node: &str) {
         lock(&self.known.out).insert(node.to_string());
         self.known.epoch.fetch_add(1, SeqCst);
     }
 }
 
-/// A client's end over a new connection, with hands shaken by the first write.
+/// A client on a new connection. The first write performs the handshake.
 pub(crate) fn connect(
     to: SocketAddr,
     config: &Arc<ClientConfig>,
@@ -162,8 +162,8 @@ pub(crate) fn ask(
     }
 }
 
-/// A peer that shakes hands, reads a request's head, sends these bytes, and closes with or without
-/// announcing it. For one connection.
+/// A peer for one connection: it performs the handshake, reads a request's head, sends these bytes,
+/// and closes with or without a TLS close.
 pub(crate) fn one_answer(
     config: Arc<ServerConfig>,
     bytes: Vec<u8>,
@@ -188,7 +188,7 @@ pub(crate) fn one_answer(
     address
 }
 
-/// Passes connections on to `to`, and remembers what clients sent.
+/// Forwards connections to `to`, and records the bytes of clients.
 pub(crate) fn eavesdrop(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");

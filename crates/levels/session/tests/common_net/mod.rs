@@ -1,4 +1,4 @@
-//! An engine with one front door and one pool, driven by hand, and sockets to talk to it.
+//! An engine with one front door and one pool, controlled by the test, and sockets to talk to it.
 #![allow(dead_code)]
 
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use equipoise_session::{
 };
 use tokio::sync::mpsc;
 
-/// How long anything that must happen may take on a busy machine.
+/// Longest time for anything that must happen, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const THREADS: usize = 2;
@@ -32,7 +32,7 @@ pub(crate) struct Rig {
     pub(crate) log: Log,
     door: FrontDoor,
     options: PoolOptions,
-    /// Of the pool.
+    /// The queue of the pool.
     pub(crate) queue: Arc<Queue>,
     retry_budget: Arc<RetryBudget>,
     generation: u64,
@@ -133,7 +133,7 @@ impl Rig {
         self.engine.publish(Arc::new(snapshot)).unwrap();
     }
 
-    /// Sets a backend down: not eligible, and what it has is cut.
+    /// Sets a backend down: not eligible, and its connections are cut.
     pub(crate) fn down(&mut self, backend: usize) {
         self.backends[backend].live.cut.store(true, Relaxed);
         let others: Vec<usize> = (0..self.backends.len()).filter(|at| *at != backend).collect();
@@ -165,7 +165,7 @@ impl Rig {
         self.backends.iter().map(|backend| backend.live.in_flight()).sum()
     }
 
-    /// Waits until nothing is open, then checks that nothing is counted as if it were.
+    /// Waits until nothing is open, then checks that the counters agree.
     pub(crate) fn settle(&self) {
         until("all is closed", || self.count(|stats| &stats.connections_open) == 0);
         until("no backend has anything in flight", || self.in_flight() == 0);
@@ -182,7 +182,7 @@ impl Rig {
     }
 }
 
-/// Polls until it is so; for counters that other threads move.
+/// Polls until the condition holds; for counters of other threads.
 #[track_caller]
 pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -212,8 +212,8 @@ impl Write for Log {
     }
 }
 
-/// An address on a loopback network of this test's own, so that no other socket takes the port
-/// between here and the engine's binding it.
+/// An address on a loopback network of this test only, so that no other socket takes the port
+/// before the engine binds it.
 fn free_address(protocol: Protocol) -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Relaxed).to_be_bytes();
@@ -225,7 +225,7 @@ fn free_address(protocol: Protocol) -> SocketAddr {
     }
 }
 
-/// An address that refuses connections: nothing listens there, and nothing else can.
+/// An address that refuses connections: nothing listens there, and nothing else can bind it.
 pub(crate) fn refusing() -> SocketAddr {
     free_address(Protocol::Tcp)
 }

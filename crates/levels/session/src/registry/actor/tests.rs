@@ -32,7 +32,7 @@ impl Publish for Recorder {
             return Err(BindError { front_door: door.name, address: door.listen, source });
         }
         *self.last.lock().unwrap() = Arc::clone(&snapshot);
-        // A test may have seen enough.
+        // The test may have dropped the receiver.
         let _ = self.published.send(snapshot);
         Ok(())
     }
@@ -63,7 +63,7 @@ fn start() -> Running {
 }
 
 impl Running {
-    /// The next snapshot published; fails rather than waits for ever for one that does not come.
+    /// The next snapshot published; fails after a timeout.
     async fn next(&mut self) -> Arc<Snapshot> {
         let next = tokio::time::timeout(seconds(60), self.published.recv());
         next.await.expect("nothing is published").unwrap()
@@ -121,7 +121,7 @@ async fn other_levels_see_what_an_operator_set_when_the_call_returns_and_no_ejec
     assert_eq!(seen(&mut pools), [up, up]);
     run.handle.set_admin("web", "b1", AdminState::Drain).await.unwrap();
     assert_eq!(seen(&mut pools), [(AdminState::Drain, 1, Health::Unknown), up]);
-    // The session level's snapshot does not differ, and the other levels are notified all the same.
+    // The snapshot of the session level does not change, but the other levels are notified.
     run.handle.set_admin("web", "b1", AdminState::Down).await.unwrap();
     assert_eq!(seen(&mut pools), [(AdminState::Down, 1, Health::Unknown), up]);
     run.handle.set_admin("web", "b1", AdminState::Up).await.unwrap();
@@ -245,7 +245,7 @@ async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuratio
     let accepting = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     assert_eq!(names(&run.next().await), ["b1"]);
 
-    // Whoever only accepts passes a TCP check and fails an HTTP one.
+    // A backend that only accepts connections passes a TCP check and fails an HTTP one.
     let http = HealthCheck::Http(HttpCheck::get("/"));
     wanted.health.as_mut().unwrap().check = http;
     run.handle.apply(config(vec![wanted.clone()])).await.unwrap();
@@ -259,7 +259,7 @@ async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuratio
 
 #[tokio::test]
 async fn a_name_with_other_addresses_at_every_lookup_is_found_silent() {
-    // The kernel accepts, and no process answers: each check lasts as long as it may.
+    // The kernel accepts, and no process answers: each check lasts until its timeout.
     let silent = [
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -282,7 +282,7 @@ async fn a_name_with_other_addresses_at_every_lookup_is_found_silent() {
             if status.pools[0].backends[0].health == Health::Unhealthy {
                 return;
             }
-            // More often than a check ends.
+            // More often than checks end.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -333,7 +333,7 @@ async fn a_registry_whose_handles_and_events_are_gone_ends() {
     run.task.await.unwrap();
 }
 
-/// The binary runs it beside its API, on a task.
+/// Checks that the future can run on a task, as the binary runs it beside its API.
 const _: fn(Registry<crate::Engine>) = |registry| {
     fn sent(_: impl Send) {}
     sent(registry.run());

@@ -200,7 +200,8 @@ fn a_backup_that_can_take_over_lifts_the_panic_threshold() {
         assert!(fail(&mut inventory, backend, now)[0].contains("is ejected"), "{backend}");
     }
     assert_eq!(eligible(&inventory), ["b3"]);
-    // The last one left stays, however it fails: those that are due first come back beside it.
+    // The last eligible backend stays, even if it fails: the ejected ones that are due first
+    // return.
     assert!(fail(&mut inventory, "b3", now)[0].contains("but stays"));
     check(&mut inventory, "b3", false, now);
     assert_eq!(eligible(&inventory), ["b1", "b2"]);
@@ -224,7 +225,7 @@ fn ejected_backends_come_back_early_when_too_few_others_are_left() {
     fail(&mut inventory, "b2", now);
     fail(&mut inventory, "b1", now + seconds(1));
     assert_eq!(eligible(&inventory), ["b3", "b4"]);
-    // One more goes, by its checks: the ejected one that was due first replaces it.
+    // One more becomes unhealthy by its checks: the ejected one that was due first replaces it.
     let lines = check(&mut inventory, "b3", false, now + seconds(2));
     assert_eq!(eligible(&inventory), ["b2", "b4"]);
     assert!(lines[1].contains("b2 is back before its ejection is over"), "{lines:?}");
@@ -295,10 +296,10 @@ fn a_pool_whose_backends_are_still_being_made_is_no_warning_before_its_time() {
     };
     let mut timely = join(&timely, 1);
     assert_eq!(settle(&mut timely, now + seconds(5)), ["pool web: its first backend takes work"]);
-    // It has served: from now on to have none is a loss.
+    // The pool has served requests: from now on, having no backend is reported as a loss.
     let mut timely = join(&timely, 0);
     assert_eq!(settled(&mut timely, now + seconds(6)), [(true, empty.to_string())]);
-    // Listed backends are there from the beginning.
+    // Listed backends exist from the beginning.
     let mut listed = new(checked(made(1)));
     settle(&mut listed, now);
     assert_eq!(check(&mut listed, "b1", false, now)[1], empty);
