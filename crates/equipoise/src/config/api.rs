@@ -23,8 +23,8 @@ pub(super) fn policy(
         let Some(token) = token(values, around, findings) else { continue };
         if let Some(first) = tokens.iter().find(|other| other.digest == token.digest) {
             let text = format!(
-                "the same token as that of `{}`; accepted: a token of its own, so that the audit log can tell them \
-                 apart (equipoise api-token FILE makes one)",
+                "the same token as that of `{}`; accepted: a different token, so that the audit log can distinguish \
+                 them (equipoise api-token FILE creates one)",
                 first.name
             );
             findings.error(values.at, &values.path, text);
@@ -70,8 +70,8 @@ fn digest(
         // The given option has an error that was already reported.
         (None, None) if findings.has_error_below(&values.path) => return None,
         (None, None) => {
-            "missing; accepted: `file`, a path to a file with the token in it, or `hash`, its \
-                         digest (equipoise api-token FILE makes both)"
+            "missing; accepted: `file`, a path to a file with the token, or `hash`, its digest (equipoise api-token \
+             FILE creates both)"
                 .to_string()
         }
         (Some(file), None) => match (around.read)(Path::new(file), FileKind::Secret) {
@@ -90,7 +90,7 @@ fn digest(
                 Err(error) => format!("\"{file}\" is not a token's file: {error}"),
             },
             Err(error) => {
-                format!("\"{file}\" cannot be read: {error}; accepted: a file with the token in it")
+                format!("\"{file}\" cannot be read: {error}; accepted: a file with the token")
             }
         },
     };
@@ -104,9 +104,9 @@ fn listening(api: &Values, findings: &mut Findings<'_>) {
     let has_tokens = !api.tables("token").is_empty();
     if !address.ip().to_canonical().is_loopback() && !has_tokens && !api.flag("allow-remote") {
         let text = format!(
-            "\"{address}\" can be reached from other machines, and there is no token to ask for; accepted: a loopback \
-             address, any with an [[api.token]] (equipoise api-token FILE makes one), or, to let everybody there look \
-             and nobody change anything, any with allow-remote = true beside it"
+            "\"{address}\" can be reached from other machines, and no token is configured; accepted: a loopback \
+             address; another address with an [[api.token]] (equipoise api-token FILE creates one); or another address \
+             with allow-remote = true, so that other machines can read, and cannot change anything"
         );
         findings.error(api.at("listen"), &api.path_of("listen"), text);
     }

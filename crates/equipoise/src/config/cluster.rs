@@ -82,14 +82,14 @@ pub(super) fn config(
     checks.instance(file, cluster, instance);
     let role = match (cluster.table("store"), cluster.texts("controllers")) {
         (Some(_), Some(_)) => {
-            let text = "`store` is given too, which makes this a controller; accepted: `store` on controllers, \
-                        `controllers` on nodes (a controller's own data plane follows it without that)";
+            let text = "`store` is set too, which makes this a controller; accepted: `store` on controllers, \
+                        `controllers` on nodes (a controller's own data plane needs no `controllers`)";
             checks.error(cluster, "controllers", text);
             return None;
         }
         (None, None) => {
-            let text = "neither `store` nor `controllers`; accepted: a [cluster.store] table on controllers, \
-                        `controllers` = where they are on nodes";
+            let text = "neither `store` nor `controllers`; accepted: a [cluster.store] table on controllers; \
+                        `controllers`, with their addresses, on nodes";
             checks.findings.error(cluster.at, &cluster.path, text.to_string());
             return None;
         }
@@ -133,13 +133,14 @@ impl Checks<'_, '_> {
     }
 
     fn controller(&mut self, cluster: &Values, store: &Values) -> Option<ClusterRole> {
-        let why = "is for nodes, and `store` makes this a controller, which joins nobody; accepted: leave it out";
+        let why =
+            "is for nodes, and `store` makes this a controller, which does not join; remove it";
         self.without(cluster, &["join-token", "join-token-file"], why);
         let listen: SocketAddr = cluster.parsed("listen")?;
         if listen.ip().is_unspecified() && !cluster.given("advertise") {
             let text = format!(
-                "\"{listen}\" is every address, so the certificate is for this machine's name alone; nodes that use \
-                 an address need it in `advertise`"
+                "\"{listen}\" stands for every address, so the certificate is only for this machine's name; nodes that \
+                 use an address need it in `advertise`"
             );
             self.findings.warning(cluster.at("listen"), &cluster.path_of("listen"), text);
         }
@@ -148,16 +149,16 @@ impl Checks<'_, '_> {
     }
 
     fn node(&mut self, cluster: &Values, controllers: &[String]) -> Option<ClusterRole> {
-        let why = "is for controllers, and `controllers` makes this a node; accepted: leave it out";
+        let why = "is for controllers, and `controllers` makes this a node; remove it";
         self.without(cluster, &["name", "listen"], why);
         if controllers.is_empty() {
-            let text = "an empty list, so nobody can be joined; accepted: at least one controller";
+            let text = "an empty list, so this node cannot join; accepted: at least one controller";
             self.error(cluster, "controllers", text);
         }
         let mut known: Vec<ControllerAddress> = Vec::new();
         for address in controllers.iter().filter_map(|text| text.parse().ok()) {
             if known.contains(&address) {
-                let text = format!("\"{address}\" is there twice; accepted: each controller once");
+                let text = format!("\"{address}\" is listed twice; accepted: each controller once");
                 self.error(cluster, "controllers", text);
             }
             known.push(address);
@@ -199,7 +200,7 @@ impl Checks<'_, '_> {
             self.error(store, "etcd", text);
         } else if encrypted > 0 && authority.is_none() && !store.given("authority") {
             let text =
-                "https needs the certificate of etcd's authority; accepted: give `authority` too";
+                "https needs the certificate of etcd's authority; accepted: https with `authority`";
             self.error(store, "etcd", text);
         } else if encrypted == 0 && store.given("authority") {
             let text = "the URLs are http, which is not encrypted; accepted: https://HOST:PORT, or no `authority`";

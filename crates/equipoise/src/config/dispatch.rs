@@ -86,26 +86,27 @@ pub(crate) fn peers_of(pool: &str) -> String {
 pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
     let tables = file.tables("dispatch");
     if let Some(second) = tables.get(1) {
-        let text =
-            "a second one; accepted: one table, since a node has one share of requests to keep";
+        let text = "a second table; accepted: one table, because a node has one share of requests";
         findings.error(second.at, &second.path, text.to_string());
     }
     let Some(values) = tables.first() else { return };
     let names = file.tables("session").iter().filter_map(|door| door.text("name"));
     if let Some(name) = values.text("name").filter(|name| names.clone().any(|it| it == *name)) {
-        let text = format!("\"{name}\" is a [[session]] table's; accepted: one that is unique");
+        let text =
+            format!("\"{name}\" is the name of a [[session]] table; accepted: a unique name");
         findings.error(values.at("name"), &values.path_of("name"), text);
     }
     let peers = values.text("pool").map(peers_of);
     for pool in file.tables("pool").iter().filter(|pool| pool.text("name") == peers.as_deref()) {
         let text = format!(
-            "is what the pool of the peers of {} is called; accepted: another name",
+            "is the name of the pool of the peers of {}; accepted: another name",
             values.path
         );
         findings.error(pool.at("name"), &pool.path_of("name"), text);
     }
     if !values.given("peers") && !file.given("cluster") {
-        let text = "there are none, and no cluster that knows any, so every request is done here";
+        let text =
+            "no peers are configured, and there is no cluster, so every request is served here";
         findings.warning(values.at, &values.path_of("peers"), text.to_string());
     }
 }
@@ -207,8 +208,8 @@ fn keys(
     let (at, option) = (values.at("secret"), values.path_of("secret"));
     let Some(path) = values.text("secret") else {
         if values.given("peers") && !is_clustered && !findings.has_error_below(&values.path) {
-            let text = "missing, so nothing can be delegated; accepted: a file with a secret that all nodes have \
-                        (openssl rand -hex 32 makes one)";
+            let text = "missing, so nothing can be delegated; accepted: a file with a secret that all nodes share \
+                        (openssl rand -hex 32 creates one)";
             findings.error(at, &option, text.to_string());
         }
         return DelegationKeys::default();
@@ -224,8 +225,7 @@ fn keys(
                     format!("\"{path}\" is empty; accepted: a secret on each line")
                 }
                 Ok(keys) => {
-                    let secret =
-                        "the secret: whoever knows it can have requests done where they arrive";
+                    let secret = "the secret, with which requests can evade delegation";
                     secret_file::warn(values, "secret", Readers::Owner, secret, around, findings);
                     return keys;
                 }

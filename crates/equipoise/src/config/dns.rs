@@ -41,7 +41,7 @@ pub(super) fn config(
         let mut reading = Reading { file, by_name: &by_name, values, pools, around, findings };
         let Some(zone) = reading.zone() else { continue };
         if !origins.insert(zone.origin.clone()) {
-            let text = format!("\"{}\" is there twice; accepted: each zone once", zone.origin);
+            let text = format!("\"{}\" is listed twice; accepted: each zone once", zone.origin);
             findings.error(values.at("zone"), &values.path_of("zone"), text);
             continue;
         }

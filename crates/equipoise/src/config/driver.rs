@@ -38,8 +38,8 @@ pub(super) fn maker(
             // Another member may create the backends; a controller may only plan.
             [] if is_in_cluster => {}
             [] => {
-                let text = "nothing here makes backends, so the plan only says what it would do; add a \
-                            [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table";
+                let text = "no driver is configured, so the plan is not carried out; add a [pool.elastic.process], \
+                            [pool.elastic.exec] or [pool.elastic.webhook] table";
                 findings.warning(elastic.at, &elastic.path, text.to_string());
             }
             several => {

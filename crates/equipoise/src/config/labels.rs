@@ -15,7 +15,7 @@ pub(super) fn check(values: &Values, findings: &mut Findings<'_>) {
     keys.sort_unstable();
     let twice = keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone());
     if let Some(key) = twice {
-        let text = format!("`{key}` is there twice; accepted: each key once");
+        let text = format!("`{key}` is listed twice; accepted: each key once");
         findings.error(values.at(LABELS), &values.path_of(LABELS), text);
     }
 }

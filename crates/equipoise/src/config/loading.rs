@@ -92,7 +92,10 @@ impl Loader {
         match tokio::time::timeout(limit, outcome).await {
             Ok(Ok(outcome)) => outcome,
             // The thread panicked and dropped the sender without an outcome.
-            Ok(Err(_)) => Err(failed(file, "could not be loaded: a fault of equipoise".into())),
+            Ok(Err(_)) => Err(failed(
+                file,
+                "could not be loaded because of a bug in equipoise; please report it".into(),
+            )),
             Err(_) => Err(self.too_slow(file, &number)),
         }
     }

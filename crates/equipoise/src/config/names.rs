@@ -32,8 +32,7 @@ pub(super) fn by_load(
         }
         let (at, path) = (values.at("shares"), values.path_of("shares"));
         if !file.given("cluster") {
-            let text =
-                "has no effect: without [cluster] nobody reports loads, so weights are gone by";
+            let text = "has no effect: without a [cluster] table no member reports its load, so the weights apply";
             findings.warning(at, &path, text.to_string());
             continue;
         }
@@ -52,8 +51,8 @@ pub(super) fn by_load(
                 false => format!(", or list `backends` of `{}`", name.name.fmt_with_dot()),
             };
             let text = format!(
-                "\"load\" needs to know which member of the cluster each backend is, and those that pool \"{}\" makes are \
-                 none; accepted: \"weights\", which may follow the load in turn (`weights = \"load\"` of the pool){or_list}",
+                "\"load\" needs backends that are members of the cluster, and those of pool \"{}\" are not; accepted: \
+                 \"weights\", which may follow the load themselves (`weights = \"load\"` of the pool){or_list}",
                 elastic.pool
             );
             findings.error(at, &path, text);

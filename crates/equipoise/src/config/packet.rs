@@ -120,9 +120,7 @@ fn seed(
                 ),
             },
             Err(error) => {
-                format!(
-                    "\"{file}\" cannot be read: {error}; accepted: a file with the secret in it"
-                )
+                format!("\"{file}\" cannot be read: {error}; accepted: a file with the secret")
             }
         },
     };
@@ -189,7 +187,7 @@ impl Checks<'_, '_> {
         };
         if ranged(vip.vip.ports) && before.iter().filter(alike).count() == RANGES_MAX {
             let text = format!(
-                "{RANGES_MAX} port ranges of this address and protocol are there already; accepted: no more"
+                "{RANGES_MAX} port ranges of this address and protocol exist already; accepted: no more"
             );
             self.error(values, "vip", text);
         }
@@ -269,8 +267,8 @@ impl Checks<'_, '_> {
                 .find(|(a, z, place)| *a <= last && first <= *z && before.get(*place).is_some());
             if let Some((.., place)) = clash.copied() {
                 let text = format!(
-                    "backend `{}` serves \"{}\", on line {}, by nat too, so its replies could be either's; accepted: \
-                     another port of it, or another `forward`",
+                    "backend `{}` serves \"{}\", on line {}, by nat too, so its replies could belong to either VIP; \
+                     accepted: another port of the backend, or another `forward`",
                     backend.name, before[place].vip, self.lines[place]
                 );
                 self.error(values, "pool", text);
@@ -299,7 +297,7 @@ impl Checks<'_, '_> {
         if flows.pins_max > flows.flows_max {
             let option = if table.given("pins-max") { "pins-max" } else { "max" };
             let text = format!(
-                "`pins-max` ({}) is above `max` ({}), and no more flows than that are known",
+                "`pins-max` ({}) is above `max` ({}), which limits the number of flows",
                 flows.pins_max, flows.flows_max
             );
             self.warning(table, option, text);
@@ -329,7 +327,7 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
     }
     match vip.vip.ports {
         Ports::One(port) if vip.forward != Forward::Nat && address.port() != port => Some(format!(
-            "backend `{name}` has port {} and the VIP {port}, and {by} leaves ports as they are; accepted: the VIP's \
+            "backend `{name}` has port {} and the VIP {port}, and {by} does not change ports; accepted: the VIP's \
              port, or forward = \"nat\"",
             address.port()
         )),

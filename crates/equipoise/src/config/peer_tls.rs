@@ -36,8 +36,8 @@ pub(super) fn transport(
     };
     let mode = stated.unwrap_or(usual);
     if mode != PeerTlsMode::Off && usual == PeerTlsMode::Off {
-        let text = "there is no certificate to show to peers; accepted: with `tls = { certificate, key, authority }`, \
-                    or in a [cluster]";
+        let text = "this node has no certificate for its peers; accepted: with `tls = { certificate, key, \
+                    authority }`, or in a [cluster]";
         findings.error(values.at("peer-tls"), &values.path_of("peer-tls"), text.to_string());
     }
     if mode == PeerTlsMode::Off && files.is_some() {
@@ -75,7 +75,7 @@ fn by_files(
     let [certificate, key, authority] = &texts[..] else { return None };
     match PeerCredentials::from_pem(certificate, key, authority, instance) {
         Ok(credentials) => {
-            let secret = "the key: whoever has it can pose as this node";
+            let secret = "the key, with which others can pose as this node";
             secret_file::warn(files, "key", Readers::Owner, secret, around, findings);
             Some(peer_tls(credentials))
         }

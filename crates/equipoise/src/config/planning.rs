@@ -106,7 +106,7 @@ fn link_speeds(load: &Values, findings: &mut Findings<'_>) -> BTreeMap<String, u
             continue;
         };
         if speeds.insert(name.to_string(), speed).is_some() {
-            let text = format!("\"{name}\" is there twice; accepted: each interface once");
+            let text = format!("\"{name}\" is listed twice; accepted: each interface once");
             findings.error(link.at("interface"), &link.path_of("interface"), text);
         }
     }

@@ -111,7 +111,7 @@ fn declaring(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
         }
         let drivers = ["process", "exec", "webhook"];
         if declared::by_controllers(elastic) && !drivers.iter().any(|it| elastic.given(it)) {
-            let text = "\"controllers\", and no driver is stated, so that no node could make backends; accepted: a \
+            let text = "\"controllers\", and no driver is stated, so that no node can create backends; accepted: a \
                         [pool.elastic.process], [pool.elastic.exec] or [pool.elastic.webhook] table beside it";
             error("declared", text);
         }
@@ -137,7 +137,7 @@ fn reachable(file: &Values, elastic: &Values, findings: &mut Findings<'_>) {
 fn clocks(elastic: &Values, findings: &mut Findings<'_>) {
     for hours in elastic.tables("schedule") {
         if hours.given("zone") && hours.given("utc-offset") {
-            let text = "stated beside `zone`, which says how far its clock is ahead; accepted: one of them";
+            let text = "stated beside `zone`, which has its own offset; accepted: one of them";
             findings.error(hours.at("utc-offset"), &hours.path_of("utc-offset"), text.to_string());
         }
     }
@@ -162,8 +162,8 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
         false => !users.are_http(),
     };
     if is_unlimited && given.is_empty() && !is_paused && !users.doors.is_empty() {
-        let text = "\"none\", so how full the pool is does not show and it never grows; accepted: another `concurrency`, or \
-                    `target-concurrency` or `target-requests` in its [pool.elastic]";
+        let text = "\"none\", so the pool's load is unknown, and the pool never grows; accepted: another \
+                    `concurrency`, or `target-concurrency` or `target-requests` in its [pool.elastic]";
         findings.error(pool.at("concurrency"), &pool.path_of("concurrency"), text.to_string());
     }
 }
@@ -178,8 +178,8 @@ fn uncounted(elastic: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_
     };
     if elastic.number("min") == Some(0) {
         let text = format!(
-            "0, and {user} tables use this pool, whose clients are not counted: a first backend would never be made; \
-             accepted: 1 or more"
+            "0, and {user} tables use this pool, whose clients are not counted: the first backend would never be \
+             created; accepted: 1 or more"
         );
         findings.error(elastic.at("min"), &elastic.path_of("min"), text);
     }
@@ -303,8 +303,8 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
     }
     for values in std::iter::once(pool).chain(pool.tables("backends")) {
         if build::concurrency(values) == Some(Concurrency::Learnt) {
-            let text = "\"learnt\", and a front door that speaks udp uses this pool, where nothing \
-                        waits that could be learnt from; accepted: a number or \"none\"";
+            let text = "\"learnt\", and a front door that speaks udp uses this pool, from which no limit can be \
+                        learned; accepted: a number or \"none\"";
             findings.error(values.at("concurrency"), &values.path_of("concurrency"), text.into());
         }
     }
@@ -315,7 +315,7 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
         && build::concurrency_of_pool(pool, false) == Concurrency::Learnt
     {
         let text = "not stated, and this elastic pool would learn it, but a front door that speaks udp uses the pool, \
-                    where nothing waits that could be learnt from; accepted: a number or \"none\"";
+                    from which no limit can be learned; accepted: a number or \"none\"";
         findings.error(pool.at("concurrency"), &pool.path_of("concurrency"), text.into());
     }
 }
@@ -331,8 +331,8 @@ fn unlimited(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) 
         && is_unlimited
     {
         let text = format!(
-            "not stated, and because a front door that speaks {word} uses this pool, too, its http requests have no limit and \
-             no queue; state a number, \"learnt\" or \"none\", or give each protocol a pool of its own"
+            "not stated, and because a front door that speaks {word} uses this pool, too, its http requests have no \
+             limit and no queue; state a number, \"learnt\" or \"none\", or give each protocol its own pool"
         );
         findings.warning(pool.at("concurrency"), &pool.path_of("concurrency"), text);
     }
@@ -382,7 +382,7 @@ fn without_sessions(pool: &Values, findings: &mut Findings<'_>) {
         if (option.http_only || others.contains(&option.name)) && pool.given(option.name) {
             let text = match option.name {
                 "scheduler" => {
-                    "has no effect: only [[packet]] tables use this pool, and each has a `scheduler` of its own"
+                    "has no effect: only [[packet]] tables use this pool, and each has its own `scheduler`"
                 }
                 _ => "has no effect: only [[packet]] tables use this pool",
             };
@@ -476,11 +476,11 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
     let (tcp, http) = (health.flag("tcp"), health.given("http"));
     if tcp && http {
         let text =
-            "true, with `http` beside it; accepted: one of the two (http opens a connection too)";
+            "true, together with `http`; accepted: one of the two (http opens a connection too)";
         findings.error(health.at("tcp"), &health.path_of("tcp"), text.into());
     } else if !tcp && !http && !findings.has_error_below(&health.path) {
-        let text =
-            "does not say what to check; accepted: tcp = true, or http = \"/PATH\"".to_string();
+        let text = "neither `tcp` nor `http` is set; accepted: tcp = true, or http = \"/PATH\""
+            .to_string();
         findings.error(health.at, &health.path, text);
     }
     for option in ["method", "host", "status", "body"] {

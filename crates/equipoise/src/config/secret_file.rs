@@ -35,7 +35,7 @@ pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -
     };
     (mode & others != 0).then(|| {
         format!(
-            "\"{path}\" has the mode {:04o}, so users besides {whom} can get at {secret}; accepted: {accepted} ({chmod} {path})",
+            "\"{path}\" has the mode {:04o}, so users besides {whom} have access to {secret}; accepted: {accepted} ({chmod} {path})",
             mode & 0o7777
         )
     })
@@ -59,7 +59,7 @@ pub(super) fn warn(
             "\"{}\" is not a regular file, so {secret} cannot be read from it",
             path.display()
         );
-        let text = text + "; accepted: a regular file (a FIFO, a device or a directory is none)";
+        let text = text + "; accepted: a regular file (not a FIFO, a device or a directory)";
         findings.warning(values.at(option), &values.path_of(option), text);
         return;
     }

@@ -163,7 +163,7 @@ fn own_type(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'
     let given = !slice.texts("idl").unwrap_or_default().is_empty();
     let wrong = match (slice.text("key"), given) {
         (None, false) => return,
-        (None, true) => Err("has no effect without `key`: accepted: `key = \"FIELD\"`, the field that says an item's slice".into()),
+        (None, true) => Err("has no effect without `key`: accepted: `key = \"FIELD\"`, the field that decides an item's slice".into()),
         (Some(_), false) => Err("needs `idl`, which declares the type that `item-type` names: accepted: `idl = [\"FILE\"]`".into()),
         (Some(key), true) => idl(slice, around).and_then(|idl| declared(slice, &idl, key)),
     };
@@ -212,7 +212,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     let Some(first) = file.tables("slice").first() else { return };
     let node = file.table("cluster").filter(|cluster| cluster.given("controllers"));
     if node.is_some() {
-        let text = "has no effect on a node of a cluster: slices are moved by its controllers, so the table belongs into their files";
+        let text = "has no effect on a node of a cluster: slices are moved by its controllers; move the table to their files";
         findings.warning(first.at, &first.path, text.to_string());
     }
 }
@@ -275,8 +275,8 @@ fn leases(slice: &Values, findings: &mut Findings<'_>) {
         (slice.duration("lease"), workers.duration("lease") + workers.duration("margin"));
     if lease > silence {
         let text = format!(
-            "`lease` ({}) is longer than `workers.lease` and `workers.margin` ({}): when a worker dies, clients may wait \
-             for it when its slices have long gone to others",
+            "`lease` ({}) is longer than `workers.lease` and `workers.margin` ({}): when a worker dies, clients may \
+             wait for it after its slices have moved to others",
             show_duration(lease),
             show_duration(silence)
         );

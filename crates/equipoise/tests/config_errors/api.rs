@@ -20,11 +20,11 @@ fn tokens_say_what_is_missing_doubled_or_open_to_others() {
     for (text, expected) in [
         (
             token(""),
-            "f:2:1: api.token.t.file: missing; accepted: `file`, a path to a file with the token in it, or `hash`, its digest (equipoise api-token FILE makes both)",
+            "f:2:1: api.token.t.file: missing; accepted: `file`, a path to a file with the token, or `hash`, its digest (equipoise api-token FILE creates both)",
         ),
         (
             token("file = '/none'"),
-            "f:5:8: api.token.t.file: \"/none\" cannot be read: No such file or directory; accepted: a file with the token in it",
+            "f:5:8: api.token.t.file: \"/none\" cannot be read: No such file or directory; accepted: a file with the token",
         ),
         (
             token("file = '/short'"),
@@ -32,7 +32,7 @@ fn tokens_say_what_is_missing_doubled_or_open_to_others() {
         ),
         (
             token("file = '/open'"),
-            "f:5:8: warning: api.token.t.file: \"/open\" has the mode 0644, so users besides its owner and group can get at the token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)",
+            "f:5:8: warning: api.token.t.file: \"/open\" has the mode 0644, so users besides its owner and group have access to the token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)",
         ),
         (
             token("hash = 'md5:1'"),
@@ -44,7 +44,7 @@ fn tokens_say_what_is_missing_doubled_or_open_to_others() {
         ),
         (
             twice("name = 'u'"),
-            "f:6:1: api.token.u: the same token as that of `t`; accepted: a token of its own, so that the audit log can tell them apart (equipoise api-token FILE makes one)",
+            "f:6:1: api.token.u: the same token as that of `t`; accepted: a different token, so that the audit log can distinguish them (equipoise api-token FILE creates one)",
         ),
     ] {
         assert_eq!(said(&text), expected, "{text}");

@@ -58,7 +58,7 @@ fn contradictions_say_what_belongs_together() {
         ("", "f:1:1: cluster: neither `store` nor `controllers`"),
         (
             "store = {}\ncontrollers = 'c1:9911'",
-            "f:3:15: cluster.controllers: `store` is given too, which makes this a controller",
+            "f:3:15: cluster.controllers: `store` is set too, which makes this a controller",
         ),
         (
             "store = {}\njoin-token-file = '/t'",
@@ -69,7 +69,7 @@ fn contradictions_say_what_belongs_together() {
             "f:3:10: cluster.listen: is for controllers, and `controllers` makes this a node",
         ),
         ("controllers = []", "cluster.controllers: an empty list"),
-        ("controllers = ['c1:1', 'c1:1']", "\"c1:1\" is there twice"),
+        ("controllers = ['c1:1', 'c1:1']", "\"c1:1\" is listed twice"),
         ("controllers = 'c1'", "cluster.controllers: 'c1' is not a controller's address"),
         (
             "controllers = 'c1:1'\njoin-token = 'x'",
@@ -125,18 +125,18 @@ fn files_with_secrets_that_others_can_read_are_warned_of() {
     }
     assert_eq!(
         warned(&node("/open")),
-        "f:3:19: warning: cluster.join-token-file: \"/open\" has the mode 0644, so users besides its owner and group can get at \
-         the join token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)"
+        "f:3:19: warning: cluster.join-token-file: \"/open\" has the mode 0644, so users besides its owner and group \
+         have access to the join token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)"
     );
     assert_eq!(
         warned(&node("/fifo")),
-        "f:3:19: warning: cluster.join-token-file: \"/fifo\" is not a regular file, so the join token cannot be read from it; \
-         accepted: a regular file (a FIFO, a device or a directory is none)"
+        "f:3:19: warning: cluster.join-token-file: \"/fifo\" is not a regular file, so the join token cannot be read \
+         from it; accepted: a regular file (not a FIFO, a device or a directory)"
     );
     for (file, said) in [
         (
             key("/group"),
-            "cluster.store.key: \"/group\" has the mode 0640, so users besides its owner can get at the key",
+            "cluster.store.key: \"/group\" has the mode 0640, so users besides its owner have access to the key",
         ),
         (key("/open"), "accepted: 0600 (chmod 600 /open)"),
         (password("/open"), "cluster.store.password-file: \"/open\" has the mode 0644"),

@@ -82,7 +82,7 @@ fn what_is_wrong_about_encryption_is_said_where_it_stands() {
     let rows = [
         (
             "peer-tls = 'required'".to_string(),
-            "peer-tls: there is no certificate to show to peers; accepted: with `tls",
+            "peer-tls: this node has no certificate for its peers; accepted: with `tls",
         ),
         ("peer-tls = 'on'".to_string(), "accepted: \"required\""),
         (format!("{TLS}\npeer-tls = 'off'"), "tls: it is not used, since `peer-tls` is \"off\""),
@@ -115,8 +115,8 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         (format!("secret = '/none'\n{PEERS}"), "\"/none\" cannot be read"),
         (format!("secret = '/short'\n{PEERS}"), "\"/short\" has a secret of 15 bytes; accepted: 16 or more"),
         (format!("secret = '/empty'\n{PEERS}"), "\"/empty\" is empty"),
-        (format!("secret = '/open'\n{PEERS}"), "\"/open\" has the mode 0644, so users besides its owner can get at the secret: whoever knows it can have requests done where they arrive; accepted: 0600 (chmod 600 /open)"),
-        ("secret = '/good'".to_string(), "there are none, and no cluster that knows any"),
+        (format!("secret = '/open'\n{PEERS}"), "\"/open\" has the mode 0644, so users besides its owner have access to the secret, with which requests can evade delegation; accepted: 0600 (chmod 600 /open)"),
+        ("secret = '/good'".to_string(), "no peers are configured, and there is no cluster"),
         ("secret = '/good'\nkeep = 1.5".to_string(), "keep: 1.5 is not a share"),
         (
             "secret = '/good'\npeers = [{ node = 'b', address = '10.0.0.2:80' }, { node = 'c', address = '10.0.0.2:80' }]"
@@ -127,7 +127,7 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         (format!("secret = '/good'\n{PEERS}\nclass = [{{ class = 'heavy' }}]"), "accepted: \"light\""),
         (
             format!("secret = '/good'\n{PEERS}\n[[dispatch]]\nlisten = '0.0.0.0:81'\npool = 'app'"),
-            "a second one; accepted: one table",
+            "a second table; accepted: one table",
         ),
         (
             format!("secret = '/good'\n{PEERS}\n[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'app'"),
@@ -143,5 +143,5 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
     }
     let taken = "pool = [{ name = 'app' }, { name = 'app.peers' }]\n[[dispatch]]\nlisten = '0.0.0.0:80'\npool = 'app'\n";
-    assert!(said(taken).contains("is what the pool of the peers of"), "{}", said(taken));
+    assert!(said(taken).contains("is the name of the pool of the peers of"), "{}", said(taken));
 }

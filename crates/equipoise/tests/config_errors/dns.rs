@@ -97,14 +97,14 @@ fn what_names_over_elastic_pools_cannot_be_is_said() {
             PROCESSES,
             "",
             format!(
-                "{zone}.pool: mode \"pair\" tells clients no ports, and each process of pool \"web\" has one of its own; \
+                "{zone}.pool: mode \"pair\" gives clients no ports, and each process of pool \"web\" has its own; \
                  accepted: mode \"srv\", or `ports` of one port, such as \"8080-8080\", in pool.web.elastic.process"
             ),
         ),
         (
             PROCESSES,
             "mode = 'srv'\nnames = [{ name = 'www', mode = 'ordered' }]",
-            format!("{zone}.names.www.mode: mode \"ordered\" tells clients no ports"),
+            format!("{zone}.names.www.mode: mode \"ordered\" gives clients no ports"),
         ),
         (
             &local,
@@ -121,7 +121,7 @@ fn what_names_over_elastic_pools_cannot_be_is_said() {
         (
             SCRIPTS,
             &format!("shares = 'load'\n{cluster}"),
-            format!("{zone}.shares: \"load\" needs to know which member of the cluster each backend is, and those that pool \"web\""),
+            format!("{zone}.shares: \"load\" needs backends that are members of the cluster, and those of pool \"web\""),
         ),
     ] {
         let said = said(&over_elastic(pool, more));
@@ -238,11 +238,11 @@ fn what_a_zone_cannot_be_is_said_where_it_stands() {
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nnames = ['www', 'WWW']",
-            format!("f:7:9: {zone}.names: `www.cluster.example.` is there twice; accepted: each name once"),
+            format!("f:7:9: {zone}.names: `www.cluster.example.` is listed twice; accepted: each name once"),
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = 'www', backends = 'n7' }]",
-            format!("f:7:37: {zone}.names.www.backends: pool \"p\" has no backend `n7`; there are `n1`, `10.0.0.2:81`"),
+            format!("f:7:37: {zone}.names.www.backends: pool \"p\" has no backend `n7`; its backends are `n1`, `10.0.0.2:81`"),
         ),
         (
             "pool = 'p'\nns = ['ns.other.example.']\nnames = [{ name = '_x._tcp', mode = 'srv', port = 80 }]",
@@ -303,11 +303,11 @@ fn labels_choose_backends_that_have_all_of_them() {
         ("labels = []", format!("{zone}.labels: an empty list; accepted: at least one")),
         (
             "labels = ['region=us', 'region=eu']",
-            format!("{zone}.labels: `region` is there twice; accepted: each key once"),
+            format!("{zone}.labels: `region` is listed twice; accepted: each key once"),
         ),
         (
             "labels = 'region=us', backends = 'n1'",
-            format!("{zone}.labels: is given beside `backends`; accepted: one of the two"),
+            format!("{zone}.labels: is set together with `backends`; accepted: one of the two"),
         ),
         (
             "labels = 'eu'",
@@ -324,14 +324,14 @@ fn labels_choose_backends_that_have_all_of_them() {
     );
     assert!(said(&without).contains("has all of them; none has any"), "{}", said(&without));
     let twice = labelled("").replace("'tier=front'", "'region=us'");
-    assert!(said(&twice).contains("labels: `region` is there twice"), "{}", said(&twice));
+    assert!(said(&twice).contains("labels: `region` is listed twice"), "{}", said(&twice));
 }
 
 #[test]
 fn shares_by_load_need_a_cluster_and_members() {
     let zone = format!("{NS}\npool = 'p'\nshares = 'load'");
     let alone = said(&in_zone(&zone));
-    assert!(alone.contains("without [cluster] nobody reports loads"), "{alone}");
+    assert!(alone.contains("without a [cluster] table no member reports its load"), "{alone}");
     let cluster = "[cluster]\ncontrollers = ['c1:9911']\njoin-token-file = '/t'\n";
     let found = said(&format!("{}{cluster}", in_zone(&zone)));
     let expected = "which member of the cluster backend p/10.0.0.2:81 is";

@@ -10,8 +10,8 @@ fn an_elastic_pool_needs_limits_or_a_target_for_each_backend() {
              [pool.elastic.process]\ncommand = ['/app']\n{door}"
         )
     };
-    let error = "f:3:15: pool.web.concurrency: \"none\", so how full the pool is does not show and it never grows; accepted: \
-                 another `concurrency`, or `target-concurrency` or `target-requests` in its [pool.elastic]";
+    let error = "f:3:15: pool.web.concurrency: \"none\", so the pool's load is unknown, and the pool never grows; \
+                 accepted: another `concurrency`, or `target-concurrency` or `target-requests` in its [pool.elastic]";
     let (none, door) = (
         "concurrency = 'none'",
         "[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'web'\n",
@@ -117,7 +117,7 @@ fn links_have_a_speed_with_a_unit_and_are_there_once() {
         ),
         (
             "[{ interface = 'eth0', speed = '1Gbit/s' }, { interface = 'eth0', speed = '2Gbit/s' }]",
-            "f:1:72: load.links[eth0].interface: \"eth0\" is there twice; accepted: each interface once"
+            "f:1:72: load.links[eth0].interface: \"eth0\" is listed twice; accepted: each interface once"
                 .to_string(),
         ),
     ] {

@@ -106,7 +106,7 @@ fn a_pool_has_to_be_there_and_to_suit_the_way_of_forwarding() {
     );
     assert_eq!(
         said(&in_packet("192.0.2.1:443/tcp", "tunnel", "")),
-        "f:5:8: packet[192.0.2.1:443/tcp].pool: backend `10.0.0.1:80` has port 80 and the VIP 443, and tunnel leaves ports as they are; accepted: the VIP's port, or forward = \"nat\""
+        "f:5:8: packet[192.0.2.1:443/tcp].pool: backend `10.0.0.1:80` has port 80 and the VIP 443, and tunnel does not change ports; accepted: the VIP's port, or forward = \"nat\""
     );
     for forward in ["nat", "direct-routing"] {
         assert_eq!(
@@ -154,7 +154,7 @@ fn a_reply_under_nat_tells_its_vip() {
         assert_eq!(
             second(vip, "nat"),
             format!(
-                "f:10:8: packet[{vip}].pool: backend `10.0.0.1:80` serves \"192.0.2.1:80/tcp\", on line 3, by nat too, so its replies could be either's; accepted: another port of it, or another `forward`"
+                "f:10:8: packet[{vip}].pool: backend `10.0.0.1:80` serves \"192.0.2.1:80/tcp\", on line 3, by nat too, so its replies could belong to either VIP; accepted: another port of the backend, or another `forward`"
             )
         );
     }
@@ -205,7 +205,7 @@ fn sizes_hold_what_the_file_has() {
             ),
             (
                 "[flows]\nmax = 2048",
-                "f:8:7: warning: flows.max: `pins-max` (262144) is above `max` (2048), and no more flows than that are known",
+                "f:8:7: warning: flows.max: `pins-max` (262144) is above `max` (2048), which limits the number of flows",
             ),
             (
                 "[flows]\npending-max = 1000",
@@ -245,7 +245,7 @@ fn a_fleet_has_one_secret() {
             ),
             (
                 "seed-file = '/none'",
-                "f:8:13: flows.seed-file: \"/none\" cannot be read: No such file or directory; accepted: a file with the secret in it",
+                "f:8:13: flows.seed-file: \"/none\" cannot be read: No such file or directory; accepted: a file with the secret",
             ),
             (
                 "seed = '0123456789abcdef'\nseed-file = '/seed'",
@@ -268,7 +268,7 @@ fn what_has_no_effect_is_said() {
     };
     assert_eq!(
         said(&pool("scheduler = 'maglev'")),
-        "f:1:35: warning: pool.p.scheduler: has no effect: only [[packet]] tables use this pool, and each has a `scheduler` of its own"
+        "f:1:35: warning: pool.p.scheduler: has no effect: only [[packet]] tables use this pool, and each has its own `scheduler`"
     );
     assert_eq!(
         said(&pool("slow-start = '1m'")),

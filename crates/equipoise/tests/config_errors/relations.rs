@@ -8,11 +8,11 @@ fn options_that_exclude_each_other_are_errors() {
         &[
             (
                 "health = {}",
-                "f:8:10: pool.p.health: does not say what to check; accepted: tcp = true, or http = \"/PATH\"",
+                "f:8:10: pool.p.health: neither `tcp` nor `http` is set; accepted: tcp = true, or http = \"/PATH\"",
             ),
             (
                 "health = { tcp = true, http = '/' }",
-                "f:8:18: pool.p.health.tcp: true, with `http` beside it; accepted: one of the two (http opens a connection too)",
+                "f:8:18: pool.p.health.tcp: true, together with `http`; accepted: one of the two (http opens a connection too)",
             ),
             (
                 "health = { tcp = true, host = 'x' }",
@@ -61,7 +61,7 @@ fn options_that_exclude_each_other_are_errors() {
     );
     assert_eq!(
         said(&in_pool("concurrency = 'learnt'").replace("'http'", "'udp'")),
-        "f:8:15: pool.p.concurrency: \"learnt\", and a front door that speaks udp uses this pool, where nothing waits that could be learnt from; accepted: a number or \"none\""
+        "f:8:15: pool.p.concurrency: \"learnt\", and a front door that speaks udp uses this pool, from which no limit can be learned; accepted: a number or \"none\""
     );
     let paused = "[pool.elastic]\nmode = 'paused'\nmin = 1\nmax = 2\n[pool.elastic.process]\ncommand = ['x']";
     assert!(

@@ -20,7 +20,8 @@ impl Reading<'_, '_> {
         let own = self.values;
         let from = if values.given("pool") { values } else { own };
         let Some(pool_name) = from.text("pool") else {
-            let text = "does not say which pool, and the zone has no `pool`; accepted: the `name` of a pool";
+            let text =
+                "has no `pool`, and the zone has none either; accepted: the `name` of a pool";
             self.error(values, "pool", text.into());
             return;
         };
@@ -81,7 +82,7 @@ impl Reading<'_, '_> {
                     let known: Vec<_> =
                         pool.backends.iter().map(|b| format!("`{}`", b.name)).collect();
                     let text = format!(
-                        "pool \"{}\" has no backend `{wanted}`; there are {}",
+                        "pool \"{}\" has no backend `{wanted}`; its backends are {}",
                         pool.name,
                         known.join(", ")
                     );
@@ -101,7 +102,7 @@ impl Reading<'_, '_> {
     ) -> Vec<&'p BackendConfig> {
         labels::check(values, self.findings);
         if values.given("backends") {
-            let text = "is given beside `backends`; accepted: one of the two";
+            let text = "is set together with `backends`; accepted: one of the two";
             self.error(values, "labels", text.into());
         }
         let file = self.file;

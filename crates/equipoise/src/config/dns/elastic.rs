@@ -34,8 +34,8 @@ impl Reading<'_, '_> {
             && !has_one_port(process)
         {
             let text = format!(
-                "mode \"{word}\" tells clients no ports, and each process of pool \"{name}\" has one of its own; \
-                 accepted: mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}{or_list}",
+                "mode \"{word}\" gives clients no ports, and each process of pool \"{name}\" has its own; accepted: \
+                 mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}{or_list}",
                 process.path
             );
             self.error(values, at, text);
@@ -76,8 +76,8 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
         let drain = elastic.duration("drain-timeout");
         if drain < ttl {
             let text = format!(
-                "{}, and for {} after a backend has left the answers clients may come to it: the `ttl` of a name that is \
-                 spread over this pool; accepted: at least that",
+                "{}, and for {} after a backend has left the answers, clients may still use it, by the `ttl` of a name \
+                 over this pool; accepted: at least that",
                 show_duration(drain),
                 show_duration(ttl)
             );

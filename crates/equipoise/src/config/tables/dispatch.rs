@@ -195,7 +195,7 @@ static PEM_FILE: Form = Form {
 
 static METHOD: Form = Form {
     noun: "a method",
-    accepted: "a method as requests have it, such as \"GET\"",
+    accepted: "a method as in requests, such as \"GET\"",
     fits: |text| (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_uppercase()),
 };
 

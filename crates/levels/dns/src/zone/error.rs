@@ -44,7 +44,7 @@ pub enum ZoneError {
         rtype: String,
     },
     /// A name is balanced twice.
-    #[error("`{0}` is there twice; accepted: each name once")]
+    #[error("`{0}` is listed twice; accepted: each name once")]
     Twice(String),
     /// A balanced name is delegated to other servers.
     #[error(
