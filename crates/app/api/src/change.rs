@@ -121,7 +121,7 @@ impl Change {
                 "the state has changed, and its ETag is {now} now: read it again, and send this ETag as If-Match if you still want the change"
             ),
         };
-        Err(Problem::new(StatusCode::PRECONDITION_FAILED, "changed meanwhile", detail))
+        Err(Problem::new(StatusCode::PRECONDITION_FAILED, "state has changed", detail))
     }
 
     /// Records the state before the change.

@@ -22,7 +22,7 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let load = Load::start(&bed, 200.0);
     load.wait_for(20);
     let said = bed.said(&["move", "0-11", "two"]);
-    assert!(said.contains("moving to two") && said.contains("there already"), "{said}");
+    assert!(said.contains("moving to two") && said.contains("already at two"), "{said}");
     bed.until("all are there", |status| slices_of(status, "two") == u64::from(SLICES));
     bed.until_owned_by(&["two"]);
     let moves: Value = serde_json::from_str(&bed.said(&["move", "3,5", "one", "--json"])).unwrap();

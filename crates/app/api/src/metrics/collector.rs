@@ -42,7 +42,8 @@ impl Collector for Collected {
 impl Collected {
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Reading { version, instance, threads, reload, .. } = &self.0;
-        let mut family = describe(out, "build", "What runs", None, MetricType::Info)?;
+        let mut family =
+            describe(out, "build", "Version and instance of the process", None, MetricType::Info)?;
         family.encode_info(&[("version", version.as_str()), ("instance", instance.as_str())])?;
         let help = "Data-plane threads";
         let mut gauge = describe(out, "threads", help, None, MetricType::Gauge)?;

@@ -61,7 +61,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::READ,
             "/v1/slices/{stream}/plan",
             plan::<O>,
-            "What a balancing round would move now",
+            "The moves that a balancing round would start now",
         )
         .post(
             Access::OPERATE,

@@ -96,7 +96,7 @@ fn page(moves: &SliceMoves, worker: &str) -> String {
     for pin in &moves.unpinned {
         out.push_str(&format!("slice {}: no longer pinned to {}\n", pin.slice, pin.worker));
     }
-    for (what, slices) in [("moving to", &moves.moving), ("there already:", &moves.there)] {
+    for (what, slices) in [("moving to", &moves.moving), ("already at", &moves.there)] {
         if !slices.is_empty() {
             out.push_str(&format!("slices {}: {what} {worker}\n", show(slices)));
         }
@@ -124,7 +124,7 @@ mod tests {
         };
         assert_eq!(
             page(&moves, "w1"),
-            "slice 2: no longer pinned to w2\nslices 1-3: moving to w1\nslices 9: there already: w1\nnot moved: slice 5 has no owner yet\n"
+            "slice 2: no longer pinned to w2\nslices 1-3: moving to w1\nslices 9: already at w1\nnot moved: slice 5 has no owner yet\n"
         );
     }
 }

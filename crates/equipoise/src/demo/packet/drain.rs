@@ -39,7 +39,7 @@ fn steps(stage: &Stage, told: &mut Vec<anyhow::Result<String>>) -> anyhow::Resul
         "{CONNECTIONS} connections to {vip}, each with requests without pause: {}",
         shares(&before)
     )));
-    let Some(drained) = before.keys().next().cloned() else { bail!("nobody answers") };
+    let Some(drained) = before.keys().next().cloned() else { bail!("no backend answers") };
     let name = format!("{}/{drained}", TUNNELLED.lines_pool());
     let printed = stage.command(&["drain", &name])?;
     told.push(Ok(format!("$ equipoise drain {name}\n{}", printed.trim_end())));

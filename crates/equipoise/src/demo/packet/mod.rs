@@ -32,9 +32,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     }
     account.title(drain::TITLE);
     account.steps(drain::show(&stage));
-    account.title("What the balancer counted");
+    account.title("Packets by the balancer's counters");
     account.step(stage.status());
-    account.title("What the backends unpacked");
+    account.title("Packets by the backends' counters");
     account.step(stage.stop());
     Ok(account.conclude())
 }
