@@ -70,7 +70,7 @@ pub(crate) fn messages(host: &Host) -> Result<Asked> {
     }
     ensure!(
         text.contains("grpc_server_msg_received_total{"),
-        "etcd's metrics lack what is looked for"
+        "etcd's metrics lack `grpc_server_msg_received_total`"
     );
     Ok(asked)
 }

@@ -28,7 +28,7 @@ impl Place {
         let here = std::env::current_exe()?;
         let equipoise = equipoise.unwrap_or_else(|| here.with_file_name("equipoise"));
         if !equipoise.exists() {
-            bail!("{} is not there: build it with `make lab-control`", equipoise.display());
+            bail!("{} does not exist: build it with `make lab-control`", equipoise.display());
         }
         let folder = std::env::temp_dir().join(format!("equipoise-control-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -79,7 +79,7 @@ impl Drop for Place {
 
 fn ready(guest: &Guest, text: &str) -> Result<()> {
     let said = guest.wait_for(PATIENCE, |printed| printed.contains(text).then_some(()));
-    said.map_err(|printed| anyhow!("it never said `{}`:\n{printed}", text.trim()))
+    said.map_err(|printed| anyhow!("it never printed `{}`, only:\n{printed}", text.trim()))
 }
 
 /// A running equipoise. Dropped, it is stopped as an operator does it: killed, the packet level

@@ -27,7 +27,7 @@ impl Place {
         };
         for program in [&place.equipoise, &place.endpoint] {
             if !program.exists() {
-                bail!("{} is not there: build it with `make lab-l3b`", program.display());
+                bail!("{} does not exist: build it with `make lab-l3b`", program.display());
             }
         }
         fs::create_dir_all(&place.folder)?;

@@ -36,7 +36,7 @@ impl Place {
         let equipoise = equipoise.unwrap_or_else(|| here.with_file_name("equipoise"));
         let equipoise = std::path::absolute(equipoise)?;
         if !equipoise.exists() {
-            bail!("{} is not there: build it with `make lab-tllb`", equipoise.display());
+            bail!("{} does not exist: build it with `make lab-tllb`", equipoise.display());
         }
         let folder = std::env::temp_dir().join(format!("equipoise-tllb-{}", std::process::id()));
         fs::create_dir_all(&folder)?;

@@ -46,7 +46,7 @@ pub(crate) fn run(server: &Server, object: Object, connections: u32) -> Result<P
     sys::sleep(SETTLE)?;
     let after = Memory::of(&server.pids)?;
     for (number, stream) in open.iter().enumerate() {
-        ensure!(is_open(stream)?, "the proxy closed idle connection {} meanwhile", number + 1);
+        ensure!(is_open(stream)?, "the proxy closed idle connection {}", number + 1);
     }
     let grown = |after: u64, before: u64| (after as f64 - before as f64) / f64::from(connections);
     Ok(PerConnection {

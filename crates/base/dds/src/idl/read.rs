@@ -260,7 +260,7 @@ impl<'t> Reader<'t> {
             }
         }
         Err(self.wrong(format!(
-            "there is no type `{name}`: a type is declared before it is used, and what is included stands before, too"
+            "there is no type `{name}`: declare or include each type before its first use"
         )))
     }
 

@@ -54,7 +54,7 @@ pub(crate) enum What {
     Starting,
     /// The first of them is there.
     Started,
-    /// The pool has no backend, and requests wait until one is made.
+    /// The pool has no backend, and requests wait until one is created.
     Awaiting,
     /// The pool lost its last eligible backend, or did not get its first in time.
     Empty,
@@ -142,7 +142,7 @@ impl fmt::Display for What {
             What::WeightSet(weight) => write!(f, "is given weight {weight}"),
             What::WeightReset(weight) => write!(f, "is given its configured weight {weight}"),
             What::Starting => f.write_str("starting its first backends; none serves yet"),
-            What::Awaiting => f.write_str("it has no backend; requests wait until one is made"),
+            What::Awaiting => f.write_str("it has no backend; requests wait until one is created"),
             What::Started => f.write_str("its first backend takes work"),
             What::Empty => f.write_str("no backend can take work; requests are refused"),
             What::OnBackups => f.write_str("only backups can take work, and they do"),
