@@ -288,12 +288,12 @@ fn every_decision_has_its_reason_in_words() {
         }
     }
     for expected in [
-        "of the backends' limits is in use, at most 0.80 is wanted",
-        "requests wait, and the queue stands",
+        "of the backends' limits is in use, the target is 0.80",
+        "requests wait in a standing queue",
     ] {
         assert!(reasons.iter().any(|it| it.contains(expected)), "{reasons:#?}");
     }
-    assert!(reasons.last().unwrap().contains("would have done for 120s"), "{reasons:#?}");
+    assert!(reasons.last().unwrap().contains("would have sufficed for 120s"), "{reasons:#?}");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn when_one_fewer_would_not_do_a_dear_one_is_replaced_by_a_cheap_one_and_stays_s
     let [step] = &steps[..] else { panic!("{steps:?}") };
     let small = Some("small".to_string());
     assert_eq!(step.action, Scaling::Replace { size: small.clone(), backend: "first".into() });
-    assert!(step.reason.contains("a cheaper one would have done for 120s"), "{}", step.reason);
+    assert!(step.reason.contains("a cheaper one would have sufficed for 120s"), "{}", step.reason);
     assert_eq!(world.up().map(|(_, it)| it.size.clone()).collect::<Vec<_>>(), [small]);
 }
 

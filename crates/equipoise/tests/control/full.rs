@@ -36,7 +36,7 @@ fn a_pool_whose_queue_stands_grows_and_after_a_restart_again() {
     instance.start(&pool);
     grows_under_load(&instance);
     let printed = instance.printed();
-    assert!(printed.contains("requests wait, and the queue stands"), "{printed}");
+    assert!(printed.contains("requests wait in a standing queue"), "{printed}");
     instance.kill();
     instance.start(&pool);
     grows_under_load(&instance);

@@ -388,7 +388,7 @@ impl<'a> State<'a> {
         let reason = format!("{why}, there are {have}");
         match backends.is_empty() {
             true if have == count => (Scaling::Hold, reason),
-            true => (Scaling::Hold, format!("{reason}, and its driver made none of them")),
+            true => (Scaling::Hold, format!("{reason}, and its driver created none of them")),
             false => (Scaling::In { backends }, reason),
         }
     }
@@ -431,7 +431,7 @@ impl<'a> State<'a> {
         let capacity = self.target.capacity_in_words();
         match self.in_use() {
             Some(in_use) => format!("{in_use:.2} of {capacity} is in use"),
-            None => format!("how much of {capacity} is in use is not known"),
+            None => format!("the use of {capacity} is not known"),
         }
     }
 
@@ -444,8 +444,8 @@ impl<'a> State<'a> {
     ) -> (Scaling, String) {
         let wanted = self.target.share();
         let why = match is_urgent {
-            true => format!("{:.1} requests wait, and the queue stands", self.queued),
-            false => format!("{}, at most {wanted:.2} is wanted", self.use_in_words()),
+            true => format!("{:.1} requests wait in a standing queue", self.queued),
+            false => format!("{}, the target is {wanted:.2}", self.use_in_words()),
         };
         let (room, faster) = (elastic.max - self.count(), self.faster());
         let largest = format!("{why}; the pool is at its largest: max = {}", elastic.max);
@@ -463,7 +463,7 @@ impl<'a> State<'a> {
         let shortfall = (needed - self.capacity).min(self.capacity * (elastic.growth_max - 1.0));
         if room > 0 {
             let Some((kind, count)) = cover(&self.kinds, shortfall, room) else {
-                return (Scaling::Hold, format!("{why}; there is no size to add"));
+                return (Scaling::Hold, format!("{why}; no size can be added"));
             };
             let size = kind.name.clone();
             return (Scaling::Out { size, count }, why);
@@ -471,8 +471,7 @@ impl<'a> State<'a> {
         match (faster, self.why_not_warm(elastic)) {
             (Some((slow, fast)), None) => {
                 let (size, backend) = (fast.name.clone(), slow.name.to_string());
-                let why =
-                    format!("{why}; all {} are there, so the slowest is replaced", elastic.max);
+                let why = format!("{why}; all {} exist, so the slowest is replaced", elastic.max);
                 (Scaling::Replace { size, backend }, why)
             }
             (_, Some(cold)) => (Scaling::Hold, format!("{largest}, and {cold}")),
@@ -512,11 +511,11 @@ impl<'a> State<'a> {
                     1 => what.to_string(),
                     count => format!("{count} fewer"),
                 };
-                let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
+                let reason = format!("{fine}, and {what} would have sufficed for {for_long:.0?}");
                 (Scaling::In { backends }, reason)
             }
             Less::Cheaper(kind, dear) => {
-                let reason = format!("{fine}, and {what} would have done for {for_long:.0?}");
+                let reason = format!("{fine}, and {what} would have sufficed for {for_long:.0?}");
                 let backend = dear.name.to_string();
                 (Scaling::Replace { size: kind.name.clone(), backend }, reason)
             }

@@ -23,10 +23,10 @@ impl State<'_> {
                 format!("none of its {} passes its checks", backends(count))
             }
             _ if self.demand.is_none() => {
-                "no balancer with the pool reports, so how much is in use is not known".to_string()
+                "no balancer with the pool reports, so the pool's use is not known".to_string()
             }
             _ => self.why_not_warm(elastic).unwrap_or_else(|| {
-                "no backend has a concurrency limit, so how much is in use is not known".to_string()
+                "no backend has a concurrency limit, so the pool's use is not known".to_string()
             }),
         }
     }
@@ -49,7 +49,7 @@ impl State<'_> {
             return format!("the pool is at its smallest: {count}, min = {min}");
         }
         let Some(leaver) = self.leavers().first().copied() else {
-            return "its driver made none of the backends, so it takes none away".to_string();
+            return "its driver created none of the backends, so it removes none".to_string();
         };
         if self.is_partial {
             return "a balancer of the pool does not report, and may have requests for all of them"
@@ -59,7 +59,7 @@ impl State<'_> {
             return why;
         }
         if self.is_standing {
-            return format!("{:.1} requests wait, and the queue stands", self.queued);
+            return format!("{:.1} requests wait in a standing queue", self.queued);
         }
         let (left, name) = (self.without(leaver), leaver.name);
         let (share, limit) = (self.target.share(), SHRINK_TO * self.target.share());
@@ -70,10 +70,10 @@ impl State<'_> {
                 demand / left,
             ),
             _ if self.is_quiet && self.open > 0 => format!(
-                "{name} is the last one that serves, and {} tunnels or slow requests are open",
+                "{name} is the last serving backend, and {} tunnels or slow requests are open",
                 self.open
             ),
-            _ => format!("{name} is the last one that serves, and requests come"),
+            _ => format!("{name} is the last serving backend, and requests arrive"),
         }
     }
 
@@ -83,7 +83,7 @@ impl State<'_> {
             return None;
         }
         let why = self.why_not_warm(elastic);
-        Some(why.unwrap_or_else(|| "there is no cheaper size that would do".to_string()))
+        Some(why.unwrap_or_else(|| "no cheaper size would suffice".to_string()))
     }
 
     /// Names a backend that is new; `None` if none is.
@@ -109,7 +109,7 @@ pub(super) fn why_not_yet(elastic: &Elasticity, plan: &ScalingPlan, what: &str) 
     // Of two with the same end, the step is the more useful reason.
     let longest = cooling.into_iter().max_by_key(|(left, _)| *left);
     let (left, why) = longest.filter(|(left, _)| !left.is_zero())?;
-    Some(format!("{what} would do, {why} {left:.0?} more"))
+    Some(format!("{what} would suffice, {why} {left:.0?} more"))
 }
 
 /// Beside the reason for which nothing is done: backends that drain, and backends that fail.

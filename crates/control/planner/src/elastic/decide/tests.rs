@@ -134,10 +134,10 @@ fn nothing_is_known() {
     let failing = Case::of(2).each(failing);
     assert_eq!(failing.held(), "none of its 2 backends passes its checks");
     let unseen = Case::of(1).with(|case| case.in_flight = None);
-    let expected = "no balancer with the pool reports, so how much is in use is not known";
+    let expected = "no balancer with the pool reports, so the pool's use is not known";
     assert_eq!(unseen.held(), expected);
     let unlimited = Case::of(1).with(|case| case.limit = None);
-    let expected = "no backend has a concurrency limit, so how much is in use is not known";
+    let expected = "no backend has a concurrency limit, so the pool's use is not known";
     assert_eq!(unlimited.held(), expected);
 }
 
@@ -176,7 +176,7 @@ fn nothing_can_be_taken_away() {
     let listed = Case::of(2).each(|spec| spec.is_elastic = false).with(idle);
     assert_eq!(
         listed.held(),
-        "0.00 of the backends' limits is in use; its driver made none of the backends, so it takes none away"
+        "0.00 of the backends' limits is in use; its driver created none of the backends, so it removes none"
     );
     let new = Case::of(3).one("e3", cold(4));
     assert_eq!(new.held(), "0.50 of the backends' limits is in use; e3 is warming up, 6s left");
@@ -187,7 +187,7 @@ fn nothing_can_be_taken_away() {
          most 0.72 (target = 0.80)"
     );
     let last = Case::of(1).with(|case| case.elastic.min = 0);
-    let expected = "; e1 is the last one that serves, and requests come";
+    let expected = "; e1 is the last serving backend, and requests arrive";
     assert!(last.held().ends_with(expected), "{}", last.held());
     let idle = Case::of(1).with(idle).with(|case| case.elastic.min = 0).decide();
     assert_eq!(idle.action, Scaling::In { backends: vec!["e1".to_string()] });
@@ -200,7 +200,7 @@ fn a_pool_does_not_shrink_while_its_queue_stands() {
     });
     let plan = backlog.decide();
     assert_eq!((plan.action, plan.low_for), (Scaling::Hold, Duration::ZERO));
-    assert!(plan.reason.ends_with("9.0 requests wait, and the queue stands"), "{}", plan.reason);
+    assert!(plan.reason.ends_with("9.0 requests wait in a standing queue"), "{}", plan.reason);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn open_tunnels_keep_the_last_backend() {
         |count| Case::of(count).with(idle).with(|case| (case.elastic.min, case.open) = (0, 2));
     for limit in [Some(TOP), None] {
         let last = case(1).with(|case| case.limit = limit).held();
-        let expected = "; e1 is the last one that serves, and 2 tunnels or slow requests are open";
+        let expected = "; e1 is the last serving backend, and 2 tunnels or slow requests are open";
         assert!(last.ends_with(expected), "{last}");
     }
     let more = case(2).decide().action;
@@ -226,7 +226,7 @@ fn a_queue_that_stands_has_the_pool_grow_during_a_cool_down() {
     };
     let grown = case(2).decide();
     assert_eq!(grown.action, Scaling::Out { size: None, count: 1 });
-    assert_eq!(grown.reason, "1.5 requests wait, and the queue stands");
+    assert_eq!(grown.reason, "1.5 requests wait in a standing queue");
     let largest = case(4).held();
     assert!(largest.ends_with("the pool is at its largest: max = 4"), "{largest}");
     let coming = case(3).with(|case| case.coming = Some("e3")).held();
@@ -260,7 +260,7 @@ fn several_leave_at_once_if_none_of_them_was_needed_during_the_cool_down() {
     // At the busiest moment the load needed three of eight, with some spare capacity.
     assert_eq!(leave(case(1.0, 0.71 * 3.0 * TOP)), 5);
     let several = case(0.25, 0.0).decide();
-    assert!(several.reason.ends_with("2 fewer would have done for 120s"), "{}", several.reason);
+    assert!(several.reason.ends_with("2 fewer would have sufficed for 120s"), "{}", several.reason);
 }
 
 #[test]
@@ -294,14 +294,13 @@ fn a_target_may_be_stated_for_each_backend() {
         assert_eq!(plan.action != Scaling::Hold, grows, "{}", plan.reason);
     }
     let concurrency = case(Target::Concurrency(3.9)).decide().reason;
-    let expected =
-        "1.03 of 3.9 requests in flight for each backend is in use, at most 1.00 is wanted";
+    let expected = "1.03 of 3.9 requests in flight for each backend is in use, the target is 1.00";
     assert_eq!(concurrency, expected);
 }
 
 #[test]
 fn a_smaller_pool_would_do_and_has_to_wait() {
-    let would = "0.00 of the backends' limits is in use; one fewer would do, ";
+    let would = "0.00 of the backends' limits is in use; one fewer would suffice, ";
     type Change = fn(&mut ScalingPlan);
     let rows: [(Change, &str); 3] = [
         (|was| was.low_for = Duration::from_secs(29), "if it lasts 90s more"),
@@ -320,12 +319,12 @@ fn a_smaller_pool_would_do_and_has_to_wait() {
     }
     let done = Case::of(2).with(idle).decide();
     assert_eq!(done.action, Scaling::In { backends: vec!["e1".to_string()] });
-    assert!(done.reason.ends_with("and one fewer would have done for 120s"), "{}", done.reason);
+    assert!(done.reason.ends_with("and one fewer would have sufficed for 120s"), "{}", done.reason);
 }
 
 #[test]
 fn a_larger_pool_is_needed_and_cannot_be_had() {
-    let why = "0.95 of the backends' limits is in use, at most 0.80 is wanted";
+    let why = "0.95 of the backends' limits is in use, the target is 0.80";
     let largest = Case::of(4).with(busy).with(|case| case.was.since_out = Duration::ZERO);
     assert_eq!(largest.held(), format!("{why}; the pool is at its largest: max = 4"));
     let cooling = Case::of(2).with(busy).with(|case| case.was.since_out = Duration::from_secs(2));
@@ -338,11 +337,11 @@ fn a_cheaper_size_would_do_or_would_not() {
     let at_min = "the pool is at its smallest: 1 backend, min = 1; ";
     let case = Case::of(1).with(sized);
     let needed = case.held();
-    let expected = "there is no cheaper size that would do";
+    let expected = "no cheaper size would suffice";
     assert!(needed.ends_with(&format!("{at_min}{expected}")), "{needed}");
     let idle = Case::of(1).with(sized).with(idle).with(|case| case.was.low_for = Duration::ZERO);
     assert!(
-        idle.held().ends_with("a cheaper one would do, if it lasts 119s more"),
+        idle.held().ends_with("a cheaper one would suffice, if it lasts 119s more"),
         "{}",
         idle.held()
     );
@@ -351,7 +350,7 @@ fn a_cheaper_size_would_do_or_would_not() {
         case.pool.backends.values_mut().for_each(|spec| spec.size = Some("small".to_string()));
     };
     let cheapest = Case::of(1).with(sized).with(small).held();
-    assert!(cheapest.ends_with("there is no cheaper size that would do"), "{cheapest}");
+    assert!(cheapest.ends_with("no cheaper size would suffice"), "{cheapest}");
 }
 
 #[test]
@@ -359,9 +358,9 @@ fn an_operator_keeps_it() {
     let pinned = |count| Case::of(2).with(|case| case.elastic.mode = Mode::Pinned(count));
     assert_eq!(pinned(2).held(), "pinned at 2, there are 2");
     let listed = pinned(1).each(|spec| spec.is_elastic = false);
-    assert_eq!(listed.held(), "pinned at 1, there are 2, and its driver made none of them");
+    assert_eq!(listed.held(), "pinned at 1, there are 2, and its driver created none of them");
     let paused = |count| Case::of(count).with(busy).with(|case| case.elastic.mode = Mode::Paused);
-    let why = "0.95 of the backends' limits is in use, at most 0.80 is wanted";
+    let why = "0.95 of the backends' limits is in use, the target is 0.80";
     assert_eq!(paused(2).held(), format!("paused; it would add 1: {why}"));
     let hold = format!("paused; it would hold: {why}; the pool is at its largest: max = 4");
     assert_eq!(paused(4).held(), hold);
