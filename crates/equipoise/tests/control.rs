@@ -237,7 +237,11 @@ fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
     let (worked, said) = instance.command(&["plan"]);
     assert!(!worked && said.contains("the controller does not run"), "{said}");
     shows_that_it_does_not_run(&instance);
-    assert_eq!(std::fs::read(instance.store()).expect("it is there"), bytes, "nobody touched it");
+    assert_eq!(
+        std::fs::read(instance.store()).expect("it is there"),
+        bytes,
+        "the file is unchanged"
+    );
 
     // Does what the message says: restores the copy of the last opening, and reloads.
     std::fs::remove_file(instance.store()).expect("the folder is ours");

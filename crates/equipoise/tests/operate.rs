@@ -493,7 +493,7 @@ fn disabling_a_backend_cuts_what_it_has_and_draining_does_not() {
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(slow.wait(|requests| requests.len() == round));
         assert!(instance.command(&["disable", "web/slow"]).0);
-        assert_eq!(client.response().expect("it is told").status(), 502);
+        assert_eq!(client.response().expect("it gets a response").status(), 502);
         assert!(instance.command(&["enable", "web/slow"]).0);
     }
     let mut client = Client::connect(instance.door.address());

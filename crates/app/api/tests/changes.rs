@@ -179,7 +179,7 @@ async fn a_line_says_who_changed_what_to_what() {
     assert_eq!(bed.last_line()["before"]["backend"], "c");
 
     let made = bed.ask("POST /v1/cluster/tokens", &[], r#"{"node":"n7"}"#).await;
-    assert_eq!(made.json()["token"], SECRET_OF_A_TOKEN, "who asked has it");
+    assert_eq!(made.json()["token"], SECRET_OF_A_TOKEN, "the caller gets the token");
     assert_eq!(bed.last_line()["after"]["node"], "n7");
     bed.ask("DELETE /v1/cluster/tokens/t0", &[], "").await;
     assert_eq!(bed.last_line()["before"]["node"], "n7");
@@ -188,7 +188,7 @@ async fn a_line_says_who_changed_what_to_what() {
     let evicted = |what: &str| line[what]["evicted"].clone();
     assert_eq!((evicted("before"), evicted("after")), (json!(false), json!(true)), "{line}");
     let text = std::fs::read_to_string(bed.folder.path("audit")).unwrap();
-    assert!(!text.contains(SECRET_OF_A_TOKEN), "and nobody else: {text}");
+    assert!(!text.contains(SECRET_OF_A_TOKEN), "the audit log does not have the token: {text}");
 
     let lines = audited(&bed.folder.path("audit")).len();
     bed.ask("GET /v1/status", &[], "").await;

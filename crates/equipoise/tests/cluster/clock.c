@@ -1,5 +1,5 @@
-/* Shifts the clocks that a process sees, while it runs: preloaded, it adds to what the kernel says the seconds that
- * stand in the file CLOCK_SHIFT_FILE: eight bytes for the wall clock, in the machine's order. */
+/* A library to preload, which shifts the wall clock of a running process. It adds the seconds in the
+ * file CLOCK_SHIFT_FILE (eight bytes in the machine's byte order) to the kernel's time. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

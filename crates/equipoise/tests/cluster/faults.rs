@@ -150,7 +150,7 @@ fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
     });
     assert_eq!(member(&after, "liar")["capacity"], member(&before, "liar")["capacity"]);
     let cpu = member(&after, "liar")["load"]["cpu"].as_f64().unwrap();
-    assert!((0.0..=150.0).contains(&cpu), "what it said before it lied: {cpu}");
+    assert!((0.0..=150.0).contains(&cpu), "its last true report counts: {cpu}");
     // It can only speak as itself, and a node is not an operator.
     for path in ["tokens", "renew"] {
         let status = post(&site, "liar", &controllers[0], path, "{\"time_to_live_s\":60}");

@@ -119,7 +119,7 @@ fn names_by_load_leave_out_a_node_whose_application_is_dead() {
     let given = || addresses(&ask(port.address(), "cluster.example", A)).0;
     soon("both are given", || given() == [N1, N2]);
     apps[0].acceptor().stop();
-    soon("the one whose application is dead is not", || given() == [N2]);
+    soon("the node with a dead application is left out", || given() == [N2]);
     controllers[0].until("its share is none", |status| share(status, "n1") == Some(0.0));
     apps[0].acceptor().restart();
     soon("it returns", || given() == [N1, N2]);

@@ -91,7 +91,7 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
     let printed = controller.process().printed();
     assert!(printed.contains("is a copy of 20"), "{printed}");
     assert!(printed.contains("equipoise cluster evict"), "what to do: {printed}");
-    controller.until("n2 is back, as was said", |status| reporting(status).len() == 3);
+    controller.until("n2 is back, as printed", |status| reporting(status).len() == 3);
     command(&["cluster", "evict", "n2", "--config", text(&controller.file)]);
     controller.until("n2 is out again", |status| reporting(status) == ["c1", "n1"]);
 

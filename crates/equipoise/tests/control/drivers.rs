@@ -146,7 +146,7 @@ fn a_service_that_fails_now_and_then_makes_each_backend_once() {
     let mut served = serving(&instance);
     addresses.sort();
     served.sort();
-    assert_eq!(served, addresses, "each was made once, whatever failed");
+    assert_eq!(served, addresses, "each was made once, despite the failures");
     assert_eq!(get(instance.door.address(), "/").status(), 200);
     let (worked, said) = instance.command(&["plan", "pin", "web", "1"]);
     assert!(worked, "{said}");

@@ -1,4 +1,4 @@
-"""Asks a running equipoise by a generated client: ask.py URL TOKEN. The package `client` is the generated one."""
+"""Sends requests to a running equipoise with a generated client: ask.py URL TOKEN. The package `client` is generated."""
 
 import sys
 
@@ -47,7 +47,7 @@ def main():
     checked = post_config_check.sync(client=client, body=CheckConfig(toml="nonsense"))
     assert not expect(Checked, checked).valid, checked
 
-    # Of these the description says only that they are objects.
+    # The description has no more about these documents than that they are objects.
     assert get_config_schema.sync(client=client).to_dict()["type"] == "object"
     assert get_openapi_json.sync(client=client).to_dict()["openapi"].startswith("3.1")
     print("asked")

@@ -122,11 +122,11 @@ fn decap_leaves_alone_what_is_not_from_the_balancers() {
 fn decap_that_is_kept_goes_on_and_is_taken_over() {
     let Some(pair) = Pair::new() else { return };
     stop(pair.decapsulate(&["--keep"]));
-    pair.carries("nobody is there");
+    pair.carries("without a process");
     let guest = pair.decapsulate(&["--keep"]);
     pair.carries("a second process");
     assert!(stop(guest).contains("unpacked: 1 packets"));
-    pair.carries("nobody again");
+    pair.carries("without a process again");
     stop(pair.decapsulate(&[]));
     assert!(!pair.has_program());
 }

@@ -94,7 +94,7 @@ fn a_publisher_that_no_worker_can_read_is_named_with_what_is_wrong() {
     let usual = other.topic("items", &DATA_ITEM).unwrap();
     let hasty = usual.writer(&Qos { reliable: false, ..Qos::default() }).unwrap();
     let good = usual.writer(&Qos::default()).unwrap();
-    let status = bed.until("both are told of", |status| {
+    let status = bed.until("both are reported", |status| {
         status["unread"].as_array().is_some_and(|unread| unread.len() == 2)
     });
     let problem = |guid| {

@@ -55,7 +55,7 @@ fn another_controller_takes_a_stream_over_and_no_item_is_lost_or_done_twice() {
     let name = machines[leader].name.clone();
     let other = &machines[(leader + 1) % machines.len()];
     let socket = other.file.with_extension("sock");
-    soon("others know who leads", || seen(other)["leader"] == *name);
+    soon("others know the leader", || seen(other)["leader"] == *name);
     let asked = equipoise(&["slice", "drain", "one", "--api", text(&socket)]);
     let said = stdout(&asked) + &stderr(&asked);
     assert!(

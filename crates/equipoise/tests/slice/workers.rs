@@ -24,7 +24,7 @@ fn a_worker_joins_and_one_leaves_by_sigterm_and_every_item_is_done_once() {
     let load = Load::start(&bed, 300.0);
     load.wait_for(50);
     bed.worker("two", 2);
-    bed.until("who joins gets slices", |status| slices_of(status, "two") >= 3);
+    bed.until("the new worker gets slices", |status| slices_of(status, "two") >= 3);
     load.wait_for(50);
     let mut one = bed.workers.remove("one").unwrap();
     one.signal(libc::SIGTERM);
