@@ -21,10 +21,14 @@ impl fmt::Debug for Guid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterHandle(pub(crate) dds_instance_handle_t);
 
-/// Properties of a writer.
+/// A reader as a writer of the same process knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReaderHandle(pub(crate) dds_instance_handle_t);
+
+/// Properties of a writer or reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The writer's GUID.
+    /// The GUID of the writer or reader.
     pub guid: Guid,
     /// Its participant's GUID.
     pub participant: Guid,
@@ -36,8 +40,8 @@ impl Endpoint {
     /// Copies what Cyclone DDS allocated, and frees it.
     ///
     /// # Safety
-    /// `from` was returned by `dds_get_matched_publication_data`, and is not used again. It may be
-    /// null.
+    /// `from` was returned by `dds_get_matched_publication_data` or
+    /// `dds_get_matched_subscription_data`, and is not used again. It may be null.
     pub(crate) unsafe fn take(from: *mut dds_builtintopic_endpoint_t) -> Option<Self> {
         // SAFETY: by the caller's promise it is null, or valid and ours.
         let endpoint = unsafe { from.as_ref()? };

@@ -34,7 +34,7 @@ mod writer;
 mod tests;
 
 pub use domain::{Domain, Multicast, Settings};
-pub use endpoint::{Endpoint, Guid, WriterHandle};
+pub use endpoint::{Endpoint, Guid, ReaderHandle, WriterHandle};
 pub use error::{Cause, Error};
 pub use farewell::announce_death;
 pub use heap::trim_heap;
@@ -45,4 +45,4 @@ pub use qos::Qos;
 pub use reader::{Reader, Sample};
 pub use types::{Kind, Member, StructType, is_ros2};
 pub use wait::{Waitset, Waker};
-pub use writer::Writer;
+pub use writer::{Serialized, Writer};

@@ -27,7 +27,7 @@ pub struct Qos {
     /// Longest time for which a reliable writer waits for slow readers.
     pub blocking_max: Duration,
     /// Number of samples kept of each instance; `None`: all.
-    pub keep_last: Option<u16>,
+    pub keep_last: Option<u32>,
     /// True if a late reader receives the samples that its writers have kept.
     pub transient_local: bool,
     /// Writers and readers match only within a partition. `None`: the default partition.
@@ -86,7 +86,10 @@ impl From<&Qos> for Policies {
         };
         let (history, depth) = match qos.keep_last {
             None => (dds_history_kind_DDS_HISTORY_KEEP_ALL, 0),
-            Some(last) => (dds_history_kind_DDS_HISTORY_KEEP_LAST, i32::from(last.max(1))),
+            Some(last) => (
+                dds_history_kind_DDS_HISTORY_KEEP_LAST,
+                i32::try_from(last.max(1)).unwrap_or(i32::MAX),
+            ),
         };
         let durability = match qos.transient_local {
             true => dds_durability_kind_DDS_DURABILITY_TRANSIENT_LOCAL,

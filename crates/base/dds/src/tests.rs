@@ -60,6 +60,28 @@ fn ids(samples: &[Sample]) -> Vec<i64> {
 }
 
 #[test]
+fn a_sample_that_was_serialized_once_is_written_by_two_writers_and_outlives_both() {
+    let here = participant(9);
+    let topic = here.topic("items", &DATA_ITEM).unwrap();
+    let reader = topic.reader(&Qos::default()).unwrap();
+    let writer = || topic.writer(&Qos::default()).unwrap();
+    let (first, again) = (writer(), writer());
+    eventually("they meet", || reader.writers().unwrap().len() == 2);
+    let waitset = here.waitset().unwrap();
+    waitset.attach(&reader, 5).unwrap();
+    let sample = first.serialized(&item(3, 4), 1_000).unwrap();
+    assert!(first.serialized(&[0; 3], 0).is_err(), "no header");
+    first.write_again(&sample).unwrap();
+    drop(first);
+    again.write_again(&sample).unwrap();
+    let samples = take(&waitset, &reader, 2);
+    drop((sample, again));
+    for sample in samples {
+        assert_eq!((sample.cdr(), sample.timestamp_ns()), (&item(3, 4)[..], 1_000));
+    }
+}
+
+#[test]
 fn samples_come_as_they_were_written_in_order_with_writer_and_time() {
     let here = participant(10);
     let topic = here.topic("items", &DATA_ITEM).unwrap();

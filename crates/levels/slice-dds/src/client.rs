@@ -3,21 +3,25 @@
 //! Any DDS publisher will do where workers never die: it writes to the topic of items, in no partition or in that of the
 //! item's group ([`crate::partition`]). This one's items survive the loss of a worker, too: its successor asks for them.
 
+pub(crate) mod replies;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::items::{DataItem, Reply};
-use equipoise_dds::{Error, Reader, Sample, Waitset, Writer as DdsWriter};
+use equipoise_dds::{Error, Reader, Sample, Serialized, Waitset, Writer as DdsWriter};
 pub use equipoise_slice::client::Assignment;
 use equipoise_slice::client::Retention;
 use equipoise_slice::{Group, Keeps, SliceId, Writer};
 
+use crate::client::replies::ReplyReaders;
 use crate::mail::{CLIENTS, Mail};
 use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos, mail_qos};
 
 /// The waitset's tokens.
-const REPLIES: u32 = 0;
+pub(crate) const REPLIES: u32 = 0;
 const ASKS: u32 = 1;
+pub(crate) const KEYED_REPLIES: u32 = 2;
 
 /// What a client is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,12 +87,14 @@ pub struct Client {
     begun: Instant,
     /// The largest source timestamp of any item: the next is larger.
     position: i64,
-    replies: Reader,
+    replies: ReplyReaders,
     /// Of successors that ask for items, and to them.
     asks: Reader,
     answers: DdsWriter,
     waitset: Waitset,
     topics: Topics,
+    /// The item that is being published.
+    cdr: Vec<u8>,
     samples: Vec<Sample>,
     resent: u64,
     strange: u64,
@@ -103,7 +109,8 @@ struct GroupWriter {
 
 #[derive(Debug)]
 struct Pending {
-    cdr: Vec<u8>,
+    /// The item, with its position.
+    sample: Serialized,
     group: Group,
     position: i64,
     /// Replies repeat it: by it those to a former life of this client are told from its own.
@@ -117,11 +124,11 @@ impl Client {
     /// [`Error`] of DDS.
     pub fn join(stream: &Stream, options: Options) -> Result<Self, Error> {
         let topics = stream.join()?;
-        let replies = topics.replies.reader(&item_qos(Group::BASE, Vec::new()))?;
+        let replies = ReplyReaders::new(&topics)?;
         let asks = topics.again.reader(&item_qos(Group::BASE, Vec::new()))?;
         let answers = topics.down.writer(&mail_qos())?;
         let waitset = topics.participant.waitset()?;
-        waitset.attach(&replies, REPLIES)?;
+        replies.attach(&waitset)?;
         waitset.attach(&asks, ASKS)?;
         let pending = Retention::new(options.resend, options.resend_max);
         let seed = fnv1a(&topics.participant.guid()?.0);
@@ -137,6 +144,7 @@ impl Client {
             answers,
             waitset,
             topics,
+            cdr: Vec::new(),
             samples: Vec::new(),
             resent: 0,
             strange: 0,
@@ -223,13 +231,15 @@ impl Client {
             timestamp: time,
             message,
         };
-        // What is encoded is what is kept: an item is copied once.
-        let mut cdr = Vec::with_capacity(message.len() + DataItem::HEAD_MAX);
-        item.encode(&mut cdr);
+        self.cdr.clear();
+        item.encode(&mut self.cdr);
+        // DDS keeps the item until it is acknowledged, and the client until its reply comes. Both
+        // have the same memory.
+        let sample = of.first.serialized(&self.cdr, self.position)?;
         let now = self.begun.elapsed();
-        // What DDS has not taken went to nobody.
-        of.first.write_at(&cdr, self.position)?;
-        let kept = Pending { cdr, group, position: self.position, timestamp: time };
+        // An item that DDS does not take goes to no worker.
+        of.first.write_again(&sample)?;
+        let kept = Pending { sample, group, position: self.position, timestamp: time };
         self.pending.keep(now, id as u64, slice, kept);
         Ok(())
     }
@@ -244,9 +254,7 @@ impl Client {
         if ready.contains(&ASKS) {
             self.hear_asks()?;
         }
-        if ready.contains(&REPLIES) {
-            self.replies.take(&mut self.samples)?;
-        }
+        self.replies.take(&ready, &mut self.samples)?;
         let now = self.begun.elapsed();
         for sample in self.samples.drain(..) {
             let Ok(reply) = Reply::decode(sample.cdr()) else {
@@ -320,7 +328,7 @@ impl Client {
         let now = self.begun.elapsed();
         while let Some(pending) = self.pending.again(now) {
             if let Some(of) = self.groups.get(&pending.group) {
-                match of.again.write_at(&pending.cdr, pending.position) {
+                match of.again.write_again(&pending.sample) {
                     // It comes again.
                     Err(error) if is_late(&error) => return Ok(()),
                     written => written?,

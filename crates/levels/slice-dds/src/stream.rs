@@ -20,6 +20,17 @@ const CONTROL: StructType = StructType {
     ],
 };
 
+/// Replies for our own clients: those of [`REPLY`], without a key.
+const REPLY_UNKEYED: StructType = StructType {
+    name: "equipoise::Reply",
+    members: &[
+        Member { name: "id", kind: Kind::I64, key: false },
+        Member { name: "timestamp", kind: Kind::I64, key: false },
+        Member { name: "senderId", kind: Kind::I32, key: false },
+        Member { name: "message", kind: Kind::Octets, key: false },
+    ],
+};
+
 /// The stream of items that is balanced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
@@ -29,7 +40,8 @@ pub struct Stream {
     pub dds: Settings,
     /// The topic of items.
     pub items: String,
-    /// The topic of replies.
+    /// The topic of replies. Where replies have a key, the same without it come under this name and
+    /// then `/unkeyed`: our own clients read them.
     pub replies: String,
     /// The name of items' type. One that ROS 2 made (`PACKAGE::msg::dds_::NAME_`) is as ROS 2 has them: without a key.
     pub item_type: String,
@@ -63,7 +75,10 @@ impl Default for Stream {
 pub(crate) struct Topics {
     pub(crate) participant: Participant,
     pub(crate) items: Topic,
+    /// Of replies without a key.
     pub(crate) replies: Topic,
+    /// Of replies with a key, if the stream's type of replies has one: for any program.
+    pub(crate) keyed_replies: Option<Topic>,
     pub(crate) up: Topic,
     pub(crate) down: Topic,
     pub(crate) again: Topic,
@@ -72,8 +87,6 @@ pub(crate) struct Topics {
     pub(crate) form: Form,
     /// Whether items have a key of DDS.
     pub(crate) keyed_items: bool,
-    /// Whether replies have one.
-    pub(crate) keyed_replies: bool,
 }
 
 impl Stream {
@@ -82,6 +95,11 @@ impl Stream {
         let mut names = [items, item_type, replies, reply_type].map(String::as_str).to_vec();
         names.extend(self.own.as_ref().map(|own| own.key.as_str()));
         fnv1a(names.join(" ").as_bytes())
+    }
+
+    /// Whether replies are of the usual type, which has a key, under whatever name.
+    fn has_usual_replies(&self, form: &Form) -> bool {
+        form.own_replies().is_none() && !equipoise_dds::is_ros2(&self.reply_type)
     }
 
     pub(crate) fn join(&self) -> Result<Topics, Error> {
@@ -93,16 +111,22 @@ impl Stream {
                 Some(own) => participant.topic_declared(name, own, type_name),
                 None => participant.topic_named(name, usual, type_name),
             };
-        // The usual types have keys, and so may items of the clients' own.
-        let is_keyed = |own: Option<&Struct>, type_name: &str| {
-            !equipoise_dds::is_ros2(type_name)
-                && own.is_none_or(|own| own.members.iter().any(|member| member.key))
+        // The usual type has a key, and so may items of the clients' own.
+        let keyed_items = !equipoise_dds::is_ros2(&self.item_type)
+            && form.own_items().is_none_or(|own| own.members.iter().any(|member| member.key));
+        let named = topic(&self.replies, &REPLY, form.own_replies(), &self.reply_type)?;
+        let (replies, keyed_replies) = match self.has_usual_replies(&form) {
+            true => {
+                let name = format!("{}/unkeyed", self.replies);
+                (participant.topic(&name, &REPLY_UNKEYED)?, Some(named))
+            }
+            false => (named, None),
         };
         Ok(Topics {
             items: topic(&self.items, &DATA_ITEM, form.own_items(), &self.item_type)?,
-            replies: topic(&self.replies, &REPLY, form.own_replies(), &self.reply_type)?,
-            keyed_items: is_keyed(form.own_items(), &self.item_type),
-            keyed_replies: is_keyed(form.own_replies(), &self.reply_type),
+            replies,
+            keyed_replies,
+            keyed_items,
             form,
             up: participant.topic(&format!("{}/up", self.control), &CONTROL)?,
             down: participant.topic(&format!("{}/down", self.control), &CONTROL)?,
@@ -124,7 +148,7 @@ pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
 }
 
 /// Messages to one recipient that a writer keeps until all readers have acknowledged them.
-const MAIL_KEPT: u16 = 64;
+const MAIL_KEPT: u32 = 64;
 
 /// QoS of writers of mail. A writer that keeps all samples waits for a reader that has died or is paused, until DDS takes that
 /// one for dead, and all others get no mail meanwhile. A writer that keeps the last few never waits; the protocol repeats
@@ -164,6 +188,11 @@ pub(crate) enum Numbering {
     /// What the writer of this number published before comes again, with its first positions.
     Again(u64),
 }
+
+/// User data of a client's reader of replies with a key: the client reads those without one, too.
+pub(crate) const READS_UNKEYED: &[u8] = b"equipoise-slice/1/reads-unkeyed";
+/// User data of a worker's writer of replies with a key: the worker writes those without one, too.
+pub(crate) const WRITES_UNKEYED: &[u8] = b"equipoise-slice/1/writes-unkeyed";
 
 const FIRST: &[u8] = b"equipoise-slice/1/first/";
 const AGAIN: &[u8] = b"equipoise-slice/1/again/";

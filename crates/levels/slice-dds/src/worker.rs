@@ -7,6 +7,7 @@ mod error;
 mod job;
 mod losses;
 mod outlet;
+mod outlets;
 mod program;
 mod renewed;
 mod replies;
@@ -147,7 +148,7 @@ impl Worker {
         let (fenced, others) = (AtomicBool::new(true), AtomicU64::new(u64::MAX));
         let shared = Arc::new(Shared { fenced, others, ..Shared::default() });
         let topics = stream.join()?;
-        let outlet = outlet::Outlet::new(&topics.replies, topics.keyed_replies)?;
+        let outlets = outlets::Outlets::new(&topics)?;
         let form = topics.form.clone();
         let id = worker_id(&options.name);
         let participant = topics.participant.guid()?;
@@ -162,7 +163,7 @@ impl Worker {
         let transport =
             DdsTransport::new(topics, life, slices, settle, apart, drops, connections.clone())?;
         let waker = transport.waker();
-        let replies = replies::Replies::new(outlet, form, waker.clone(), shared.drops.clone());
+        let replies = replies::Replies::new(outlets, form, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
         let protocol = protocol.with_size(|payload: &Payload| payload.cdr().len());

@@ -18,11 +18,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use equipoise_dds::items::Reply;
-use equipoise_dds::{Error, Incompatible, Qos, Topic};
+use equipoise_dds::{Error, Incompatible, Qos, Topic, Writer as DdsWriter};
 use equipoise_slice::Group;
 
 use crate::stream::{is_late, item_qos};
@@ -37,9 +37,9 @@ const BESIDE_BYTES: usize = 64 << 20;
 /// What DDS keeps of a reply beside its bytes.
 const OVERHEAD: usize = 512;
 /// Of one id, whoever asked: clients number their items alike.
-const DEPTH_KEYED: u16 = 16;
-/// Where replies have no key, all are of one instance.
-const DEPTH_KEYLESS: u16 = u16::MAX >> 1;
+const DEPTH_KEYED: u32 = 16;
+/// Where replies have no key, all are of one instance: as many as there is room for.
+const DEPTH_KEYLESS: u32 = (BESIDE_BYTES / OVERHEAD) as u32;
 /// Between two looks at whether who was passed by takes replies again.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -78,13 +78,13 @@ struct State {
 #[derive(Debug, Default)]
 struct Kept {
     bytes: usize,
-    by_key: HashMap<i64, u16>,
+    by_key: HashMap<i64, u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     bytes: usize,
-    depth: u16,
+    depth: u32,
 }
 
 impl Kept {
@@ -101,9 +101,10 @@ impl Kept {
 }
 
 impl Outlet {
-    /// `keyed`: replies have a key, their id.
-    pub(super) fn new(topic: &Topic, keyed: bool) -> Result<Self, Error> {
-        let usual = Qos { blocking_max: BLOCKING_MAX, ..item_qos(Group::BASE, Vec::new()) };
+    /// `keyed`: replies have a key, their id. `user_data`: of the writers.
+    pub(super) fn new(topic: &Topic, keyed: bool, user_data: &[u8]) -> Result<Self, Error> {
+        let usual = item_qos(Group::BASE, user_data.to_vec());
+        let usual = Qos { blocking_max: BLOCKING_MAX, ..usual };
         let depth = if keyed { DEPTH_KEYED } else { DEPTH_KEYLESS };
         let beside = Qos { keep_last: Some(depth), ..usual.clone() };
         Ok(Self {
@@ -162,6 +163,11 @@ impl Outlet {
             return Ok(Sent::Late);
         }
         self.beside.write(cdr).map(|()| Sent::Beside)
+    }
+
+    /// The writer that replies go through while every client takes them.
+    pub(super) fn writer(&self) -> Arc<DdsWriter> {
+        self.first.writer()
     }
 
     /// Readers of replies that it has met and does not reach.

@@ -7,7 +7,7 @@
 //! | instead | because |
 //! |---|---|
 //! | take each key back (`dds_unregister_instance`) | a second message for each reply |
-//! | replies without a key | the paper's type has one, and so have plain clients' readers |
+//! | replies without a key | our own clients alone read them (`outlets.rs`) |
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -63,6 +63,11 @@ impl Renewed {
             self.look();
         }
         self.now().write(cdr)
+    }
+
+    /// The writer that writes now.
+    pub(super) fn writer(&self) -> Arc<DdsWriter> {
+        self.now()
     }
 
     /// Waits until all that was written has been acknowledged.

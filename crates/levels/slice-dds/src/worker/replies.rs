@@ -18,7 +18,8 @@ use equipoise_slice::{Item, Writer};
 use crate::drops::{DropCounts, DropReason};
 use crate::form::Form;
 use crate::payload::Payload;
-use crate::worker::outlet::{Outlet, Sent};
+use crate::worker::outlet::Sent;
+use crate::worker::outlets::{Outlets, Taken};
 
 /// Bytes of replies that are kept; the oldest go first, and each after [`equipoise_slice::Config::remember`].
 const KEPT_BYTES: usize = 64 << 20;
@@ -35,7 +36,7 @@ type Cdr = Arc<[u8]>;
 /// Answers clients.
 #[derive(Debug)]
 pub(super) struct Replies {
-    outlet: Outlet,
+    outlets: Outlets,
     form: Form,
     waker: Waker,
     drops: Arc<DropCounts>,
@@ -68,6 +69,7 @@ struct Queue {
 struct Waiting {
     name: Name,
     cdr: Cdr,
+    taken: Taken,
     /// The item is finished with it; `None`: it was before.
     started: Option<Started<Payload>>,
 }
@@ -81,13 +83,13 @@ pub(super) struct Writing {
 
 impl Replies {
     pub(super) fn new(
-        outlet: Outlet,
+        outlets: Outlets,
         form: Form,
         waker: Waker,
         drops: Arc<DropCounts>,
     ) -> Arc<Self> {
         let (kept, queue, changed) = Default::default();
-        Arc::new(Self { outlet, form, waker, drops, kept, queue, changed })
+        Arc::new(Self { outlets, form, waker, drops, kept, queue, changed })
     }
 
     /// Begins to write what waits.
@@ -110,7 +112,7 @@ impl Replies {
 
     /// Counts readers that it has met and does not reach; `known`: how many that were.
     pub(super) fn count_incompatible(&self, known: &mut u32) -> Result<(), Error> {
-        let met = self.outlet.incompatible()?;
+        let met = self.outlets.incompatible()?;
         let new = met.count.saturating_sub(*known);
         if new > 0 {
             *known = met.count;
@@ -127,7 +129,8 @@ impl Replies {
         self.kept().keep(Instant::now(), name, cdr.clone());
         // What comes later does not wait for the same client once more.
         let is_next = self.queue().waiting.is_empty();
-        if is_next && self.is_written(&cdr) {
+        let mut taken = Taken::default();
+        if is_next && self.is_written(&cdr, &mut taken) {
             return true;
         }
         self.drops.count(DropReason::ReplyLate);
@@ -135,7 +138,7 @@ impl Replies {
         while queue.bytes >= WAITING_BYTES && !queue.closed {
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        queue.push(Waiting { name, cdr, started: Some(started.clone()) });
+        queue.push(Waiting { name, cdr, taken, started: Some(started.clone()) });
         self.changed.notify_all();
         false
     }
@@ -147,7 +150,7 @@ impl Replies {
         let mut queue = self.queue();
         // It comes once more if there is no room now.
         if queue.bytes < WAITING_BYTES && !queue.names.contains(&name) {
-            queue.push(Waiting { name, cdr, started: None });
+            queue.push(Waiting { name, cdr, taken: Taken::default(), started: None });
             self.changed.notify_all();
         }
     }
@@ -164,35 +167,45 @@ impl Replies {
 
     /// How many wait; one more while somebody has not taken what is kept for it, and would find nothing if the worker ended.
     pub(super) fn waiting(&self) -> usize {
-        self.queue().waiting.len() + usize::from(self.outlet.is_passing())
+        self.queue().waiting.len() + usize::from(self.outlets.is_passing())
     }
 
     fn write_waiting(&self) {
         loop {
             let queue = self.queue();
             let idle = |queue: &mut Queue| {
-                queue.waiting.is_empty() && !queue.closed && !self.outlet.is_passing()
+                queue.waiting.is_empty() && !queue.closed && !self.outlets.is_passing()
             };
             let queue = self.changed.wait_while(queue, idle);
             let queue = queue.unwrap_or_else(PoisonError::into_inner);
             if queue.closed {
                 return;
             }
-            let next = queue.waiting.front().map(|first| first.cdr.clone());
+            let next = queue.waiting.front().map(|first| (first.cdr.clone(), first.taken));
             drop(queue);
-            if next.is_some_and(|cdr| self.is_written(&cdr)) {
+            if self.write_next(next) {
                 self.queue().pop();
                 self.changed.notify_all();
                 self.waker.wake();
-            } else if self.outlet.is_passing() {
-                self.outlet.look();
+            } else if self.outlets.is_passing() {
+                self.outlets.look();
             }
         }
     }
 
+    /// Writes the first reply that waits, if there is one. `false`: it still waits.
+    fn write_next(&self, next: Option<(Cdr, Taken)>) -> bool {
+        let Some((cdr, mut taken)) = next else { return false };
+        let is_written = self.is_written(&cdr, &mut taken);
+        if let Some(first) = self.queue().waiting.front_mut() {
+            first.taken = taken;
+        }
+        is_written
+    }
+
     /// `false`: DDS does not take it now.
-    fn is_written(&self, cdr: &[u8]) -> bool {
-        match self.outlet.write(cdr) {
+    fn is_written(&self, cdr: &[u8], taken: &mut Taken) -> bool {
+        match self.outlets.write(cdr, taken) {
             Ok(Sent::Usual) => true,
             Ok(Sent::Late) => false,
             Ok(Sent::Beside) => {
