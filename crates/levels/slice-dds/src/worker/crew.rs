@@ -120,7 +120,7 @@ impl Crew {
 
     /// The clerk's, where hands wait for items.
     fn keep_books(&self) -> Result<(), WorkerError> {
-        let mut patience = self.patience;
+        let (mut patience, mut done) = (self.patience, None);
         loop {
             self.post.wait(patience)?;
             // What mail asks for depends on the items that have come.
@@ -128,7 +128,10 @@ impl Crew {
             let mut posts = self.posts();
             let Some(engine) = &mut posts.engine else { return Ok(()) };
             engine.step()?;
-            let idle = engine.idle_for();
+            // Between two items of a stream a worker is idle for a moment. If this thread slept
+            // then, the thread of the next item would have to wake it.
+            let before = done.replace(engine.done_ever());
+            let idle = engine.idle_for().filter(|_| before == done);
             patience = self.patience.max(idle.unwrap_or_default());
             posts.sleeps = idle.is_some();
             self.call_a_hand(&posts);

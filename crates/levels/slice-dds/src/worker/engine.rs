@@ -109,6 +109,11 @@ impl Engine {
         if is_idle { self.driver.worker().idle_for(self.begun.elapsed()) } else { None }
     }
 
+    /// Number of items that were done since the worker started.
+    pub(super) fn done_ever(&self) -> u64 {
+        self.shared.done.load(Relaxed)
+    }
+
     fn has_no_work(&self) -> bool {
         self.under_way == 0 && self.driver.queued() == 0 && self.replies.waiting() == 0
     }
