@@ -170,10 +170,13 @@ impl Crew {
                 posts = self.posts();
                 posts.listening = false;
                 waited?;
+                let sleeps = posts.sleeps;
                 if let Some(engine) = &mut posts.engine {
                     engine.step()?;
-                    // The clerk sees to what is under way from now on.
-                    if engine.idle_for().is_none() && std::mem::take(&mut posts.sleeps) {
+                    // The clerk sees to what is under way from now on. Whether the worker is idle
+                    // is asked last: the answer examines every slice.
+                    if sleeps && engine.idle_for().is_none() {
+                        posts.sleeps = false;
                         self.post.waker().wake();
                     }
                 }

@@ -248,6 +248,9 @@ impl Engine {
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
         self.shared.handovers.store(worker.handovers() as u64, Relaxed);
         let period = now.saturating_sub(self.tally.since);
+        if period < self.options.report {
+            return Ok(());
+        }
         let worker = self.driver.worker();
         let now_reported = Some((worker.life(), worker.term()));
         // A new controller waits for a report, and who ends a worker for those of one that leaves.
@@ -255,7 +258,7 @@ impl Engine {
             self.tally.reported != now_reported || self.shared.leaving.load(Relaxed);
         let is_idle = !is_waited_for && self.has_no_work() && worker.has_nothing_under_way();
         let due = if is_idle { IDLE_REPORT } else { Duration::ZERO };
-        if period < self.options.report.max(due) {
+        if period < due {
             return Ok(());
         }
         (self.tally.since, self.tally.reported) = (now, now_reported);
