@@ -73,6 +73,15 @@ impl Default for Settings {
 /// a lost sample by 10 ms more.
 const REPAIR: &str = "<HeartbeatInterval min=\"1 ms\" minsched=\"5 ms\">20 ms</HeartbeatInterval><NackDelay>5 ms</NackDelay>";
 
+/// Bounds of unacknowledged data of a writer, beyond which it waits. With Cyclone's defaults the
+/// bound is 30 kB at first, and each retransmission takes a fifth, down to 1 kB. It rises only
+/// while a writer waits. So the writers of a client with small items end at 1 kB after some
+/// matches: a reader that acknowledges 20 items late blocks the client, beside busy programs for up
+/// to half a second. `WhcLow` is the least bound, and the level at which a blocked writer
+/// continues.
+const WATERMARKS: &str =
+    "<Watermarks><WhcLow>64 kB</WhcLow><WhcHighInit>128 kB</WhcHighInit></Watermarks>";
+
 /// Number of lease renewals of a participant per lease. With Cyclone's default an idle participant
 /// renews after four fifths of the lease, so a pause of a fifth of the lease may end it.
 const RENEWALS: u32 = 5;
@@ -116,7 +125,7 @@ impl Settings {
             xml.push_str("</Peers>");
         }
         xml.push_str("</Discovery>");
-        let _ = write!(xml, "<Internal>{REPAIR}");
+        let _ = write!(xml, "<Internal>{REPAIR}{WATERMARKS}");
         if self.loss_permille > 0 {
             let loss = self.loss_permille;
             let _ = write!(xml, "<Test><XmitLossiness>{loss}</XmitLossiness></Test>");
@@ -291,7 +300,8 @@ mod tests {
              <Discovery><LeaseDuration>5000 ms</LeaseDuration><SPDPInterval>1000 ms</SPDPInterval><ParticipantIndex>auto</ParticipantIndex>\
              <MaxAutoParticipantIndex>119</MaxAutoParticipantIndex><Peers><Peer Address=\"10.0.0.8:7410\"/></Peers>\
              </Discovery><Internal><HeartbeatInterval min=\"1 ms\" minsched=\"5 ms\">20 ms</HeartbeatInterval>\
-             <NackDelay>5 ms</NackDelay><Test><XmitLossiness>10</XmitLossiness></Test></Internal></Domain></CycloneDDS>,\
+             <NackDelay>5 ms</NackDelay><Watermarks><WhcLow>64 kB</WhcLow><WhcHighInit>128 kB</WhcHighInit></Watermarks>\
+             <Test><XmitLossiness>10</XmitLossiness></Test></Internal></Domain></CycloneDDS>,\
              file:///etc/dds.xml"
         );
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use cyclors::{
     DDS_ANY_STATE, dds_attach_t, dds_create_guardcondition, dds_create_readcondition,
-    dds_create_waitset, dds_set_guardcondition, dds_take_guardcondition, dds_triggered,
+    dds_create_waitset, dds_set_guardcondition, dds_set_status_mask,
+    dds_status_id_DDS_PUBLICATION_MATCHED_STATUS_ID, dds_take_guardcondition, dds_triggered,
     dds_waitset_attach, dds_waitset_wait,
 };
 
@@ -14,6 +15,7 @@ use crate::entity::{Handle, duration};
 use crate::error::{Error, check};
 use crate::participant::Participant;
 use crate::reader::Reader;
+use crate::writer::Writer;
 
 /// Token of the guard condition. Tokens of readers are never negative.
 const WOKEN: dds_attach_t = -1;
@@ -66,6 +68,22 @@ impl Waitset {
         check("wait for a reader", code)?;
         self.conditions().insert(token, condition);
         Ok(())
+    }
+
+    /// Waits also until the matched readers of `writer` change. Every wait returns `token` until
+    /// [`Writer::matched_ever`] is called.
+    ///
+    /// # Errors
+    /// The error of Cyclone DDS.
+    pub fn attach_matches(&self, writer: &Writer, token: u32) -> Result<(), Error> {
+        // SAFETY: handles are numbers that Cyclone DDS looks up. Cyclone DDS
+        // detaches a writer that is deleted.
+        let code = unsafe {
+            let matched = 1 << dds_status_id_DDS_PUBLICATION_MATCHED_STATUS_ID;
+            check("choose a status", dds_set_status_mask(writer.raw(), matched))?;
+            dds_waitset_attach(self.handle.raw(), writer.raw(), token as dds_attach_t)
+        };
+        check("wait for a writer's readers", code).map(|_| ())
     }
 
     /// Removes the reader with `token`. Must be called before the reader is dropped.

@@ -4,7 +4,7 @@ use std::ptr;
 use std::time::Duration;
 
 use cyclors::{
-    dds_forwardcdr, dds_get_entity_sertype, dds_get_matched_subscription_data,
+    dds_entity_t, dds_forwardcdr, dds_get_entity_sertype, dds_get_matched_subscription_data,
     dds_get_matched_subscriptions, dds_get_offered_incompatible_qos_status,
     dds_get_publication_matched_status, dds_instance_handle_t, dds_time, dds_wait_for_acks,
     ddsi_serdata, ddsi_serdata_from_ser_iov, ddsi_serdata_kind_SDK_DATA as SDK_DATA,
@@ -46,6 +46,10 @@ impl Writer {
         check("get the writer's type", code)?;
         let guid = guid_of(handle.raw())?;
         Ok(Self { handle, _publisher: publisher, sertype, guid, topic })
+    }
+
+    pub(crate) fn raw(&self) -> dds_entity_t {
+        self.handle.raw()
     }
 
     /// The writer's topic.
