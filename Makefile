@@ -19,6 +19,8 @@
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
+#   make slice-pauses   each process of a stream stands still for 2 s at random, for SLICE_PAUSES_SECONDS (default 600)
+#   make slice-quiet    nobody is taken for lost beside busy loops, for SLICE_QUIET_SECONDS (default 3600)
 #   make slice-kills    kill -9 of slice workers in strict order, SLICE_KILLS times (default 1000): items stay in their order
 #   make fuzz           the HTTP parsers and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
 #   make soak           requests, packet flows (root) and a stream while processes are paused and junk comes from outside, and the
@@ -354,7 +356,20 @@ slice-soak: setup
 SLICE_KILLS ?= 1000
 .PHONY: slice-kills
 slice-kills: setup
-	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-dds --test processes -- --ignored --nocapture in_strict_order
+	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-dds --test processes -- --nocapture in_strict_order
+
+SLICE_PAUSES_SECONDS ?= 600
+SLICE_PAUSES_SEED ?= 1
+.PHONY: slice-pauses
+slice-pauses: setup
+	SLICE_PAUSES_SECONDS=$(SLICE_PAUSES_SECONDS) SLICE_PAUSES_SEED=$(SLICE_PAUSES_SEED) \
+	  $(CARGO) test --locked --package equipoise --test slice -- --nocapture stops::pauses
+
+SLICE_QUIET_SECONDS ?= 3600
+.PHONY: slice-quiet
+slice-quiet: setup
+	SLICE_PAUSES_SECONDS=$(SLICE_QUIET_SECONDS) \
+	  $(CARGO) test --locked --package equipoise --test slice -- --ignored --nocapture stops::beside
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

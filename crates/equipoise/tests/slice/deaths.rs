@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::bed::{Bed, Load, SLICES, python, slices_of, worker};
+use crate::common::text;
 
 #[test]
 fn slices_of_a_killed_worker_are_served_again_long_before_any_lease_is_over() {
@@ -38,4 +39,24 @@ fn slices_of_a_killed_worker_are_served_again_long_before_any_lease_is_over() {
     let outcome = load.finish();
     let done = bed.done();
     assert!((0..outcome.published).all(|id| done.contains_key(&id)));
+}
+
+#[test]
+fn a_client_in_python_has_a_reply_to_each_item_though_a_worker_is_killed() {
+    let Some(python) = crate::bed::cyclonedds() else { return };
+    let mut bed = Bed::without_leases("slice-death-python", 34);
+    bed.two_workers(5);
+    let client = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let client = client.join("../levels/slice-dds/examples/client.py");
+    let mut command = std::process::Command::new(python);
+    command.args([text(&client), "34", &SLICES.to_string(), "1000", "lo", "modulo"]);
+    command.env("CONTROL", "items/control");
+    let mut client = crate::common::Process::of(command);
+    client.wait_for_text("item ");
+    bed.kill_worker("one");
+    assert!(client.ended().success(), "{}", client.printed());
+    let printed = client.printed();
+    let ids: std::collections::BTreeSet<&str> =
+        printed.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!((ids.len(), printed.lines().count()), (1000, 1000));
 }

@@ -5,12 +5,14 @@
     client.py DOMAIN SLICES COUNT [INTERFACE [modulo|hash|range]]
 
 Types, QoS and assignment functions are in dpslb.py, which has to lie beside it. It keeps each item until its reply has come, and
-publishes it again after a second without one, so that nothing is lost with a worker. So that workers know what comes again from
+publishes it again after a second without one, so that nothing is lost with a worker. When the successor of a lost worker asks for
+the items of some slices, and when its readers are met, it publishes those at once. So that workers know what comes again from
 what is new, it does so through a second writer, which names the first one in its user data, and with the item's first source
 timestamp. Without a name for the assignment it publishes in no partition, where every worker reads; with one it opens a pair of
 writers for each group of slices when the group has its first item, so that an item goes to the workers of its group alone.
 """
 
+import os
 import random
 import sys
 import time
@@ -21,11 +23,17 @@ from cyclonedds.pub import DataWriter, Publisher
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
-from dpslb import GROUPS, LEASE, POLICIES, QOS, DataItem, Reply, by_hash, by_modulo, by_range
+from dpslb import GROUPS, LEASE, POLICIES, QOS, WATERMARKS, Control, DataItem, Reply
+from dpslb import by_hash, by_modulo, by_range, slices_asked_for
+
+# As `control` in the file of the controller.
+CONTROL = os.environ.get("CONTROL", "equipoise/slice")
 
 # Replies go to all clients: these are told from others by the sender, and from those to an earlier run by the timestamp.
 SENDER = random.getrandbits(31)
 AGAIN_S = 1.0
+# A successor that was not heard for longer asks no more.
+ASKING_S = 4.0
 PATIENCE_S = 60.0
 
 
@@ -44,6 +52,16 @@ class Writers:
         self.first = DataWriter(publisher, items, qos=numbered("first", number))
         self.again = DataWriter(publisher, items, qos=numbered("again", number))
         self.wait_for_workers(replies)
+        self.met = self.readers()
+
+    def readers(self):
+        """Those that both writers have met by now."""
+        return {*self.first.get_matched_subscriptions(), *self.again.get_matched_subscriptions()}
+
+    def has_met_others(self):
+        """Whether there are new readers since the last call: they lack what was published before."""
+        before, self.met = self.met, self.readers()
+        return not self.met <= before
 
     def wait_for_workers(self, replies):
         """Until items reach somebody and replies come here: what is written before, DDS delivers to nobody."""
@@ -65,10 +83,14 @@ class Client:
         self.participant, self.slice_of, self.by_group = participant, slice_of, by_group
         self.items = Topic(participant, "items", DataItem)
         self.replies = DataReader(participant, Topic(participant, "replies", Reply), qos=QOS)
-        self.writers, self.waiting, self.position = {}, {}, 0
+        self.asks = DataReader(participant, Topic(participant, f"{CONTROL}/again", Control), qos=QOS)
+        self.writers, self.waiting, self.asked, self.position = {}, {}, {}, 0
+
+    def partition_of(self, slice):
+        return f"g{slice % GROUPS}" if self.by_group else None
 
     def writers_of(self, slice):
-        partition = f"g{slice % GROUPS}" if self.by_group else None
+        partition = self.partition_of(slice)
         if partition not in self.writers:
             self.writers[partition] = Writers(self.participant, self.items, partition, self.replies)
         return self.writers[partition]
@@ -93,11 +115,25 @@ class Client:
                     del self.waiting[reply.id]
                     yield reply
 
+    def wanted(self):
+        """Slices whose items a successor wants now: those that it asks for the first time, and those whose readers it has new."""
+        now, wanted = time.monotonic(), set()
+        for sample in self.asks.take(N=1000):
+            if sample.sample_info.valid_data:
+                slices = slices_asked_for(sample.body)
+                wanted |= {slice for slice in slices if now - self.asked.get(slice, -ASKING_S) >= ASKING_S}
+                self.asked.update(dict.fromkeys(slices, now))
+        self.asked = {slice: said for slice, said in self.asked.items() if now - said < ASKING_S}
+        if self.asked:
+            new = {partition for partition, writers in self.writers.items() if writers.has_met_others()}
+            wanted |= {slice for slice in self.asked if self.partition_of(slice) in new}
+        return wanted
+
     def publish_again(self):
-        """What has no reply for too long. After `answers`: not what is answered already."""
-        now = time.monotonic()
+        """What a successor wants, and what has no reply for too long. After `answers`: not what is answered already."""
+        wanted, now = self.wanted(), time.monotonic()
         for id, (item, said) in self.waiting.items():
-            if now - said > AGAIN_S:
+            if item.sliceId in wanted or now - said > AGAIN_S:
                 self.writers_of(item.sliceId).again.write(item, timestamp=item.timestamp)
                 self.waiting[id] = (item, now)
 
@@ -113,7 +149,7 @@ def main():
         "range": by_range([count * slice // slices for slice in range(1, slices)]),
     }[assignment]
     interface = f'<Interfaces><NetworkInterface name="{interface}"/></Interfaces>' if interface else ""
-    domain = Domain(number, f"<CycloneDDS><Domain><General>{interface}</General>{LEASE}</Domain></CycloneDDS>")
+    domain = Domain(number, f"<CycloneDDS><Domain><General>{interface}</General>{LEASE}{WATERMARKS}</Domain></CycloneDDS>")
     client = Client(DomainParticipant(number), slice_of, by_group=assignment is not None)
     published, end = 0, time.monotonic() + PATIENCE_S
     while published < count or client.waiting:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cyclonedds.core import Policy, Qos
 from cyclonedds.idl import IdlStruct
 from cyclonedds.idl.annotations import final, keylist
-from cyclonedds.idl.types import byte, int32, int64, sequence
+from cyclonedds.idl.types import byte, int32, int64, sequence, uint64
 from cyclonedds.util import duration
 
 
@@ -42,6 +42,34 @@ def types_of(item_type, reply_type, keyed=True):
 
 DataItem, Reply = types_of("dpslb.DataItem", "dpslb.Reply")
 
+
+@dataclass
+@final
+@keylist(["to"])
+class Control(IdlStruct, typename="equipoise.Control"):
+    """What workers and controllers write to each other; on the topic `CONTROL/again` workers ask clients."""
+
+    to: uint64
+    body: sequence[byte]
+
+
+def slices_asked_for(body):
+    """The slices whose items the successor of a lost worker asks for; none if the message is another."""
+    numbers, number, shift = [], 0, 0
+    # After a version: numbers of seven bits a byte, the lowest first; all but their last bytes have the highest bit set.
+    for octet in bytes(body[1:]):
+        number |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            numbers.append(number)
+            number, shift = 0, 0
+    # A kind, how many slices, and these.
+    return set(numbers[2:]) if numbers[:1] == [AGAIN] and numbers[1:2] == [len(numbers) - 2] else set()
+
+
+# The kind of message that asks for items again.
+AGAIN = 3
+
 # Nothing is lost, all is kept, and a writer that ends has not taken back what it wrote.
 POLICIES = (
     Policy.Reliability.Reliable(duration(seconds=10)),
@@ -53,6 +81,10 @@ QOS = Qos(*POLICIES)
 # Into Cyclone DDS's configuration, beside <General>. A program that is silent for its lease is taken for dead: a shorter pause costs
 # it nothing, and until then workers keep replies for it. By default the lease is 10 s, and renewed after 8 s of silence.
 LEASE = "<Discovery><LeaseDuration>5 s</LeaseDuration><SPDPInterval>1 s</SPDPInterval></Discovery>"
+
+# Beside it. By default what a writer may have unacknowledged falls to 1 kB in time, and then a worker that is new or a moment late
+# holds up its clients.
+WATERMARKS = "<Internal><Watermarks><WhcLow>64 kB</WhcLow><WhcHighInit>128 kB</WhcHighInit></Watermarks></Internal>"
 
 # A group of slices is one partition, `g` and its number.
 GROUPS = 64

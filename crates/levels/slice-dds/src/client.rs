@@ -22,6 +22,8 @@ use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos, mail_qo
 pub(crate) const REPLIES: u32 = 0;
 const ASKS: u32 = 1;
 pub(crate) const KEYED_REPLIES: u32 = 2;
+/// And, added to a group's number, of new readers of that group.
+const READERS: u32 = 3;
 
 /// What a client is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +107,8 @@ struct GroupWriter {
     id: u64,
     first: DdsWriter,
     again: DdsWriter,
+    /// Readers that each of them has ever met.
+    met: (u32, u32),
 }
 
 #[derive(Debug)]
@@ -181,11 +185,11 @@ impl Client {
         let writer = |numbering: Numbering| {
             self.topics.items.writer(&item_qos(group, numbering.user_data()))
         };
-        let of = GroupWriter {
-            id,
-            first: writer(Numbering::First(id))?,
-            again: writer(Numbering::Again(id))?,
-        };
+        let (first, again) = (writer(Numbering::First(id))?, writer(Numbering::Again(id))?);
+        let of = GroupWriter { id, first, again, met: (0, 0) };
+        for writer in [&of.first, &of.again] {
+            self.waitset.attach_matches(writer, READERS + u32::from(group.number()))?;
+        }
         let end = Instant::now() + patience;
         let mut seen = (0, Instant::now());
         loop {
@@ -254,6 +258,7 @@ impl Client {
         if ready.contains(&ASKS) {
             self.hear_asks()?;
         }
+        self.meet(&ready)?;
         self.replies.take(&ready, &mut self.samples)?;
         let now = self.begun.elapsed();
         for sample in self.samples.drain(..) {
@@ -273,6 +278,20 @@ impl Client {
             }
         }
         self.publish_again()
+    }
+
+    /// The reader of a lost worker's successor lacks what was published before it was met, whether
+    /// the successor had asked for that by then or not.
+    fn meet(&mut self, ready: &[u32]) -> Result<(), Error> {
+        let now = self.begun.elapsed();
+        for group in ready.iter().filter_map(|token| Group::numbered(token.checked_sub(READERS)?)) {
+            let Some(of) = self.groups.get_mut(&group) else { continue };
+            let met = (of.first.matched_ever()?.1, of.again.matched_ever()?.1);
+            if met != std::mem::replace(&mut of.met, met) {
+                self.pending.met(now, group);
+            }
+        }
+        Ok(())
     }
 
     fn hear_asks(&mut self) -> Result<(), Error> {

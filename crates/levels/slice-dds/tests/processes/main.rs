@@ -4,6 +4,7 @@
 
 mod faults;
 mod idle;
+mod killed;
 mod load;
 mod memory;
 mod names;

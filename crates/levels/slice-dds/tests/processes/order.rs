@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use equipoise_dds::Settings;
 use equipoise_slice::Order;
 
+use crate::killed::DEFAULTS;
 use crate::load::Load;
 use crate::role::{Times, stream};
 use crate::stage::{HERE, Here, Stage};
@@ -14,15 +16,9 @@ const WORKERS: [&str; 5] = ["one", "two", "three", "four", "five"];
 /// Workers that are killed together.
 const TOGETHER: usize = 2;
 /// Kills, unless `SLICE_KILLS` says how many.
-const KILLS: usize = 4;
+const KILLS: usize = 20;
 /// Items without a reply: what a lost worker has of them comes again.
 const WINDOW: usize = 400;
-
-/// Of DDS: a participant that is only slow on a busy machine keeps its peers, and hears all that they
-/// write. Items that are lost on their way are done late, which is another matter.
-const DDS_LEASE: Duration = Duration::from_secs(20);
-/// Publishers that answer are not waited for; this is for a client that has no time for seconds.
-const MORE: &[(&str, &str)] = &[("LEASE_S", "20"), ("RECOVERY_MS", "8000")];
 
 /// What was begun, judged by the order in which it was.
 #[derive(Debug, Default)]
@@ -51,15 +47,13 @@ fn judge(begun: &[(i32, i64)]) -> Judged {
 }
 
 #[test]
-#[ignore = "make slice-kills: items that DDS loses on a busy machine are done late"]
 fn in_strict_order_workers_that_are_killed_leave_items_in_their_order() {
     let kills = std::env::var("SLICE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let here = Here { order: Order::Strict, work_ms: 1, more: MORE, ..HERE };
-    // Who is only slow on a busy machine is not to be taken for lost.
-    let times = Times { lease: Duration::from_secs(3), ..Times::LONG };
+    let here = Here { order: Order::Strict, work_ms: 1, more: DEFAULTS, ..HERE };
+    let times = Times { leadership: Duration::from_secs(3), ..Times::LONG };
     let mut stage = Stage::new(DOMAIN, times, here, &WORKERS);
     let mut stream = stream(DOMAIN, "lo", 0);
-    stream.dds.lease = DDS_LEASE;
+    stream.dds.lease = Settings::default().lease;
     let load = Load::windowed(stream, WINDOW, std::thread::spawn);
     let mut next = WORKERS.iter().cycle();
     let mut killed = 0;

@@ -1,10 +1,15 @@
 //! Lossy networks, and hosts of their own.
 
 use std::process::Command;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use equipoise_dds::Settings;
 
 use equipoise_testkit::netns::{Host, Switch, unavailable};
 
+use crate::killed::{DEFAULTS, Killed, Outcome, opened, publish, served_after};
 use crate::load::Load;
 use crate::role::{Times, by_peers, stream};
 use crate::stage::{HERE, Here, PATIENCE, Place, Stage};
@@ -53,6 +58,8 @@ struct Hosts<'a> {
     hosts: &'a [Host],
     /// Who is asked for participants, where there is no multicast.
     peers: &'a [&'a str],
+    /// More settings, by name.
+    more: &'a [(&'static str, &'static str)],
 }
 
 impl Place for Hosts<'_> {
@@ -64,7 +71,8 @@ impl Place for Hosts<'_> {
     fn settings(&self) -> Vec<(&'static str, String)> {
         let interface = ("INTERFACE", "eth0".to_string());
         let peers = (!self.peers.is_empty()).then(|| ("PEERS", self.peers.join(" ")));
-        [interface].into_iter().chain(peers).collect()
+        let more = self.more.iter().map(|(name, value)| (*name, value.to_string()));
+        [interface].into_iter().chain(peers).chain(more).collect()
     }
 }
 
@@ -82,7 +90,7 @@ fn on_hosts_of_their_own(domain: u32, peers: &[&str], times: usize) {
         switch.plug(host, "eth0").unwrap();
         host.address("eth0", [10, 0, 0, number].into(), 24).unwrap();
     }
-    let place = Hosts { hosts: &hosts[..3], peers };
+    let place = Hosts { hosts: &hosts[..3], peers, more: &[] };
     let mut stage = Stage::new(domain, Times::LONG, place, &["one", "two"]);
     let stream = match peers {
         [] => stream(domain, "eth0", 0),
@@ -101,4 +109,69 @@ fn workers_controller_and_client_may_be_on_hosts_of_their_own() {
 #[test]
 fn hosts_find_each_other_by_peers_where_there_is_no_multicast() {
     on_hosts_of_their_own(1, &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 1);
+}
+
+/// The lease of workers by default.
+const LEASE: Duration = Duration::from_secs(5);
+/// And what a taker may need beyond it.
+const BEYOND: Duration = Duration::from_millis(500);
+
+#[test]
+fn slices_of_a_machine_that_is_cut_off_are_served_again_soon_after_its_lease() {
+    if let Some(reason) = unavailable() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let hosts = ["controller", "one", "two", "client"].map(|name| Host::new(name).unwrap());
+    let switch_host = Host::new("switch").unwrap();
+    let switch = Switch::new(&switch_host, "lan").unwrap();
+    for (number, host) in (1..).zip(&hosts) {
+        switch.plug(host, "eth0").unwrap();
+        host.address("eth0", [10, 0, 0, number].into(), 24).unwrap();
+    }
+    let place = Hosts { hosts: &hosts[..3], peers: &[], more: DEFAULTS };
+    let times = Times { lease: LEASE, leadership: Duration::from_secs(3) };
+    let mut stage = Stage::new(2, times, place, &["one", "two"]);
+    let mut stream = stream(2, "eth0", 0);
+    stream.dds.lease = Settings::default().lease;
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = stop.clone();
+    let (sender, joined) = mpsc::channel();
+    let load = hosts[3].spawn_thread(move || {
+        let client = opened(&stream);
+        sender.send(()).unwrap();
+        publish(client, 200.0, &until)
+    });
+    joined.recv_timeout(PATIENCE).unwrap();
+    let mut cuts = Vec::new();
+    for (victim, host) in [("one", &hosts[1]), ("two", &hosts[2])] {
+        // The balancer has given the other its share back, and the last loss is recovered.
+        let seen = stage.until("controller", "both have slices", |seen| {
+            seen.leading
+                && seen.open.is_empty()
+                && seen.all_with(&["one", "two"])
+                && ["one", "two"].iter().all(|name| seen.owners.iter().any(|o| o == name))
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        host.ip("link set eth0 down").unwrap();
+        // What is published from now on reaches others alone.
+        let cut = Killed::now(victim, &seen);
+        stage.until("controller", "the other has its slices", |seen| {
+            seen.owners.iter().all(|owner| owner != victim && owner != "-")
+        });
+        // It is back before the test ends, and does nothing of what it had.
+        std::thread::sleep(Duration::from_secs(2));
+        host.ip("link set eth0 up").unwrap();
+        stage.until_heard(victim);
+        cuts.push(cut);
+    }
+    stop.store(true, Relaxed);
+    let Outcome { published, answered, .. } = load.join().unwrap();
+    for cut in &cuts {
+        let served = served_after(cut, &answered);
+        println!("{}: cut off, its slices were served again after {served:?}", cut.name);
+        assert!(served <= LEASE + BEYOND, "{served:?}");
+    }
+    let done = stage.done();
+    assert!((0..published).all(|id| done.contains_key(&id)), "answered and never done");
 }

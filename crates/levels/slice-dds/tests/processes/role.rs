@@ -2,10 +2,11 @@
 //! which it answers by a line that begins with `> `.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::items::{DataItem, REPLY, Reply};
 use equipoise_dds::{Domain, Multicast, Participant, Qos, Settings};
@@ -42,19 +43,28 @@ impl Times {
     }
 }
 
+/// Whether the process uses the product's own times and bounds.
+fn has_defaults() -> bool {
+    variable("DEFAULTS").is_some()
+}
+
 pub(crate) fn protocol(lease: Duration) -> Config {
     let usual = Config::default();
+    let order = match variable("ORDER").as_deref() {
+        Some("Strict") => Order::Strict,
+        Some("Stateful") => Order::Stateful,
+        _ => Order::Free,
+    };
+    if has_defaults() {
+        return Config { order, ..usual };
+    }
     Config {
+        order,
         lease,
         margin: Duration::from_millis(300),
         recovery: Duration::from_millis(
             variable("RECOVERY_MS").map_or(600, |ms| ms.parse().unwrap()),
         ),
-        order: match variable("ORDER").as_deref() {
-            Some("Strict") => Order::Strict,
-            Some("Stateful") => Order::Stateful,
-            _ => Order::Free,
-        },
         remember: variable("REMEMBER_MS").map_or(usual.remember, |_| time("REMEMBER_MS")),
         ..usual
     }
@@ -108,7 +118,20 @@ fn arm(at: &str) -> String {
     "armed".into()
 }
 
+/// Where this process notes the messages that pass, each with the time in nanoseconds since 1970.
+static TRACE: OnceLock<(String, Mutex<File>)> = OnceLock::new();
+
+fn trace(path: &str) {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    let _ = TRACE.set((variable("NAME").unwrap_or_default(), Mutex::new(file)));
+}
+
 fn passes(passing: Passing, message: &'static str) {
+    if let Some((name, file)) = TRACE.get() {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let line = format!("{at} {name} {passing:?} {message}\n");
+        file.lock().unwrap().write_all(line.as_bytes()).unwrap();
+    }
     let armed = ARMED.lock().unwrap();
     let here = |(at, of): &(String, String)| *at == format!("{passing:?}") && of == message;
     if armed.as_ref().is_some_and(here) {
@@ -118,6 +141,9 @@ fn passes(passing: Passing, message: &'static str) {
 }
 
 pub(crate) fn run() {
+    if let Some(path) = variable("TRACE") {
+        trace(&path);
+    }
     watch_messages(passes);
     match variable("IS").as_deref() {
         Some("worker") => run_worker(),
@@ -157,9 +183,10 @@ fn run_worker() {
         log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();
         item.message.to_vec()
     };
-    let settle = Duration::from_secs(1);
+    let usual = worker::Options::new(&name, SLICES);
+    let settle = if has_defaults() { usual.settle } else { Duration::from_secs(1) };
     let protocol = protocol(time("LEASE_MS"));
-    let options = worker::Options { protocol, settle, ..worker::Options::new(&name, SLICES) };
+    let options = worker::Options { protocol, settle, ..usual };
     let threads = Threads::new(1, process);
     let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
     let (mut worker, mut ended) = (Some(worker), String::new());
@@ -220,12 +247,13 @@ async fn store() -> Arc<dyn Store> {
 
 fn run_controller() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let usual = controller::Options::new("processes", SLICES);
     let options = controller::Options {
         candidate: variable("NAME").unwrap(),
         protocol: protocol(time("LEASE_MS")),
-        round: Duration::ZERO,
+        round: if has_defaults() { usual.round } else { Duration::ZERO },
         leadership: time("LEADERSHIP_MS"),
-        ..controller::Options::new("processes", SLICES)
+        ..usual
     };
     let stream = stream_of_role();
     let controller =

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -162,6 +163,8 @@ pub(crate) struct Stage<P> {
     place: P,
     folder: Folder,
     processes: BTreeMap<String, Process>,
+    /// Where processes note their messages.
+    trace: Option<PathBuf>,
 }
 
 impl<P: Place> Stage<P> {
@@ -176,10 +179,26 @@ impl<P: Place> Stage<P> {
         stage
     }
 
+    /// The same, with a trace of all messages.
+    pub(crate) fn traced(domain: u32, times: Times, place: P, workers: &[&str]) -> Self {
+        let mut stage = Self::bare(domain, times, place);
+        stage.trace = Some(stage.folder.root().join("trace"));
+        stage.start("controller", "controller");
+        workers.iter().for_each(|worker| stage.start("worker", worker));
+        stage.settled("controller", workers);
+        stage
+    }
+
+    /// Lines of time, process, direction and message.
+    pub(crate) fn trace(&self) -> String {
+        let read = self.trace.as_ref().map(std::fs::read_to_string);
+        read.map_or_else(String::new, Result::unwrap)
+    }
+
     /// With no process yet.
     pub(crate) fn bare(domain: u32, times: Times, place: P) -> Self {
         let folder = Folder::new(&format!("slice-{domain}"));
-        Self { domain, times, place, folder, processes: BTreeMap::new() }
+        Self { domain, times, place, folder, processes: BTreeMap::new(), trace: None }
     }
 
     pub(crate) fn start(&mut self, role: &str, name: &str) {
@@ -207,7 +226,8 @@ impl<P: Place> Stage<P> {
         ];
         let more = self.place.settings().into_iter().chain(more.iter().cloned());
         let more = self.times.variables().into_iter().chain(more);
-        let all: Vec<_> = role.into_iter().chain(more).collect();
+        let trace = self.trace.iter().map(|path| ("TRACE", path.to_string_lossy().into_owned()));
+        let all: Vec<_> = role.into_iter().chain(more).chain(trace).collect();
         let started = Process::start(self.place.command(name), &all);
         self.processes.insert(process.to_string(), started);
     }

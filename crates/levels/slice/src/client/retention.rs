@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::client::timeout::{Timeout, doubled};
-use crate::ids::SliceId;
+use crate::ids::{Group, SliceId};
 
 /// A successor that was not heard for so many times the lower bound asks no more.
 const ASKING: u32 = 4;
@@ -117,17 +117,31 @@ impl<T> Retention<T> {
     pub fn asked(&mut self, now: Duration, slices: &[SliceId]) {
         let asking = ASKING * self.min;
         self.asked.retain(|_, asked| now.saturating_sub(*asked) <= asking);
-        // Anybody may ask for anything: what there is nothing of is not noted.
-        let wanted: BTreeSet<_> = slices.iter().copied().collect();
-        let mut new = BTreeSet::new();
-        for (id, kept) in &mut self.kept {
-            if !wanted.contains(&kept.slice) {
-                continue;
-            }
-            if self.asked.insert(kept.slice, now).is_none() {
-                new.insert(kept.slice);
-            }
-            if new.contains(&kept.slice) && kept.due > now {
+        // Anybody may ask for anything: slices of which nothing was ever answered or kept are not
+        // noted.
+        let kept: BTreeSet<_> = self.kept.values().map(|kept| kept.slice).collect();
+        let is_ours = |slice: &SliceId| kept.contains(slice) || self.timeouts.contains_key(slice);
+        let ours: BTreeSet<_> = slices.iter().copied().filter(is_ours).collect();
+        let new: BTreeSet<_> =
+            ours.into_iter().filter(|slice| self.asked.insert(*slice, now).is_none()).collect();
+        self.publish_now(now, |slice| new.contains(&slice));
+    }
+
+    /// Writers of `group` have met a reader that lacks what was published before. Of slices that a
+    /// successor asks for it may be the successor's.
+    pub fn met(&mut self, now: Duration, group: Group) {
+        let is_asked = |slice: &SliceId| Group::of(*slice) == group && self.is_asked(now, *slice);
+        let of_group: BTreeSet<_> = self.asked.keys().copied().filter(is_asked).collect();
+        if of_group.is_empty() {
+            return;
+        }
+        self.publish_now(now, |slice| of_group.contains(&slice));
+    }
+
+    /// Has all items of some slices published again at once.
+    fn publish_now(&mut self, now: Duration, of: impl Fn(SliceId) -> bool) {
+        for (id, kept) in self.kept.iter_mut().filter(|(_, kept)| of(kept.slice)) {
+            if kept.due > now {
                 self.due.remove(&(kept.due, *id));
                 kept.due = now;
                 self.due.insert((now, *id));
