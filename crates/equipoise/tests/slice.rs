@@ -30,6 +30,8 @@ mod secure;
 mod site;
 #[path = "slice/soak.rs"]
 mod soak;
+#[path = "slice/stops.rs"]
+mod stops;
 #[path = "slice/succession.rs"]
 mod succession;
 #[path = "slice/workers.rs"]

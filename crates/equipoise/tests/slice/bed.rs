@@ -95,13 +95,23 @@ impl Bed {
     /// Starts a controller with workers `one` and `two`, which each have slices, all with default
     /// options. `others` are tables besides the stream's.
     pub(crate) fn at_the_defaults(test: &str, domain: u32, others: &str) -> Bed {
+        Bed::at_the_defaults_with(test, domain, others, 1)
+    }
+
+    /// The same, with programs that need `pause_ms` for each item.
+    pub(crate) fn at_the_defaults_with(
+        test: &str,
+        domain: u32,
+        others: &str,
+        pause_ms: u32,
+    ) -> Bed {
         let mut bed = Bed::unstarted(test, domain);
         bed.write_tables(&format!(
             "{others}[[slice]]\nname = \"items\"\nslices = {SLICES}\ndomain = {domain}\ninterfaces = \"lo\"\n"
         ));
         bed.start();
-        bed.worker("one", 1);
-        bed.worker("two", 1);
+        bed.worker("one", pause_ms);
+        bed.worker("two", pause_ms);
         bed.until("each has slices", |status| {
             let of = |name| slices_of(status, name);
             of("one") > 0 && of("two") > 0 && of("one") + of("two") == u64::from(SLICES)

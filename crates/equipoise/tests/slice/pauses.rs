@@ -96,13 +96,13 @@ pub(crate) fn start_publisher(bed: &Bed) -> Process {
 }
 
 /// Other threads that compete for the processors.
-struct Neighbours {
+pub(crate) struct Neighbours {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Neighbours {
-    fn start(count: usize) -> Self {
+    pub(crate) fn start(count: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let busy = |stop: Arc<AtomicBool>| {
             std::thread::spawn(move || {
