@@ -11,8 +11,8 @@ use crate::commands::{
     api_token, change, check, cluster, decap, flow, pin, plan, reload, schema, slice, status,
     weight,
 };
-use crate::config::ConfigErrors;
 use crate::demo;
+use equipoise_config::ConfigErrors;
 
 /// One load balancer from the name to the slice.
 #[derive(Debug, Parser)]
@@ -111,7 +111,7 @@ pub(crate) struct AgentArgs {
 
 /// Warns on standard error if other users can read a token file, which is used nevertheless.
 pub(crate) fn warn_of_token_file(file: &Path) {
-    if let Some(text) = crate::config::token_file_too_open(file) {
+    if let Some(text) = equipoise_config::token_file_too_open(file) {
         eprintln!("equipoise: warning: {text}");
     }
 }

@@ -7,9 +7,7 @@ mod output;
 mod child;
 mod cli;
 pub mod commands;
-pub mod config;
 mod demo;
-mod encryption;
 mod run;
 
 use std::io;

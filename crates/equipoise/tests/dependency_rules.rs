@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "equipoise",
         &[
             "equipoise-api",
+            "equipoise-config",
             "equipoise-cluster",
             "equipoise-session",
             "equipoise-packet",
@@ -31,6 +32,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-api", &["equipoise-admission", "equipoise-core"]),
+    // Its outcome is each level's own configuration.
+    (
+        "equipoise-config",
+        &[
+            "equipoise-api",
+            "equipoise-cluster",
+            "equipoise-core",
+            "equipoise-dns",
+            "equipoise-driver",
+            "equipoise-files",
+            "equipoise-packet",
+            "equipoise-planner",
+            "equipoise-session",
+            "equipoise-slice",
+            "equipoise-slice-dds",
+        ],
+    ),
     ("equipoise-session", &["equipoise-core", "equipoise-health"]),
     ("equipoise-health", &["equipoise-core"]),
     ("equipoise-packet", &["equipoise-core", "equipoise-health", "equipoise-pog"]),

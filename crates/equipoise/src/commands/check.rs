@@ -9,11 +9,11 @@ use equipoise_api::wire::config::{Checked, ConfigProblem};
 use equipoise_session::config::Place;
 use tokio::runtime::Builder;
 
-use crate::config::{
-    self, Cluster, ClusterRole, Config, ConfigErrors, FileKind, Loaded, Loader, Problem, Severity,
-    Surroundings,
-};
 use crate::run::hosts;
+use equipoise_config::{
+    self as config, Cluster, ClusterRole, Config, ConfigErrors, FileKind, Loaded, Loader, Problem,
+    Severity, Surroundings,
+};
 
 /// Longest time that a check waits for host names.
 const NAMES_WITHIN: Duration = Duration::from_secs(3);

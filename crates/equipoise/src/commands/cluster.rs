@@ -20,7 +20,7 @@ use equipoise_cluster::{
 use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
-use crate::config::{self, Cluster, ClusterRole, Config};
+use equipoise_config::{self as config, Cluster, ClusterRole, Config};
 
 use controller::{Controller, NodeRow};
 

@@ -14,7 +14,7 @@ use equipoise_api::Token;
 use equipoise_api::client::{Client, ClientError, Endpoint, Place};
 
 use crate::cli::{DEFAULT_CONFIG, warn_of_token_file, with_causes};
-use crate::config::{self, ApiEndpointsError};
+use equipoise_config::{self as config, ApiEndpointsError};
 
 const API_VARIABLE: &str = "EQUIPOISE_API";
 const CONFIG_VARIABLE: &str = "EQUIPOISE_CONFIG";

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::config::{reference, schema};
+use equipoise_config::{reference, schema};
 
 /// Prints the JSON Schema of the configuration file, for editors.
 #[derive(Clone, Debug, clap::Args)]

@@ -18,9 +18,9 @@ use self::desk::Desk;
 use super::notify::{Notice, notify};
 use super::planning::{LEAVE_PATIENCE, capacity, monitor::begin};
 use super::{Asked, Signals, cluster};
-use crate::config::{self, Cluster, ClusterRole, Config, Loaded};
 use crate::run::entrance::Entrance;
 use crate::run::logs::Logs;
+use equipoise_config::{self as config, Cluster, ClusterRole, Config, Loaded};
 
 /// Sends reports as `file` configures, until the process is stopped.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {

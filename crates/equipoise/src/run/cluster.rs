@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::planning::capacity;
 use crate::commands::cluster::authority;
-use crate::config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
+use equipoise_config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
 
 /// Peers that a node probes in each period.
 const PEERS_LOOKED_FOR: usize = 3;

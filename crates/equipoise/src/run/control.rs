@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use equipoise_session::config::SessionConfig;
 use equipoise_session::registry::{PoolState, RegistryHandle};
 
-use crate::config::{Config, Loader};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
 use crate::run::hosts::HostNames;
@@ -22,6 +21,7 @@ use crate::run::reload::Reloads;
 use crate::run::slice::SlicePlane;
 use crate::run::sources::{LEARN_PERIOD, Seen};
 use crate::run::{reading, sources};
+use equipoise_config::{Config, Loader};
 
 /// The control side of a running process.
 pub(crate) struct Control {

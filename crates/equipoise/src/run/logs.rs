@@ -15,8 +15,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-use crate::config::{AccessLog, LogFormat, LogLevel};
 use crate::run::log_queue::{EventWriter, LogQueue};
+use equipoise_config::{AccessLog, LogFormat, LogLevel};
 
 /// The log of this process, once [`Logs::start`] has started it.
 static EVENTS: OnceLock<Arc<LogQueue>> = OnceLock::new();

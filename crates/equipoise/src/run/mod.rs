@@ -45,7 +45,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Config, Loaded, Operations};
 use crate::run::control::{Control, Levels};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
@@ -56,6 +55,7 @@ use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::slice::SlicePlane;
+use equipoise_config::{self as config, Config, Loaded, Operations};
 
 /// Runs as `file` configures, until the process is stopped.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {

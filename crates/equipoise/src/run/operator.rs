@@ -17,11 +17,11 @@ use equipoise_core::Weight;
 use equipoise_session::registry::RegistryError;
 
 use crate::commands::check;
-use crate::config;
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::reload::Prepared;
 use crate::run::{dns, lock, packet_reading, reading};
+use equipoise_config as config;
 
 impl Control {
     async fn changed(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {

@@ -160,7 +160,7 @@ fn backend_of(text: &str, vip: &VipConfig, wish: &PacketWish) -> Result<BackendI
 /// Parses a flow in the form that the VIP's flow key has.
 fn flow_of(text: &str, vip: &VipConfig) -> Result<FlowId, OperateError> {
     let wrong = |accepted: &str| {
-        let key = crate::config::key_word(vip.key);
+        let key = equipoise_config::key_word(vip.key);
         refused(format!(
             "`{text}` is not a flow of {}, which identifies flows by {key}; accepted: {accepted}",
             vip.vip

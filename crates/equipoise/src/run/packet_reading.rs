@@ -17,7 +17,7 @@ use equipoise_packet::{BackendId, Reason, Standing, VipId};
 
 use super::packet::{PacketWish, id};
 use super::reading;
-use crate::config::{forward_word, key_word, packet_scheduler_word};
+use equipoise_config::{forward_word, key_word, packet_scheduler_word};
 
 /// Checks through tunnels.
 type Tunnels = BTreeMap<(VipId, BackendId), TunnelReport>;

@@ -8,10 +8,10 @@ use equipoise_api::wire::{LastReload, Reloaded};
 use equipoise_session::registry::ApplyError;
 
 use crate::cli::with_causes;
-use crate::config::{Config, Loaded};
 use crate::run::control::Control;
 use crate::run::lock;
 use crate::run::packet::PacketWish;
+use equipoise_config::{Config, Loaded};
 
 /// Time for which a reload waits for new host names. Names that do not resolve in time join their
 /// pools later.

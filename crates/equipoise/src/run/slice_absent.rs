@@ -9,7 +9,7 @@ use equipoise_api::wire::slice::{
     SliceMove, SliceMoves, SlicePlan, StreamStatus, StreamSummary, Streams,
 };
 
-use crate::config::{Config, SliceStream};
+use equipoise_config::{Config, SliceStream};
 
 /// The error of commands that need the slice level.
 pub(crate) const ABSENT: &str = "this equipoise was built without the slice level: build it with the feature `slice`, which is on by default";

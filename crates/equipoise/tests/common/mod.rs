@@ -1,6 +1,7 @@
 //! Runs the real binary as a child process, with load.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses a part")]
 
+#[path = "../../../app/config/tests/common/mod.rs"]
 pub mod config;
 
 pub mod dns;

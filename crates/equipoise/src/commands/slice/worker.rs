@@ -16,9 +16,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::stream::StreamOptions;
 use crate::child::die_with_parent;
-use crate::config::{LogFormat, LogLevel, SliceStream};
 use crate::run::logs::Logs;
 use crate::run::slice::dds_stream;
+use equipoise_config::{LogFormat, LogLevel, SliceStream};
 
 /// Arguments of `equipoise slice worker`.
 #[derive(Debug, clap::Args)]

@@ -15,9 +15,9 @@ use equipoise_core::load::Coefficients;
 use equipoise_monitor::Utilisation;
 
 use crate::commands::check;
-use crate::config::{self, Config, Loader};
 use crate::run::cluster;
 use crate::run::planning::machine;
+use equipoise_config::{self as config, Config, Loader};
 
 /// State behind the API of an agent.
 pub(super) struct Desk {

@@ -3,7 +3,7 @@ use std::path::Path;
 use equipoise_session::config::Resolved;
 
 use super::*;
-use crate::config::{Surroundings, parse};
+use equipoise_config::{Surroundings, parse};
 
 fn wish(text: &str) -> PacketWish {
     let around = Surroundings {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use equipoise_planner::elastic::Elasticity;
 
 use super::{Planner, Wish};
-use crate::config::{Loader, Maker, Severity, text_for};
 use crate::run::{cluster, lock};
+use equipoise_config::{Loader, Maker, Severity, text_for};
 
 /// Declarations that this node knows, by pool.
 pub(super) type Declared = BTreeMap<String, Known>;

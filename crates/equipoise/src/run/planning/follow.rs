@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::Wish;
 use super::peers::{Learnt, shares};
 use super::scaling::Scalers;
-use crate::config::peers_of;
+use equipoise_config::peers_of;
 
 /// Applies the rosters of all instructions to the scalers, and forwards the newest instructions to
 /// `newest`. After the first application it is known which backends the machine lost; `controller`,

@@ -65,10 +65,10 @@ use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
 pub(in crate::run) use self::views::machine;
 use self::wish::Wish;
-use crate::config::Config;
-use crate::encryption::peer_tls;
 use crate::run::cluster::{OpenStore, Seat};
 use crate::run::lock;
+use equipoise_config::Config;
+use equipoise_config::encryption::peer_tls;
 
 /// The planning side of this process.
 pub(crate) struct Planner {

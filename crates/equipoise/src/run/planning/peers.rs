@@ -8,7 +8,7 @@ use equipoise_core::load::PerClass;
 use equipoise_session::config::{BackendConfig, Place, SessionConfig};
 use equipoise_session::dispatch::{DelegationKeys, PeerTls, Shares};
 
-use crate::config::peer_check_interval;
+use equipoise_config::peer_check_interval;
 
 /// Peers for delegation, and the secret that signs delegated requests.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn config(loaded: &str) -> SessionConfig {
-        use crate::config::{Surroundings, parse};
+        use equipoise_config::{Surroundings, parse};
         let around =
             Surroundings { read: &|_, _| Ok("0123456789abcdef".into()), ..Surroundings::here() };
         let text = format!(

@@ -25,8 +25,8 @@ use super::Wish;
 use super::held;
 use super::rosters::{self, Rosters};
 use super::saved::{self, Drivers, Saved, Writer};
-use crate::config::Maker;
 use crate::run::lock;
+use equipoise_config::Maker;
 
 /// The scalers of this process.
 pub(super) struct Scalers {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use equipoise_controller::Instructions;
 use equipoise_planner::Standing;
 
-use crate::config::NamesByLoad;
+use equipoise_config::NamesByLoad;
 
 /// Planned shares by zone, then by pool and name of the backend.
 pub(crate) type PlannedShares = BTreeMap<String, BTreeMap<(String, String), PlannedShare>>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use equipoise_session::config::PoolConfig;
 
-use crate::config::{Config, Planning};
+use equipoise_config::{Config, Planning};
 
 /// The part of the configuration that concerns planning.
 #[derive(Clone, Debug, Default)]

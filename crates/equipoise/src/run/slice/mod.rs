@@ -22,10 +22,10 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::stream::dds_stream;
 use self::stream::options;
-use crate::config::{ClusterRole, Config, EtcdPlace, SliceStream};
 use crate::run::cluster::OpenStore;
 use crate::run::lock;
 use crate::run::planning::place;
+use equipoise_config::{ClusterRole, Config, EtcdPlace, SliceStream};
 
 /// Threads of all candidates together: one may wait for a writer while another renews the lease of
 /// the leadership.

@@ -4,7 +4,7 @@ use equipoise_dds::{Multicast as DdsMulticast, Settings};
 use equipoise_slice_dds::controller::Options;
 use equipoise_slice_dds::{OwnType, Stream};
 
-use crate::config::{Multicast, SliceStream};
+use equipoise_config::{Multicast, SliceStream};
 
 /// The stream's place in DDS.
 pub(crate) fn dds_stream(config: &SliceStream) -> Stream {

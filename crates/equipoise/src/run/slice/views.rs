@@ -16,7 +16,7 @@ use equipoise_slice_dds::controller::{
     SliceStatus, Status, Unread, WorkerReason, WorkerState as Standing, WorkerStatus,
 };
 
-use crate::config::SliceStream;
+use equipoise_config::SliceStream;
 
 /// Converts a stream; `leader` is the leading controller, as far as known.
 pub(super) fn stream(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
-use crate::config::{self, Loaded, Multicast, SliceStream, Surroundings};
+use equipoise_config::{self as config, Loaded, Multicast, SliceStream, Surroundings};
 
 /// Options of the stream. They override the file.
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,238 @@
+//! Builds the dispatch level's configuration: front doors in node mode, and the pool of their
+//! peers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::load::{ClassRule, ClassRules, PerClass};
+use equipoise_core::{SchedulerKind, Weight};
+use equipoise_session::config::{
+    ActiveHealth, BackendConfig, Concurrency, FrontDoor, HealthCheck, PassiveHealth, PoolConfig,
+    PoolOptions, Protocol,
+};
+use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
+
+use super::problem::Findings;
+use super::secret_file::{self, Readers};
+use super::values::Values;
+use super::{FileKind, Surroundings, build, peer_tls, tables};
+
+/// Interval between health checks of a peer. It is short, because peers are close to each other.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Largest number of peer checks per second of one node, so that the cost of checks on a small node
+/// does not grow with the cluster. In a large cluster, requests discover a lost peer before the
+/// checks do, and this node then serves them.
+const CHECKS_A_SECOND_MAX: u32 = 4;
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+/// After the connection opens, the peer's process has this long to close it. This shows that the
+/// process runs, and not its kernel alone. A busy process may be late once. After two late checks
+/// (`fall`), this node serves the requests itself.
+const CHECK_ATTENDED: Duration = Duration::from_secs(2);
+/// Silence of a peer after which a delegated request is given up. Probes go out each second, so two
+/// may be lost.
+const LOST_AFTER: Duration = Duration::from_secs(3);
+/// Failures in a row that eject a peer. This node serves the requests that failed.
+const FAILURES: u32 = 3;
+
+/// Builds the front door and the pool of peers. In a cluster the node learns peers and secret that
+/// the file does not state; the pool is then empty, and no key exists yet.
+pub(super) fn config(
+    file: &Values,
+    instance: &Arc<str>,
+    pools: &[PoolConfig],
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<(FrontDoor, PoolConfig)> {
+    let values = file.tables("dispatch").first()?;
+    let listen = values.parsed("listen")?;
+    let pool = values.text("pool")?;
+    let peers: Arc<str> = peers_of(pool).into();
+    let served = &pools.iter().find(|it| &*it.name == pool)?.options;
+    let unnamed = FrontDoor::new(listen, Protocol::Http, pool);
+    let name = values.text("name").map_or_else(|| format!("dispatch:{listen}"), Into::into);
+    let is_clustered = file.given("cluster");
+    let transport = peer_tls::transport(values, instance, is_clustered, around, findings);
+    let door = FrontDoor {
+        name: name.into(),
+        dispatch: Some(NodeDoor {
+            peers: Arc::clone(&peers),
+            node: Arc::clone(instance),
+            keys: keys(values, is_clustered, around, findings),
+            transport: transport.clone(),
+            classes: classes(values),
+            keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.share("keep")) },
+        }),
+        ..build::http_door(values, unnamed)
+    };
+    let members = members(values, instance, findings);
+    let mut pool = peers_pool(&peers, values, served, members);
+    pool.options.tls = transport.outgoing().cloned();
+    Some((door, pool))
+}
+
+/// Interval between health checks of one peer, by the number of peers.
+pub fn peer_check_interval(peers: usize) -> Duration {
+    let peers = u32::try_from(peers).unwrap_or(u32::MAX);
+    CHECK_INTERVAL.max((Duration::from_secs(1) / CHECKS_A_SECOND_MAX).saturating_mul(peers))
+}
+
+/// Name of the pool of peers, by the name of the local application's pool.
+pub fn peers_of(pool: &str) -> String {
+    format!("{pool}.peers")
+}
+
+/// Checks the dispatch table against the other tables.
+pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    let tables = file.tables("dispatch");
+    if let Some(second) = tables.get(1) {
+        let text = "a second table; accepted: one table, because a node has one share of requests";
+        findings.error(second.at, &second.path, text.to_string());
+    }
+    let Some(values) = tables.first() else { return };
+    let names = file.tables("session").iter().filter_map(|door| door.text("name"));
+    if let Some(name) = values.text("name").filter(|name| names.clone().any(|it| it == *name)) {
+        let text =
+            format!("\"{name}\" is the name of a [[session]] table; accepted: a unique name");
+        findings.error(values.at("name"), &values.path_of("name"), text);
+    }
+    let peers = values.text("pool").map(peers_of);
+    for pool in file.tables("pool").iter().filter(|pool| pool.text("name") == peers.as_deref()) {
+        let text = format!(
+            "is the name of the pool of the peers of {}; accepted: another name",
+            values.path
+        );
+        findings.error(pool.at("name"), &pool.path_of("name"), text);
+    }
+    if !values.given("peers") && !file.given("cluster") {
+        let text =
+            "no peers are configured, and there is no cluster, so every request is served here";
+        findings.warning(values.at, &values.path_of("peers"), text.to_string());
+    }
+}
+
+/// Builds the pool of peers. Checks are frequent and ejection is quick, because this node can serve
+/// the requests itself.
+fn peers_pool(
+    name: &Arc<str>,
+    values: &Values,
+    served: &PoolOptions,
+    backends: Vec<BackendConfig>,
+) -> PoolConfig {
+    let interval = peer_check_interval(backends.len());
+    PoolConfig {
+        name: Arc::clone(name),
+        // Only for requests that this node cannot serve; otherwise instructions choose the peer.
+        scheduler: SchedulerKind::WeightedRandom,
+        backends,
+        concurrency: Concurrency::None,
+        options: PoolOptions {
+            connect_timeout: values.duration("peer-connect-timeout"),
+            response_timeout: served.response_timeout,
+            retry_after: served.retry_after,
+            lost_after: Some(LOST_AFTER),
+            ..PoolOptions::default()
+        },
+        health: Some(ActiveHealth {
+            check: HealthCheck::Attended { within: CHECK_ATTENDED },
+            port: None,
+            interval,
+            timeout: CHECK_TIMEOUT,
+            rise: 1,
+            fall: 2,
+            every_family: false,
+        }),
+        passive: PassiveHealth {
+            failures: FAILURES,
+            panic_threshold: 0.0,
+            ..PassiveHealth::default()
+        },
+        slow_start: None,
+        weights_by_load: false,
+        starts_within: None,
+    }
+}
+
+fn members(
+    values: &Values,
+    instance: &Arc<str>,
+    findings: &mut Findings<'_>,
+) -> Vec<BackendConfig> {
+    let mut made: Vec<BackendConfig> = Vec::new();
+    for peer in values.tables("peers") {
+        let (Some(node), Some((address, place))) = (peer.text("node"), build::place(peer)) else {
+            continue;
+        };
+        if *node == **instance {
+            continue;
+        }
+        if let Some(other) = made.iter().find(|it| it.address == address) {
+            let text =
+                format!("node `{}` has this address; accepted: each address once", other.name);
+            findings.error(peer.at("address"), &peer.path_of("address"), text);
+            continue;
+        }
+        let weight = Weight::new(peer.amount("weight"));
+        let weight = weight.expect("the option's maximum is Weight::MAX");
+        made.push(BackendConfig {
+            name: node.into(),
+            address,
+            place,
+            weight,
+            backup: false,
+            concurrency: None,
+        });
+    }
+    made
+}
+
+fn classes(values: &Values) -> ClassRules {
+    let texts = |rule: &Values, option| rule.texts(option).unwrap_or_default().to_vec();
+    let rule = |rule: &Values| {
+        Some(ClassRule {
+            class: rule.choice("class", &tables::REQUEST_CLASS)?,
+            methods: texts(rule, "methods"),
+            paths: texts(rule, "paths"),
+            body_bytes_min: rule.number("body-min"),
+        })
+    };
+    ClassRules::new(values.tables("class").iter().filter_map(rule).collect())
+}
+
+fn keys(
+    values: &Values,
+    is_clustered: bool,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> DelegationKeys {
+    let (at, option) = (values.at("secret"), values.path_of("secret"));
+    let Some(path) = values.text("secret") else {
+        if values.given("peers") && !is_clustered && !findings.has_error_below(&values.path) {
+            let text = "missing, so nothing can be delegated; accepted: a file with a secret that all nodes share \
+                        (openssl rand -hex 32 creates one)";
+            findings.error(at, &option, text.to_string());
+        }
+        return DelegationKeys::default();
+    };
+    let file = Path::new(path);
+    let wrong = match (around.read)(file, FileKind::Secret) {
+        Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of text"),
+        Ok(text) => {
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let secrets: Vec<_> = lines.map(|line| line.as_bytes().to_vec()).collect();
+            match DelegationKeys::new(secrets) {
+                Ok(keys) if keys.is_empty() => {
+                    format!("\"{path}\" is empty; accepted: a secret on each line")
+                }
+                Ok(keys) => {
+                    let secret = "the secret, with which requests can evade delegation";
+                    secret_file::warn(values, "secret", Readers::Owner, secret, around, findings);
+                    return keys;
+                }
+                Err(refused) => format!("\"{path}\" has {refused}"),
+            }
+        }
+    };
+    findings.error(at, &option, wrong);
+    DelegationKeys::default()
+}

@@ -1,0 +1,114 @@
+//! Names over elastic pools. Clients reach the backends directly, which limits how these may be
+//! configured.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use equipoise_dns::Mode;
+use equipoise_dns::config::ElasticNodes;
+use equipoise_session::config::PoolConfig;
+
+use super::zone::Reading;
+use crate::problem::Findings;
+use crate::text::{PortRange, show_duration};
+use crate::values::Values;
+
+impl Reading<'_, '_> {
+    /// The elastic backends of a name over a whole pool, in addition to the listed ones. `None` if
+    /// the pool is not elastic.
+    pub(super) fn elastic(
+        &mut self,
+        values: &Values,
+        pool: &PoolConfig,
+        mode: Mode,
+    ) -> Option<ElasticNodes> {
+        let elastic = self.by_name.elastic(&pool.name)?;
+        let at = if values.given("mode") { "mode" } else { "pool" };
+        let (name, word) = (&pool.name, mode.word());
+        // The zone's own name has no `backends` option.
+        let is_own = std::ptr::eq(values, self.values);
+        let or_list = if is_own || pool.backends.is_empty() { "" } else { ", or list `backends`" };
+        if !matches!(mode, Mode::Srv)
+            && let Some(process) = elastic.table("process")
+            && !has_one_port(process)
+        {
+            let text = format!(
+                "mode \"{word}\" gives clients no ports, and each process of pool \"{name}\" has its own; accepted: \
+                 mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}{or_list}",
+                process.path
+            );
+            self.error(values, at, text);
+        }
+        if matches!(mode, Mode::Srv | Mode::Https) && !makes_host_names(name) {
+            let text = format!(
+                "mode \"{word}\" gives clients host names, and backends that pool \"{name}\" makes, such as `{name}-e1`, have \
+                 none; accepted: a pool whose name is at most 40 letters, digits and hyphens{or_list}"
+            );
+            self.error(values, at, text);
+        }
+        let most = elastic.number("max").and_then(|most| usize::try_from(most).ok());
+        let nodes_max = most.unwrap_or(1).max(pool.backends.len());
+        Some(ElasticNodes { pool: name.clone(), nodes_max })
+    }
+}
+
+fn has_one_port(process: &Values) -> bool {
+    let ports: Option<PortRange> = process.parsed("ports");
+    matches!(ports, Some(PortRange(Some((first, last)))) if first == last)
+}
+
+/// Whether POOL-eNUMBER can be a label of a host name (RFC 1123, 2.1).
+fn makes_host_names(pool: &str) -> bool {
+    pool.len() <= 40
+        && !pool.starts_with('-')
+        && pool.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// Checks elastic pools against the names that are spread over them.
+pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+    let longest = longest_ttls(file);
+    for pool in file.tables("pool") {
+        let (Some(name), Some(elastic)) = (pool.text("name"), pool.table("elastic")) else {
+            continue;
+        };
+        let Some(ttl) = longest.get(name).copied() else { continue };
+        let drain = elastic.duration("drain-timeout");
+        if drain < ttl {
+            let text = format!(
+                "{}, and for {} after a backend has left the answers, clients may still use it, by the `ttl` of a name \
+                 over this pool; accepted: at least that",
+                show_duration(drain),
+                show_duration(ttl)
+            );
+            findings.warning(elastic.at("drain-timeout"), &elastic.path_of("drain-timeout"), text);
+        }
+        let Some(process) = elastic.table("process").filter(|_| !file.given("cluster")) else {
+            continue;
+        };
+        let address: Option<IpAddr> = process.parsed("address");
+        if address.is_some_and(|address| address.is_loopback()) {
+            let text = "a loopback address, which answers give to clients that cannot reach it; accepted: this machine's \
+                        address";
+            findings.warning(process.at("address"), &process.path_of("address"), text.to_string());
+        }
+    }
+}
+
+/// The longest TTL of names over a whole pool, by pool.
+fn longest_ttls(file: &Values) -> HashMap<&str, Duration> {
+    let mut longest = HashMap::<&str, Duration>::new();
+    for zone in file.tables("dns") {
+        let (own, ttl) = (zone.text("pool"), zone.duration("ttl"));
+        let picks = |name: &Values| name.given("backends") || name.given("labels");
+        let names = zone.tables("names").iter().filter(|name| !picks(name));
+        let of_names = names
+            .map(|name| (name.text("pool").or(own), name.duration_if_any("ttl").unwrap_or(ttl)));
+        for (pool, ttl) in of_names.chain([(own, ttl)]) {
+            let Some(pool) = pool else { continue };
+            let known = longest.entry(pool).or_default();
+            *known = ttl.max(*known);
+        }
+    }
+    longest
+}

@@ -1,0 +1,309 @@
+//! The configuration file. In: TOML. Out: a validated [`Config`], or every error of the file.
+//!
+//! [`tables`] defines each option once. [`read`] checks a document against the tables, option by
+//! option. [`users`] finds which front doors, VIPs and names use a pool. [`build`] makes the typed
+//! configuration, and [`relations`] checks options against each other. [`schema`] and [`reference`]
+//! describe the options for editors and for people.
+
+mod api;
+mod api_endpoints;
+mod build;
+mod cluster;
+mod declared;
+mod dispatch;
+mod dns;
+mod driver;
+pub mod encryption;
+mod files;
+mod labels;
+mod loading;
+mod names;
+mod option;
+mod packet;
+mod peer_tls;
+mod planning;
+mod problem;
+mod read;
+pub mod reference;
+mod relations;
+pub mod schema;
+mod secret_file;
+mod slice;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+mod users;
+mod values;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_api::Policy;
+use equipoise_api::audit::AuditTarget;
+use equipoise_core::SchedulerKind;
+use equipoise_dns::DnsConfig;
+use equipoise_packet::abi::{FlowKey, Forward};
+use equipoise_packet::config::PacketConfig;
+use equipoise_session::config::SessionConfig;
+use toml::de::DeTable;
+
+pub use api_endpoints::{ApiEndpoints, ApiEndpointsError, api_endpoints};
+pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
+pub use declared::Declaration;
+pub use declared::text_for;
+pub use dispatch::{peer_check_interval, peers_of};
+pub use driver::Maker;
+pub use files::FileKind;
+pub use loading::Loader;
+pub use loading::load;
+pub use names::NamesByLoad;
+pub use planning::Planning;
+pub use problem::{ConfigErrors, Problem, Severity};
+pub use slice::{Multicast, SliceNetwork, SliceStream, SliceType};
+pub use text::AccessLog;
+
+use problem::Findings;
+use values::Values;
+
+/// A validated configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[instance]`.
+    pub instance: Instance,
+    /// `[api]`, `[log]`, `[shutdown]`.
+    pub operations: Operations,
+    /// `[[pool]]`, `[[session]]` and `[[dispatch]]`.
+    pub session: SessionConfig,
+    /// `[[packet]]` and `[flows]`.
+    pub packet: PacketConfig,
+    /// `[load]`, `[controller]` and `[pool.elastic]`.
+    pub planning: Planning,
+    /// `[cluster]`; `None`: this machine is alone.
+    pub cluster: Option<Cluster>,
+    /// `[[dns]]` and `[nameserver]`.
+    pub dns: DnsConfig,
+    /// `[[slice]]`.
+    pub slices: Vec<SliceStream>,
+}
+
+impl Config {
+    /// Whether the configuration equals that of an empty file.
+    pub fn is_empty(&self) -> bool {
+        *self == Config::default()
+    }
+}
+
+/// The process itself: `[instance]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Name of the instance, in `Via` headers and logs; in a cluster, the member's name.
+    pub name: Arc<str>,
+    /// Data-plane threads; 0 means one for each core.
+    pub threads: usize,
+}
+
+/// Options for operators: API, logs, shutdown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operations {
+    /// The API's unix socket.
+    pub api_socket: PathBuf,
+    /// The API's HTTP address; `None`: the socket only.
+    pub api_listen: Option<SocketAddr>,
+    /// Access over TCP: tokens and their roles.
+    pub api_policy: Policy,
+    /// Destination of the audit log.
+    pub audit: AuditTarget,
+    /// Least severe level that is logged.
+    pub log_level: LogLevel,
+    /// Format of log lines.
+    pub log_format: LogFormat,
+    /// Destination of the access log.
+    pub access_log: AccessLog,
+    /// Time for work in flight to finish when the process stops.
+    pub grace: Duration,
+}
+
+/// Least severe level that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Something does not work.
+    Error,
+    /// Something needs attention.
+    Warn,
+    /// State changes.
+    Info,
+    /// Causes of state changes.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A line of text for people.
+    Text,
+    /// A JSON object on a line.
+    Json,
+}
+
+/// A valid configuration, with warnings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Likely mistakes that do not prevent its use.
+    pub warnings: Vec<Problem>,
+}
+
+/// Facts about this machine that a configuration depends on.
+pub struct Surroundings<'r> {
+    /// The default of `instance.name`.
+    pub host_name: String,
+    /// The default of `api.socket`.
+    pub api_socket: PathBuf,
+    /// Reads a file that the configuration names. Must not block without a limit:
+    /// [`equipoise_files`].
+    pub read: &'r dyn Fn(&Path, FileKind) -> io::Result<String>,
+    /// Permission bits of a file, as for `chmod`.
+    pub mode: &'r dyn Fn(&Path) -> io::Result<u32>,
+}
+
+impl Surroundings<'static> {
+    /// The facts about the machine that this process runs on.
+    pub fn here() -> Surroundings<'static> {
+        let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host_name = match host_name.trim() {
+            "" => "equipoise".to_string(),
+            name => name.to_string(),
+        };
+        Surroundings {
+            host_name,
+            api_socket: default_api_socket(),
+            read: &files::read,
+            mode: &|file| Ok(std::fs::metadata(file)?.permissions().mode()),
+        }
+    }
+}
+
+/// Default path of the API's unix socket.
+pub fn default_api_socket() -> PathBuf {
+    // systemd sets this with `RuntimeDirectory=equipoise`; commands run by root look there.
+    if let Some(directory) = std::env::var_os("RUNTIME_DIRECTORY").filter(|name| !name.is_empty()) {
+        return Path::new(&directory).join("api.sock");
+    }
+    // SAFETY: geteuid reads a number of this process and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    if user == 0 {
+        return "/run/equipoise/api.sock".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if !directory.is_empty() => Path::new(&directory).join("equipoise.sock"),
+        // Without a login session no per-user directory exists that is removed at logout.
+        _ => std::env::temp_dir().join(format!("equipoise-{user}.sock")),
+    }
+}
+
+/// Validates a configuration. Problems name it `file`.
+///
+/// # Errors
+/// [`ConfigErrors`] with every error. After a syntax error, the values that follow cannot be
+/// checked; the result then has all syntax errors and no others.
+pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loaded, ConfigErrors> {
+    let mut findings = Findings::new(text);
+    let config = read_document(text, &mut findings).map(|values| {
+        relations::check(&values, around, &mut findings);
+        build::config(&values, around, &mut findings)
+    });
+    let usable = !findings.has_errors();
+    let problems = findings.into_problems();
+    match config {
+        Some(config) if usable => Ok(Loaded { config, warnings: problems }),
+        _ => Err(ConfigErrors { file: file.into(), problems }),
+    }
+}
+
+/// Reads every option of a document by itself. `None` after a syntax error.
+fn read_document(text: &str, findings: &mut Findings<'_>) -> Option<Values> {
+    read_despite(text, findings, |_| true)
+}
+
+/// Reads as much as possible of a file with syntax errors. `None` if `matters` accepts the byte
+/// position of one of them.
+fn read_despite(
+    text: &str,
+    findings: &mut Findings<'_>,
+    matters: impl Fn(usize) -> bool,
+) -> Option<Values> {
+    let (document, mut syntax_errors) = DeTable::parse_recoverable(text);
+    syntax_errors.retain(|error| matters(error.span().unwrap_or_default().start));
+    for error in &syntax_errors {
+        let span = error.span().unwrap_or_default();
+        let message = match error.message() {
+            // The TOML parser reports a missing value as an unquoted string.
+            message if span.is_empty() && message.starts_with("string values must be quoted") => {
+                "no value after `=`"
+            }
+            message => message,
+        };
+        findings.error(span.start, "", format!("not TOML: {message}"));
+    }
+    syntax_errors.is_empty().then(|| read::file(&tables::FILE, document.get_ref(), findings))
+}
+
+/// Reports a token file that other users can read, and how to fix it. `None` if the file is private
+/// or cannot be examined.
+pub fn token_file_too_open(file: &Path) -> Option<String> {
+    let mode = std::fs::metadata(file).ok()?.permissions().mode();
+    secret_file::too_open(file, mode, secret_file::Readers::OwnerAndGroup, "the token")
+}
+
+/// Reads a duration in the notation of the configuration file: a number and a unit.
+pub fn read_duration(text: &str) -> Option<Duration> {
+    text::read_duration(text)
+}
+
+/// Validates the name of a DDS topic by the rules of the configuration file.
+#[cfg(feature = "slice")]
+pub fn topic(text: &str) -> Result<String, String> {
+    tables::TOPIC.read(text)
+}
+
+/// Validates the name of a DDS type by the rules of the configuration file.
+#[cfg(feature = "slice")]
+pub fn type_name(text: &str) -> Result<String, String> {
+    tables::TYPE.read(text)
+}
+
+/// Validates settings of Cyclone DDS by the rules of the configuration file.
+#[cfg(feature = "slice")]
+pub fn cyclone(text: &str) -> Result<String, String> {
+    tables::MORE.read(text)
+}
+
+/// The word for a forwarding method in `[[packet]] forward`.
+pub fn forward_word(forward: Forward) -> &'static str {
+    tables::FORWARD.word(forward)
+}
+
+/// The word for a kind of flow key in `[[packet]] key`.
+pub fn key_word(key: FlowKey) -> &'static str {
+    tables::FLOW_KEY.word(key)
+}
+
+/// The word for a scheduler in `[[packet]] scheduler`.
+pub fn packet_scheduler_word(scheduler: SchedulerKind) -> &'static str {
+    tables::PACKET_SCHEDULER.word(scheduler)
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let loaded = parse("", Path::new("default"), &Surroundings::here());
+        loaded.expect("an empty file is valid: a test parses one").config
+    }
+}

@@ -1,0 +1,336 @@
+//! The slice level's options.
+
+use equipoise_slice::Order;
+
+use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::super::slice::Multicast;
+use super::{HOUR, NAME, ms, secs};
+
+/// Largest number of slices of a stream: its record is one entry of the store.
+const SLICES_MAX: u64 = 10_000;
+
+pub(super) static SLICE: Table = Table {
+    title: "[[slice]]",
+    help: "The slice level: a stream of items over DDS, whose slices are spread over workers (`equipoise slice \
+           worker`). One table for each stream, on the controllers of a cluster or on a single machine; the elected \
+           controller moves slices. docs/slice.md has the topics' types.",
+    options: &[
+        Opt::required(
+            "name",
+            Kind::Text(&NAME),
+            "The stream's name for operators, metrics and the store. Unique.",
+        ),
+        Opt::required(
+            "slices",
+            Kind::Count(1, SLICES_MAX),
+            "Number of slices: items are of slice 0 to one less than this. Some tens for each worker. Workers must \
+             have the same number.",
+        ),
+        Opt::default(
+            "domain",
+            Kind::Count(0, 232),
+            "0",
+            "The DDS domain. On Linux 0 to 101 are safe: the ports of 102 to 214 are among those that the kernel may \
+             assign to any socket.",
+        ),
+        Opt::default("items", Kind::Text(&TOPIC), "\"items\"", "The topic of items."),
+        Opt::default("replies", Kind::Text(&TOPIC), "\"replies\"", "The topic of replies."),
+        Opt::default(
+            "item-type",
+            Kind::Text(&TYPE),
+            "\"dpslb::DataItem\"",
+            "The name of the items' type. Workers must have the same. If it is a name of ROS 2 \
+             (`PACKAGE::msg::dds_::NAME_`), items have no key, and only the name must match, as in ROS 2.",
+        ),
+        Opt::default(
+            "reply-type",
+            Kind::Text(&TYPE),
+            "\"dpslb::Reply\"",
+            "The name of the replies' type, with the same rules.",
+        ),
+        Opt::optional(
+            "key",
+            Kind::Text(&FIELD),
+            "none",
+            "Items have the clients' own type, which `idl` declares and `item-type` names; a hash of this field's \
+             value gives their slice. A number, an enum or a string; `header.frame_id` is a field of an inner struct. \
+             Programs get the serialized sample. Workers must have the same.",
+        ),
+        Opt::default(
+            "idl",
+            Kind::Texts(&IDL),
+            "[]",
+            "Files of IDL, or IDL itself, that declare `item-type`. Each stands before those that need it, and \
+             `#include` is ignored. If they declare `reply-type`, too, programs answer with a serialized sample of it. \
+             The name of a ROS 2 type stands for its message.",
+        ),
+        Opt::default(
+            "control",
+            Kind::Text(&TOPIC),
+            "\"equipoise/slice\"",
+            "Prefix of the topics between workers and controllers, before `/up` and `/down`. Streams of one domain \
+             must have different ones.",
+        ),
+        Opt::default(
+            "order",
+            Kind::Choice(&ORDER),
+            "\"free\"",
+            "Order in which items of one writer in one slice are processed while the slice moves. Workers must have \
+             the same.",
+        ),
+        Opt::default(
+            "standby",
+            Kind::Flag,
+            "false",
+            "Workers stand by for each other's slices: items that a lost worker had in hand are processed although \
+             their publisher does not publish them again. Each item then goes to two workers.",
+        ),
+        Opt::default(
+            "interfaces",
+            Kind::Texts(&INTERFACE),
+            "[]",
+            "Network interfaces that DDS uses, by name or address. None: Cyclone DDS chooses one.",
+        ),
+        Opt::default(
+            "peers",
+            Kind::Texts(&PEER),
+            "[]",
+            "Hosts that are asked for participants, for networks without multicast.",
+        ),
+        Opt::default("multicast", Kind::Choice(&MULTICAST), "\"full\"", "Use of multicast."),
+        Opt::default(
+            "lease",
+            Kind::Duration(ms(100), HOUR),
+            "\"5s\"",
+            "Time without a message after which a participant of DDS is treated as dead. A shorter pause loses \
+             nothing; until then a dead participant may block writers.",
+        ),
+        Opt::optional(
+            "more",
+            Kind::Text(&MORE),
+            "none",
+            "Further configuration of Cyclone DDS. It is applied last. It configures DDS Security, which is an error \
+             in an equipoise without the feature `dds-security`.",
+        ),
+        Opt::default("balancing", Kind::Table(&BALANCING), "{}", BALANCING.help),
+        Opt::default("workers", Kind::Table(&WORKERS), "{}", WORKERS.help),
+    ],
+};
+
+static BALANCING: Table = Table {
+    title: "[slice.balancing]",
+    help: "Rules for moving slices. `equipoise slice plan` shows the moves that would be made now.",
+    options: &[
+        Opt::default(
+            "every",
+            Kind::Duration(ms(100), HOUR),
+            "\"500ms\"",
+            "Time from one balancing round to the next.",
+        ),
+        Opt::default(
+            "smoothing",
+            Kind::Duration(ms(100), HOUR),
+            "\"1s\"",
+            "Time constant: a measurement of this age counts by 1/e. For slices with few items, older measurements \
+             count, too.",
+        ),
+        Opt::default(
+            "queue-horizon",
+            Kind::Duration(ms(10), HOUR),
+            "\"10s\"",
+            "Waiting items count as load as if they arrived within this time, so that queues are balanced like loads.",
+        ),
+        Opt::default(
+            "stuck",
+            Kind::Duration(secs(1), HOUR),
+            "\"10s\"",
+            "Time after which a worker is stuck if its program has had items and acknowledged none, at least four \
+             times the time that items take. It gets no slices, and its own move to others, unless `order` keeps them.",
+        ),
+        Opt::default(
+            "begin",
+            Kind::Number(0.0, 100.0),
+            "0.08",
+            "Balancing begins when the most loaded worker has this much over the mean, as a share of the mean.",
+        ),
+        Opt::default(
+            "stop",
+            Kind::Number(0.0, 100.0),
+            "0.02",
+            "Balancing stops when the most loaded worker has no more than this over the mean; not above `begin`.",
+        ),
+        Opt::default(
+            "share-max",
+            Kind::Share,
+            "0.25",
+            "Largest share of the whole load that one round moves. 0: slices move only by request of operators, and \
+             off workers that leave or are stuck.",
+        ),
+        Opt::default(
+            "batch-max",
+            Kind::Count(1, SLICES_MAX),
+            "512",
+            "Largest number of slices in one handover.",
+        ),
+        Opt::default(
+            "first-batch-max",
+            Kind::Count(1, SLICES_MAX),
+            "8",
+            "Largest number of slices in the first handover to a worker without slices.",
+        ),
+        Opt::default(
+            "cool-down",
+            Kind::Duration(secs(0), HOUR),
+            "\"2s\"",
+            "Time for which a moved slice stays.",
+        ),
+        Opt::default(
+            "hot",
+            Kind::Number(0.01, 100.0),
+            "0.8",
+            "A slice with this share of what one worker should have is reported as hot.",
+        ),
+    ],
+};
+
+static WORKERS: Table = Table {
+    title: "[slice.workers]",
+    help: "Rules for lost workers. Workers must have the same `lease`.",
+    options: &[
+        Opt::default(
+            "lease",
+            Kind::Duration(ms(150), HOUR),
+            "\"5s\"",
+            "Time after which a worker stops processing if no controller receives its messages. A shorter pause of a \
+             worker or the controller loses nothing; the slices of a machine that is cut off wait for this time and \
+             `margin`. The end of a worker's process is noticed at once, by its connection.",
+        ),
+        Opt::default(
+            "margin",
+            Kind::Duration(ms(10), HOUR),
+            "\"100ms\"",
+            "Additional time until its slices go to others, at least.",
+        ),
+        Opt::default(
+            "connections",
+            Kind::Flag,
+            "true",
+            "Workers keep a TCP connection to each controller, so that the end of a worker's process is noticed within \
+             milliseconds. Without it, or if it cannot be opened, the lease notices it.",
+        ),
+        Opt::default(
+            "connection-port",
+            Kind::Count(0, 65_535),
+            "0",
+            "The port of these connections, on the stream's `interfaces`. 0: any free port.",
+        ),
+        Opt::default(
+            "recovery",
+            Kind::Duration(ms(500), HOUR),
+            "\"2s\"",
+            "Time for which the new owner accepts items that clients publish again. Clients publish again several \
+             times within it.",
+        ),
+        Opt::default(
+            "patience",
+            Kind::Duration(ms(100), HOUR),
+            "\"5s\"",
+            "A handover is called off if the slices have not changed their owner after this time.",
+        ),
+        Opt::default(
+            "controller-lease",
+            Kind::Duration(secs(1), HOUR),
+            "\"3s\"",
+            "Time after which a lost leading controller is replaced. Until then workers stop, and their items wait.",
+        ),
+    ],
+};
+
+/// `[[slice]] order`.
+pub(crate) static ORDER: Choices<Order> = Choices(&[
+    (
+        "free",
+        Order::Free,
+        "the new owner starts at once, while the old one may still process earlier items",
+    ),
+    (
+        "strict",
+        Order::Strict,
+        "the new owner starts a slice when the old one has no items of it left",
+    ),
+    (
+        "stateful",
+        Order::Stateful,
+        "strict, and the state of a slice moves with it: programs export and import it by jobs of their own kinds",
+    ),
+]);
+
+/// `[[slice]] multicast`.
+pub(crate) static MULTICAST: Choices<Multicast> = Choices(&[
+    ("full", Multicast::Full, "discovery and data"),
+    ("discovery", Multicast::Discovery, "discovery only"),
+    ("off", Multicast::Off, "none: `peers` lists the hosts"),
+]);
+
+pub(crate) static TOPIC: Form = Form {
+    noun: "a topic's name",
+    accepted: "1 to 120 letters, digits, `_` and `/`, the first a letter, such as \"rt/items\"",
+    fits: |text| {
+        (1..=120).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/".contains(&b))
+    },
+};
+
+pub(crate) static TYPE: Form = Form {
+    noun: "a type's name",
+    accepted: "1 to 200 letters, digits and `_`, with `::` between modules, such as \"dpslb::DataItem\" or \"my_msgs::msg::dds_::Item_\"",
+    fits: |text| {
+        let word = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_alphabetic())
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        text.len() <= 200 && text.split("::").all(word)
+    },
+};
+
+static FIELD: Form = Form {
+    noun: "a field",
+    accepted: "a member's name, or a path with `.` such as \"header.frame_id\"",
+    fits: |text| {
+        let word = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        text.len() <= 200 && text.split('.').all(word)
+    },
+};
+
+static IDL: Form = Form {
+    noun: "IDL",
+    accepted: "a file's path, or a text with declarations such as \"struct Item { string key; };\"",
+    fits: |text| !text.trim().is_empty() && !text.contains('\0'),
+};
+
+pub(crate) static INTERFACE: Form = Form {
+    noun: "an interface",
+    accepted: "a name or address, such as \"eth0\" or \"10.0.0.7\"",
+    fits: word,
+};
+
+pub(crate) static PEER: Form = Form {
+    noun: "a peer",
+    accepted: "HOST or HOST:PORT, such as \"10.0.0.8\" or \"w2.internal\"",
+    fits: word,
+};
+
+pub(crate) static MORE: Form = Form {
+    noun: "a configuration of Cyclone DDS",
+    accepted: "XML that begins with `<`, or \"file://\" and a path",
+    fits: |text| !text.contains('\0') && (text.starts_with('<') || text.starts_with("file:///")),
+};
+
+fn word(text: &str) -> bool {
+    (1..=255).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:[]%".contains(&b))
+}

@@ -1,0 +1,283 @@
+//! Messages about wrong `[[packet]]` and `[flows]` tables: the whole text.
+
+use crate::common::said_among;
+
+const FILES: &[(&str, &str)] = &[("/seed", "0123456789abcdef\n"), ("/short", "0123456789\n")];
+
+fn said(text: &str) -> String {
+    said_among(FILES, text)
+}
+
+/// A pool `p` on line 1, then a VIP that uses it. The additional text is line 7.
+fn in_packet(vip: &str, forward: &str, more: &str) -> String {
+    format!(
+        "pool = [{{ name = 'p', backends = ['10.0.0.1:80', '10.0.0.2:80'] }}]\n\
+         [[packet]]\nvip = '{vip}'\nforward = '{forward}'\npool = 'p'\ninterface = 'eth0'\n{more}\n"
+    )
+}
+
+fn assert_said<T: AsRef<str>>(cases: &[(T, &str)], file: impl Fn(&str) -> String) {
+    for (text, expected) in cases {
+        assert_eq!(said(&file(text.as_ref())), *expected, "{}", text.as_ref());
+    }
+}
+
+const VIP: &str = "IP:PORT/PROTOCOL with tcp or udp, such as \"192.0.2.10:443/tcp\" or \"[2001:db8::1]:53/udp\"; PORT may be a range (\"8000-8999\") or \"*\", and IP neither loopback nor multicast";
+
+#[test]
+fn a_vip_is_served_without_complaint() {
+    for (vip, forward) in [
+        ("192.0.2.1:80/tcp", "nat"),
+        ("192.0.2.1:8080/tcp", "nat"),
+        ("192.0.2.1:80/udp", "tunnel"),
+        ("192.0.2.1:*/tcp", "direct-routing"),
+        ("192.0.2.1:80-90/tcp", "gue"),
+        ("[2001:db8::1]:80/tcp", "tunnel"),
+    ] {
+        assert_eq!(said(&in_packet(vip, forward, "")), "", "{vip} {forward}");
+    }
+    for more in ["interface = ['eth0', 'eth1']", "interface = 'eth0'\nscheduler = 'round-robin'"] {
+        let file = in_packet("192.0.2.1:80/tcp", "nat", "").replace("interface = 'eth0'", more);
+        assert_eq!(said(&file), "", "{more}");
+    }
+}
+
+#[test]
+fn wrong_values_say_what_is_accepted() {
+    for vip in ["192.0.2.1:80", "192.0.2.1/tcp", "127.0.0.1:80/tcp", "web:80/tcp"] {
+        assert_eq!(
+            said(&in_packet(vip, "nat", "")),
+            format!("f:3:7: packet[{vip}].vip: '{vip}' is not a VIP; accepted: {VIP}")
+        );
+    }
+    assert_said(
+        &[
+            (
+                "scheduler = 'least-time'",
+                "f:7:13: packet[192.0.2.1:80/tcp].scheduler: 'least-time' is none of them; accepted: \"maglev\", \"weighted-random\", \"round-robin\", \"weighted-round-robin\", \"least-connection\" or \"weighted-least-connection\"",
+            ),
+            (
+                "key = 'source'",
+                "f:7:7: packet[192.0.2.1:80/tcp].key: 'source' is none of them (did you mean \"source-address\"?); accepted: \"five-tuple\", \"source-address\" or \"source-mac\"",
+            ),
+            (
+                "when-down = true",
+                "f:7:13: packet[192.0.2.1:80/tcp].when-down: true is a boolean; accepted: \"move\" or \"keep\"",
+            ),
+            (
+                "reply-interface = 'eth0:1'",
+                "f:7:19: packet[192.0.2.1:80/tcp].reply-interface: 'eth0:1' is not the name of an interface; accepted: 1 to 15 characters without white space, `/` or `:`, such as \"eth0\"; or a list of such",
+            ),
+            (
+                "reply-interface = ['eth1', 2]",
+                "f:7:28: packet[192.0.2.1:80/tcp].reply-interface: 2 is a whole number; accepted: 1 to 15 characters without white space, `/` or `:`, such as \"eth0\"; or a list of such",
+            ),
+            (
+                "intreface = 'eth1'",
+                "f:7:1: packet[192.0.2.1:80/tcp].intreface: unknown option in this version; did you mean `interface`?",
+            ),
+            (
+                "reply-interface = 'eth0'",
+                "f:7:19: warning: packet[192.0.2.1:80/tcp].reply-interface: \"eth0\" has no effect here: `interface` names it",
+            ),
+        ],
+        |more| in_packet("192.0.2.1:80/tcp", "nat", more),
+    );
+    assert_said(
+        &[
+            (
+                "interface = []",
+                "f:6:13: packet[192.0.2.1:80/tcp].interface: an empty list, so no packet arrives; accepted: at least one name",
+            ),
+            (
+                "",
+                "f:2:1: packet[192.0.2.1:80/tcp].interface: missing; accepted: 1 to 15 characters without white space, `/` or `:`, such as \"eth0\"; or a list of such",
+            ),
+        ],
+        |line| in_packet("192.0.2.1:80/tcp", "nat", "").replace("interface = 'eth0'", line),
+    );
+}
+
+#[test]
+fn a_pool_has_to_be_there_and_to_suit_the_way_of_forwarding() {
+    assert_eq!(
+        said(&in_packet("192.0.2.1:80/tcp", "nat", "").replace("pool = 'p'", "pool = 'q'")),
+        "f:5:8: packet[192.0.2.1:80/tcp].pool: no pool is named \"q\"; did you mean `p`?"
+    );
+    assert_eq!(
+        said(&in_packet("192.0.2.1:443/tcp", "tunnel", "")),
+        "f:5:8: packet[192.0.2.1:443/tcp].pool: backend `10.0.0.1:80` has port 80 and the VIP 443, and tunnel does not change ports; accepted: the VIP's port, or forward = \"nat\""
+    );
+    for forward in ["nat", "direct-routing"] {
+        assert_eq!(
+            said(&in_packet("[2001:db8::1]:80/tcp", forward, "")),
+            format!(
+                "f:5:8: packet[[2001:db8::1]:80/tcp].pool: backend `10.0.0.1:80` is IPv4 and the VIP IPv6, which {forward} cannot join; accepted: backends of the VIP's family, or forward = \"tunnel\""
+            )
+        );
+    }
+}
+
+#[test]
+fn vips_do_not_overlap() {
+    let second = |vip: &str| {
+        let more = format!(
+            "[[packet]]\nvip = '{vip}'\nforward = 'tunnel'\npool = 'p'\ninterface = 'eth0'"
+        );
+        said(&in_packet("192.0.2.1:80/tcp", "tunnel", &more))
+    };
+    assert_eq!(second("192.0.2.1:80/udp"), "");
+    assert_eq!(second("192.0.2.2:80/tcp"), "");
+    // All ports that no other VIP has.
+    assert_eq!(second("192.0.2.1:*/tcp"), "");
+    for vip in ["192.0.2.1:80/tcp", "192.0.2.1:79-81/tcp"] {
+        assert_eq!(
+            second(vip),
+            format!(
+                "f:8:7: packet[{vip}].vip: \"{vip}\" overlaps \"192.0.2.1:80/tcp\", on line 3; accepted: VIPs of which no two share an address, port and protocol"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_reply_under_nat_tells_its_vip() {
+    let second = |vip: &str, forward: &str| {
+        let more = format!(
+            "[[packet]]\nvip = '{vip}'\nforward = '{forward}'\npool = 'p'\ninterface = 'eth0'"
+        );
+        said(&in_packet("192.0.2.1:80/tcp", "nat", &more))
+    };
+    assert_eq!(second("192.0.2.2:80/tcp", "tunnel"), "");
+    assert_eq!(second("192.0.2.2:80/udp", "nat"), "");
+    for vip in ["192.0.2.2:8080/tcp", "192.0.2.2:*/tcp"] {
+        assert_eq!(
+            second(vip, "nat"),
+            format!(
+                "f:10:8: packet[{vip}].pool: backend `10.0.0.1:80` serves \"192.0.2.1:80/tcp\", on line 3, by nat too, so its replies could belong to either VIP; accepted: another port of the backend, or another `forward`"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_vip_is_not_its_own_backend() {
+    for forward in ["nat", "tunnel", "gue", "direct-routing"] {
+        let file = in_packet("10.0.0.1:80/tcp", forward, "");
+        let wrong = "pool: backend `10.0.0.1:80` has the VIP's own address, so its packets would come back here; accepted: \
+                     the address of the backend's own interface";
+        assert!(said(&file).contains(wrong), "{forward}: {}", said(&file));
+    }
+}
+
+#[test]
+fn another_vip_is_no_backend() {
+    let file = |first: &str, second: &str| {
+        format!(
+            "[[pool]]\nname = 'a'\nbackends = ['{first}']\n[[pool]]\nname = 'b'\nbackends = ['{second}']\n\
+             [[packet]]\nvip = '192.0.2.20:80/tcp'\ninterface = 'eth0'\nforward = 'nat'\npool = 'a'\n\
+             [[packet]]\nvip = '192.0.2.21:80/tcp'\ninterface = 'eth0'\nforward = 'nat'\npool = 'b'\n"
+        )
+    };
+    assert_eq!(said(&file("10.0.0.1:80", "10.0.0.2:80")), "");
+    let wrong = |vip: &str, backend: &str, other: &str| {
+        format!(
+            "packet[{vip}:80/tcp].pool: backend `{backend}` has the address of VIP \"{other}:80/tcp\", on line "
+        )
+    };
+    let (first, second) = ("192.0.2.20", "192.0.2.21");
+    let found = said(&file("192.0.2.21:80", "192.0.2.20:80"));
+    assert!(found.contains(&wrong(first, "192.0.2.21:80", second)), "{found}");
+    assert!(found.contains(&wrong(second, "192.0.2.20:80", first)), "{found}");
+    // The VIP does not have the other ports of the address, but no backend has them either.
+    let found = said(&file("10.0.0.1:80", "192.0.2.20:8080"));
+    assert!(found.contains(&wrong(second, "192.0.2.20:8080", first)), "{found}");
+    assert!(!found.contains(&format!("packet[{first}")), "{found}");
+}
+
+#[test]
+fn sizes_hold_what_the_file_has() {
+    assert_said(
+        &[
+            (
+                "[flows]\nbackends-max = 1",
+                "f:8:16: flows.backends-max: 1, but the pools of all [[packet]] tables have 2 backends; accepted: as many or more",
+            ),
+            (
+                "[flows]\nmax = 2048",
+                "f:8:7: warning: flows.max: `pins-max` (262144) is above `max` (2048), which limits the number of flows",
+            ),
+            (
+                "[flows]\npending-max = 1000",
+                "f:8:15: flows.pending-max: 1000 is too small; accepted: a whole number, 32768 to 8388608",
+            ),
+            (
+                // More than a program can be loaded with.
+                "[flows]\nmax = 33554433",
+                "f:8:7: flows.max: 33554433 is too large; accepted: a whole number, 1024 to 33554432",
+            ),
+            (
+                "[flows]\ntunnel-source = '172.16.0.1/16'",
+                "f:8:17: flows.tunnel-source: '172.16.0.1/16' is not an IPv4 prefix; accepted: ADDRESS/LENGTH with zero bits behind the length, such as \"172.16.0.0/16\"",
+            ),
+            (
+                "[flows]\ntunnel-source6 = '2001:db8::/48'",
+                "f:8:18: flows.tunnel-source6: '2001:db8::/48' is not an IPv6 prefix of 64 bits; accepted: ADDRESS/64 with zero bits behind the length, such as \"100::/64\"",
+            ),
+        ],
+        |more| in_packet("192.0.2.1:80/tcp", "nat", more),
+    );
+}
+
+#[test]
+fn a_fleet_has_one_secret() {
+    assert_said(
+        &[
+            ("seed = '0123456789abcdef'", ""),
+            ("seed-file = '/seed'", ""),
+            (
+                "seed = '0123456789'",
+                "f:8:8: flows.seed: '0123456789' is not a secret; accepted: 16 characters or more, such as those of `openssl rand -hex 16`",
+            ),
+            (
+                "seed-file = '/short'",
+                "f:8:13: flows.seed-file: \"/short\" holds 10 characters; accepted: 16 or more (try: openssl rand -hex 16)",
+            ),
+            (
+                "seed-file = '/none'",
+                "f:8:13: flows.seed-file: \"/none\" cannot be read: No such file or directory; accepted: a file with the secret",
+            ),
+            (
+                "seed = '0123456789abcdef'\nseed-file = '/seed'",
+                "f:9:13: flows.seed-file: `seed` is given too; accepted: one of the two",
+            ),
+        ],
+        |more| in_packet("192.0.2.1:80/tcp", "nat", &format!("[flows]\n{more}")),
+    );
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    assert_eq!(
+        said(&in_packet("192.0.2.1:80/tcp", "tunnel", "reply-interface = 'eth1'")),
+        "f:7:19: warning: packet[192.0.2.1:80/tcp].reply-interface: has no effect: only nat sees replies"
+    );
+    let pool = |more: &str| {
+        in_packet("192.0.2.1:80/tcp", "nat", "")
+            .replace("name = 'p',", &format!("name = 'p', {more},"))
+    };
+    assert_eq!(
+        said(&pool("scheduler = 'maglev'")),
+        "f:1:35: warning: pool.p.scheduler: has no effect: only [[packet]] tables use this pool, and each has its own `scheduler`"
+    );
+    assert_eq!(
+        said(&pool("slow-start = '1m'")),
+        "f:1:36: warning: pool.p.slow-start: has no effect: only [[packet]] tables use this pool"
+    );
+    let weighted = in_packet("192.0.2.1:80/tcp", "nat", "scheduler = 'least-connection'")
+        .replace("'10.0.0.1:80'", "{ address = '10.0.0.1:80', weight = 2 }");
+    assert_eq!(
+        said(&weighted),
+        "f:7:13: warning: packet[192.0.2.1:80/tcp].scheduler: ignores weights, and backend `10.0.0.1:80` has one; use weighted-least-connection"
+    );
+}
