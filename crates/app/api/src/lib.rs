@@ -24,7 +24,10 @@ pub mod wire;
 
 pub use api::Api;
 pub use auth::{Access, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token, TokenDigest};
-pub use operator::{OperateError, Operator};
+pub use operator::{
+    ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator, PoolOperator,
+    ProcessOperator, SliceOperator,
+};
 pub use problem::Problem;
 pub use routes::{Declared, declared};
 pub use serve::{serve_tcp, serve_unix};

@@ -12,7 +12,6 @@ pub(crate) mod logs;
 mod notify;
 mod operator;
 mod packet;
-mod packet_operator;
 mod packet_reading;
 mod plane;
 pub(crate) mod planning;

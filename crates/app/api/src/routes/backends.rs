@@ -13,7 +13,7 @@ use crate::auth::Access;
 use crate::change::{Change, ETag, Turn};
 use crate::extract::{Body, Named};
 use crate::wire::{Admin, Changed, SetWeight};
-use crate::{Operator, Problem};
+use crate::{Operator, PoolOperator, Problem};
 
 /// Path of a backend.
 #[derive(Deserialize, JsonSchema)]
@@ -90,7 +90,7 @@ impl<'c> From<&'c Changed> for Settings<'c> {
 
 type Done = Result<Tagged<Changed>, Problem>;
 
-async fn backend<O: Operator>(
+async fn backend<O: PoolOperator>(
     State(operator): State<Arc<O>>,
     Named(BackendPath { pool, backend }): Named<BackendPath>,
     headers: HeaderMap,
@@ -100,7 +100,7 @@ async fn backend<O: Operator>(
     Ok(Tagged::new(found, tag).unless_seen(&headers))
 }
 
-async fn drain<O: Operator>(
+async fn drain<O: PoolOperator>(
     operator: State<Arc<O>>,
     named: Named<BackendPath>,
     turn: Turn,
@@ -108,11 +108,15 @@ async fn drain<O: Operator>(
     set(operator, named, turn, Admin::Drain).await
 }
 
-async fn up<O: Operator>(operator: State<Arc<O>>, named: Named<BackendPath>, turn: Turn) -> Done {
+async fn up<O: PoolOperator>(
+    operator: State<Arc<O>>,
+    named: Named<BackendPath>,
+    turn: Turn,
+) -> Done {
     set(operator, named, turn, Admin::Up).await
 }
 
-async fn disable<O: Operator>(
+async fn disable<O: PoolOperator>(
     operator: State<Arc<O>>,
     named: Named<BackendPath>,
     turn: Turn,
@@ -120,7 +124,7 @@ async fn disable<O: Operator>(
     set(operator, named, turn, Admin::Down).await
 }
 
-async fn set<O: Operator>(
+async fn set<O: PoolOperator>(
     State(operator): State<Arc<O>>,
     Named(BackendPath { pool, backend }): Named<BackendPath>,
     turn: Turn,
@@ -131,7 +135,7 @@ async fn set<O: Operator>(
     Ok(done(operator.set_admin(&pool, &backend, admin).await?, &change))
 }
 
-async fn weight<O: Operator>(
+async fn weight<O: PoolOperator>(
     State(operator): State<Arc<O>>,
     Named(BackendPath { pool, backend }): Named<BackendPath>,
     turn: Turn,
@@ -142,7 +146,7 @@ async fn weight<O: Operator>(
     Ok(done(operator.set_weight(&pool, &backend, weight).await?, &change))
 }
 
-async fn begin<O: Operator>(
+async fn begin<O: PoolOperator>(
     operator: &O,
     pool: &str,
     backend: &str,

@@ -15,7 +15,7 @@ use crate::extract::{Body, Named};
 use crate::wire::cluster::{
     ClusterMembers, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,
 };
-use crate::{OperateError, Operator, Problem};
+use crate::{ClusterOperator, OperateError, Operator, Problem};
 
 /// Path of a join token.
 #[derive(Deserialize, JsonSchema)]
@@ -72,13 +72,13 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         )
 }
 
-async fn members<O: Operator>(
+async fn members<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
 ) -> Result<Answer<ClusterMembers>, Problem> {
     Ok(Answer::new(operator.cluster_members().await?))
 }
 
-async fn tokens<O: Operator>(
+async fn tokens<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
     headers: HeaderMap,
 ) -> Result<Tagged<ClusterTokens>, Problem> {
@@ -87,7 +87,7 @@ async fn tokens<O: Operator>(
     Ok(Tagged::new(tokens, tag).unless_seen(&headers))
 }
 
-async fn create<O: Operator>(
+async fn create<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
     Body(wanted): Body<TokenWanted>,
@@ -101,7 +101,7 @@ async fn create<O: Operator>(
     Ok(Tagged::new(made, tag))
 }
 
-async fn revoke<O: Operator>(
+async fn revoke<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
     Named(TokenPath { token }): Named<TokenPath>,
     turn: Turn,
@@ -116,7 +116,7 @@ async fn revoke<O: Operator>(
     Ok(Tagged::new(left, tag))
 }
 
-async fn joined<O: Operator>(
+async fn joined<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
 ) -> Result<Answer<JoinedNodes>, Problem> {
     Ok(Answer::new(operator.joined_nodes().await?))
@@ -143,7 +143,7 @@ enum Found {
     Controller,
 }
 
-async fn find<O: Operator>(operator: &O, name: &str) -> Result<Found, OperateError> {
+async fn find<O: ClusterOperator>(operator: &O, name: &str) -> Result<Found, OperateError> {
     let joined = operator.joined_nodes().await?;
     if let Some(node) = joined.nodes.into_iter().find(|node| node.name == name) {
         return Ok(Found::Node(node));
@@ -156,7 +156,7 @@ async fn find<O: Operator>(operator: &O, name: &str) -> Result<Found, OperateErr
     }
 }
 
-async fn one<O: Operator>(operator: &O, name: &str) -> Result<JoinedNode, OperateError> {
+async fn one<O: ClusterOperator>(operator: &O, name: &str) -> Result<JoinedNode, OperateError> {
     match find(operator, name).await? {
         Found::Node(node) => Ok(node),
         Found::Controller => Err(OperateError::NotFound(format!(
@@ -165,7 +165,7 @@ async fn one<O: Operator>(operator: &O, name: &str) -> Result<JoinedNode, Operat
     }
 }
 
-async fn node<O: Operator>(
+async fn node<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
     Named(NodePath { node }): Named<NodePath>,
     headers: HeaderMap,
@@ -175,7 +175,7 @@ async fn node<O: Operator>(
     Ok(Tagged::new(found, tag).unless_seen(&headers))
 }
 
-async fn evict<O: Operator>(
+async fn evict<O: ClusterOperator>(
     State(operator): State<Arc<O>>,
     Named(NodePath { node }): Named<NodePath>,
     turn: Turn,

@@ -12,7 +12,7 @@ use crate::change::{ETag, Turn};
 use crate::extract::Body;
 use crate::wire::Reloaded;
 use crate::wire::config::{CheckConfig, Checked, ConfigState};
-use crate::{Operator, Problem};
+use crate::{Operator, Problem, ProcessOperator};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
@@ -37,7 +37,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         )
 }
 
-async fn state<O: Operator>(
+async fn state<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
     headers: HeaderMap,
 ) -> Result<Tagged<ConfigState>, Problem> {
@@ -46,18 +46,18 @@ async fn state<O: Operator>(
     Ok(Tagged::new(state, tag).unless_seen(&headers))
 }
 
-async fn schema<O: Operator>(State(operator): State<Arc<O>>) -> Answer<serde_json::Value> {
+async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<serde_json::Value> {
     Answer::new(operator.config_schema())
 }
 
-async fn check<O: Operator>(
+async fn check<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
     Body(CheckConfig { toml }): Body<CheckConfig>,
 ) -> Result<Answer<Checked>, Problem> {
     Ok(Answer::new(operator.check_config(toml).await?))
 }
 
-async fn reload<O: Operator>(
+async fn reload<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
 ) -> Result<Tagged<Reloaded>, Problem> {

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Routes;
 use crate::auth::Access;
-use crate::{Operator, Problem, metrics};
+use crate::{Operator, Problem, ProcessOperator, metrics};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default().get(Access::READ, "/metrics", scrape::<O>, "Metrics for Prometheus")
@@ -23,7 +23,7 @@ struct Figures {
     text: String,
 }
 
-async fn scrape<O: Operator>(
+async fn scrape<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
     headers: HeaderMap,
 ) -> Result<Figures, Problem> {

@@ -11,7 +11,7 @@ use crate::auth::Access;
 use crate::change::{ETag, Turn};
 use crate::extract::{Asked, Body};
 use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
-use crate::{Operator, Problem};
+use crate::{Operator, PacketOperator, Problem};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
@@ -27,14 +27,14 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         )
 }
 
-async fn flow<O: Operator>(
+async fn flow<O: PacketOperator>(
     State(operator): State<Arc<O>>,
     Asked(question): Asked<FlowQuestion>,
 ) -> Result<Answer<FlowAnswer>, Problem> {
     Ok(Answer::new(operator.explain_flow(question).await?))
 }
 
-async fn pins<O: Operator>(
+async fn pins<O: PacketOperator>(
     State(operator): State<Arc<O>>,
     headers: HeaderMap,
 ) -> Result<Tagged<Pins>, Problem> {
@@ -53,7 +53,7 @@ fn pin_of<'p>(pins: &'p Pins, made: &Pin) -> Option<&'p Pin> {
     pins.pins.iter().find(|pin| (&pin.vip, &pin.flow) == (&made.vip, &made.flow))
 }
 
-async fn add<O: Operator>(
+async fn add<O: PacketOperator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
     Body(pin): Body<Pin>,
@@ -65,7 +65,7 @@ async fn add<O: Operator>(
     Ok(Tagged::new(made, tag(&operator.pins().await?)))
 }
 
-async fn move_to<O: Operator>(
+async fn move_to<O: PacketOperator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
     Body(pin): Body<Pin>,
@@ -80,7 +80,7 @@ async fn move_to<O: Operator>(
     Ok(Tagged::new(made, tag(&operator.pins().await?)))
 }
 
-async fn remove<O: Operator>(
+async fn remove<O: PacketOperator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
     Asked(key): Asked<PinKey>,

@@ -16,7 +16,7 @@ use crate::wire::Admin;
 use crate::wire::plan::{
     HistoryQuestion, NodeHistory, NodeStatus, Nodes, PlanMode, PlanStatus, PlannedPool, PoolWish,
 };
-use crate::{OperateError, Operator, Problem};
+use crate::{OperateError, Operator, PlanOperator, Problem};
 
 /// Query for a plan.
 #[derive(Deserialize, JsonSchema)]
@@ -77,7 +77,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         .get(Access::READ, "/v1/nodes/{node}/history", history::<O>, "A node's recent utilisation")
 }
 
-async fn plan<O: Operator>(
+async fn plan<O: PlanOperator>(
     State(operator): State<Arc<O>>,
     Asked(PlanQuestion { next }): Asked<PlanQuestion>,
 ) -> Result<Answer<PlanStatus>, Problem> {
@@ -104,7 +104,7 @@ impl<'p> Decided<'p> {
     }
 }
 
-async fn pool<O: Operator>(
+async fn pool<O: PlanOperator>(
     State(operator): State<Arc<O>>,
     Named(PoolPath { pool }): Named<PoolPath>,
     headers: HeaderMap,
@@ -120,7 +120,7 @@ async fn pool<O: Operator>(
     Ok(Tagged::new(planned, tag).unless_seen(&headers))
 }
 
-async fn wish<O: Operator>(
+async fn wish<O: PlanOperator>(
     State(operator): State<Arc<O>>,
     Named(PoolPath { pool }): Named<PoolPath>,
     turn: Turn,
@@ -138,7 +138,7 @@ async fn wish<O: Operator>(
     Ok(Tagged::new(after, tag))
 }
 
-async fn nodes<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Nodes>, Problem> {
+async fn nodes<O: PlanOperator>(State(operator): State<Arc<O>>) -> Result<Answer<Nodes>, Problem> {
     Ok(Answer::new(operator.nodes().await?))
 }
 
@@ -162,7 +162,7 @@ fn one(nodes: Nodes, name: &str) -> Result<NodeStatus, Problem> {
     Ok(found.ok_or_else(|| OperateError::NotFound(missing()))?)
 }
 
-async fn node<O: Operator>(
+async fn node<O: PlanOperator>(
     State(operator): State<Arc<O>>,
     Named(NodePath { node }): Named<NodePath>,
     headers: HeaderMap,
@@ -172,7 +172,7 @@ async fn node<O: Operator>(
     Ok(Tagged::new(found, tag).unless_seen(&headers))
 }
 
-async fn drain<O: Operator>(
+async fn drain<O: PlanOperator>(
     operator: State<Arc<O>>,
     named: Named<NodePath>,
     turn: Turn,
@@ -180,7 +180,7 @@ async fn drain<O: Operator>(
     set(operator, named, turn, Admin::Drain).await
 }
 
-async fn undrain<O: Operator>(
+async fn undrain<O: PlanOperator>(
     operator: State<Arc<O>>,
     named: Named<NodePath>,
     turn: Turn,
@@ -188,7 +188,7 @@ async fn undrain<O: Operator>(
     set(operator, named, turn, Admin::Up).await
 }
 
-async fn set<O: Operator>(
+async fn set<O: PlanOperator>(
     State(operator): State<Arc<O>>,
     Named(NodePath { node }): Named<NodePath>,
     turn: Turn,
@@ -205,7 +205,7 @@ async fn set<O: Operator>(
     Ok(Tagged::new(after, tag))
 }
 
-async fn history<O: Operator>(
+async fn history<O: PlanOperator>(
     State(operator): State<Arc<O>>,
     Named(NodePath { node }): Named<NodePath>,
     Asked(question): Asked<HistoryQuestion>,

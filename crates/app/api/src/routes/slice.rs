@@ -16,7 +16,7 @@ use crate::extract::{Body, Named};
 use crate::wire::slice::{
     SliceMove, SliceMoves, SlicePin, SlicePlan, SliceWorker, StreamStatus, Streams,
 };
-use crate::{OperateError, Operator, Problem};
+use crate::{OperateError, Operator, Problem, SliceOperator};
 
 /// Path of a stream.
 #[derive(Deserialize, JsonSchema)]
@@ -138,11 +138,13 @@ impl Kept {
     }
 }
 
-async fn streams<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Streams>, Problem> {
+async fn streams<O: SliceOperator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<Streams>, Problem> {
     Ok(Answer::new(operator.streams().await?))
 }
 
-async fn one<O: Operator>(operator: &O, name: &str) -> Result<StreamStatus, OperateError> {
+async fn one<O: SliceOperator>(operator: &O, name: &str) -> Result<StreamStatus, OperateError> {
     let streams = operator.streams().await?.streams;
     let known: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
     let found = streams.into_iter().find(|stream| stream.name == name);
@@ -152,7 +154,7 @@ async fn one<O: Operator>(operator: &O, name: &str) -> Result<StreamStatus, Oper
     })
 }
 
-async fn stream<O: Operator>(
+async fn stream<O: SliceOperator>(
     State(operator): State<Arc<O>>,
     Named(StreamPath { stream }): Named<StreamPath>,
     headers: HeaderMap,
@@ -162,7 +164,7 @@ async fn stream<O: Operator>(
     Ok(Tagged::new(found, tag).unless_seen(&headers))
 }
 
-async fn plan<O: Operator>(
+async fn plan<O: SliceOperator>(
     State(operator): State<Arc<O>>,
     Named(StreamPath { stream }): Named<StreamPath>,
 ) -> Result<Answer<SlicePlan>, Problem> {
@@ -170,7 +172,7 @@ async fn plan<O: Operator>(
 }
 
 /// Moves have no tag of ownership, since balancing changes it at any time.
-async fn move_slices<O: Operator>(
+async fn move_slices<O: SliceOperator>(
     State(operator): State<Arc<O>>,
     Named(StreamPath { stream }): Named<StreamPath>,
     turn: Turn,
@@ -188,7 +190,7 @@ async fn move_slices<O: Operator>(
     Ok(Tagged::new(moves, tag(&one(&*operator, &stream).await?)))
 }
 
-async fn drain<O: Operator>(
+async fn drain<O: SliceOperator>(
     operator: State<Arc<O>>,
     named: Named<WorkerPath>,
     turn: Turn,
@@ -196,7 +198,7 @@ async fn drain<O: Operator>(
     set(operator, named, turn, true).await
 }
 
-async fn undrain<O: Operator>(
+async fn undrain<O: SliceOperator>(
     operator: State<Arc<O>>,
     named: Named<WorkerPath>,
     turn: Turn,
@@ -204,7 +206,7 @@ async fn undrain<O: Operator>(
     set(operator, named, turn, false).await
 }
 
-async fn set<O: Operator>(
+async fn set<O: SliceOperator>(
     State(operator): State<Arc<O>>,
     Named(WorkerPath { stream, worker }): Named<WorkerPath>,
     turn: Turn,
@@ -223,7 +225,7 @@ async fn set<O: Operator>(
     Ok(Tagged::new(found, tag))
 }
 
-async fn pin<O: Operator>(
+async fn pin<O: SliceOperator>(
     operator: State<Arc<O>>,
     named: Named<SlicePath>,
     turn: Turn,
@@ -232,7 +234,7 @@ async fn pin<O: Operator>(
     keep(operator, named, turn, Some(worker)).await
 }
 
-async fn unpin<O: Operator>(
+async fn unpin<O: SliceOperator>(
     operator: State<Arc<O>>,
     named: Named<SlicePath>,
     turn: Turn,
@@ -240,7 +242,7 @@ async fn unpin<O: Operator>(
     keep(operator, named, turn, None).await
 }
 
-async fn keep<O: Operator>(
+async fn keep<O: SliceOperator>(
     State(operator): State<Arc<O>>,
     Named(SlicePath { stream, slice }): Named<SlicePath>,
     turn: Turn,

@@ -10,7 +10,7 @@ use crate::answer::Answer;
 use crate::api::Api;
 use crate::auth::Access;
 use crate::wire::{Liveness, Phase, Status};
-use crate::{Operator, Problem};
+use crate::{Operator, Problem, ProcessOperator};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
@@ -24,11 +24,13 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         .get(Access::READ, "/v1/openapi.json", description::<O>, "This description")
 }
 
-async fn status<O: Operator>(State(operator): State<Arc<O>>) -> Result<Answer<Status>, Problem> {
+async fn status<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<Status>, Problem> {
     Ok(Answer::new(operator.status().await?))
 }
 
-async fn health<O: Operator>(State(operator): State<Arc<O>>) -> Answer<Liveness> {
+async fn health<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<Liveness> {
     let phase = operator.phase();
     let status = match phase {
         Phase::Running => StatusCode::OK,

@@ -26,7 +26,8 @@ use equipoise_api::wire::{
     Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
 };
 use equipoise_api::{
-    Api, ApiToken, Gate, OperateError, Operator, Policy, Role, TokenDigest, serve_tcp,
+    Api, ApiToken, ClusterOperator, Gate, OperateError, PacketOperator, PlanOperator, Policy,
+    PoolOperator, ProcessOperator, Role, SliceOperator, TokenDigest, serve_tcp,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -166,7 +167,7 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
     Changed { pool: pool.into(), backend }
 }
 
-impl Operator for Recorder {
+impl ProcessOperator for Recorder {
     type Prepared = ();
 
     fn phase(&self) -> Phase {
@@ -196,41 +197,6 @@ impl Operator for Recorder {
 
     async fn metrics(&self) -> Result<Reading, OperateError> {
         Ok(Reading { threads: 3, ..Reading::default() })
-    }
-
-    async fn set_admin(
-        &self,
-        pool: &str,
-        backend: &str,
-        admin: Admin,
-    ) -> Result<Changed, OperateError> {
-        if pool == "missing" {
-            return Err(OperateError::NotFound("there is no pool `missing`".into()));
-        }
-        self.note(format!("{pool} {backend} {admin}"));
-        Ok(changed(pool, backend, admin, 1))
-    }
-
-    async fn set_weight(
-        &self,
-        pool: &str,
-        backend: &str,
-        weight: u16,
-    ) -> Result<Changed, OperateError> {
-        if weight > 1000 {
-            return Err(OperateError::WeightOutOfRange(weight));
-        }
-        self.note(format!("{pool} {backend} weight {weight}"));
-        *self.weight.lock().unwrap() = weight;
-        Ok(changed(pool, backend, Admin::Up, weight))
-    }
-
-    async fn backend(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {
-        if pool == "missing" {
-            return Err(OperateError::NotFound("there is no pool `missing`".into()));
-        }
-        let weight = *self.weight.lock().unwrap();
-        Ok(changed(pool, backend, Admin::Up, weight))
     }
 
     async fn config(&self) -> Result<ConfigState, OperateError> {
@@ -268,7 +234,46 @@ impl Operator for Recorder {
         let errors = self.reload_errors.clone();
         Err(OperateError::ReloadFailed { config_file: "f".into(), errors })
     }
+}
 
+impl PoolOperator for Recorder {
+    async fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: Admin,
+    ) -> Result<Changed, OperateError> {
+        if pool == "missing" {
+            return Err(OperateError::NotFound("there is no pool `missing`".into()));
+        }
+        self.note(format!("{pool} {backend} {admin}"));
+        Ok(changed(pool, backend, admin, 1))
+    }
+
+    async fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> Result<Changed, OperateError> {
+        if weight > 1000 {
+            return Err(OperateError::WeightOutOfRange(weight));
+        }
+        self.note(format!("{pool} {backend} weight {weight}"));
+        *self.weight.lock().unwrap() = weight;
+        Ok(changed(pool, backend, Admin::Up, weight))
+    }
+
+    async fn backend(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {
+        if pool == "missing" {
+            return Err(OperateError::NotFound("there is no pool `missing`".into()));
+        }
+        let weight = *self.weight.lock().unwrap();
+        Ok(changed(pool, backend, Admin::Up, weight))
+    }
+}
+
+impl PlanOperator for Recorder {
     async fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
         let (mode, pinned) = *self.decided.lock().unwrap();
         let scaling = PlannedScaling {
@@ -340,7 +345,9 @@ impl Operator for Recorder {
     ) -> Result<NodeHistory, OperateError> {
         Ok(NodeHistory { node: node.into(), points: Vec::new() })
     }
+}
 
+impl ClusterOperator for Recorder {
     async fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
         let nodes = self.nodes().await?;
         Ok(ClusterMembers {
@@ -400,7 +407,9 @@ impl Operator for Recorder {
         *self.evicted.lock().unwrap() = true;
         Ok(())
     }
+}
 
+impl PacketOperator for Recorder {
     async fn explain_flow(&self, _: FlowQuestion) -> Result<FlowAnswer, OperateError> {
         Ok(FlowAnswer {
             verdict: "passed".into(),
@@ -438,7 +447,9 @@ impl Operator for Recorder {
         pins.retain(|pin| pin.flow != key.flow);
         Ok(Pins { pins: pins.clone() })
     }
+}
 
+impl SliceOperator for Recorder {
     async fn streams(&self) -> Result<Streams, OperateError> {
         Ok(Streams { streams: vec![self.stream()] })
     }

@@ -8,7 +8,10 @@ use equipoise_api::metrics::{Reading, ReloadReading};
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::plan::PlanStatus;
 use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status};
-use equipoise_api::{OperateError, Operator};
+use equipoise_api::{
+    ClusterOperator, OperateError, PacketOperator, PlanOperator, PoolOperator, ProcessOperator,
+    SliceOperator,
+};
 use equipoise_cluster::NodeClient;
 use equipoise_controller::NodeKind;
 use equipoise_core::load::Coefficients;
@@ -68,7 +71,7 @@ impl Desk {
     }
 }
 
-impl Operator for Desk {
+impl ProcessOperator for Desk {
     type Prepared = ();
 
     fn phase(&self) -> Phase {
@@ -118,14 +121,6 @@ impl Operator for Desk {
         })
     }
 
-    async fn set_admin(&self, _: &str, _: &str, _: Admin) -> Result<Changed, OperateError> {
-        self.no_backends()
-    }
-
-    async fn set_weight(&self, _: &str, _: &str, _: u16) -> Result<Changed, OperateError> {
-        self.no_backends()
-    }
-
     async fn config(&self) -> Result<ConfigState, OperateError> {
         let (file, loaded_at_unix_seconds) = (self.file.display().to_string(), self.loaded_at);
         Ok(ConfigState { file, generation: 1, loaded_at_unix_seconds })
@@ -146,7 +141,19 @@ impl Operator for Desk {
             "an agent reads its file only at start; restart it to apply changes".into(),
         ))
     }
+}
 
+impl PoolOperator for Desk {
+    async fn set_admin(&self, _: &str, _: &str, _: Admin) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+
+    async fn set_weight(&self, _: &str, _: &str, _: u16) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+}
+
+impl PlanOperator for Desk {
     async fn plan(&self, _: bool) -> Result<PlanStatus, OperateError> {
         let there = cluster::ask_there(&self.client.status(), "plan");
         Err(OperateError::NotPlanning(format!(
@@ -155,3 +162,9 @@ impl Operator for Desk {
         )))
     }
 }
+
+impl ClusterOperator for Desk {}
+
+impl PacketOperator for Desk {}
+
+impl SliceOperator for Desk {}

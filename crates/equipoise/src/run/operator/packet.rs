@@ -1,11 +1,11 @@
-//! Requests of the API to the packet level.
+//! Requests about flows and pins, answered by the packet level.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use equipoise_api::OperateError;
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins};
+use equipoise_api::{OperateError, PacketOperator};
 use equipoise_packet::abi::FlowKey;
 use equipoise_packet::config::{MacAddress, VipConfig};
 use equipoise_packet::control::{FlowId, PinError, RegisteredPin};
@@ -14,9 +14,9 @@ use equipoise_packet::{BackendId, Ports, VipId};
 use equipoise_session::config::BackendConfig;
 use tokio::task::spawn_blocking;
 
-use super::control::Control;
-use super::packet::{PacketWish, id};
-use super::packet_reading;
+use crate::run::control::Control;
+use crate::run::packet::{PacketWish, id};
+use crate::run::packet_reading;
 
 type Running = (Arc<Engine>, PacketWish);
 
@@ -34,19 +34,8 @@ fn refused(text: String) -> OperateError {
     OperateError::Refused(text)
 }
 
-impl Control {
-    async fn packet_level(&self) -> Result<Running, OperateError> {
-        self.packet().running().await.ok_or(OperateError::NoPacketLevel)
-    }
-
-    /// The status of the packet level; `None` if its engine does not run.
-    pub(crate) async fn packet_status(&self) -> Option<PacketStatus> {
-        let (engine, wish) = self.packet().running().await?;
-        let status = ask(&engine, Engine::status).await.ok()?;
-        Some(packet_reading::status(&status, &wish, Instant::now()))
-    }
-
-    pub(super) async fn flow(&self, question: &FlowQuestion) -> Result<FlowAnswer, OperateError> {
+impl PacketOperator for Control {
+    async fn explain_flow(&self, question: FlowQuestion) -> Result<FlowAnswer, OperateError> {
         let (engine, wish) = self.packet_level().await?;
         let source: SocketAddr = question.source.parse().map_err(|_| {
             refused(format!(
@@ -71,30 +60,25 @@ impl Control {
         Ok(packet_reading::answer(&explained, &wish))
     }
 
-    pub(super) async fn all_pins(&self) -> Result<Pins, OperateError> {
+    async fn pins(&self) -> Result<Pins, OperateError> {
         let (engine, wish) = self.packet_level().await?;
         let mut pins = ask(&engine, Engine::pins).await?;
         pins.sort_by_key(|pin| (pin.vip, pin.flow));
         Ok(Pins { pins: pins.iter().map(|pin| shown(pin, &wish)).collect() })
     }
 
-    /// Creates a pin, or moves an existing one (`there`).
-    pub(super) async fn set_pin(&self, pin: &Pin, there: bool) -> Result<Pin, OperateError> {
-        let (engine, wish) = self.packet_level().await?;
-        let vip = configured(&pin.vip, &wish)?;
-        let flow = flow_of(&pin.flow, vip)?;
-        let backend = backend_of(&pin.backend, vip, &wish)?;
-        let id = vip.vip;
-        let set = move |engine: &Engine| {
-            if there { engine.move_pin(id, flow, backend) } else { engine.pin(id, flow, backend) }
-        };
-        ask(&engine, set).await?.map_err(|error| pin_refused(&error))?;
-        let pins = ask(&engine, Engine::pins).await?;
-        let made = pins.iter().find(|pin| pin.vip == id && pin.flow == flow);
-        made.map(|pin| shown(pin, &wish)).ok_or(OperateError::Stopping)
+    async fn add_pin(&self, pin: Pin) -> Result<Pin, OperateError> {
+        self.accepts_changes()?;
+        self.set_pin(&pin, false).await
     }
 
-    pub(super) async fn drop_pin(&self, key: &PinKey) -> Result<Pins, OperateError> {
+    async fn move_pin(&self, pin: Pin) -> Result<Pin, OperateError> {
+        self.accepts_changes()?;
+        self.set_pin(&pin, true).await
+    }
+
+    async fn remove_pin(&self, key: PinKey) -> Result<Pins, OperateError> {
+        self.accepts_changes()?;
         let (engine, wish) = self.packet_level().await?;
         let pins = ask(&engine, Engine::pins).await?;
         // The file may no longer have the VIP of the pin.
@@ -109,7 +93,36 @@ impl Control {
         };
         let gone = ask(&engine, move |engine| engine.unpin(id, flow)).await?;
         gone.map_err(|error| pin_refused(&error))?;
-        self.all_pins().await
+        self.pins().await
+    }
+}
+
+impl Control {
+    async fn packet_level(&self) -> Result<Running, OperateError> {
+        self.packet().running().await.ok_or(OperateError::NoPacketLevel)
+    }
+
+    /// The status of the packet level; `None` if its engine does not run.
+    pub(crate) async fn packet_status(&self) -> Option<PacketStatus> {
+        let (engine, wish) = self.packet().running().await?;
+        let status = ask(&engine, Engine::status).await.ok()?;
+        Some(packet_reading::status(&status, &wish, Instant::now()))
+    }
+
+    /// Creates a pin, or moves an existing one (`there`).
+    async fn set_pin(&self, pin: &Pin, there: bool) -> Result<Pin, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let vip = configured(&pin.vip, &wish)?;
+        let flow = flow_of(&pin.flow, vip)?;
+        let backend = backend_of(&pin.backend, vip, &wish)?;
+        let id = vip.vip;
+        let set = move |engine: &Engine| {
+            if there { engine.move_pin(id, flow, backend) } else { engine.pin(id, flow, backend) }
+        };
+        ask(&engine, set).await?.map_err(|error| pin_refused(&error))?;
+        let pins = ask(&engine, Engine::pins).await?;
+        let made = pins.iter().find(|pin| pin.vip == id && pin.flow == flow);
+        made.map(|pin| shown(pin, &wish)).ok_or(OperateError::Stopping)
     }
 }
 

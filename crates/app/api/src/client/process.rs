@@ -1,0 +1,25 @@
+//! The process: its state, and its configuration file.
+
+use hyper::Method;
+use hyper::body::Bytes;
+
+use super::{Client, ClientError};
+use crate::wire::{Reloaded, Status};
+
+impl Client {
+    /// `GET /v1/status`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.ask(Method::GET, "/v1/status", Bytes::new()).await
+    }
+
+    /// `POST /v1/reload`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] has every error of the file.
+    pub async fn reload(&self) -> Result<Reloaded, ClientError> {
+        self.ask(Method::POST, "/v1/reload", Bytes::new()).await
+    }
+}

@@ -1,0 +1,30 @@
+//! Requests of the API, a file for each trait of `equipoise_api::operator`.
+
+mod cluster;
+mod packet;
+mod plan;
+mod pools;
+mod process;
+mod slice;
+
+use equipoise_api::wire::Phase;
+use equipoise_api::{OperateError, ProcessOperator};
+use equipoise_session::registry::RegistryError;
+
+use crate::run::control::Control;
+
+impl Control {
+    pub(in crate::run) fn accepts_changes(&self) -> Result<(), OperateError> {
+        match self.phase() {
+            Phase::Running => Ok(()),
+            Phase::Stopping => Err(OperateError::Stopping),
+        }
+    }
+}
+
+fn refused(error: RegistryError) -> OperateError {
+    match error {
+        RegistryError::Stopped => OperateError::Stopping,
+        unknown => OperateError::NotFound(unknown.to_string()),
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests about the process and its configuration file.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use equipoise_api::metrics::Reading;
+use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::{Phase, Reloaded, Status};
+use equipoise_api::{OperateError, ProcessOperator};
+use equipoise_config as config;
+
+use super::refused;
+use crate::commands::check;
+use crate::run::control::Control;
+use crate::run::notify::{Notice, notify};
+use crate::run::reload::Prepared;
+use crate::run::{dns, lock, packet_reading, reading};
+
+impl ProcessOperator for Control {
+    type Prepared = Prepared;
+
+    fn phase(&self) -> Phase {
+        if self.stopping.load(Relaxed) { Phase::Stopping } else { Phase::Running }
+    }
+
+    fn degraded(&self) -> Vec<&'static str> {
+        let controller = self.levels.planner.controller_status();
+        let is_degraded = controller.is_some_and(|controller| controller.problem.is_some());
+        let parts = [
+            ("controller", is_degraded),
+            // The controllers' files lack an elastic pool of this file, so it gets no backends.
+            ("elastic", !self.levels.planner.unscaled().is_empty()),
+            // A file that a reload or check reads does not answer. Traffic is not affected.
+            ("configuration", self.loader.hangs().is_some()),
+        ];
+        parts.into_iter().filter(|(_, degraded)| *degraded).map(|(part, _)| part).collect()
+    }
+
+    async fn status(&self) -> Result<Status, OperateError> {
+        let status = self.levels.registry.status().await.map_err(refused)?;
+        let packet = self.packet_status().await.map(|mut packet| {
+            packet_reading::without_zeros(&mut packet);
+            packet
+        });
+        let dns = self.levels.dns.status().await.map(|mut dns| {
+            dns::without_zeros(&mut dns);
+            dns
+        });
+        let view = self.levels.registry.stats();
+        let now = Instant::now();
+        let rates = lock(&self.rates);
+        let doors = status.front_doors.iter().map(|door| {
+            reading::front_door(door, reading::accept_pauses(&view, door), &rates, now)
+        });
+        let mut pools: Vec<_> =
+            status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect();
+        if let Some(packet) = &packet {
+            let has_door = |pool: &str| status.front_doors.iter().any(|door| &*door.pool == pool);
+            packet_reading::add_to_pools(&mut pools, packet, has_door);
+        }
+        Ok(Status {
+            instance: self.fixed.instance.name.to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            phase: self.phase(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            threads: self.levels.threads,
+            config_file: self.file.display().to_string(),
+            last_reload: lock(&self.reloads).last.clone(),
+            rates_over_seconds: rates.span(now).as_secs_f64(),
+            front_doors: doors.collect(),
+            pools,
+            packet,
+            cluster: self.levels.planner.standing(),
+            controller: self.levels.planner.controller_status(),
+            dns,
+            streams: self.levels.slices.summary(),
+        })
+    }
+
+    async fn metrics(&self) -> Result<Reading, OperateError> {
+        let status = self.levels.registry.status().await.map_err(refused)?;
+        let view = self.levels.registry.stats();
+        let packet = self.packet_status().await;
+        let dns = self.levels.dns.status().await;
+        Ok(Reading {
+            version: env!("CARGO_PKG_VERSION").into(),
+            instance: self.fixed.instance.name.to_string(),
+            threads: self.levels.threads,
+            reload: lock(&self.reloads).figures,
+            access: self.entrance.reading(),
+            front_doors: view
+                .front_doors
+                .iter()
+                .map(|door| reading::front_door_figures(door, &status))
+                .collect(),
+            pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
+            packet,
+            machine: self.levels.planner.machine(),
+            planning: self.levels.planner.reading(),
+            dns,
+            streams: self.levels.slices.reading(),
+        })
+    }
+
+    async fn config(&self) -> Result<ConfigState, OperateError> {
+        let figures = lock(&self.reloads).figures;
+        Ok(ConfigState {
+            file: self.file.display().to_string(),
+            generation: figures.succeeded,
+            loaded_at_unix_seconds: figures.last_success_unix_seconds,
+        })
+    }
+
+    fn config_schema(&self) -> serde_json::Value {
+        config::schema::schema()
+    }
+
+    async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
+        Ok(check::asked(&self.loader, &self.file, toml).await)
+    }
+
+    async fn prepare_reload(&self) -> Prepared {
+        self.prepare().await
+    }
+
+    async fn reload(&self, prepared: Prepared) -> Result<Reloaded, OperateError> {
+        self.accepts_changes()?;
+        notify(Notice::Reloading);
+        let outcome = self.switch(prepared).await;
+        notify(Notice::Ready);
+        self.note_reload(&outcome);
+        outcome.map_err(|errors| OperateError::ReloadFailed {
+            config_file: self.file.display().to_string(),
+            errors,
+        })
+    }
+}
