@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
 use crate::commands::{
@@ -148,19 +149,7 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
     if error.is::<ConfigErrors>() {
         return error.to_string();
     }
-    format!("equipoise: {}", with_causes(error))
-}
-
-/// An error and its causes, each of them once.
-pub(crate) fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
+    format!("equipoise: {}", with_causes(&**error))
 }
 
 #[cfg(test)]

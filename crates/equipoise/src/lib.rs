@@ -4,7 +4,6 @@
 #[macro_use]
 mod output;
 
-mod child;
 mod cli;
 pub mod commands;
 mod demo;

@@ -24,14 +24,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-core",
             "equipoise-controller",
             "equipoise-driver",
-            "equipoise-files",
+            "equipoise-basics",
             "equipoise-planner",
             "equipoise-store",
             "equipoise-monitor",
             "equipoise-netns",
         ],
     ),
-    ("equipoise-api", &["equipoise-admission", "equipoise-core"]),
+    ("equipoise-api", &["equipoise-basics", "equipoise-admission", "equipoise-core"]),
     // Its outcome is each level's own configuration.
     (
         "equipoise-config",
@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-core",
             "equipoise-dns",
             "equipoise-driver",
-            "equipoise-files",
+            "equipoise-basics",
             "equipoise-packet",
             "equipoise-planner",
             "equipoise-session",
@@ -49,17 +49,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice-dds",
         ],
     ),
-    ("equipoise-session", &["equipoise-core", "equipoise-health"]),
-    ("equipoise-health", &["equipoise-core"]),
-    ("equipoise-packet", &["equipoise-core", "equipoise-health", "equipoise-pog"]),
-    ("equipoise-dns", &["equipoise-core"]),
-    ("equipoise-store", &["equipoise-core"]),
+    ("equipoise-session", &["equipoise-basics", "equipoise-core", "equipoise-health"]),
+    ("equipoise-health", &["equipoise-basics", "equipoise-core"]),
+    (
+        "equipoise-packet",
+        &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-pog"],
+    ),
+    ("equipoise-dns", &["equipoise-basics", "equipoise-core"]),
+    ("equipoise-store", &["equipoise-basics", "equipoise-core"]),
     (
         "equipoise-cluster",
         &[
             "equipoise-admission",
             "equipoise-core",
-            "equipoise-files",
+            "equipoise-basics",
             "equipoise-planner",
             "equipoise-store",
             "equipoise-controller",
@@ -69,14 +72,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-planner", &["equipoise-core"]),
     (
         "equipoise-controller",
-        &["equipoise-core", "equipoise-monitor", "equipoise-planner", "equipoise-store"],
+        &[
+            "equipoise-basics",
+            "equipoise-core",
+            "equipoise-monitor",
+            "equipoise-planner",
+            "equipoise-store",
+        ],
     ),
-    ("equipoise-driver", &["equipoise-files"]),
+    ("equipoise-driver", &["equipoise-basics"]),
     ("equipoise-slice", &["equipoise-core"]),
-    ("equipoise-dds", &[]),
+    ("equipoise-dds", &["equipoise-basics"]),
     (
         "equipoise-slice-dds",
         &[
+            "equipoise-basics",
             "equipoise-admission",
             "equipoise-core",
             "equipoise-dds",
@@ -86,9 +96,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("equipoise-core", &[]),
     // Admission of connections by the API, by the cluster and for workers.
-    ("equipoise-admission", &[]),
-    // Opening of files that a configuration names.
-    ("equipoise-files", &[]),
+    ("equipoise-admission", &["equipoise-basics"]),
+    // Files, locks, waits, error texts.
+    ("equipoise-basics", &[]),
     // Stand-alone: usable without the rest of the workspace.
     ("equipoise-pog", &[]),
     // Network namespaces, for the demo and for tests.

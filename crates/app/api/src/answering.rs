@@ -2,11 +2,12 @@
 //! last.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use equipoise_admission::{Activity, Answering};
+use equipoise_basics::lock;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 
 /// The mark of one request.
@@ -38,13 +39,13 @@ impl Mark {
     }
 
     fn set(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         held.get_or_insert_with(|| self.activity.answering(self.within));
     }
 
     /// Clears the mark: the answer is complete.
     pub(crate) fn clear(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.held).take();
     }
 }
 

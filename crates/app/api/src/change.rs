@@ -1,7 +1,7 @@
 //! Changes. They run one at a time, may be conditional on the state that the caller has seen, and
 //! are recorded for the audit log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aide::OperationInput;
 use aide::generate::GenContext;
@@ -12,6 +12,7 @@ use aide::operation::add_parameters;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use equipoise_basics::lock;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -135,7 +136,7 @@ impl Change {
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.notes)
     }
 }
 

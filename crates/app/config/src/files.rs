@@ -34,5 +34,5 @@ impl FileKind {
 
 /// Reads a regular file up to the largest size of its kind.
 pub(super) fn read(path: &Path, kind: FileKind) -> io::Result<String> {
-    equipoise_files::read_text(path, kind.bytes_max())
+    equipoise_basics::files::read_text(path, kind.bytes_max())
 }

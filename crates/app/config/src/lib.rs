@@ -168,7 +168,7 @@ pub struct Surroundings<'r> {
     /// The default of `api.socket`.
     pub api_socket: PathBuf,
     /// Reads a file that the configuration names. Must not block without a limit:
-    /// [`equipoise_files`].
+    /// [`equipoise_basics::files`].
     pub read: &'r dyn Fn(&Path, FileKind) -> io::Result<String>,
     /// Permission bits of a file, as for `chmod`.
     pub mode: &'r dyn Fn(&Path) -> io::Result<u32>,

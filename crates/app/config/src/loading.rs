@@ -5,10 +5,11 @@
 //! at shutdown. At most [`LOADS_MAX`] such threads exist.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use tokio::sync::oneshot;
 
 use super::problem::{Problem, Severity};
@@ -76,7 +77,7 @@ impl Loader {
     /// The step of the oldest slow load, for example the file that it reads. `None` if none is
     /// slow.
     pub fn hangs(&self) -> Option<String> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         let oldest = all.first().filter(|load| load.since.elapsed() > SLOW_AFTER)?;
         Some(format!("{} for {:.1} s", oldest.step, oldest.since.elapsed().as_secs_f64()))
     }
@@ -109,7 +110,7 @@ impl Loader {
     ) -> Result<Arc<()>, ConfigErrors> {
         let number = Arc::new(());
         {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&self.0);
             if let Some(oldest) = all.first().filter(|_| all.len() >= LOADS_MAX) {
                 let text = format!(
                     "not read: {LOADS_MAX} earlier reads have not ended, the oldest {} for {:.1} s",
@@ -133,7 +134,7 @@ impl Loader {
     }
 
     fn too_slow(&self, file: &Path, number: &Arc<()>) -> ConfigErrors {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         let step = all.iter().find(|load| Arc::ptr_eq(&load.number, number));
         let step = step.map_or("it", |load| &load.step);
         let seconds = LOAD_WITHIN.as_secs();
@@ -143,7 +144,7 @@ impl Loader {
 
 impl Steps {
     fn now(&self, step: String) {
-        let mut all = self.loader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.loader.0);
         let own = all.iter_mut().find(|load| Arc::ptr_eq(&load.number, &self.number));
         if let Some(own) = own {
             own.step = step;
@@ -153,7 +154,7 @@ impl Steps {
 
 impl Drop for Steps {
     fn drop(&mut self) {
-        let mut all = self.loader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.loader.0);
         all.retain(|load| !Arc::ptr_eq(&load.number, &self.number));
     }
 }

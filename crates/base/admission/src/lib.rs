@@ -19,9 +19,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use equipoise_basics::lock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -226,7 +227,7 @@ impl<S: Ord + Clone, M: Ord + Clone> Admission<S, M> {
 
 impl<S, M> Admission<S, M> {
     fn inside(&self) -> MutexGuard<'_, Inside<S, M>> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inside)
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cyclors::{
     __socket_type_SOCK_CLOEXEC, __socket_type_SOCK_DGRAM, AF_INET, bind, dds_create_domain,
     ddsrt_setsockreuse, in_addr, sa_family_t, sockaddr, sockaddr_in, socket, socklen_t,
 };
+use equipoise_basics::lock;
 
 use crate::entity::Handle;
 use crate::error::{Error, c_string, check};
@@ -235,7 +236,7 @@ impl Domain {
         settings.check_security()?;
         log::install();
         let xml = settings.xml();
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&OPENED);
         if let Some(domain) = opened.get_mut(&number) {
             if domain.xml != xml {
                 return Err(Error::OtherSettings { domain: number });
@@ -267,7 +268,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&OPENED);
         if let Some(domain) = opened.get_mut(&self.number) {
             domain.users -= 1;
             if domain.users == 0 {

@@ -11,10 +11,11 @@ mod throttle;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
-use std::sync::{LazyLock, Mutex, Once, PoisonError};
+use std::sync::{LazyLock, Mutex, Once};
 use std::time::Instant;
 
 use cyclors::{dds_log_data_t, dds_set_log_sink};
+use equipoise_basics::lock;
 
 use throttle::{Throttle, Verdict};
 
@@ -31,7 +32,7 @@ const TOPICS_MAX: usize = 1024;
 /// Number of samples for readers of `topic` that Cyclone DDS dropped because they do not match its
 /// type.
 pub(crate) fn malformed(domain: u32, topic: &str) -> u64 {
-    let counts = MALFORMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = lock(&MALFORMED);
     counts.get(&(domain, topic.to_string())).copied().unwrap_or_default()
 }
 
@@ -71,17 +72,17 @@ static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// True if a line may be written now. If not, the number of such lines is logged at the end of the
 /// window.
 fn may_write(lines: &'static Mutex<Throttle>) -> bool {
-    let line = lines.lock().unwrap_or_else(PoisonError::into_inner).line(BEGAN.elapsed());
+    let line = lock(&lines).line(BEGAN.elapsed());
     let Verdict::LeaveOut { due } = line else { return true };
     let Some(due) = due else { return false };
     tracing::warn!("DDS: too many lines; further ones are left out and counted for {due:.0?}");
     let tell = move || {
         std::thread::sleep(due);
-        let left_out = lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let left_out = lock(&lines).take();
         tracing::warn!(left_out, "DDS: lines were left out");
     };
     if std::thread::Builder::new().name("dds-log".into()).spawn(tell).is_err() {
-        lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&lines).take();
     }
     false
 }
@@ -95,7 +96,7 @@ fn dropped_of(message: &str) -> Option<&str> {
 }
 
 fn count(domain: u32, topic: &str) {
-    let mut counts = MALFORMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut counts = lock(&MALFORMED);
     let key = (domain, topic.to_string());
     if counts.len() < TOPICS_MAX || counts.contains_key(&key) {
         *counts.entry(key).or_default() += 1;

@@ -1,7 +1,7 @@
 //! Waits for samples in a thread of the caller.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cyclors::{
@@ -10,6 +10,7 @@ use cyclors::{
     dds_status_id_DDS_PUBLICATION_MATCHED_STATUS_ID, dds_take_guardcondition, dds_triggered,
     dds_waitset_attach, dds_waitset_wait,
 };
+use equipoise_basics::lock;
 
 use crate::entity::{Handle, duration};
 use crate::error::{Error, check};
@@ -146,7 +147,7 @@ impl Waitset {
     }
 
     fn conditions(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Handle>> {
-        self.conditions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.conditions)
     }
 }
 

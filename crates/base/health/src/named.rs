@@ -1,7 +1,9 @@
 //! Checks of a backend with a host name, and the selection of the address to check.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use equipoise_basics::lock;
 
 use crate::check::probe_first;
 use crate::checker::Outcome;
@@ -112,7 +114,7 @@ impl NamedChecks {
     }
 
     fn stays(&self) -> MutexGuard<'_, [Stay; 2]> {
-        self.stays.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stays)
     }
 }
 

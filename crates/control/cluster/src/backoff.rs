@@ -1,31 +1,26 @@
 use std::time::Duration;
 
+use equipoise_basics::Waits;
 use rand::{Rng, RngExt};
 
 /// Pauses that double up to a limit. Each is random between half and all of its value, so that
 /// nodes which lost the same controller do not return together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    next: Duration,
-}
+pub(crate) struct Backoff(Waits);
 
 impl Backoff {
     pub(crate) fn new(first: Duration, longest: Duration) -> Backoff {
-        Backoff { first, longest, next: first }
+        Backoff(Waits::new(first, longest))
     }
 
     /// The length of the next pause.
     pub(crate) fn pause(&mut self, rng: &mut impl Rng) -> Duration {
-        let whole = self.next;
-        self.next = (whole * 2).min(self.longest);
-        whole.mul_f64(rng.random_range(0.5..=1.0))
+        self.0.failed().mul_f64(rng.random_range(0.5..=1.0))
     }
 
     /// Begins with the shortest pause again.
     pub(crate) fn reset(&mut self) {
-        self.next = self.first;
+        self.0.succeeded();
     }
 }
 

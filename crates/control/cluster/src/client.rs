@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_controller::with_causes;
+use equipoise_basics::with_causes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};

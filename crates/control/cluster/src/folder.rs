@@ -1,9 +1,11 @@
 //! The folder with a machine's certificates and keys.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use equipoise_basics::files;
 
 use crate::wire::ANSWER_BYTES_MAX;
 
@@ -136,7 +138,7 @@ impl StateFolder {
             io::ErrorKind::NotFound => FolderError::Missing { path: path.clone() },
             _ => FolderError::File { step: "read", path: path.clone(), source },
         };
-        let open = equipoise_files::open(&path).map_err(failed)?;
+        let open = equipoise_basics::files::open(&path).map_err(failed)?;
         let mode = open.metadata().map_err(failed)?.mode() & 0o777;
         if file.is_secret() && mode & 0o077 != 0 {
             return Err(FolderError::NotPrivate { path, mode });
@@ -170,15 +172,13 @@ impl StateFolder {
     /// # Errors
     /// [`FolderError`]; [`FolderError::Exists`] leaves the existing file.
     pub fn create(&self, file: StateFile, text: &str) -> Result<(), FolderError> {
-        self.write(file, text, |new, path| std::fs::hard_link(new, path)).map_err(|error| {
-            match error {
-                FolderError::File { path, source, .. }
-                    if source.kind() == io::ErrorKind::AlreadyExists =>
-                {
-                    FolderError::Exists { path }
-                }
-                other => other,
+        self.write(file, text, files::create).map_err(|error| match error {
+            FolderError::File { path, source, .. }
+                if source.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                FolderError::Exists { path }
             }
+            other => other,
         })
     }
 
@@ -187,14 +187,14 @@ impl StateFolder {
     /// # Errors
     /// [`FolderError`].
     pub fn replace(&self, file: StateFile, text: &str) -> Result<(), FolderError> {
-        self.write(file, text, |new, path| std::fs::rename(new, path))
+        self.write(file, text, files::replace)
     }
 
     fn write(
         &self,
         file: StateFile,
         text: &str,
-        install: impl Fn(&Path, &Path) -> io::Result<()>,
+        write: impl Fn(&Path, &[u8], u32) -> io::Result<()>,
     ) -> Result<(), FolderError> {
         let path = self.path_of(file);
         let failed = |step| {
@@ -207,26 +207,8 @@ impl StateFolder {
             .mode(0o700)
             .create(&self.path)
             .map_err(failed("create the folder of"))?;
-        // The name contains our process id. A later process with this id overwrites the rest of a
-        // killed one.
-        let new = self.path.join(format!(".{}.{}", file.name(), std::process::id()));
-        let _ = std::fs::remove_file(&new);
         let mode = if file.is_secret() { 0o600 } else { 0o644 };
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&new)
-            .and_then(|mut open| {
-                open.write_all(text.as_bytes())?;
-                open.sync_all()
-            })
-            .and_then(|()| install(&new, &path))
-            // The name is durable when the folder is.
-            .and_then(|()| File::open(&self.path)?.sync_all());
-        // After a rename it does not exist any more.
-        let _ = std::fs::remove_file(&new);
-        written.map_err(failed("write"))
+        write(&path, text.as_bytes(), mode).map_err(failed("write"))
     }
 }
 

@@ -8,9 +8,10 @@ pub(crate) mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
+use equipoise_basics::lock;
 use equipoise_controller::{Edition, Instructions, NodeReport, Tallies};
 use hyper::body::Bytes;
 use serde::Serialize;
@@ -232,7 +233,7 @@ impl Inner {
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.noted)
     }
 
     pub(crate) fn note(&self, change: impl FnOnce(&mut NodeStatus)) {

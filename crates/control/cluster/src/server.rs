@@ -13,10 +13,11 @@ mod stream;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use equipoise_admission::{Admission, Limits};
+use equipoise_basics::lock;
 use equipoise_controller::{Intake, NodeReport};
 use equipoise_store::Store;
 use tokio::net::TcpListener;
@@ -169,7 +170,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Increments the counter with this name.
     pub(crate) fn count(&self, what: &'static str) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = lock(&self.counts);
         *counts.entry(what).or_default() += 1;
     }
 
@@ -178,14 +179,14 @@ impl Shared {
     }
 
     pub(crate) fn may_attempt(&self, from: IpAddr) -> bool {
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attempts = lock(&self.attempts);
         attempts.take(from, self.started.elapsed())
     }
 
     /// True if a refused caller gets a line in the journal. The limit is that of attempts to join,
     /// so that a caller cannot fill the log.
     pub(crate) fn may_be_noted(&self, from: IpAddr) -> bool {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         lines.take(from, self.started.elapsed())
     }
 
@@ -194,7 +195,7 @@ impl Shared {
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.counts);
         counts.iter().map(|(what, count)| ((*what).to_string(), *count)).collect()
     }
 }

@@ -6,7 +6,8 @@ use equipoise_store::StoreError;
 use tokio::time::Instant;
 
 use crate::controller::{ControllerHandle, Shared};
-use crate::{ControllerOptions, Edition, StoreView, with_causes};
+use crate::{ControllerOptions, Edition, StoreView};
+use equipoise_basics::with_causes;
 
 /// A running controller, as its operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

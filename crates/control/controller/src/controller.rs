@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_basics::lock;
 use equipoise_planner::Plan;
 use equipoise_store::{
     Election, Entry, Key, KeyError, Leader, Membership, Prefix, Store, StoreError,
@@ -285,11 +286,11 @@ impl Shared {
     }
 
     pub(crate) fn roll(&self) -> MutexGuard<'_, Roll> {
-        self.roll.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.roll)
     }
 
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     /// Notes the outcome of a request to the store, other than the write of a plan.

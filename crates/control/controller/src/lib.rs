@@ -37,7 +37,6 @@
 
 mod candidate;
 mod capacity;
-mod causes;
 mod condition;
 mod controller;
 mod counts;
@@ -60,7 +59,6 @@ mod term;
 mod view;
 mod wishes;
 
-pub use causes::with_causes;
 pub use condition::Condition;
 pub use controller::{Controller, ControllerError, ControllerHandle};
 pub use counts::Counted;

@@ -1,6 +1,7 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use equipoise_basics::lock;
 use equipoise_core::load::Reported;
 use equipoise_monitor::{Point, QueryError, Repository, RepositoryOptions, Sample};
 
@@ -102,7 +103,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

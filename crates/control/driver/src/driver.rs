@@ -124,14 +124,3 @@ pub enum DriverError {
     #[error("{0}")]
     Other(String),
 }
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
-}

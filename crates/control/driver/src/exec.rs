@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_basics::lock;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -220,7 +221,7 @@ impl Output {
             let Some(mut from) = from else { return };
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut buffer).await {
-                let mut kept = to.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = lock(&to);
                 kept.extend_from_slice(&buffer[..count]);
                 match keep {
                     Keep::First(most) => kept.truncate(most),
@@ -237,7 +238,7 @@ impl Output {
     /// Returns the whole output, or the part that was read [`AFTER_END`] after the script's end.
     async fn bytes(mut self) -> Vec<u8> {
         let _ = timeout(AFTER_END, &mut self.reader).await;
-        std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.read))
     }
 
     async fn text(self) -> String {

@@ -13,7 +13,6 @@
 //! This crate does not use the backends. The binary gives the published backends to the levels, and
 //! the leader decides when a draining backend is removed.
 
-mod backoff;
 mod driver;
 mod exec;
 mod options;
@@ -23,8 +22,8 @@ mod template;
 mod webhook;
 mod wire;
 
-pub use backoff::Backoff;
 pub use driver::{Added, Ask, Driver, DriverError, Event, Listed};
+pub use equipoise_basics::Backoff;
 pub use exec::{ExecDriver, ExecError, ExecOptions};
 pub use options::{DriverOptions, OptionRefused};
 pub use process::{LogOptions, Ports, ProcessDriver, ProcessError, ProcessOptions, SizeLimit};

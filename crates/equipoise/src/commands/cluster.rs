@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use equipoise_api::wire::cluster::ClusterToken;
+use equipoise_basics::rough;
 use equipoise_cluster::wire::CreateToken;
 use equipoise_cluster::{
     Asker, Authority, ClientError, ControllerAddress, Fingerprint, FolderError, Name, StateFile,
@@ -403,14 +404,4 @@ fn until(unix: u64) -> String {
     }
     // Rounds up, so that a token is shown as good until it expires.
     format!("good for {}", rough(left.as_secs() + u64::from(left.subsec_nanos() > 0)))
-}
-
-/// A duration, rounded for people.
-pub(crate) fn rough(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }

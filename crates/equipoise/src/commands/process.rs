@@ -13,7 +13,8 @@ use anyhow::{Context, anyhow, bail};
 use equipoise_api::Token;
 use equipoise_api::client::{Client, ClientError, Endpoint, Place};
 
-use crate::cli::{DEFAULT_CONFIG, warn_of_token_file, with_causes};
+use crate::cli::{DEFAULT_CONFIG, warn_of_token_file};
+use equipoise_basics::with_causes;
 use equipoise_config::{self as config, ApiEndpointsError};
 
 const API_VARIABLE: &str = "EQUIPOISE_API";
@@ -213,7 +214,7 @@ pub(crate) async fn of_file(
             }
             Ok(status) => format!("this equipoise runs with {}", status.config_file),
             Err(ClientError::NotRunning { source, .. }) => source.to_string(),
-            Err(error) => with_causes(&error.into()),
+            Err(error) => with_causes(&error),
         };
         failures.push(format!("{}: {failure}", client.place().endpoint));
     }

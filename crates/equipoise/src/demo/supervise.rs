@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use crate::child::die_with_parent;
+use equipoise_basics::die_with_parent;
 
 /// A sample backend to run.
 #[derive(Clone, Copy, Debug)]

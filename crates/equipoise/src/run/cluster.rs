@@ -76,7 +76,7 @@ fn say_restored(file: &Path, restored: Restored) {
 
 fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
     let read = |path: &PathBuf| {
-        equipoise_files::read_text(path, FileKind::Certificates.bytes_max())
+        equipoise_basics::files::read_text(path, FileKind::Certificates.bytes_max())
             .with_context(|| format!("cannot read {} (table `cluster.store`)", path.display()))
     };
     let mut options = EtcdOptions::new(place.endpoints.iter().cloned());

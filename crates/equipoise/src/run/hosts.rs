@@ -11,13 +11,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use equipoise_basics::{Waits, lock};
 use equipoise_session::config::{Place, Resolved, SessionConfig};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::lookup::{Found, LookupError, look_up};
-use crate::run::lock;
 
 /// Largest number of young lookups; a lookup is young for at most [`YOUNG_FOR`].
 const YOUNG_MAX: usize = 32;
@@ -158,19 +158,15 @@ fn names(config: &SessionConfig) -> BTreeSet<Arc<str>> {
 
 /// Resolves a name when its records expire, and when `again` is notified.
 async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) {
-    let mut retry = RETRY_MIN;
+    let mut retry = Waits::new(RETRY_MIN, RETRY_MAX);
     loop {
         let found = shared.lookups.look_up(&name, LOOKUP_WITHIN).await;
         let pause = match &found {
             Ok(found) => {
-                retry = RETRY_MIN;
+                retry.succeeded();
                 found.ttl.clamp(*TTL.start(), *TTL.end())
             }
-            Err(_) => {
-                let pause = retry;
-                retry = (retry * 2).min(RETRY_MAX);
-                pause
-            }
+            Err(_) => retry.failed(),
         };
         shared.note(&name, found);
         tokio::select! {

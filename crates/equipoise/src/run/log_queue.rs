@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use crate::run::lock;
+use equipoise_basics::lock;
 
 /// Limits of the waiting lines. A line beyond a limit is lost and counted.
 const LINES_MAX: usize = 8192;

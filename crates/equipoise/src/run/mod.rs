@@ -303,9 +303,3 @@ impl Api {
         }
     }
 }
-
-/// Locks a mutex even if another holder panicked: the guarded values change only by single
-/// assignments.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}

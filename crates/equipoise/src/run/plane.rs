@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use equipoise_basics::lock;
 use equipoise_core::SourcePrefix;
 use equipoise_session::registry::Publish;
 use equipoise_session::{BindError, Engine, LogLines, Snapshot};
@@ -31,7 +32,7 @@ impl DataPlane {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 }
 

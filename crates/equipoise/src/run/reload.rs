@@ -7,10 +7,9 @@ use equipoise_api::metrics::ReloadReading;
 use equipoise_api::wire::{LastReload, Reloaded};
 use equipoise_session::registry::ApplyError;
 
-use crate::cli::with_causes;
 use crate::run::control::Control;
-use crate::run::lock;
 use crate::run::packet::PacketWish;
+use equipoise_basics::{lock, with_causes};
 use equipoise_config::{Config, Loaded};
 
 /// Time for which a reload waits for new host names. Names that do not resolve in time join their
@@ -81,7 +80,7 @@ impl Control {
         }
         if let Err(error) = self.follow_all(&running, &config).await {
             self.levels.hosts.forget_others(&running.session);
-            return Err(vec![with_causes(&error)]);
+            return Err(vec![with_causes(&*error)]);
         }
         lock(&self.reloads).newest = prepared.number;
         self.logs.set_level(config.operations.log_level);

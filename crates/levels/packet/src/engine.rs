@@ -22,10 +22,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use equipoise_basics::lock;
 use thiserror::Error;
 
 pub use attach::{InterfaceState, InterfaceStatus, Role};
@@ -296,7 +297,7 @@ impl Engine {
     pub fn stop(&self, leave: Leave) {
         // If the thread has ended, there is nothing to stop.
         let _ = self.inputs.send(Input::Stop(leave));
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc as ack};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use equipoise_core::{Generation, LineFormat, SourcePrefix};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
@@ -153,7 +154,7 @@ impl Engine {
     /// # Errors
     /// [`BindError`]; then nothing has changed.
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> Result<(), BindError> {
-        let mut published = self.published.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut published = lock(&self.published);
         if published.generation.is_some_and(|newest| newest >= snapshot.generation) {
             return Ok(());
         }

@@ -1,8 +1,10 @@
 //! The share of a pool's requests that may be retried.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use equipoise_basics::lock;
 
 /// Retries a second that are permitted however few requests there are.
 const FLOOR: f64 = 10.0;
@@ -50,7 +52,7 @@ impl RetryBudget {
         if share >= 1.0 {
             return true;
         }
-        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut balance = lock(&self.0);
         balance.update(share, requests.collect(), now);
         let is_permitted = balance.retries >= 1.0;
         if is_permitted {

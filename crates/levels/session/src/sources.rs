@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
+use equipoise_basics::lock;
 use equipoise_core::SourcePrefix;
 
 /// One piece of work in so many is looked at, on average, and counts as so many.
@@ -35,7 +36,7 @@ impl SourceSamples {
         if !self.wanted.load(Relaxed) {
             return;
         }
-        let mut shard = self.shards[thread].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = lock(&self.shards[thread]);
         let (prefix, full) = (SourcePrefix::of(client), shard.len() >= PREFIXES_MAX);
         match shard.get_mut(&prefix) {
             Some(count) => *count += u64::from(SAMPLE),
@@ -49,8 +50,7 @@ impl SourceSamples {
         self.wanted.store(true, Relaxed);
         let mut sums = HashMap::new();
         for shard in &self.shards {
-            let counted =
-                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            let counted = std::mem::take(&mut *lock(&shard));
             for (prefix, count) in counted {
                 *sums.entry(prefix).or_default() += count;
             }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use equipoise_basics::lock;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
@@ -86,7 +87,7 @@ impl Bell {
     }
 
     fn ready(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ready)
     }
 }
 

@@ -6,6 +6,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use equipoise_basics::lock;
 
 use super::gate::{TurnedAwayFor, Unknown};
 use super::{Access, Caller, Peer, Who, guard};
@@ -85,7 +86,7 @@ fn asked(request: &Request, peer: Peer) -> Asked {
 }
 
 fn happened_in(response: &Response, notes: &Notes) -> Happened {
-    let mut noted = notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut noted = lock(&notes);
     let problem = response.extensions().get::<Problem>();
     Happened {
         status: Some(response.status().as_u16()),

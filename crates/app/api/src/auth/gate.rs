@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
+
 use super::throttle::Throttle;
 use super::token::{self, ApiToken};
 use super::{Caller, Peer, Role, Who};
@@ -157,7 +159,7 @@ impl Gate {
     }
 
     fn failed(&self, source: IpAddr, per_minute: u32, why: Unknown, now: Instant) -> Unknown {
-        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut throttle = lock(&self.throttle);
         match throttle.failed(source, per_minute, now) {
             Ok(()) => why,
             Err(after) => Unknown::TooMany { after },

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use equipoise_controller::with_causes;
+use equipoise_basics::with_causes;
 use hyper::Method;
 use rand::seq::SliceRandom;
 use rcgen::{CertificateParams, KeyPair, PublicKeyData};
@@ -314,7 +314,7 @@ fn token(source: Option<&TokenSource>) -> Result<JoinToken, NoToken> {
         None => Err(NoToken::NotGiven),
         Some(TokenSource::Given(token)) => Ok(token.clone()),
         Some(TokenSource::File(path)) => {
-            let text = equipoise_files::read_text(path, TOKEN_BYTES_MAX)
+            let text = equipoise_basics::files::read_text(path, TOKEN_BYTES_MAX)
                 .map_err(|source| NoToken::File { path: path.clone(), source })?;
             text.parse().map_err(|source| NoToken::Content { path: path.clone(), source })
         }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_controller::{Instructions, with_causes};
+use equipoise_basics::with_causes;
+use equipoise_controller::Instructions;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rand::RngExt;

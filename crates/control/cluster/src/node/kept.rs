@@ -10,7 +10,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equipoise_controller::{Edition, Instructions, with_causes};
+use equipoise_basics::with_causes;
+use equipoise_controller::{Edition, Instructions};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};

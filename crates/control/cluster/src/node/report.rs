@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use equipoise_controller::{Tallies, with_causes};
+use equipoise_basics::with_causes;
+use equipoise_controller::Tallies;
 use hyper::Method;
 use hyper::body::Bytes;
 use tokio::time::sleep;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use equipoise_controller::{NodeReport, with_causes};
+use equipoise_basics::with_causes;
+use equipoise_controller::NodeReport;
 use equipoise_store::{Listing, Membership, Store};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};

@@ -1,8 +1,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
+
+use equipoise_basics::lock;
 
 use super::options::LogOptions;
 
@@ -108,7 +110,7 @@ pub(super) struct LastOutput(Arc<Mutex<Vec<u8>>>);
 
 impl LastOutput {
     fn push(&self, bytes: &[u8]) {
-        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = lock(&self.0);
         tail.extend_from_slice(&bytes[bytes.len() - bytes.len().min(TAIL_BYTES)..]);
         let over = tail.len().saturating_sub(TAIL_BYTES);
         tail.drain(..over);
@@ -116,7 +118,7 @@ impl LastOutput {
 
     /// Returns the last lines written since the previous call.
     pub(super) fn take(&self) -> String {
-        let tail = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let tail = std::mem::take(&mut *lock(&self.0));
         let text = String::from_utf8_lossy(&tail);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(5)..].join(" | ")
@@ -132,7 +134,7 @@ pub(super) fn copy(mut from: impl Read, log: &Mutex<Option<RotatedLog>>, last: &
             Ok(0) => return,
             Ok(count) => {
                 last.push(&buffer[..count]);
-                if let Some(log) = &mut *log.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(log) = &mut *lock(&log) {
                     log.write(&buffer[..count]);
                 }
             }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_basics::lock;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::driver::{Added, Ask, Driver, DriverError, Event};
@@ -162,7 +163,7 @@ impl ProcessDriver {
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<String, Arc<Supervised>>> {
-        self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.running)
     }
 
     fn job(&self, ask: &Ask) -> Result<Job, ProcessError> {

@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use equipoise_basics::lock;
 
 use super::ProcessError;
 use super::options::Ports;
@@ -39,7 +41,7 @@ impl PortAllotment {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn take(self: &Arc<Self>) -> Result<Taken, ProcessError> {

@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -76,7 +77,7 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits, and returns early when the process becomes unwanted. Returns whether it is.
@@ -182,7 +183,7 @@ fn supervise(mut job: Job, shared: &Shared, first: oneshot::Sender<Result<Added,
             return;
         }
         let next = restarts.ended(began.elapsed());
-        let (name, reason) = (job.name.clone(), crate::driver::chain(&error));
+        let (name, reason) = (job.name.clone(), equipoise_basics::with_causes(&error));
         let (again_in, is_loop) = (next.wait, next.is_loop);
         let _ = job.events.blocking_send(Event::Down { name, reason, again_in, is_loop });
         if shared.is_unwanted_after(next.wait) {

@@ -12,7 +12,9 @@ use super::desire::{Desired, Listings};
 use super::roster::{Roster, Task};
 use super::view::{ElasticBackend, PoolView};
 use super::{Command, Limits};
-use crate::driver::{Added, Driver, Event, chain};
+use equipoise_basics::with_causes;
+
+use crate::driver::{Added, Driver, Event};
 
 /// Timeout of a driver's list at the start.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,7 +108,7 @@ impl Work {
         let mut listings = Listings::new();
         for (maker, driver) in self.drivers.iter().filter(|(_, it)| it.outlives_us()) {
             let listed = match timeout(LIST_TIMEOUT, driver.list()).await {
-                Ok(outcome) => outcome.map_err(|error| chain(&error)),
+                Ok(outcome) => outcome.map_err(|error| with_causes(&error)),
                 Err(_) => Err(format!("no answer within {LIST_TIMEOUT:?}")),
             };
             match listed {
@@ -174,12 +176,12 @@ impl Work {
             match asked {
                 Task::Add(ask) => {
                     info!(pool = ask.pool, backend = ask.name, size = ask.size, "adding backend");
-                    let outcome = driver.add(&ask).await.map_err(|error| chain(&error));
+                    let outcome = driver.add(&ask).await.map_err(|error| with_causes(&error));
                     Outcome::Added(ask.name, outcome)
                 }
                 Task::Remove(ask) => {
                     info!(pool = ask.pool, backend = ask.name, "removing backend");
-                    let outcome = driver.remove(&ask).await.map_err(|error| chain(&error));
+                    let outcome = driver.remove(&ask).await.map_err(|error| with_causes(&error));
                     Outcome::Removed(ask.name, outcome)
                 }
             }

@@ -166,7 +166,7 @@ fn connector(options: &WebhookOptions, refuse: &Refuse) -> Result<TlsConnector, 
             let wrong = |error: String| {
                 refuse.with("ca", path, format!("a PEM file of certificates ({error})"))
             };
-            let pem = equipoise_files::read(path, CA_BYTES_MAX)
+            let pem = equipoise_basics::files::read(path, CA_BYTES_MAX)
                 .map_err(|error| wrong(error.to_string()))?;
             let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
             (all.map_err(|error| wrong(error.to_string()))?, format!("{}", path.display()))

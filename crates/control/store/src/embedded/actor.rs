@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use equipoise_basics::lock;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -269,9 +270,7 @@ impl Actor {
         work: impl FnOnce(&mut Ledger) -> T + Send + 'static,
     ) -> T {
         let ledger = self.ledger.clone();
-        let done = tokio::task::spawn_blocking(move || {
-            work(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner))
-        });
+        let done = tokio::task::spawn_blocking(move || work(&mut lock(&ledger)));
         match done.await {
             Ok(answer) => answer,
             Err(error) => std::panic::resume_unwind(error.into_panic()),

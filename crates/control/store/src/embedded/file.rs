@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use equipoise_basics::files;
 use redb::backends::InMemoryBackend;
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
@@ -126,13 +127,7 @@ fn unix_s(at: SystemTime) -> u64 {
 }
 
 pub(super) fn move_into_place(from: &Path, to: &Path) -> Result<(), OpenError> {
-    let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
-    let folder = match to.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let moved = sync(from).and_then(|()| fs::rename(from, to)).and_then(|()| sync(folder));
-    moved.map_err(io_error("make", to))
+    files::move_into_place(from, to).map_err(io_error("make", to))
 }
 
 /// Reads and verifies the file without changing it.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_basics::Waits;
 use etcd_client::{WatchOptions, WatchStream};
 use tokio::time::{sleep, timeout};
 
@@ -27,14 +28,15 @@ pub(super) struct Follower {
     stream: Option<WatchStream>,
     /// Updates after `seen` are no longer available.
     must_list: bool,
-    pause: Duration,
+    waits: Waits,
 }
 
 impl Follower {
     pub(super) fn new(etcd: Etcd, prefix: Prefix, after: Revision) -> Follower {
         let pending = VecDeque::new();
-        let (stream, must_list, pause) = (None, false, PAUSE_MIN);
-        Follower { etcd, prefix, seen: after, pending, stream, must_list, pause }
+        let (stream, must_list) = (None, false);
+        let waits = Waits::new(PAUSE_MIN, PAUSE_MAX);
+        Follower { etcd, prefix, seen: after, pending, stream, must_list, waits }
     }
 
     /// Processes the next answer of etcd: extends `pending`, sets `must_list`, or advances `seen`.
@@ -70,7 +72,7 @@ impl Follower {
         let (updates, last) = self.etcd.names.updates(&answer);
         self.seen = last.unwrap_or(self.seen);
         self.pending.extend(updates);
-        self.pause = PAUSE_MIN;
+        self.waits.succeeded();
         Ok(())
     }
 }
@@ -115,8 +117,7 @@ impl WatchSource for Follower {
                     }
                 }
             }
-            sleep(self.pause).await;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            sleep(self.waits.failed()).await;
         }
     }
 }

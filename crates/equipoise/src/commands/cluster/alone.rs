@@ -12,11 +12,11 @@ use equipoise_cluster::ClientError;
 use serde::Serialize;
 
 use super::members::{cores, seconds};
-use crate::cli::with_causes;
 use crate::commands::process::{self, Origin};
 use crate::commands::status::controller::line;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
+use equipoise_basics::with_causes;
 
 /// The output in place of the members.
 #[derive(Debug, Serialize)]
@@ -39,9 +39,9 @@ pub(super) fn print(
     let controllers = error.downcast_ref::<ClientError>();
     let alone = Alone {
         unanswered: controllers
-            .map_or_else(|| vec![with_causes(error)], ClientError::by_controller),
+            .map_or_else(|| vec![with_causes(&**error)], ClientError::by_controller),
         node: asked.as_ref().ok(),
-        node_problem: asked.as_ref().err().map(with_causes),
+        node_problem: asked.as_ref().err().map(|error| with_causes(&**error)),
     };
     if json {
         outln!("{}", serde_json::to_string_pretty(&alone)?);
@@ -65,7 +65,7 @@ pub(super) fn print(
             let _ = writeln!(
                 out,
                 "the process of this machine does not answer either: {}",
-                with_causes(&error)
+                with_causes(&*error)
             );
         }
     }

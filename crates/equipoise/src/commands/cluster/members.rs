@@ -12,11 +12,12 @@ use equipoise_api::wire::plan::NodeStatus;
 use equipoise_controller::MemberState;
 use serde::Serialize;
 
-use super::{Here, alone, rough};
+use super::{Here, alone};
 use crate::commands::process::{ApiArgs, ClusterPlace};
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::run::planning::wire_members;
+use equipoise_basics::rough;
 
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {

@@ -8,11 +8,11 @@ use equipoise_api::wire::slice::{SliceState, StreamStatus, Streams, WorkerState}
 
 use super::drops;
 use super::numbers::show;
-use crate::commands::cluster::rough;
 use crate::commands::process::ApiArgs;
 use crate::commands::table::{Align, Cell, Table, Tone};
 use crate::commands::view::View;
 use crate::commands::watch::{self, WatchArgs};
+use equipoise_basics::rough;
 
 /// Arguments of `equipoise slice status`.
 #[derive(Debug, clap::Args)]

@@ -15,9 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::stream::StreamOptions;
-use crate::child::die_with_parent;
 use crate::run::logs::Logs;
 use crate::run::slice::dds_stream;
+use equipoise_basics::die_with_parent;
 use equipoise_config::{LogFormat, LogLevel, SliceStream};
 
 /// Arguments of `equipoise slice worker`.

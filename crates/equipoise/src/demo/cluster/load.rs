@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
+use equipoise_basics::lock;
 use equipoise_netns::Host;
 
 use super::stage::{NAME, PATIENCE, RESOLVER};
@@ -62,7 +63,7 @@ impl Clients {
 
     /// The requests that began at `then` or later.
     pub(crate) fn since(&self, then: Instant) -> Vec<Asked> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = lock(&self.asked);
         asked.iter().filter(|one| one.began >= then).cloned().collect()
     }
 
@@ -72,7 +73,7 @@ impl Clients {
         for thread in self.threads {
             thread.join().map_err(|_| anyhow!("a client's thread died"))?;
         }
-        Ok(std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok(std::mem::take(&mut *lock(&self.asked)))
     }
 }
 
@@ -80,7 +81,7 @@ impl Clients {
 /// browsers do.
 fn converse(way: Way, pause: Duration, stop: &AtomicBool, asked: &Mutex<Vec<Asked>>) {
     let began = Instant::now();
-    let note = |one: Asked| asked.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+    let note = |one: Asked| lock(&asked).push(one);
     let doors = match way {
         Way::Node(door) => Ok(vec![door]),
         Way::Name => resolve(NAME, RESOLVER)

@@ -12,9 +12,9 @@ use equipoise_dds::Settings;
 use equipoise_slice_dds::Stream;
 
 use super::{PATIENCE, SLICES, STREAM};
-use crate::child::die_with_parent;
 use crate::demo::files::Folder;
 use crate::demo::program;
+use equipoise_basics::die_with_parent;
 
 const DDS_LEASE: Duration = Duration::from_secs(1);
 /// Silence after which a worker is lost and its images are processed again. It is long, because the

@@ -1,7 +1,7 @@
 //! The API of an agent: its state in the cluster, and its measurements. It accepts no changes.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
@@ -12,6 +12,7 @@ use equipoise_api::{
     ClusterOperator, OperateError, PacketOperator, PlanOperator, PoolOperator, ProcessOperator,
     SliceOperator,
 };
+use equipoise_basics::lock;
 use equipoise_cluster::NodeClient;
 use equipoise_controller::NodeKind;
 use equipoise_core::load::Coefficients;
@@ -56,11 +57,11 @@ impl Desk {
 
     /// Stores the last measurement.
     pub(super) fn measured(&self, used: &Utilisation) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(used.clone());
+        *lock(&self.used) = Some(used.clone());
     }
 
     fn used(&self) -> Option<Utilisation> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.used).clone()
     }
 
     fn no_backends<T>(&self) -> Result<T, OperateError> {

@@ -8,7 +8,8 @@ use equipoise_core::Weight;
 
 use super::refused;
 use crate::run::control::Control;
-use crate::run::{lock, packet_reading, reading};
+use crate::run::{packet_reading, reading};
+use equipoise_basics::lock;
 
 impl PoolOperator for Control {
     async fn set_admin(

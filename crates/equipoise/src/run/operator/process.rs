@@ -14,7 +14,8 @@ use crate::commands::check;
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::reload::Prepared;
-use crate::run::{dns, lock, packet_reading, reading};
+use crate::run::{dns, packet_reading, reading};
+use equipoise_basics::lock;
 
 impl ProcessOperator for Control {
     type Prepared = Prepared;

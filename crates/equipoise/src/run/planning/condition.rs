@@ -9,7 +9,7 @@ use equipoise_controller::Condition;
 
 use super::{Active, Planner};
 use crate::run::cluster::Seat;
-use crate::run::lock;
+use equipoise_basics::lock;
 
 impl Planner {
     /// State of the controller; `None` if no controller should run here.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use equipoise_planner::elastic::Elasticity;
 
 use super::{Planner, Wish};
-use crate::run::{cluster, lock};
+use crate::run::cluster;
+use equipoise_basics::lock;
 use equipoise_config::{Loader, Maker, Severity, text_for};
 
 /// Declarations that this node knows, by pool.

@@ -66,7 +66,7 @@ pub(crate) use self::shares::{PlannedShare, PlannedShares};
 pub(in crate::run) use self::views::machine;
 use self::wish::Wish;
 use crate::run::cluster::{OpenStore, Seat};
-use crate::run::lock;
+use equipoise_basics::lock;
 use equipoise_config::Config;
 use equipoise_config::encryption::peer_tls;
 

@@ -14,7 +14,7 @@ use equipoise_core::AdminState;
 
 use super::{Active, Planner, views};
 use crate::run::cluster::{self, Seat};
-use crate::run::lock;
+use equipoise_basics::lock;
 
 impl Planner {
     /// The members of the cluster, as this controller sees them.

@@ -6,6 +6,7 @@ use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
 use equipoise_api::wire::plan::{
     HistoryQuestion, NodeHistory, Nodes, PlanMode, PlanStatus, PoolWish,
 };
+use equipoise_basics::with_causes;
 use equipoise_controller::{ControllerError, ControllerHandle, Intake, NodeKind, SizeWish};
 use equipoise_core::AdminState;
 use equipoise_planner::elastic::{Elasticity, Mode};
@@ -191,7 +192,7 @@ impl Planner {
                 "the store {store} did not answer; the change may still take effect: {look}"
             )),
             ControllerError::Unconfirmed(error) => {
-                let why = crate::cli::with_causes(&anyhow::Error::from(error));
+                let why = with_causes(&error);
                 OperateError::Unavailable(format!(
                     "the store {store} did not confirm the change, which may still take effect: {look} ({why})"
                 ))
@@ -199,7 +200,7 @@ impl Planner {
             ControllerError::Busy => OperateError::Unavailable(format!(
                 "the store {store} is still writing an earlier change, which may take effect; this change was not made: {look}"
             )),
-            error => OperateError::Refused(crate::cli::with_causes(&anyhow::Error::from(error))),
+            error => OperateError::Refused(with_causes(&error)),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::Wish;
 use super::scaling::Scalers;
-use crate::run::lock;
+use equipoise_basics::lock;
 
 /// Source of the inputs.
 pub(super) struct Here {

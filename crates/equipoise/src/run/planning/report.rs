@@ -13,7 +13,7 @@ use equipoise_session::registry::{BackendState, ClassCounts, class_counts};
 
 use super::meter::{ClassMeter, Counted, CountedQueue, Meter, QueueMeter};
 use super::{Active, Planner};
-use crate::run::lock;
+use equipoise_basics::lock;
 
 /// Glances at requests in flight in each period.
 const GLANCES: u32 = 10;

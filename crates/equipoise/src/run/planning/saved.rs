@@ -8,12 +8,13 @@ mod records;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use equipoise_basics::files;
 use equipoise_driver::DriverOptions;
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,7 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 /// damaged file is renamed and kept.
 pub(super) fn load(folder: &Path, own: &str) -> Saved {
     let path = place(folder);
-    let read = match equipoise_files::read(&path, BYTES_MAX) {
+    let read = match equipoise_basics::files::read(&path, BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return import(folder, own),
         read => read,
     };
@@ -92,13 +93,7 @@ pub(super) fn save(folder: &Path, saved: &Saved) -> anyhow::Result<()> {
 
 fn replace(folder: &Path, path: &Path, saved: &Saved) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    let new = path.with_extension("json.new");
-    let mut options = File::options();
-    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(saved)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(folder)?.sync_all()
+    files::replace(path, &serde_json::to_vec_pretty(saved)?, 0o600)
 }
 
 #[cfg(test)]

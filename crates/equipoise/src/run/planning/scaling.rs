@@ -25,7 +25,7 @@ use super::Wish;
 use super::held;
 use super::rosters::{self, Rosters};
 use super::saved::{self, Drivers, Saved, Writer};
-use crate::run::lock;
+use equipoise_basics::lock;
 use equipoise_config::Maker;
 
 /// The scalers of this process.

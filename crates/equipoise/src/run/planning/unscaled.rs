@@ -6,7 +6,7 @@ use std::sync::Arc;
 use equipoise_controller::Instructions;
 
 use super::{Planner, Wish};
-use crate::run::lock;
+use equipoise_basics::lock;
 
 /// One sentence for each elastic pool of `wish` that the leader's file lacks, and for each that the
 /// controllers should declare and do not.

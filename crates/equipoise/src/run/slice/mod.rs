@@ -23,8 +23,8 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) use self::stream::dds_stream;
 use self::stream::options;
 use crate::run::cluster::OpenStore;
-use crate::run::lock;
 use crate::run::planning::place;
+use equipoise_basics::lock;
 use equipoise_config::{ClusterRole, Config, EtcdPlace, SliceStream};
 
 /// Threads of all candidates together: one may wait for a writer while another renews the lease of

@@ -13,7 +13,7 @@ use equipoise_slice::controller::MoveRefused;
 use equipoise_slice_dds::controller::{AskError, Handle, Status};
 
 use super::{SlicePlane, Told, views};
-use crate::run::lock;
+use equipoise_basics::lock;
 
 /// Longest wait for the leader's name from the store. After it, the name is left out.
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);

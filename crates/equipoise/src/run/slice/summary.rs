@@ -3,7 +3,7 @@
 use equipoise_api::wire::slice::{StreamSummary, WorkerState};
 
 use super::{SlicePlane, Told, views};
-use crate::run::lock;
+use equipoise_basics::lock;
 
 impl SlicePlane {
     /// The streams as this process knows them. It sends no request, and does not block.

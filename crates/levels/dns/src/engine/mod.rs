@@ -15,11 +15,12 @@ mod udp;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use equipoise_basics::lock;
 use tokio::sync::watch;
 
 use crate::loads::LoadTable;
@@ -102,10 +103,6 @@ struct Bound {
     address: SocketAddr,
     datagrams: Vec<Arc<socket2::Socket>>,
     listeners: Vec<Arc<std::net::TcpListener>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Interval at which a datagram thread checks for changed addresses.

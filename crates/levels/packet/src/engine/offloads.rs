@@ -11,6 +11,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use equipoise_basics::files;
+
 use super::ethtool::{Ethtool, Offload, Switchboard};
 use super::notice::Notice;
 
@@ -149,7 +151,6 @@ impl Offloads {
             return;
         }
         // A crash leaves either the old list or the new one.
-        let new = self.file.with_extension("new");
-        let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file));
+        let _ = files::replace_volatile(&self.file, text.as_bytes(), 0o644);
     }
 }

@@ -1,10 +1,11 @@
 //! Files that outlive a process: maps and links in the BPF file system, and the flow registry.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use equipoise_basics::files;
 use equipoise_pog::Seed;
 use libbpf_rs::MapCore;
 use rustix::fs::{FlockOperation, flock, statfs};
@@ -94,7 +95,7 @@ impl Place {
 
     /// Replaces the ledger for the next process.
     pub(super) fn note(&self, ledger: &Ledger) -> io::Result<()> {
-        write_whole(&self.ledger_file(), ledger.to_string().as_bytes())
+        files::replace_volatile(&self.ledger_file(), ledger.to_string().as_bytes(), 0o600)
     }
 
     /// Explains the loss of an earlier process's maps.
@@ -144,7 +145,7 @@ impl Place {
             map.pin(&path).map_err(|source| EngineError::Pin { path, source })?;
         }
         let layout = self.layout();
-        write_whole(&layout, layout_text(limits).as_bytes())
+        files::replace_volatile(&layout, layout_text(limits).as_bytes(), 0o600)
             .map_err(|source| EngineError::Folder { what: layout, source })
     }
 
@@ -174,7 +175,7 @@ impl Place {
         let mut bytes = [0; 16];
         let mut random = File::open("/dev/urandom").map_err(failed)?;
         io::Read::read_exact(&mut random, &mut bytes).map_err(failed)?;
-        write_whole(&file, &bytes).map_err(failed)?;
+        files::replace_volatile(&file, &bytes, 0o600).map_err(failed)?;
         Ok(seed_of(&bytes).unwrap_or_else(|| unreachable!("it has 16 bytes")))
     }
 }
@@ -192,15 +193,6 @@ fn seed_of(bytes: &[u8]) -> Option<Seed> {
 
 fn layout_text(limits: &Limits) -> String {
     format!("abi {ABI_VERSION}\n{limits:?}\n")
-}
-
-/// Writes a file atomically, readable by its owner only.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let next = path.with_extension("next");
-    let mut file = File::create(&next)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    file.write_all(bytes)?;
-    fs::rename(&next, path)
 }
 
 /// Mounts the BPF file system. Returns whether it was not mounted.

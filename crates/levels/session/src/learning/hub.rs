@@ -6,10 +6,11 @@ use std::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use equipoise_basics::lock;
 use equipoise_core::concurrency::{Load, Outcome, Sample};
 
 use super::ring::{Finished, Ring};
@@ -117,7 +118,7 @@ impl Hub {
     /// Adds a backend that has received work.
     #[cold]
     pub(crate) fn announce(&self, target: Target) {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(target);
+        lock(&self.arrived).push(target);
         if self.pace.load(SeqCst) == PACE_ASLEEP {
             self.unpark();
         }
@@ -175,8 +176,7 @@ impl Active {
     }
 
     fn take_arrived(&mut self, hub: &Hub, now: Duration) {
-        let arrived =
-            std::mem::take(&mut *hub.arrived.lock().unwrap_or_else(PoisonError::into_inner));
+        let arrived = std::mem::take(&mut *lock(&hub.arrived));
         for target in arrived {
             // No request was in flight since the last step, however long ago that was.
             target.live.learning.step(Load { now, ..Load::default() });
@@ -224,7 +224,7 @@ impl Active {
         hub.pace.store(pace, SeqCst);
         // Backends announced before the pace was set are seen here; later ones wake the thread.
         let waits = self.entries.values().any(|entry| entry.target.queue.has_waiting());
-        let arrived = !hub.arrived.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let arrived = !lock(&hub.arrived).is_empty();
         if waits || (arrived && pace == PACE_ASLEEP) || hub.is_over.load(SeqCst) {
             return;
         }

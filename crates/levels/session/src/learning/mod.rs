@@ -18,9 +18,10 @@ mod ring;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use equipoise_basics::lock;
 use equipoise_core::concurrency::{Load, Report, SharedLearner, Tally};
 
 pub(crate) use self::hub::{Hub, HubThread, Target};
@@ -76,7 +77,7 @@ impl Learning {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Begins or continues to learn, and passes the limit to `publish`.

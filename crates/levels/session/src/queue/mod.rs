@@ -18,10 +18,11 @@ mod wait;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use slab::Slab;
 
 use self::order::{Order, Place};
@@ -299,7 +300,7 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics in between that would leave it half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

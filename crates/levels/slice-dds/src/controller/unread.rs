@@ -1,9 +1,10 @@
 //! Publishers whose items reach no worker: DDS keeps them apart without a word.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use equipoise_dds::{Error, Guid, Publication, Publications};
 
 /// Between two looks.
@@ -76,7 +77,7 @@ pub(super) struct Told(Arc<Mutex<Vec<Unread>>>);
 
 impl Told {
     pub(super) fn now(&self) -> Vec<Unread> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -106,7 +107,7 @@ impl Lookout {
             Some(Unread { writer: of.guid, why: UnreadReason::of(of, ours, keyed)? })
         };
         let unread: Vec<_> = self.publications.now()?.filter_map(unread).take(TOLD_MAX).collect();
-        let mut told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told.0);
         for new in unread.iter().filter(|it| !told.contains(it)) {
             tracing::warn!(writer = ?new.writer, "a publisher's items reach no worker: {}", new.why);
         }

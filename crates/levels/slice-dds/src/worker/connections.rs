@@ -9,9 +9,10 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use equipoise_basics::{Waits, lock};
 use equipoise_dds::Guid;
 use equipoise_slice::Life;
 use rustix::net::sockopt;
@@ -119,13 +120,13 @@ impl Drop for Connections {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A thread's: keeps a connection to a controller, until that is silent or the worker has
     /// ended.
     fn keep(&self, nonce: Nonce) {
-        let mut retry = RETRY;
+        let mut waits = Waits::new(RETRY, RETRY_MAX);
         loop {
             let Some(listens) = self.wanted(nonce) else { return };
             let connected = Instant::now();
@@ -133,14 +134,13 @@ impl Shared {
                 self.hold(nonce, stream);
                 // One that lasted is replaced at once.
                 if connected.elapsed() >= RETRY_MAX {
-                    retry = RETRY;
+                    waits.succeeded();
                     continue;
                 }
             }
             let state = self.state();
-            let waits = |state: &mut State| !state.ended;
-            drop(self.changed.wait_timeout_while(state, retry, waits));
-            retry = (2 * retry).min(RETRY_MAX);
+            let goes_on = |state: &mut State| !state.ended;
+            drop(self.changed.wait_timeout_while(state, waits.failed(), goes_on));
         }
     }
 

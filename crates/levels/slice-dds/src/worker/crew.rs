@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use equipoise_basics::lock;
 use equipoise_dds::{Error, Waker};
 
 use crate::transport::Bell;
@@ -202,7 +203,7 @@ impl Crew {
     }
 
     fn posts(&self) -> MutexGuard<'_, Posts> {
-        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.posts)
     }
 }
 

@@ -18,9 +18,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use equipoise_dds::items::Reply;
 use equipoise_dds::{Error, Incompatible, Qos, Topic, Writer as DdsWriter};
 use equipoise_slice::Group;
@@ -193,7 +194,7 @@ impl Outlet {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

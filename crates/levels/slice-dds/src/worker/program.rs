@@ -41,6 +41,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use equipoise_basics::lock;
+
 mod batches;
 mod desk;
 mod lines;
@@ -174,7 +176,7 @@ impl Shared {
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.desk)
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn read(folder: &Path, own: &str) -> (Saved, Vec<PathBuf>) {
 }
 
 fn parse(path: &Path) -> Option<Record> {
-    serde_json::from_slice(&equipoise_files::read(path, BYTES_MAX).ok()?).ok()
+    serde_json::from_slice(&equipoise_basics::files::read(path, BYTES_MAX).ok()?).ok()
 }
 
 fn take(saved: &mut Saved, record: Record, own: &str) {

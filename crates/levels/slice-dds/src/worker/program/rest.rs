@@ -5,9 +5,10 @@
 //! that have the output: once nobody has it, the rest are killed at once. A program that has no group of its own is told from its
 //! worker by nothing, and left alone.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use equipoise_basics::lock;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, waitid};
 
 /// What the rest may still say, after the end of the first process.
@@ -47,7 +48,7 @@ impl Rest {
 
     /// Kills the group. Nothing is done by it once its first process was waited for.
     pub(super) fn end(&self) {
-        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_over = lock(&self.is_over);
         if let (false, Some(leader)) = (std::mem::replace(&mut *is_over, true), self.leader) {
             // It may be gone already.
             let _ = kill_process_group(leader, Signal::KILL);

@@ -1,16 +1,20 @@
-//! Reads files that a configuration names.
+//! Files: those that a configuration names are read within bounds, and our own are written durably.
 //!
-//! The path may name anything: a FIFO, a terminal, `/dev/zero`, a file of 100 GB. Opening or
-//! reading one of those can block or fill the memory. Therefore this crate reads regular files
-//! only, opens them with `O_NONBLOCK`, and limits the size.
+//! A path of a configuration may name anything: a FIFO, a terminal, `/dev/zero`, a file of 100 GB.
+//! Opening or reading one of those can block or fill the memory. Therefore this module reads
+//! regular files only, opens them with `O_NONBLOCK`, and limits the size.
 //!
 //! A regular file can block, too, if its file system hangs (NFS, FUSE). No flag prevents that: a
 //! caller that must not block reads on a separate thread, with a deadline.
+
+mod durable;
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+
+pub use durable::{create, move_into_place, replace, replace_volatile};
 
 /// Opens a regular file for reading. Follows symbolic links.
 ///

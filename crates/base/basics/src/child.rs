@@ -5,7 +5,7 @@ use std::os::unix::process::{CommandExt, parent_id};
 use std::process::Command;
 
 /// Makes the kernel kill the child when the thread that started it ends.
-pub(crate) fn die_with_parent(command: &mut Command) {
+pub fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let before_exec = move || {
         // SAFETY: prctl with this option takes a signal number and touches no memory.
