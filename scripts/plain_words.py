@@ -49,6 +49,7 @@ HOMONYMS = {
     " PoolView Registry RegistryError Settings Snapshot StartError Stopped Transport",
     "the protocol without I/O, and the same over DDS": "Client Controller Driver Member Process PublishError Reader Reply"
     " Sample Worker Writer",
+    "the arguments of a command": "Args",
     "the client of one interface, and what it reports": "AskError ClientError Endpoint ListenError OpenError",
     "the field's word in several fields": "Cause Counter Entry Fingerprint Host Key Memory Multicast Name Outcome Plain"
     " Policy Ports Prefix Pressure Program Protocol Token Update",

@@ -1,19 +1,18 @@
 //! The command line: commands and their arguments.
 
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
-use crate::commands::{
-    api_token, change, check, cluster, decap, flow, pin, plan, reload, schema, slice, status,
-    weight,
+use equipoise_cli::{
+    api_token, argument, change, check, cluster, decap, flow, pin, plan, reload, schema, slice,
+    status, weight,
 };
-use crate::demo;
 use equipoise_config::ConfigErrors;
+use equipoise_demo as demo;
 
 /// One load balancer from the name to the slice.
 #[derive(Debug, Parser)]
@@ -73,9 +72,6 @@ pub(crate) enum Command {
     SampleWorker(demo::slice::sample::Args),
 }
 
-/// Default path of the configuration file.
-pub(crate) const DEFAULT_CONFIG: &str = "/etc/equipoise/equipoise.toml";
-
 /// Parses the path of a file that a reload reads again.
 fn lasting_file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
@@ -88,7 +84,7 @@ fn lasting_file() -> impl TypedValueParser<Value = PathBuf> {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The configuration file (TOML)
-    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = argument::DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
     /// On stop, leave the packet level's program attached with its tables; the next `run` adopts it
     #[arg(long)]
@@ -106,41 +102,8 @@ impl RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// The configuration file (TOML); an agent uses `[cluster]`, `[instance]`, `[load]` and `[log]`
-    #[arg(env = "EQUIPOISE_CONFIG", default_value = DEFAULT_CONFIG, value_parser = lasting_file())]
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = argument::DEFAULT_CONFIG, value_parser = lasting_file())]
     pub(crate) file: PathBuf,
-}
-
-/// Warns on standard error if other users can read a token file, which is used nevertheless.
-pub(crate) fn warn_of_token_file(file: &Path) {
-    if let Some(text) = equipoise_config::token_file_too_open(file) {
-        eprintln!("equipoise: warning: {text}");
-    }
-}
-
-/// A backend as operators name it: `POOL/BACKEND`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BackendName {
-    pub(crate) pool: String,
-    pub(crate) backend: String,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "a backend is named POOL/BACKEND, for example web/10.0.0.11:8080; `equipoise status` lists them"
-)]
-pub(crate) struct NotABackendName;
-
-impl FromStr for BackendName {
-    type Err = NotABackendName;
-
-    fn from_str(text: &str) -> Result<BackendName, NotABackendName> {
-        match text.split_once('/') {
-            Some((pool, backend)) if !pool.is_empty() && !backend.is_empty() => {
-                Ok(BackendName { pool: pool.into(), backend: backend.into() })
-            }
-            _ => Err(NotABackendName),
-        }
-    }
 }
 
 /// The text of an error for the terminal.
@@ -160,14 +123,5 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_backend_is_named_after_its_pool() {
-        let name: BackendName = "web/[::1]:80".parse().unwrap();
-        assert_eq!((name.pool.as_str(), name.backend.as_str()), ("web", "[::1]:80"));
-        for bad in ["web", "/b", "web/", ""] {
-            assert!(bad.parse::<BackendName>().is_err(), "{bad}");
-        }
     }
 }

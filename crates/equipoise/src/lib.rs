@@ -1,21 +1,22 @@
 //! The `equipoise` binary as a library, which its tests share. In: a command line. Out: the
 //! command's output, or a running process. Errors go to standard error, and the exit code is not 0.
 
-#[macro_use]
-mod output;
-
 mod cli;
-pub mod commands;
-mod demo;
 mod run;
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 
+use equipoise_cli::{self as commands, logs};
+use equipoise_demo as demo;
+use equipoise_packet::engine::Leave;
+
 use crate::cli::{Cli, Command};
+use crate::run::Running;
 
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
@@ -25,7 +26,7 @@ pub fn main() -> ExitCode {
         Command::Cluster(args) => block_on(commands::cluster::run(args)),
         Command::Check(args) => commands::check::run(&args).map_err(Into::into),
         Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
-        Command::Demo(args) => block_on(demo::run(args)),
+        Command::Demo(args) => block_on(demonstrate(args)),
         Command::Status(args) => block_on(commands::status::run(args)),
         Command::Drain(args) => block_on(commands::change::run_on_target("drain", args)),
         Command::Undrain(args) => block_on(commands::change::run_on_target("undrain", args)),
@@ -49,11 +50,17 @@ pub fn main() -> ExitCode {
         if error.downcast_ref().is_some_and(is_pipe) {
             return ExitCode::SUCCESS;
         }
-        run::logs::print_error(&cli::message(&error));
+        logs::print_error(&cli::message(&error));
         ExitCode::FAILURE
     });
-    run::logs::finish();
+    logs::finish();
     code
+}
+
+/// A process of `equipoise run`, in front of the demo's backends.
+async fn demonstrate(args: demo::Args) -> anyhow::Result<ExitCode> {
+    let start = async |file: &Path| Running::start(file, Leave::Nothing).await;
+    demo::run(args, start, Running::until_stopped).await
 }
 
 /// Longest time that the end of the process waits for calls that block on a file or a resolver.

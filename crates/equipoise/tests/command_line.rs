@@ -75,6 +75,8 @@ fn run_has_the_default_file_that_cluster_has() {
     assert!(stderr(&output).contains(text(&file)), "{}", stderr(&output));
     for command in ["run", "agent"] {
         let help = stdout(&equipoise(&[command, "--help"]));
+        // The terminal's width decides on which line it is.
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains("[default: /etc/equipoise/equipoise.toml]"), "{command}: {help}");
     }
 }

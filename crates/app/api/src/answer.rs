@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::change::ETag;
+use crate::condition::ETag;
 
 /// A response with a JSON document.
 pub(crate) struct Answer<T> {

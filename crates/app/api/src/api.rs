@@ -10,8 +10,9 @@ use tokio::sync::Mutex;
 
 use crate::audit::{Asked, Audit, Happened, Line};
 use crate::auth::{Access, Caller, Gate, Role, Who};
+use crate::openapi::Declared;
 use crate::wire::Reloaded;
-use crate::{OperateError, Operator, Problem, openapi, routes};
+use crate::{OperateError, Operator, Problem};
 
 /// Path of a signal's reload in the audit log.
 const RELOAD_PATH: &str = "/v1/reload";
@@ -33,6 +34,7 @@ struct Inner<O> {
     /// was compared with.
     turns: [Arc<Mutex<()>>; SUBJECTS.len() + 1],
     access: HashMap<&'static str, Vec<(Method, Access)>>,
+    describe: fn() -> serde_json::Value,
     description: OnceLock<serde_json::Value>,
 }
 
@@ -49,15 +51,21 @@ impl<O> FromRef<Api<O>> for Arc<O> {
 }
 
 impl<O: Operator> Api<O> {
-    /// Creates the API of `operator` with the access rules of `gate`. Changes are written to
-    /// `audit`.
-    pub fn new(operator: Arc<O>, gate: Arc<Gate>, audit: Arc<Audit>) -> Api<O> {
+    /// The API of `operator`. `declared` are its routes, and `describe` makes its description.
+    pub(crate) fn of(
+        operator: Arc<O>,
+        gate: Arc<Gate>,
+        audit: Arc<Audit>,
+        declared: Vec<Declared>,
+        describe: fn() -> serde_json::Value,
+    ) -> Api<O> {
         let mut access: HashMap<_, Vec<_>> = HashMap::new();
-        for declared in routes::declared::<O>() {
+        for declared in declared {
             access.entry(declared.path).or_default().push((declared.method, declared.access));
         }
         let (turns, description) = (Default::default(), OnceLock::new());
-        Api { inner: Arc::new(Inner { operator, gate, audit, turns, access, description }) }
+        let inner = Inner { operator, gate, audit, turns, access, describe, description };
+        Api { inner: Arc::new(inner) }
     }
 
     /// Reloads the configuration because of a signal. It takes the lock of changes and is audited,
@@ -118,6 +126,6 @@ impl<O: Operator> Api<O> {
 
     /// The OpenAPI document.
     pub(crate) fn description(&self) -> serde_json::Value {
-        self.inner.description.get_or_init(openapi::document::<O>).clone()
+        self.inner.description.get_or_init(self.inner.describe).clone()
     }
 }

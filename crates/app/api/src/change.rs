@@ -11,46 +11,16 @@ use aide::openapi::{
 use aide::operation::add_parameters;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use equipoise_basics::lock;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::api::Api;
-use crate::condition::{Condition, PATTERN};
+use crate::condition::{Condition, ETag, PATTERN};
 use crate::{Operator, Problem};
-
-/// The state of a resource as an entity tag.
-///
-/// # Source
-/// RFC 9110, section 8.8.3: a strong tag. It covers the writable state of the resource; counters in
-/// the same document change without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ETag(pub(crate) String);
-
-impl ETag {
-    /// The tag of a writable state.
-    pub(crate) fn of(state: &impl Serialize) -> ETag {
-        let state = serde_json::to_vec(state).expect("wire types have string keys");
-        let digest = Sha256::digest(state);
-        let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        ETag(format!("\"{hex}\""))
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether `If-None-Match` lists this tag. An unreadable header lists nothing, so that the
-    /// document is sent.
-    pub(crate) fn is_listed_weakly(&self, headers: &HeaderMap) -> bool {
-        let read = Condition::read(headers, &header::IF_NONE_MATCH);
-        read.is_ok_and(|condition| condition.is_some_and(|listed| listed.lists_weakly(self)))
-    }
-}
 
 /// The state before and after a change, for the audit log.
 #[derive(Debug, Default)]
@@ -162,16 +132,5 @@ impl OperationInput for Turn {
         };
         let parameter = Parameter::Header { parameter_data, style: HeaderStyle::Simple };
         add_parameters(ctx, operation, [parameter]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_state_has_another_tag() {
-        assert_eq!(ETag::of(&(1, "a")), ETag::of(&(1, "a")));
-        assert_ne!(ETag::of(&(1, "a")), ETag::of(&(2, "a")));
     }
 }

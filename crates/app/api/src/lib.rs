@@ -4,6 +4,7 @@
 //! loopback TCP. **Out**: [`wire`] types, Prometheus text, and calls of an [`Operator`], which the
 //! binary implements. **Fails** with a [`Problem`] (RFC 9457); its detail has the remedy.
 
+mod admit;
 mod answer;
 mod answering;
 mod api;
@@ -15,7 +16,7 @@ mod condition;
 mod extract;
 pub mod listen;
 pub mod metrics;
-pub mod openapi;
+mod openapi;
 mod operator;
 mod problem;
 mod routes;
@@ -24,10 +25,11 @@ pub mod wire;
 
 pub use api::Api;
 pub use auth::{Access, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token, TokenDigest};
+pub use openapi::Declared;
 pub use operator::{
     ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator, PoolOperator,
     ProcessOperator, SliceOperator,
 };
 pub use problem::Problem;
-pub use routes::{Declared, declared};
+pub use routes::{declared, document};
 pub use serve::{serve_tcp, serve_unix};

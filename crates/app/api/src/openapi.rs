@@ -4,23 +4,33 @@
 
 use aide::generate;
 use aide::openapi::{
-    Components, Info, MediaType, Operation, Parameter, ReferenceOr, Response, SchemaObject,
-    SecurityScheme, StatusCode,
+    Components, Info, MediaType, OpenApi, Operation, Parameter, ReferenceOr, Response,
+    SchemaObject, SecurityScheme, StatusCode,
 };
 use aide::transform::TransformOperation;
+use axum::http::Method;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
+use crate::Problem;
 use crate::auth::{Access, Role};
-use crate::routes::{self, Declared};
-use crate::{Operator, Problem};
+
+/// A route, and the access that it requires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The method; HEAD uses the route of GET.
+    pub method: Method,
+    /// The path, with parameters in braces.
+    pub path: &'static str,
+    /// Required access.
+    pub access: Access,
+}
 
 /// The scheme's name in the document.
 const BEARER: &str = "bearer";
 
-/// The document for an API over the operator `O`.
-pub fn document<O: Operator>() -> Value {
-    let mut document = routes::described::<O>();
+/// Completes the description of all routes.
+pub(crate) fn finish(mut document: OpenApi) -> Value {
     document.info = Info {
         title: "equipoise".into(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -20,9 +20,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::admit::ANSWER_TIMEOUT;
 use crate::answering::Mark;
 use crate::api::Api;
-use crate::auth::{ANSWER_TIMEOUT, Peer};
+use crate::auth::Peer;
 use crate::listen::{ApiTcp, ApiUnix};
 use crate::{Operator, routes};
 

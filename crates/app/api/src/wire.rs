@@ -40,6 +40,7 @@ pub mod slice;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use equipoise_core::AdminState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -304,6 +305,26 @@ words! {
         Drain = "drain",
         /// Receives no work, and its connections are closed.
         Down = "down",
+    }
+}
+
+impl From<AdminState> for Admin {
+    fn from(state: AdminState) -> Self {
+        match state {
+            AdminState::Up => Admin::Up,
+            AdminState::Drain => Admin::Drain,
+            AdminState::Down => Admin::Down,
+        }
+    }
+}
+
+impl From<Admin> for AdminState {
+    fn from(admin: Admin) -> Self {
+        match admin {
+            Admin::Up => AdminState::Up,
+            Admin::Drain => AdminState::Drain,
+            Admin::Down => AdminState::Down,
+        }
     }
 }
 

@@ -6,13 +6,12 @@ mod common;
 use std::path::PathBuf;
 
 use common::Recorder;
-use equipoise_api::openapi;
 use serde_json::Value;
 
 #[test]
 fn the_description_that_is_checked_in_is_current() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/openapi.json");
-    let document = format!("{:#}\n", openapi::document::<Recorder>());
+    let document = format!("{:#}\n", equipoise_api::document::<Recorder>());
     if std::env::var_os("GOLDEN_WRITE").is_some() {
         std::fs::write(&file, &document).unwrap();
     }
@@ -39,7 +38,7 @@ fn references(value: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn every_reference_leads_to_a_schema() {
-    let document = openapi::document::<Recorder>();
+    let document = equipoise_api::document::<Recorder>();
     let mut found = Vec::new();
     references(&document, &mut found);
     assert!(found.len() > 20, "{found:?}");

@@ -16,7 +16,7 @@ use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::Values;
-use super::{FileKind, Surroundings, build, peer_tls, tables};
+use super::{FileKind, Surroundings, doors, peer_tls, place, tables};
 
 /// Interval between health checks of a peer. It is short, because peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ pub(super) fn config(
             classes: classes(values),
             keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.share("keep")) },
         }),
-        ..build::http_door(values, unnamed)
+        ..doors::http_door(values, unnamed)
     };
     let members = members(values, instance, findings);
     let mut pool = peers_pool(&peers, values, served, members);
@@ -160,7 +160,7 @@ fn members(
 ) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
     for peer in values.tables("peers") {
-        let (Some(node), Some((address, place))) = (peer.text("node"), build::place(peer)) else {
+        let (Some(node), Some((address, place))) = (peer.text("node"), place::place(peer)) else {
             continue;
         };
         if *node == **instance {

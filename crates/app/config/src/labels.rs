@@ -1,6 +1,6 @@
 //! Labels of backends.
 
-use super::build::backend_name;
+use super::place::backend_name;
 use super::problem::Findings;
 use super::values::Values;
 

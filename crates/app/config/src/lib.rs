@@ -8,20 +8,27 @@
 mod api;
 mod api_endpoints;
 mod build;
+mod checked;
 mod cluster;
+#[cfg(feature = "slice")]
+mod dds_stream;
 mod declared;
 mod dispatch;
 mod dns;
+mod doors;
 mod driver;
 pub mod encryption;
 mod files;
+pub mod hosts;
 mod labels;
 mod loading;
 mod names;
 mod option;
 mod packet;
 mod peer_tls;
+mod place;
 mod planning;
+mod pools;
 mod problem;
 mod read;
 pub mod reference;
@@ -53,7 +60,10 @@ use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
 
 pub use api_endpoints::{ApiEndpoints, ApiEndpointsError, api_endpoints};
+pub use checked::{asked, checked};
 pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
+#[cfg(feature = "slice")]
+pub use dds_stream::dds_stream;
 pub use declared::Declaration;
 pub use declared::text_for;
 pub use dispatch::{peer_check_interval, peers_of};
@@ -64,7 +74,8 @@ pub use loading::load;
 pub use names::NamesByLoad;
 pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
-pub use slice::{Multicast, SliceNetwork, SliceStream, SliceType};
+pub use slice::{SliceNetwork, SliceStream, SliceType};
+pub use tables::Multicast;
 pub use text::AccessLog;
 
 use problem::Findings;

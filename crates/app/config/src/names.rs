@@ -6,11 +6,9 @@ use equipoise_cluster::Name as Member;
 use equipoise_dns::Name;
 use equipoise_dns::config::{DnsConfig, ZoneConfig};
 
-use super::build::chosen;
-use super::planning::Planning;
 use super::problem::Findings;
 use super::tables;
-use super::values::Values;
+use super::values::{Values, chosen};
 
 /// For each zone (with its final dot): the cluster member of each backend, by pool and backend
 /// name.
@@ -20,7 +18,7 @@ pub type NamesByLoad = BTreeMap<String, BTreeMap<(String, String), String>>;
 pub(super) fn by_load(
     file: &Values,
     dns: &DnsConfig,
-    planning: &Planning,
+    machines: &BTreeMap<(String, String), String>,
     findings: &mut Findings<'_>,
 ) -> NamesByLoad {
     let mut names = NamesByLoad::new();
@@ -61,7 +59,7 @@ pub(super) fn by_load(
         let mut members = BTreeMap::new();
         for node in &zone.nodes {
             let backend = (node.pool.to_string(), node.name.to_string());
-            let member = planning.machines.get(&backend).unwrap_or(&backend.1).clone();
+            let member = machines.get(&backend).unwrap_or(&backend.1).clone();
             if member.parse::<Member>().is_err() {
                 let text = format!(
                     "\"load\" needs to know which member of the cluster backend {}/{} is; accepted: backends whose \

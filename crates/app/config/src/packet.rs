@@ -13,9 +13,8 @@ use equipoise_packet::control::Timeouts;
 use equipoise_packet::{Ports, Protocol};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
-use super::build::chosen;
 use super::problem::Findings;
-use super::values::Values;
+use super::values::{Values, chosen};
 use super::{FileKind, Surroundings, tables};
 
 /// Builds the configuration from `[[packet]]` and `[flows]`.

@@ -7,17 +7,10 @@ use equipoise_session::dispatch::{PeerTls, Transport};
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
+use super::tables::PeerTlsMode;
 use super::values::Values;
 use super::{FileKind, Surroundings, tables};
 use crate::encryption::peer_tls;
-
-/// `[[dispatch]] peer-tls`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerTlsMode {
-    Required,
-    Accepted,
-    Off,
-}
 
 /// The transport of delegated requests. In a cluster the node uses its cluster certificate, unless
 /// the table names files.

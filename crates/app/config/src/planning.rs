@@ -9,14 +9,13 @@ use equipoise_planner::{DispatchPolicy, Policy};
 use equipoise_session::config::PoolConfig;
 
 use super::Surroundings;
-use super::build::chosen;
 use super::declared::{self, Declaration};
 use super::driver::{Maker, maker};
 use super::names::NamesByLoad;
 use super::problem::Findings;
 use super::tables;
 use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday, Zone};
-use super::values::Values;
+use super::values::{Values, chosen};
 
 /// Configuration of planning: load, elastic pools, names.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,7 +11,7 @@ use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::users::{PoolUsers, Users, protocol_of};
 use super::values::Values;
-use super::{Surroundings, build, declared, dispatch, slice, tables};
+use super::{Surroundings, declared, dispatch, doors, pools, slice, tables};
 
 /// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -157,7 +157,7 @@ fn targets(pool: &Values, elastic: &Values, users: &PoolUsers<'_>, findings: &mu
         uncounted(elastic, users, findings);
     }
     let is_unlimited = match pool.given("concurrency") {
-        true => build::concurrency(pool) == Some(Concurrency::None),
+        true => pools::concurrency(pool) == Some(Concurrency::None),
         // Only http front doors learn limits by default.
         false => !users.are_http(),
     };
@@ -235,7 +235,7 @@ fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
     for door in file.tables("session").iter().chain(file.tables("dispatch")) {
         let protocol = protocol_of(door);
         let Some(protocol) = protocol else { continue };
-        for address in build::listen_addresses(door) {
+        for address in doors::listen_addresses(door) {
             take(protocol == Protocol::Udp, address, door);
         }
     }
@@ -302,7 +302,7 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
         return;
     }
     for values in std::iter::once(pool).chain(pool.tables("backends")) {
-        if build::concurrency(values) == Some(Concurrency::Learnt) {
+        if pools::concurrency(values) == Some(Concurrency::Learnt) {
             let text = "\"learnt\", and a front door that speaks udp uses this pool, from which no limit can be \
                         learned; accepted: a number or \"none\"";
             findings.error(values.at("concurrency"), &values.path_of("concurrency"), text.into());
@@ -312,7 +312,7 @@ fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'
     // A pool that is not paused has another error.
     if !pool.given("concurrency")
         && pool.table("elastic").is_some_and(is_paused)
-        && build::concurrency_of_pool(pool, false) == Concurrency::Learnt
+        && pools::concurrency_of_pool(pool, false) == Concurrency::Learnt
     {
         let text = "not stated, and this elastic pool would learn it, but a front door that speaks udp uses the pool, \
                     from which no limit can be learned; accepted: a number or \"none\"";
@@ -325,7 +325,7 @@ fn unlimited(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) 
     let speaks = |protocol| users.doors.iter().any(|door| protocol_of(door) == Some(protocol));
     let others = [(Protocol::Tcp, "tcp"), (Protocol::Udp, "udp")];
     let other = others.into_iter().find(|(protocol, _)| speaks(*protocol));
-    let is_unlimited = build::concurrency_of_pool(pool, false) == Concurrency::None;
+    let is_unlimited = pools::concurrency_of_pool(pool, false) == Concurrency::None;
     if let Some((_, word)) = other.filter(|_| speaks(Protocol::Http))
         && !pool.given("concurrency")
         && is_unlimited

@@ -8,11 +8,10 @@ use std::time::Duration;
 use equipoise_slice::Config as Protocol;
 use equipoise_slice::balance::Policy;
 
-use super::build::chosen;
 use super::problem::Findings;
 use super::text::show_duration;
-use super::values::Values;
-use super::{FileKind, Surroundings, tables};
+use super::values::{Values, chosen};
+use super::{FileKind, Multicast, Surroundings, tables};
 
 /// One stream of the slice level.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,18 +70,6 @@ pub struct SliceNetwork {
     pub lease: Duration,
     /// Further Cyclone DDS configuration: XML, or `file://PATH`.
     pub more: Option<String>,
-}
-
-/// Use of multicast.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Multicast {
-    /// Discovery and data.
-    #[default]
-    Full,
-    /// Discovery only.
-    Discovery,
-    /// Nothing.
-    Off,
 }
 
 /// Builds the streams.

@@ -31,13 +31,14 @@ use cluster::CLUSTER;
 pub(super) use concurrency::CONCURRENCY;
 use concurrency::QUEUE;
 use dispatch::DISPATCH;
-pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS};
+pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS, PeerTlsMode};
 use dns::{DNS, NAMESERVER};
 pub(super) use dns::{MODE as DNS_MODE, SHARES, prefix as dns_prefix};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
 pub(super) use planning::{DECLARED, MODE, WEIGHTS};
+pub use slice::Multicast;
 use slice::SLICE;
 #[cfg(feature = "slice")]
 pub(super) use slice::{MORE, TOPIC, TYPE};

@@ -176,3 +176,8 @@ impl Values {
         .expect("every list has a default: a test reads every one")
     }
 }
+
+/// The value of a choice that has a default.
+pub(super) fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>) -> T {
+    values.choice(name, choices).expect("has a default: a test reads every one")
+}

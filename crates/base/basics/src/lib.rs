@@ -2,7 +2,7 @@
 //!
 //! **In**: paths, locks, errors, counts of failures. **Out**: bounded contents and durable files
 //! ([`files`]), guards ([`lock`]), waits ([`Backoff`], [`Waits`]), texts ([`with_causes`],
-//! [`rough`]). **Fails** with [`std::io::Error`]; nothing here panics or logs.
+//! [`rough`], [`two_units`]). **Fails** with [`std::io::Error`]; nothing here panics or logs.
 
 mod backoff;
 mod causes;
@@ -14,5 +14,5 @@ mod lock;
 pub use backoff::{Backoff, Waits};
 pub use causes::with_causes;
 pub use child::die_with_parent;
-pub use durations::rough;
+pub use durations::{rough, two_units};
 pub use lock::lock;

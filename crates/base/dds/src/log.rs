@@ -72,17 +72,17 @@ static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// True if a line may be written now. If not, the number of such lines is logged at the end of the
 /// window.
 fn may_write(lines: &'static Mutex<Throttle>) -> bool {
-    let line = lock(&lines).line(BEGAN.elapsed());
+    let line = lock(lines).line(BEGAN.elapsed());
     let Verdict::LeaveOut { due } = line else { return true };
     let Some(due) = due else { return false };
     tracing::warn!("DDS: too many lines; further ones are left out and counted for {due:.0?}");
     let tell = move || {
         std::thread::sleep(due);
-        let left_out = lock(&lines).take();
+        let left_out = lock(lines).take();
         tracing::warn!(left_out, "DDS: lines were left out");
     };
     if std::thread::Builder::new().name("dds-log".into()).spawn(tell).is_err() {
-        lock(&lines).take();
+        lock(lines).take();
     }
     false
 }

@@ -19,7 +19,7 @@ use super::notify::{Notice, notify};
 use super::planning::{LEAVE_PATIENCE, capacity, monitor::begin};
 use super::{Asked, Signals, cluster};
 use crate::run::entrance::Entrance;
-use crate::run::logs::Logs;
+use equipoise_cli::logs::Logs;
 use equipoise_config::{self as config, Cluster, ClusterRole, Config, Loaded};
 
 /// Sends reports as `file` configures, until the process is stopped.

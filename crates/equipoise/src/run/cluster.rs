@@ -22,7 +22,7 @@ use equipoise_store::{
 use tokio::sync::watch;
 
 use super::planning::capacity;
-use crate::commands::cluster::authority;
+use equipoise_cli::cluster::authority;
 use equipoise_config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
 
 /// Peers that a node probes in each period.

@@ -11,7 +11,6 @@ use equipoise_session::registry::{PoolState, RegistryHandle};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
 use crate::run::hosts::HostNames;
-use crate::run::logs::Logs;
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::{PlannedShares, Planner};
@@ -21,6 +20,7 @@ use crate::run::slice::SlicePlane;
 use crate::run::sources::{LEARN_PERIOD, Seen};
 use crate::run::{reading, sources};
 use equipoise_basics::lock;
+use equipoise_cli::logs::Logs;
 use equipoise_config::{Config, Loader};
 
 /// The control side of a running process.

@@ -7,7 +7,7 @@ use equipoise_api::audit::{Audit, AuditError, Elsewhere};
 use equipoise_api::metrics::AccessReading;
 use equipoise_cluster::{Deed, Journal};
 
-use crate::run::logs;
+use equipoise_cli::logs;
 use equipoise_config::Operations;
 
 /// State shared by the API's listeners and reloads.

@@ -3,30 +3,18 @@
 //!
 //! Each name has a task. If a name cannot be resolved, its task keeps the last answer and retries.
 
-mod lookup;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use equipoise_basics::{Waits, lock};
+use equipoise_config::hosts::{Found, LookupError, Lookups, names};
 use equipoise_session::config::{Place, Resolved, SessionConfig};
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::lookup::{Found, LookupError, look_up};
-
-/// Largest number of young lookups; a lookup is young for at most [`YOUNG_FOR`].
-const YOUNG_MAX: usize = 32;
-/// Time after which a lookup makes room for another young one. Servers that work have answered by
-/// this time.
-const YOUNG_FOR: Duration = Duration::from_millis(500);
-/// Largest number of older lookups. A further lookup ends when it is no longer young, and is
-/// retried.
-const OLD_MAX: usize = 64;
 /// Longest time to resolve a name, whatever `resolv.conf` allows.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 /// Bounds of a record's time to live: at least this, so that a server cannot cause lookups without
@@ -146,16 +134,6 @@ impl HostNames {
     }
 }
 
-/// The host names of all backends.
-fn names(config: &SessionConfig) -> BTreeSet<Arc<str>> {
-    let backends = config.pools.iter().flat_map(|pool| &pool.backends);
-    let name = |place: &Place| match place {
-        Place::Host { name, .. } => Some(Arc::clone(name)),
-        Place::Address | Place::Socket(_) => None,
-    };
-    backends.filter_map(|backend| name(&backend.place)).collect()
-}
-
 /// Resolves a name when its records expire, and when `again` is notified.
 async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) {
     let mut retry = Waits::new(RETRY_MIN, RETRY_MAX);
@@ -176,35 +154,7 @@ async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) 
     }
 }
 
-/// Bounds the lookups in progress, so that names without an answer do not delay the others.
-struct Lookups {
-    young: Semaphore,
-    old: Semaphore,
-}
-
-impl Default for Lookups {
-    fn default() -> Lookups {
-        Lookups { young: Semaphore::new(YOUNG_MAX), old: Semaphore::new(OLD_MAX) }
-    }
-}
-
-impl Lookups {
-    /// Resolves a name once a place is free.
-    async fn look_up(&self, name: &str, within: Duration) -> Result<Found, LookupError> {
-        // Neither semaphore is ever closed.
-        let young = self.young.acquire().await;
-        let mut lookup = pin!(look_up(name, within));
-        if let Ok(found) = timeout(YOUNG_FOR, &mut lookup).await {
-            return found;
-        }
-        let Ok(_old) = self.old.try_acquire() else {
-            return Err(LookupError::Timeout(YOUNG_FOR));
-        };
-        drop(young);
-        lookup.await
-    }
-}
-
+/// Longest time to resolve a name, whatever `resolv.conf` allows.
 impl Shared {
     /// Stores an answer, and logs it if it changed.
     fn note(&self, name: &Arc<str>, found: Result<Found, LookupError>) {
@@ -274,36 +224,6 @@ fn log(name: &str, before: &Resolved, now: &Resolved) {
 
 fn listed(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// Names of `config` that do not resolve, each with the reason. Tries each name once, all of them
-/// within `patience`.
-pub(crate) async fn unresolved(
-    config: &SessionConfig,
-    patience: Duration,
-) -> BTreeMap<Arc<str>, String> {
-    let bounded = Arc::new(Lookups::default());
-    let mut lookups = JoinSet::new();
-    let mut left: BTreeMap<_, _> = BTreeMap::new();
-    for name in names(config) {
-        left.insert(Arc::clone(&name), format!("no answer within {} s", patience.as_secs()));
-        let bounded = Arc::clone(&bounded);
-        lookups.spawn(async move {
-            let found = bounded.look_up(&name, patience).await;
-            (name, found)
-        });
-    }
-    let all = async {
-        while let Some(ended) = lookups.join_next().await {
-            match ended {
-                Ok((name, Ok(_))) => drop(left.remove(&name)),
-                Ok((name, Err(error))) => drop(left.insert(name, error.to_string())),
-                Err(_) => {}
-            }
-        }
-    };
-    let _ = timeout(patience, all).await;
-    left
 }
 
 #[cfg(test)]

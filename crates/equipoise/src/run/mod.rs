@@ -7,8 +7,6 @@ mod dns;
 mod entrance;
 pub(crate) mod hosts;
 mod limits;
-mod log_queue;
-pub(crate) mod logs;
 mod notify;
 mod operator;
 mod packet;
@@ -48,12 +46,12 @@ use crate::run::control::{Control, Levels};
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
 use crate::run::hosts::HostNames;
-use crate::run::logs::{Logs, line_format};
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
 use crate::run::planning::Planner;
 use crate::run::slice::SlicePlane;
+use equipoise_cli::logs::{Logs, line_format};
 use equipoise_config::{self as config, Config, Loaded, Operations};
 
 /// Runs as `file` configures, until the process is stopped.

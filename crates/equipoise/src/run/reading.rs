@@ -7,7 +7,7 @@ use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, Time
 use equipoise_api::wire;
 use equipoise_core::concurrency::Region;
 use equipoise_core::load::RequestClass;
-use equipoise_core::{AdminState, Eligibility, Health, SchedulerKind};
+use equipoise_core::{Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
 use equipoise_session::config::{Place, Protocol, Upstream};
 use equipoise_session::dispatch::Encryption;
@@ -149,7 +149,7 @@ pub(crate) fn backend(
             Place::Address | Place::Socket(_) => None,
         },
         weight: backend.weight.get(),
-        admin: admin(backend.admin),
+        admin: backend.admin.into(),
         health: health(backend.health),
         state: state(backend),
         health_detail: health_detail(backend),
@@ -224,22 +224,6 @@ fn region(region: Region) -> wire::Region {
         Region::Rising => wire::Region::Rising,
         Region::Best => wire::Region::Best,
         Region::Over => wire::Region::Over,
-    }
-}
-
-pub(crate) fn admin(admin: AdminState) -> wire::Admin {
-    match admin {
-        AdminState::Up => wire::Admin::Up,
-        AdminState::Drain => wire::Admin::Drain,
-        AdminState::Down => wire::Admin::Down,
-    }
-}
-
-pub(crate) fn admin_state(admin: wire::Admin) -> AdminState {
-    match admin {
-        wire::Admin::Up => AdminState::Up,
-        wire::Admin::Drain => AdminState::Drain,
-        wire::Admin::Down => AdminState::Down,
     }
 }
 
@@ -321,7 +305,7 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
     let failures = Reason::ALL.iter().filter(|reason| reason.blames_backend());
     BackendReading {
         name: backend.name.to_string(),
-        admin: admin(backend.admin),
+        admin: backend.admin.into(),
         health: health(backend.health),
         state: state(backend),
         weight: backend.weight.get(),

@@ -50,7 +50,7 @@ impl SourceSamples {
         self.wanted.store(true, Relaxed);
         let mut sums = HashMap::new();
         for shard in &self.shards {
-            let counted = std::mem::take(&mut *lock(&shard));
+            let counted = std::mem::take(&mut *lock(shard));
             for (prefix, count) in counted {
                 *sums.entry(prefix).or_default() += count;
             }

@@ -13,7 +13,7 @@ use super::Peer;
 use crate::Problem;
 
 /// The reason to refuse a request that a web page may have sent.
-pub(super) fn refuse(request: &Request, peer: Peer) -> Option<Problem> {
+pub(crate) fn refuse(request: &Request, peer: Peer) -> Option<Problem> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     if matches!(peer, Peer::Tcp { loopback: true, .. }) && !host.is_some_and(is_loopback_name) {
         let detail = format!(

@@ -1,9 +1,8 @@
 //! Authentication and authorization of callers.
 //!
 //! Over the unix socket, the permissions of its file decide. Over TCP, tokens decide, if any are
-//! configured. [`Gate`] has the rules; every request passes [`admit`].
+//! configured. [`Gate`] has the rules; every request passes [`crate::admit`].
 
-mod admit;
 mod gate;
 mod guard;
 mod peer;
@@ -11,8 +10,9 @@ mod role;
 mod throttle;
 mod token;
 
-pub(crate) use admit::{ANSWER_TIMEOUT, admit};
 pub use gate::{Gate, Policy};
+pub(crate) use gate::{TurnedAwayFor, Unknown};
+pub(crate) use guard::refuse;
 pub(crate) use peer::{Caller, Peer, Who};
 pub use role::{Access, Role};
 pub use token::{ApiToken, BadDigest, BadToken, Token, TokenDigest};

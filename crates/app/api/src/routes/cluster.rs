@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::Routes;
 use crate::answer::{Answer, Tagged};
 use crate::auth::Access;
-use crate::change::{ETag, Turn};
+use crate::change::Turn;
+use crate::condition::ETag;
 use crate::extract::{Body, Named};
 use crate::wire::cluster::{
     ClusterMembers, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,

@@ -14,16 +14,22 @@ mod slice;
 mod status;
 mod table;
 
+use std::sync::Arc;
+
 use aide::openapi::OpenApi;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::{Router, middleware};
+use serde_json::Value;
 
-pub use table::Declared;
 pub(crate) use table::Routes;
 
+use crate::admit::admit;
 use crate::api::Api;
-use crate::{Operator, Problem, auth, openapi};
+use crate::audit::Audit;
+use crate::auth::Gate;
+use crate::openapi::Declared;
+use crate::{Operator, Problem, openapi};
 
 /// Largest request body: a configuration file.
 const BODY_BYTES_MAX: usize = 256 << 10;
@@ -46,12 +52,20 @@ pub fn declared<O: Operator>() -> Vec<Declared> {
     all::<O>().declared
 }
 
-/// The descriptions of all routes.
-pub(crate) fn described<O: Operator>() -> OpenApi {
+/// The OpenAPI document, as the API serves it for [`Operator`] `O`.
+pub fn document<O: Operator>() -> Value {
     openapi::begin();
     let mut document = OpenApi::default();
     let _ = all::<O>().router.finish_api(&mut document);
-    document
+    openapi::finish(document)
+}
+
+impl<O: Operator> Api<O> {
+    /// Creates the API of `operator`, with the access rules of `gate`. Changes are written to
+    /// `audit`.
+    pub fn new(operator: Arc<O>, gate: Arc<Gate>, audit: Arc<Audit>) -> Api<O> {
+        Api::of(operator, gate, audit, declared::<O>(), document::<O>)
+    }
 }
 
 /// The API, for connections with a known peer.
@@ -60,7 +74,7 @@ pub(crate) fn router<O: Operator>(api: Api<O>) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(api.clone(), auth::admit::<O>))
+        .layer(middleware::from_fn_with_state(api.clone(), admit::<O>))
         .with_state(api)
 }
 

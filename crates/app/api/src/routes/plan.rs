@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::Routes;
 use crate::answer::{Answer, Tagged};
 use crate::auth::Access;
-use crate::change::{ETag, Turn};
+use crate::change::Turn;
+use crate::condition::ETag;
 use crate::extract::{Asked, Body, Named};
 use crate::wire::Admin;
 use crate::wire::plan::{

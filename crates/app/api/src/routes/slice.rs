@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::Routes;
 use crate::answer::{Answer, Tagged};
 use crate::auth::Access;
-use crate::change::{ETag, Turn};
+use crate::change::Turn;
+use crate::condition::ETag;
 use crate::extract::{Body, Named};
 use crate::wire::slice::{
     SliceMove, SliceMoves, SlicePin, SlicePlan, SliceWorker, StreamStatus, Streams,

@@ -6,20 +6,10 @@ use aide::operation::{OperationHandler, OperationInput, OperationOutput};
 use axum::handler::Handler;
 use axum::http::Method;
 
+use crate::Operator;
 use crate::api::Api;
 use crate::auth::Access;
-use crate::{Operator, openapi};
-
-/// A route, and the access that it requires.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
-    /// The method; HEAD uses the route of GET.
-    pub method: Method,
-    /// The path, with parameters in braces.
-    pub path: &'static str,
-    /// Required access.
-    pub access: Access,
-}
+use crate::openapi::{self, Declared};
 
 /// Routes of one subject, or of all.
 pub(crate) struct Routes<O: Operator> {

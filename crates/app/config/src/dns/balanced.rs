@@ -9,10 +9,9 @@ use equipoise_session::config::{BackendConfig, PoolConfig};
 
 use super::addresses;
 use super::zone::Reading;
-use crate::build::chosen;
 use crate::labels;
 use crate::tables::DNS_MODE;
-use crate::values::Values;
+use crate::values::{Values, chosen};
 
 impl Reading<'_, '_> {
     /// Adds a balanced name and its backends to the zone.

@@ -4,7 +4,6 @@ use equipoise_core::Weight;
 use equipoise_core::load::RequestClass;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table};
-use super::super::peer_tls::PeerTlsMode;
 use super::{LISTEN, NAME, REMOTE_ADDRESS, door, ms, secs};
 
 pub(super) static DISPATCH: Table = Table {
@@ -129,6 +128,14 @@ static PEER_CERTIFICATE: Table = Table {
         ),
     ],
 };
+
+/// `[[dispatch]] peer-tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerTlsMode {
+    Required,
+    Accepted,
+    Off,
+}
 
 /// `[[dispatch]] peer-tls`.
 pub(crate) static PEER_TLS: Choices<PeerTlsMode> = Choices(&[

@@ -3,7 +3,6 @@
 use equipoise_slice::Order;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table};
-use super::super::slice::Multicast;
 use super::{HOUR, NAME, ms, secs};
 
 /// Largest number of slices of a stream: its record is one entry of the store.
@@ -264,6 +263,18 @@ pub(crate) static ORDER: Choices<Order> = Choices(&[
         "strict, and the state of a slice moves with it: programs export and import it by jobs of their own kinds",
     ),
 ]);
+
+/// Use of multicast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multicast {
+    /// Discovery and data.
+    #[default]
+    Full,
+    /// Discovery only.
+    Discovery,
+    /// Nothing.
+    Off,
+}
 
 /// `[[slice]] multicast`.
 pub(crate) static MULTICAST: Choices<Multicast> = Choices(&[

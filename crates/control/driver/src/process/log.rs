@@ -134,7 +134,7 @@ pub(super) fn copy(mut from: impl Read, log: &Mutex<Option<RotatedLog>>, last: &
             Ok(0) => return,
             Ok(count) => {
                 last.push(&buffer[..count]);
-                if let Some(log) = &mut *lock(&log) {
+                if let Some(log) = &mut *lock(log) {
                     log.write(&buffer[..count]);
                 }
             }

@@ -18,7 +18,6 @@ use equipoise_controller::NodeKind;
 use equipoise_core::load::Coefficients;
 use equipoise_monitor::Utilisation;
 
-use crate::commands::check;
 use crate::run::cluster;
 use crate::run::planning::machine;
 use equipoise_config::{self as config, Config, Loader};
@@ -132,7 +131,7 @@ impl ProcessOperator for Desk {
     }
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
-        Ok(check::asked(&self.loader, &self.file, toml).await)
+        Ok(config::asked(&self.loader, &self.file, toml).await)
     }
 
     async fn prepare_reload(&self) {}

@@ -5,7 +5,6 @@ use equipoise_api::wire::plan::{HistoryQuestion, NodeHistory, Nodes, PlanStatus,
 use equipoise_api::{OperateError, PlanOperator};
 
 use crate::run::control::Control;
-use crate::run::reading;
 
 impl PlanOperator for Control {
     async fn plan(&self, next: bool) -> Result<PlanStatus, OperateError> {
@@ -23,7 +22,7 @@ impl PlanOperator for Control {
 
     async fn set_node_admin(&self, node: &str, admin: Admin) -> Result<Nodes, OperateError> {
         self.accepts_changes()?;
-        self.levels.planner.set_node_admin(node, reading::admin_state(admin)).await
+        self.levels.planner.set_node_admin(node, admin.into()).await
     }
 
     async fn node_history(

@@ -19,8 +19,7 @@ impl PoolOperator for Control {
         admin: Admin,
     ) -> Result<Changed, OperateError> {
         self.accepts_changes()?;
-        let admin = reading::admin_state(admin);
-        self.levels.registry.set_admin(pool, backend, admin).await.map_err(refused)?;
+        self.levels.registry.set_admin(pool, backend, admin.into()).await.map_err(refused)?;
         self.sync_levels().await;
         self.changed(pool, backend).await
     }

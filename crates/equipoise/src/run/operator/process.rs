@@ -10,7 +10,6 @@ use equipoise_api::{OperateError, ProcessOperator};
 use equipoise_config as config;
 
 use super::refused;
-use crate::commands::check;
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::reload::Prepared;
@@ -118,7 +117,7 @@ impl ProcessOperator for Control {
     }
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
-        Ok(check::asked(&self.loader, &self.file, toml).await)
+        Ok(config::asked(&self.loader, &self.file, toml).await)
     }
 
     async fn prepare_reload(&self) -> Prepared {

@@ -53,8 +53,6 @@ use equipoise_session::registry::RegistryHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub(crate) use self::office::{wire_members, wire_token};
-
 use self::complaint::Complaint;
 use self::declared::Declared;
 use self::limits::Balancer;

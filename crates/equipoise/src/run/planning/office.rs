@@ -1,18 +1,14 @@
 //! Requests of the API to a cluster's controller.
 
-use std::collections::BTreeMap;
-
 use equipoise_api::OperateError;
 use equipoise_api::wire::cluster::{
-    ClusterMembers, ClusterToken, ClusterTokens, JoinedNode, JoinedNodes, MadeBackend, TokenMade,
-    TokenWanted,
+    ClusterMembers, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,
 };
-use equipoise_cluster::wire::{CreateToken, ListedToken, Members};
+use equipoise_cli::wire;
+use equipoise_cluster::wire::CreateToken;
 use equipoise_cluster::{Name, NodeRecord, Office, OfficeError};
-use equipoise_controller::{ClusterView, Wanted};
-use equipoise_core::AdminState;
 
-use super::{Active, Planner, views};
+use super::{Active, Planner};
 use crate::run::cluster::{self, Seat};
 use equipoise_basics::lock;
 
@@ -21,7 +17,7 @@ impl Planner {
     pub(crate) fn cluster_members(&self) -> Result<ClusterMembers, OperateError> {
         let members = self.office()?.members();
         match self.controller() {
-            Ok(controller) => Ok(wire_members(members, &controller.admins())),
+            Ok(controller) => Ok(wire::members(members, &controller.admins())),
             Err(why) => Err(OperateError::Unavailable(why)),
         }
     }
@@ -29,7 +25,7 @@ impl Planner {
     /// Lists the join tokens.
     pub(crate) async fn cluster_tokens(&self) -> Result<ClusterTokens, OperateError> {
         let listed = self.office()?.tokens().await.map_err(refused)?;
-        Ok(ClusterTokens { tokens: listed.tokens.into_iter().map(wire_token).collect() })
+        Ok(ClusterTokens { tokens: listed.tokens.into_iter().map(wire::token).collect() })
     }
 
     /// Creates a join token.
@@ -43,7 +39,7 @@ impl Planner {
         let (time_to_live_s, single_use) = (wanted.time_to_live_seconds, wanted.single_use);
         let asked = CreateToken { time_to_live_s, single_use, node };
         let made = office.create_token(asked).await.map_err(refused)?;
-        Ok(TokenMade { token: made.token, listed: wire_token(made.listed) })
+        Ok(TokenMade { token: made.token, listed: wire::token(made.listed) })
     }
 
     /// Revokes a join token.
@@ -94,33 +90,6 @@ impl Planner {
     }
 }
 
-/// Converts the members that a controller knows to the API's form. `admins` has the admin states
-/// that are not `up`.
-pub(crate) fn wire_members(
-    members: Members,
-    admins: &BTreeMap<String, AdminState>,
-) -> ClusterMembers {
-    let Members { cluster, authority, view, counts } = members;
-    let nodes = views::nodes(&view, admins);
-    ClusterMembers {
-        cluster: cluster.to_string(),
-        authority: authority.to_string(),
-        controller: view.controller.clone(),
-        leader: nodes.leader,
-        term: view.term,
-        controllers: nodes.controllers,
-        instructions: view.instructions.map(|edition| edition.to_string()),
-        instructions_age_seconds: view.instructions_age.map(|age| age.as_secs_f64()),
-        period_seconds: view.period.as_secs_f64(),
-        store_failing_seconds: view.store.failing_for.map(|time| time.as_secs_f64()),
-        store_failure: view.store.failure.clone(),
-        problem: view.problem.clone(),
-        members: nodes.nodes,
-        elastic: made(&view),
-        counts,
-    }
-}
-
 fn refused(error: OfficeError) -> OperateError {
     match error {
         OfficeError::NoSuchToken => {
@@ -137,18 +106,6 @@ fn refused(error: OfficeError) -> OperateError {
     }
 }
 
-/// Converts a token to the API's form.
-pub(crate) fn wire_token(listed: ListedToken) -> ClusterToken {
-    ClusterToken {
-        id: listed.id.to_string(),
-        created_at_unix_seconds: listed.created_at,
-        expires_at_unix_seconds: listed.expires_at,
-        single_use: listed.single_use,
-        node: listed.node.map(|name| name.to_string()),
-        used_by: listed.used.map(|used| used.node.to_string()),
-    }
-}
-
 fn node((name, record): (Name, NodeRecord)) -> JoinedNode {
     JoinedNode {
         name: name.to_string(),
@@ -158,26 +115,4 @@ fn node((name, record): (Name, NodeRecord)) -> JoinedNode {
         evicted: record.is_evicted(record.key),
         token: record.token.to_string(),
     }
-}
-
-fn made(view: &ClusterView) -> Vec<MadeBackend> {
-    let rosters = view.rosters.iter();
-    let all = rosters.flat_map(|(pool, roster)| roster.backends.iter().map(move |it| (pool, it)));
-    let one = |(pool, (name, entry)): (&String, (&String, &equipoise_controller::Entry))| {
-        let wanted = match entry.wanted {
-            Wanted::Serve => "serve",
-            Wanted::Drain => "drain",
-            Wanted::Leave => "leave",
-        };
-        MadeBackend {
-            pool: pool.clone(),
-            name: name.clone(),
-            wanted: wanted.to_string(),
-            state: entry.state.name().to_string(),
-            executor: entry.executor.clone(),
-            address: entry.address.map(|address| address.to_string()),
-            problem: entry.problem.clone(),
-        }
-    };
-    all.map(one).collect()
 }

@@ -106,7 +106,7 @@ impl Planner {
                 // The server also knows evicted members.
                 let served = self.office().ok().map(|office| office.members().view);
                 let view = served.unwrap_or_else(|| controller.cluster());
-                views::nodes(&view, &controller.admins())
+                equipoise_cli::wire::nodes(&view, &controller.admins())
             }
             Err(_) => views::alone(&self.instance, &self.recorder, self.own_load()),
         }

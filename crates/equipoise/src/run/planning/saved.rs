@@ -8,13 +8,12 @@ mod records;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use equipoise_basics::files;
 use equipoise_driver::DriverOptions;
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +92,13 @@ pub(super) fn save(folder: &Path, saved: &Saved) -> anyhow::Result<()> {
 
 fn replace(folder: &Path, path: &Path, saved: &Saved) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    files::replace(path, &serde_json::to_vec_pretty(saved)?, 0o600)
+    let new = path.with_extension("json.new");
+    let mut options = File::options();
+    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(saved)?)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use equipoise_api::wire::plan::{
     PlanStatus, PlannedNode, PlannedPool, PlannedScaling, PlannedWeight,
 };
 use equipoise_controller::{
-    ClusterView, Condition, Figures, Instructions, LoadFigures, MemberState, MemberView, Premises,
-    Recorder, SizeWish,
+    ClusterView, Condition, Figures, Instructions, LoadFigures, MemberState, Premises, Recorder,
+    SizeWish,
 };
 use equipoise_core::AdminState;
 use equipoise_core::load::{ForecastError, Signal};
@@ -21,7 +21,6 @@ use equipoise_planner::elastic::{Mode, Scaling, ScalingPlan};
 use equipoise_planner::{NodePlan, Plan, PoolPlan, PoolSpec};
 
 use super::report::capacity;
-use crate::run::reading;
 
 /// Context in which a plan is shown.
 pub(super) struct Shown<'s> {
@@ -111,36 +110,6 @@ fn planned_node(name: &str, plan: &NodePlan) -> PlannedNode {
         l2: plan.load.map(|load| load.l2),
         overloaded: plan.is_overloaded,
         keep: plan.keep,
-    }
-}
-
-/// Members as a controller knows them.
-pub(super) fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -> Nodes {
-    let node = |member: &MemberView| NodeStatus {
-        name: member.name.clone(),
-        kind: member.kind.to_string(),
-        state: member.state.name().to_string(),
-        version: member.version.clone(),
-        capacity: member.capacity,
-        claimed_capacity: member.claimed_capacity,
-        admin: reading::admin(admins.get(&member.name).copied().unwrap_or(AdminState::Up)),
-        standing: member.standing.map(|standing| standing.to_string()),
-        shares: member.shares.clone(),
-        cpu_percent: member.load.map(|load| load.cpu),
-        machine_cpu_percent: member.machine_cpu,
-        memory_percent: member.load.map(|load| load.memory),
-        net_percent: member.load.and_then(|load| load.net),
-        l1: member.planned.map(|planned| planned.l1),
-        l2: member.planned.map(|planned| planned.l2),
-        keep: member.keep.filter(|_| member.dispatches),
-        report_age_seconds: member.report_age.map(|age| age.as_secs_f64()),
-        applied: member.applied.map(|edition| edition.to_string()),
-        refused_total: member.refused,
-    };
-    Nodes {
-        leader: view.leader.clone(),
-        controllers: view.controllers.clone(),
-        nodes: view.members.iter().map(node).collect(),
     }
 }
 

@@ -20,12 +20,11 @@ use equipoise_slice_dds::controller::{Controller, Handle};
 use equipoise_store::{Election, Store};
 use tokio::runtime::{Builder, Runtime};
 
-pub(crate) use self::stream::dds_stream;
 use self::stream::options;
 use crate::run::cluster::OpenStore;
 use crate::run::planning::place;
 use equipoise_basics::lock;
-use equipoise_config::{ClusterRole, Config, EtcdPlace, SliceStream};
+use equipoise_config::{ClusterRole, Config, EtcdPlace, SliceStream, dds_stream};
 
 /// Threads of all candidates together: one may wait for a writer while another renews the lease of
 /// the leadership.

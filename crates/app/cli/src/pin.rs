@@ -1,0 +1,127 @@
+//! `equipoise pin list | add | move | remove`.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use equipoise_api::wire::packet::{Pin, PinKey};
+
+use crate::process::ApiArgs;
+use crate::table::{Align, Table};
+use crate::view::View;
+
+/// Arguments of `equipoise pin`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show all pins
+    List {
+        /// Print the API's answer as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Send a flow to a backend in place of the table's choice
+    Add(Set),
+    /// Send a pinned flow to another backend
+    Move(Set),
+    /// Remove a pin; the flow stays at its backend until it ends
+    Remove {
+        #[command(flatten)]
+        flow: Flow,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Flow {
+    /// The VIP, as `equipoise status` names it
+    #[arg(value_name = "VIP")]
+    vip: String,
+    /// The flow in the form of the VIP's key: IP:PORT (with /PORT if the VIP has several), IP, or a
+    /// MAC address
+    #[arg(value_name = "FLOW")]
+    flow: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Set {
+    #[command(flatten)]
+    flow: Flow,
+    /// The backend's name or address
+    #[arg(value_name = "BACKEND")]
+    backend: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl Set {
+    fn pin(&self) -> Pin {
+        let Flow { vip, flow } = &self.flow;
+        Pin { vip: vip.clone(), flow: flow.clone(), backend: self.backend.clone(), in_force: true }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The process that is asked does not answer or refuses, or standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::List { json, api } => {
+            let pins = api.client().await?.pins().await?;
+            if json {
+                outln!("{}", serde_json::to_string_pretty(&pins)?);
+            } else {
+                out!("{}", table(&pins.pins));
+            }
+        }
+        Action::Add(set) => {
+            let pin = set.pin();
+            say(&set.api.client().await?.add_pin(&pin).await?)?;
+        }
+        Action::Move(set) => {
+            let pin = set.pin();
+            say(&set.api.client().await?.move_pin(&pin).await?)?;
+        }
+        Action::Remove { flow: Flow { vip, flow }, api } => {
+            let key = PinKey { vip, flow };
+            api.client().await?.remove_pin(&key).await?;
+            outln!("{} {}: no longer pinned", key.vip, key.flow);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(pin: &Pin) -> io::Result<()> {
+    let force =
+        if pin.in_force { "" } else { ", not in force: the backend accepts no packets now" };
+    outln!("{} {}: pinned to {}{force}", pin.vip, pin.flow, pin.backend);
+    Ok(())
+}
+
+fn table(pins: &[Pin]) -> String {
+    if pins.is_empty() {
+        return "no pins\n".into();
+    }
+    let mut table = Table::new(&[
+        ("VIP", Align::Left),
+        ("FLOW", Align::Left),
+        ("BACKEND", Align::Left),
+        ("IN FORCE", Align::Left),
+    ]);
+    for pin in pins {
+        let force = if pin.in_force { "yes" } else { "no" };
+        table.row(vec![(&pin.vip).into(), (&pin.flow).into(), (&pin.backend).into(), force.into()]);
+    }
+    let mut out = String::new();
+    table.render(View::PLAIN, &mut out);
+    out
+}

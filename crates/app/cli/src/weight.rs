@@ -1,0 +1,38 @@
+//! `equipoise weight POOL/BACKEND N`: sets a backend's weight.
+
+use std::process::ExitCode;
+
+use crate::argument::BackendName;
+use crate::change::print_changed;
+use crate::process::ApiArgs;
+
+/// Largest weight of a backend.
+const WEIGHT_MAX: u16 = 1000;
+
+/// Arguments of `equipoise weight`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The backend, as `equipoise status` names it
+    #[arg(value_name = "POOL/BACKEND")]
+    backend: BackendName,
+    /// Its share relative to the pool's other backends; 0 drains
+    #[arg(allow_negative_numbers = true, value_parser = weight)]
+    weight: u16,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+fn weight(text: &str) -> Result<u16, String> {
+    let weight = text.parse().ok().filter(|weight| *weight <= WEIGHT_MAX);
+    weight.ok_or_else(|| format!("{text} is not in 0..={WEIGHT_MAX}; accepted: a whole number"))
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The process that is asked does not answer or refuses, or standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let BackendName { pool, backend } = &args.backend;
+    print_changed(&args.api.client().await?.set_weight(pool, backend, args.weight).await?)?;
+    Ok(ExitCode::SUCCESS)
+}

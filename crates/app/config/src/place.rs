@@ -1,0 +1,39 @@
+//! The name of a backend, and where it is reached.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equipoise_session::config::{Place, Resolved, stand_in};
+
+use super::text::BackendAddress;
+use super::values::Values;
+
+/// The name of a backend; its address if it has none.
+pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
+    if let Some(name) = backend.text("name") {
+        return Some(name.into());
+    }
+    let name = match backend.parsed("address")? {
+        BackendAddress::Ip(address) => address.to_string(),
+        BackendAddress::Host(host) => host,
+        BackendAddress::Unix(path) => path.file_name()?.to_string_lossy().into_owned(),
+    };
+    Some(name.into())
+}
+
+/// The address that identifies a table's backend, and where the backend is reached.
+pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
+    Some(match values.parsed("address")? {
+        BackendAddress::Ip(address) => (address, Place::Address),
+        BackendAddress::Host(host) => {
+            let host = host.to_ascii_lowercase();
+            let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok())?;
+            let resolved = Resolved::default();
+            (stand_in(host.as_bytes(), port), Place::Host { name: host.into(), resolved })
+        }
+        BackendAddress::Unix(path) => {
+            let address = stand_in(path.as_os_str().as_encoded_bytes(), 0);
+            (address, Place::Socket(path.as_path().into()))
+        }
+    })
+}

@@ -1,0 +1,176 @@
+//! Builds pools with their backends: `[[pool]]`.
+//!
+//! An element that lacks a required option is left out. The file then has errors and is not used.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equipoise_core::Weight;
+use equipoise_session::config::{
+    ActiveHealth, BackendConfig, Concurrency, HealthCheck, HttpCheck, PassiveHealth, PoolConfig,
+    PoolOptions, QueueOptions,
+};
+
+use super::place::{backend_name, place};
+use super::problem::Findings;
+use super::text::{HedgeDelay, StatusRange, StatusRanges};
+use super::users::Users;
+use super::values::{Values, chosen};
+use super::{labels, tables};
+
+pub(super) fn pool(
+    pool: &Values,
+    users: &Users<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<PoolConfig> {
+    let passive = pool.table("passive").expect("has a default: a test reads every one");
+    let name = pool.text("name")?;
+    Some(PoolConfig {
+        name: name.into(),
+        scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
+        backends: backends(pool, findings),
+        concurrency: concurrency_of_pool(pool, users.of_pool(name).are_http()),
+        options: PoolOptions {
+            upstream: chosen(pool, "upstream", &tables::UPSTREAM),
+            multiplex_sessions: pool.amount("multiplex-sessions"),
+            multiplex_depth: pool.amount("multiplex-depth"),
+            multiplex_slow: pool.duration("multiplex-slow"),
+            connect_timeout: pool.duration("connect-timeout"),
+            response_timeout: pool.duration("response-timeout"),
+            session_idle_timeout: pool.duration("session-idle-timeout"),
+            idle_sessions_max: pool.amount("idle-sessions-max"),
+            retries: pool.amount("retries"),
+            retry_budget: pool.share("retry-budget"),
+            hedge: pool.parsed("hedge").map(|HedgeDelay(hedge)| hedge),
+            send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
+            retry_after: pool.duration("retry-after"),
+            queue: queue(pool.table("queue").expect("has a default: a test reads every one")),
+            start_wait: start_wait(pool),
+            lost_after: None,
+            tls: None,
+        },
+        health: pool.table("health").map(active_health),
+        passive: PassiveHealth {
+            failures: passive.amount("failures"),
+            statuses: statuses(passive),
+            ejection: passive.duration("ejection"),
+            ejection_max: passive.duration("ejection-max"),
+            panic_threshold: passive.share("panic-threshold"),
+        },
+        slow_start: pool.duration_if_any("slow-start"),
+        weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
+        starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
+    })
+}
+
+/// The concurrency limit of a pool. HTTP pools learn it unless the file states one. An elastic pool
+/// also needs limits to measure its utilisation, unless it states a target for each backend.
+pub(super) fn concurrency_of_pool(pool: &Values, is_http: bool) -> Concurrency {
+    let targets = ["target-concurrency", "target-requests"];
+    let needs_limits = |elastic: &Values| !targets.iter().any(|option| elastic.given(option));
+    let is_learnt = is_http || pool.table("elastic").is_some_and(needs_limits);
+    let otherwise = if is_learnt { Concurrency::Learnt } else { Concurrency::None };
+    concurrency(pool).unwrap_or(otherwise)
+}
+
+pub(super) fn concurrency(values: &Values) -> Option<Concurrency> {
+    values.number_or_choice("concurrency", &tables::CONCURRENCY, |limit| {
+        u32::try_from(limit).ok().and_then(NonZeroU32::new).map(Concurrency::Fixed)
+    })
+}
+
+fn queue(queue: &Values) -> QueueOptions {
+    QueueOptions { wait: queue.duration("wait"), length: queue.amount("length") }
+}
+
+/// How long requests wait for the first backend of an elastic pool. `None` if they do not wait.
+fn start_wait(pool: &Values) -> Option<Duration> {
+    let wait = pool.table("elastic")?.duration("start-wait");
+    Some(wait).filter(|wait| !wait.is_zero())
+}
+
+/// Longest time until the first backend of an elastic pool serves: created, warmed up and checked.
+/// `None` if the pool may have no backends.
+fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
+    if elastic.number("min") == Some(0) {
+        return None;
+    }
+    let process = elastic.table("process").map(|it| it.duration("ready-timeout"));
+    let others = ["exec", "webhook"].into_iter().filter_map(|kind| elastic.table(kind));
+    let made = process.or_else(|| others.map(|it| it.duration("timeout")).next());
+    let warm = elastic.duration("warm-up").max(made.unwrap_or(MADE_ELSEWHERE));
+    let health = pool.table("health").map(active_health);
+    let checked = health.map(|health| health.interval * health.rise + health.timeout);
+    Some(warm + checked.unwrap_or_default())
+}
+
+/// Assumed time in which another member of the cluster creates a backend.
+const MADE_ELSEWHERE: Duration = Duration::from_secs(30);
+
+/// Builds the backends of a pool. Schedulers and pooled connections identify a backend by its
+/// address, so two backends must not share one.
+fn backends(pool: &Values, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
+    let mut made: Vec<BackendConfig> = Vec::new();
+    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
+    for values in pool.tables("backends") {
+        let Some(backend) = backend(values) else { continue };
+        labels::check(values, findings);
+        let first = *places.entry(backend.address).or_insert(made.len());
+        if let Some(first) = made.get(first) {
+            let text = format!(
+                "backend `{}` has this address ({}); accepted: each address once",
+                first.name,
+                values.text("address").unwrap_or_default()
+            );
+            findings.error(values.at("address"), &values.path_of("address"), text);
+            continue;
+        }
+        made.push(backend);
+    }
+    made
+}
+
+fn statuses(passive: &Values) -> Arc<[(u16, u16)]> {
+    let texts = passive.texts("statuses").unwrap_or_default();
+    let ranges = texts.iter().filter_map(|text| text.parse().ok());
+    ranges.map(|StatusRange(first, last)| (first, last)).collect()
+}
+
+fn active_health(health: &Values) -> ActiveHealth {
+    let StatusRanges(statuses) =
+        health.parsed("status").expect("has a default: a test reads every one");
+    let check = match health.text("http") {
+        Some(path) => HealthCheck::Http(HttpCheck {
+            method: chosen(health, "method", &tables::CHECK_METHOD),
+            path: path.into(),
+            host: health.text("host").map(Into::into),
+            statuses: statuses.into(),
+            body: health.text("body").map(Into::into),
+        }),
+        None => HealthCheck::Tcp,
+    };
+    ActiveHealth {
+        check,
+        port: health.given("port").then(|| health.amount("port")),
+        interval: health.duration("interval"),
+        timeout: health.duration("timeout"),
+        rise: health.amount("rise"),
+        fall: health.amount("fall"),
+        every_family: false,
+    }
+}
+
+fn backend(backend: &Values) -> Option<BackendConfig> {
+    let (address, place) = place(backend)?;
+    Some(BackendConfig {
+        name: backend_name(backend)?,
+        address,
+        place,
+        weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
+        backup: backend.flag("backup"),
+        concurrency: concurrency(backend),
+    })
+}
