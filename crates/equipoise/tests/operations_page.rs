@@ -18,7 +18,8 @@ fn exported() -> Vec<String> {
     });
     let stream = serde_json::json!({
         "name": "images", "slices_total": 1, "domain": 0, "leading": true, "imbalance": 0.0, "workers": [], "slices": [],
-        "handovers": [], "hot": [], "unread": [], "handovers_moved_total": 0, "handovers_called_off_total": 0,
+        "handovers": [], "hot": [], "unread": [],
+        "connections_strange_total": 0, "handovers_moved_total": 0, "handovers_called_off_total": 0,
     });
     let status = serde_json::from_value(stream).expect("as the API has it");
     let text = render(Reading {

@@ -27,6 +27,7 @@ fn example(route: &Declared) -> (String, &'static str) {
         ("PUT" | "POST", "/v1/pins") => (path, r#"{"vip":"v","flow":"f","backend":"b"}"#),
         (_, "/v1/pools/{pool}/backends/{backend}/weight") => (path, r#"{"weight":2}"#),
         ("PUT", "/v1/slices/{stream}/pins/{slice}") => (path, r#"{"worker":"w"}"#),
+        (_, "/v1/slices/{stream}/resize") => (path, r#"{"slices":2}"#),
         (_, "/v1/slices/{stream}/moves") => (path, r#"{"slices":[3],"worker":"w"}"#),
         ("PUT", "/v1/plan/pools/{pool}") => (path, r#"{"mode":"paused"}"#),
         (_, "/v1/config/check") | ("POST", "/v1/cluster/tokens") => (path, "{}"),

@@ -57,6 +57,10 @@ impl SlicePlane {
         Err(OperateError::NoSliceLevel)
     }
 
+    pub(crate) async fn resize(&self, _: &str, _: u32) -> Result<StreamStatus, OperateError> {
+        Err(OperateError::NoSliceLevel)
+    }
+
     pub(crate) async fn drain(
         &self,
         _: &str,

@@ -5,14 +5,14 @@
 
 pub(crate) mod replies;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::items::{DataItem, Reply};
 use equipoise_dds::{Error, Reader, Sample, Serialized, Waitset, Writer as DdsWriter};
 pub use equipoise_slice::client::Assignment;
-use equipoise_slice::client::Retention;
-use equipoise_slice::{Group, Keeps, SliceId, Writer};
+use equipoise_slice::client::{Asked, Retention};
+use equipoise_slice::{Group, HandoverId, Keeps, Numbering as SliceNumbers, SliceId, Writer};
 
 use crate::client::replies::ReplyReaders;
 use crate::mail::{CLIENTS, Mail};
@@ -296,33 +296,38 @@ impl Client {
 
     fn hear_asks(&mut self) -> Result<(), Error> {
         self.asks.take(&mut self.samples)?;
-        let mut asked = BTreeSet::new();
+        let mut asked: BTreeMap<HandoverId, (SliceNumbers, Vec<SliceId>)> = BTreeMap::new();
         for sample in self.samples.drain(..) {
             match Mail::decode(sample.cdr(), CLIENTS) {
-                Ok(Some(Mail::Again(slices))) => {
-                    self.pending.asked(self.begun.elapsed(), &slices);
-                    asked.extend(slices);
+                Ok(Some(Mail::Again(slices, numbering))) => {
+                    let of = asked.entry(numbering.epoch);
+                    of.or_insert_with(|| (numbering, Vec::new())).1.extend(slices);
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "a slice worker's question"),
             }
         }
-        self.answer(&asked)
+        for (numbering, slices) in asked.into_values() {
+            let asked = Asked::new(&slices, &numbering);
+            self.pending.asked(self.begun.elapsed(), &asked);
+            self.answer(&asked, &numbering)?;
+        }
+        Ok(())
     }
 
     /// Says which items of these slices have no reply.
-    fn answer(&self, slices: &BTreeSet<SliceId>) -> Result<(), Error> {
+    fn answer(&self, asked: &Asked<'_>, numbering: &SliceNumbers) -> Result<(), Error> {
         let mut answers: BTreeMap<Group, Keeps> = BTreeMap::new();
-        for slice in slices {
-            let group = Group::of(*slice);
+        for (slice, group) in asked.groups() {
             let Some(of) = self.groups.get(&group) else { continue };
             let writer = Writer { group, id: of.id };
             // The next item's position is larger, of whatever group.
             let through = u64::try_from(self.position).unwrap_or(0);
-            let keeps = answers.entry(group).or_insert_with(|| Keeps::new(writer, through));
-            keeps.slices.insert(*slice, Vec::new());
+            let keeps =
+                answers.entry(group).or_insert_with(|| Keeps::new(writer, through, numbering));
+            keeps.slices.insert(slice, Vec::new());
         }
-        for (slice, item) in self.pending.of(slices) {
+        for (slice, item) in self.pending.of(asked) {
             let position = u64::try_from(item.position).unwrap_or(0);
             if let Some(keeps) = answers.get_mut(&item.group) {
                 keeps.slices.entry(slice).or_default().push(position);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_slice::balance::Policy;
-use equipoise_slice::controller::MoveRefused;
+use equipoise_slice::controller::{MoveRefused, ResizeRefused};
 use equipoise_slice::{Config, HandoverId, SliceId};
 use equipoise_store::{Election, KeyError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -93,6 +93,12 @@ pub enum AskError {
     /// The protocol refused.
     #[error(transparent)]
     Refused(#[from] MoveRefused),
+    /// The stream cannot have so many slices.
+    #[error(transparent)]
+    Size(#[from] ResizeRefused),
+    /// Slices that would be joined are pinned to different workers.
+    #[error("slices {} and {} would be joined, and are pinned to different workers: unpin one", .0.0, .1.0)]
+    PinnedApart(SliceId, SliceId),
     /// The controller has ended.
     #[error("the controller has ended")]
     Ended,
@@ -112,6 +118,7 @@ pub enum StartError {
 /// What operators ask.
 #[derive(Debug)]
 pub(crate) enum Ask {
+    Resize(u32, oneshot::Sender<Result<(), AskError>>),
     Move(Vec<SliceId>, String, oneshot::Sender<Result<HandoverId, AskError>>),
     Leave(String, bool, oneshot::Sender<Result<(), AskError>>),
     Pin(SliceId, Option<String>, oneshot::Sender<Result<(), AskError>>),
@@ -211,6 +218,16 @@ impl Handle {
     ) -> Result<HandoverId, AskError> {
         let worker = worker.to_string();
         self.ask(|answer| Ask::Move(slices, worker, answer)).await
+    }
+
+    /// Splits or joins slices, so that there are this many: twice or half as many as now. Returns
+    /// when the wish is in the store; [`Status::resizing`] has the condition that it waits for. As
+    /// many as there are: calls it off.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub async fn resize(&self, slices: u32) -> Result<(), AskError> {
+        self.ask(|answer| Ask::Resize(slices, answer)).await
     }
 
     /// Has a worker left without slices, or gives it slices again. Kept in the store: it outlives controllers.

@@ -11,7 +11,7 @@ use equipoise_core::hash::key_hash;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::idl::{self, IdlError, KeyField, KeyValue, Struct};
 use equipoise_dds::items::{DataItem, Reply};
-use equipoise_slice::{Item, SliceId};
+use equipoise_slice::{Item, Numbering};
 
 use crate::payload::Payload;
 use crate::stream::Stream;
@@ -83,14 +83,15 @@ impl Form {
         self.own.as_ref().and_then(|own| own.replies.as_deref())
     }
 
-    /// The slice of a serialized item, if the stream has it.
+    /// What says the slice of a serialized item ([`Numbering::slice_of`]). `None`: a number of a
+    /// slice that the stream does not have.
     #[inline]
-    pub(crate) fn slice(&self, cdr: &[u8], slices: u32) -> Result<Option<SliceId>, Malformed> {
+    pub(crate) fn key(&self, cdr: &[u8], numbering: &Numbering) -> Result<Option<u64>, Malformed> {
         let Some(own) = &self.own else {
             let slice = u32::try_from(DataItem::peek_slice(cdr)?).ok();
-            return Ok(slice.filter(|slice| *slice < slices).map(SliceId));
+            return Ok(slice.filter(|slice| *slice < numbering.ids).map(u64::from));
         };
-        Ok(Some(slice_of(own.key.peek(cdr)?, slices)))
+        Ok(Some(hash_of(own.key.peek(cdr)?)))
     }
 
     /// The item as programs get it. One of a type of the clients' own is its message, with the
@@ -126,17 +127,18 @@ impl Form {
     }
 }
 
-/// The slice of a key's value.
-fn slice_of(value: KeyValue<'_>, slices: u32) -> SliceId {
-    let hash = match value {
+/// Says the slice of a key's value.
+fn hash_of(value: KeyValue<'_>) -> u64 {
+    match value {
         KeyValue::Text(text) => key_hash(text),
         KeyValue::Number(number) => key_hash(&number.to_le_bytes()),
-    };
-    SliceId((hash % u64::from(slices.max(1))) as u32)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use equipoise_slice::SliceId;
+
     use super::*;
 
     const IDL: &str = "module pkg { module msg {\n\
@@ -166,22 +168,26 @@ mod tests {
     #[test]
     fn items_of_one_key_are_of_one_slice_and_keys_are_spread() {
         let form = Form::of(&stream("robot", "dpslb::Reply")).unwrap();
-        let slice = |robot: &str, number| form.slice(&ping(robot, number), 50).unwrap().unwrap();
+        let fifty = Numbering::new(50);
+        let slice = |robot: &str, number| {
+            fifty.slice_of(form.key(&ping(robot, number), &fifty).unwrap().unwrap())
+        };
         assert_eq!(slice("a", 1), slice("a", 2));
         let used: std::collections::BTreeSet<_> =
             (0..500).map(|n| slice(&format!("robot_{n}"), 0)).collect();
         assert_eq!(used.len(), 50);
         let by_number = Form::of(&stream("number", "dpslb::Reply")).unwrap();
-        let of = |robot: &str| by_number.slice(&ping(robot, 7), 50).unwrap();
+        let of = |robot: &str| by_number.key(&ping(robot, 7), &fifty).unwrap();
         assert_eq!(of("a"), of("another"));
-        assert!(form.slice(&ping("a", 1)[..6], 50).is_err());
+        assert!(form.key(&ping("a", 1)[..6], &fifty).is_err());
     }
 
     #[test]
     fn the_hash_stays_the_same_in_every_version() {
+        let slice_of = |hash| Numbering::new(1 << 16).slice_of(hash);
         // Clients may compute slices, and workers of two versions work side by side.
-        assert_eq!(slice_of(KeyValue::Text(b"base_link"), 1 << 16), SliceId(HASHED.0));
-        assert_eq!(slice_of(KeyValue::Number(-1_i64 as u64), 1 << 16), SliceId(HASHED.1));
+        assert_eq!(slice_of(hash_of(KeyValue::Text(b"base_link"))), SliceId(HASHED.0));
+        assert_eq!(slice_of(hash_of(KeyValue::Number(-1_i64 as u64))), SliceId(HASHED.1));
     }
 
     const HASHED: (u32, u32) = (41307, 13792);

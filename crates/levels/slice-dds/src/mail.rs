@@ -7,14 +7,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
-use equipoise_slice::{Address, Envelope, Keeps, Life, Order, Process, SliceId, WorkerId};
+use equipoise_slice::{
+    Address, Envelope, HandoverId, Keeps, Life, Numbering, Order, Process, SliceId, WorkerId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::hello::Listens;
 use crate::payload::Payload;
 
 /// Of the encoding. Both sides have to have the same.
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 
 /// The number of whom mail to controllers is for.
 pub(crate) const CONTROLLERS: u64 = 0;
@@ -32,8 +34,9 @@ pub(crate) enum Mail {
     Report(Report),
     /// Of a controller candidate, to all workers: where it accepts their connections.
     Listens(Listens),
-    /// Of a worker, to clients: publish again what you have of these slices.
-    Again(Vec<SliceId>),
+    /// Of a worker, to clients: publish again what you have of these slices, which are named by
+    /// these numbers.
+    Again(Vec<SliceId>, Numbering),
     /// Of a client, to all workers: the answer to `Again`. Clients that do not know it say nothing.
     Keeps(Keeps),
 }
@@ -43,6 +46,8 @@ pub(crate) enum Mail {
 pub struct Report {
     /// Whose it is.
     pub life: Life,
+    /// By which numbers it names slices ([`Numbering::epoch`]).
+    pub numbering: HandoverId,
     /// What the worker is called.
     pub name: String,
     /// Where it runs.
@@ -96,14 +101,15 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// What is wrong with a worker that has these where `ours` are the controller's, in words.
-    pub(crate) fn problem(&self, ours: &Terms) -> Option<String> {
+    /// What is wrong with a worker that has these where `ours` are the controller's, in words. A
+    /// worker that was started with the number of slices before a resize follows that: `numbering`.
+    pub(crate) fn problem(&self, ours: &Terms, numbering: &Numbering) -> Option<String> {
         let differs = |option: &str, theirs: String, ours: String| {
             format!(
                 "was started with {option} {theirs}, the controller has {ours}: start it with the same"
             )
         };
-        if self.slices != ours.slices {
+        if self.slices != ours.slices && !numbering.is_of(self.slices) {
             return Some(differs("slices", self.slices.to_string(), ours.slices.to_string()));
         }
         if self.order != ours.order {
@@ -177,7 +183,7 @@ impl Mail {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
             Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
             Self::Listens(_) => WORKERS,
-            Self::Again(_) => CLIENTS,
+            Self::Again(..) => CLIENTS,
             Self::Keeps(_) => WORKERS,
         }
     }
@@ -225,6 +231,7 @@ mod tests {
         let life = Life { worker: WorkerId(5), number: 1 };
         let writer = Writer { group: Group::BASE, id: 9 };
         let item = Item {
+            key: 3,
             slice: SliceId(3),
             writer,
             position: 77,
@@ -235,6 +242,7 @@ mod tests {
             from: Address::Worker(Life { worker: WorkerId(4), number: 2 }),
             to: Address::Worker(life),
             term: Term(6),
+            numbering: HandoverId(0),
             message: Message::Tail {
                 handover: equipoise_slice::HandoverId(8),
                 first: 0,

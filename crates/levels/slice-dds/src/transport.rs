@@ -9,7 +9,7 @@ use equipoise_basics::lock;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
-use equipoise_slice::{Envelope, Group, Item, Life, SliceId, WorkerId};
+use equipoise_slice::{Envelope, Group, Item, Life, Numbering, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::form::Form;
@@ -28,7 +28,7 @@ const WRITERS_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct DdsTransport {
     me: WorkerId,
-    slices: u32,
+    numbering: Numbering,
     settle: Duration,
     groups: BTreeMap<Group, GroupReader>,
     mail_in: Reader,
@@ -109,7 +109,7 @@ impl DdsTransport {
     pub(crate) fn new(
         topics: Topics,
         life: Life,
-        slices: u32,
+        numbering: Numbering,
         settle: Duration,
         apart: bool,
         drops: Arc<DropCounts>,
@@ -128,7 +128,7 @@ impl DdsTransport {
         mail_bell.waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
             me: life.worker,
-            slices,
+            numbering,
             settle,
             groups: BTreeMap::new(),
             mail_in,
@@ -189,7 +189,7 @@ impl DdsTransport {
 
     /// Asks clients for what they have of these slices.
     pub(crate) fn ask_again(&self, slices: Vec<SliceId>) -> Result<(), Error> {
-        self.post(&self.again, &Mail::Again(slices))
+        self.post(&self.again, &Mail::Again(slices, self.numbering))
     }
 
     /// Samples that DDS itself dropped, as they are none of the topic's type; by reason.
@@ -275,8 +275,9 @@ impl DdsTransport {
         of.reader.take(&mut self.samples)?;
         let full = self.full.load(Relaxed);
         for sample in self.samples.drain(..) {
-            let slice = self.topics.form.slice(sample.cdr(), self.slices);
-            match of.item(sample, slice, full, &self.held, &self.drops) {
+            let numbering = &self.numbering;
+            let key = self.topics.form.key(sample.cdr(), numbering);
+            match of.item(sample, (key, numbering), full, &self.held, &self.drops) {
                 Ok(item) => arrivals.push(Arrival::Item(item)),
                 Err(reason) => self.drops.count(reason),
             }
@@ -311,16 +312,16 @@ impl GroupReader {
     fn item(
         &mut self,
         sample: Sample,
-        slice: Result<Option<SliceId>, Malformed>,
+        (key, numbering): (Result<Option<u64>, Malformed>, &Numbering),
         full: bool,
         held: &Arc<AtomicUsize>,
         drops: &DropCounts,
     ) -> Result<Item<Payload>, DropReason> {
         self.learn(sample.writer());
-        let slice = slice.map_err(|_| DropReason::Malformed)?;
+        let key = key.map_err(|_| DropReason::Malformed)?;
         let origin = self.sources.origin(sample.writer(), sample.timestamp_ns());
         let origin = origin.ok_or(DropReason::UnknownWriter)?;
-        let slice = slice.ok_or(DropReason::NoSuchSlice)?;
+        let key = key.ok_or(DropReason::NoSuchSlice)?;
         if origin.is_counted {
             drops.count(DropReason::TimestampRepeated);
         }
@@ -328,7 +329,8 @@ impl GroupReader {
             return Err(DropReason::QueueFull);
         }
         Ok(Item {
-            slice,
+            key,
+            slice: numbering.slice_of(key),
             writer: origin.writer,
             position: origin.position,
             again: origin.again,
@@ -359,6 +361,10 @@ impl Transport<Payload> for DdsTransport {
             self.unsettled -= 1;
         }
         Ok(())
+    }
+
+    fn renumber(&mut self, numbering: &Numbering) {
+        self.numbering = *numbering;
     }
 
     fn send(&mut self, envelope: &Envelope<Payload>) -> Result<(), Error> {

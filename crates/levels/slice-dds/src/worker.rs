@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use equipoise_dds::Error;
 use equipoise_slice::transport::Driver;
 use equipoise_slice::worker::Worker as Protocol;
-use equipoise_slice::{Config, Life, Process as OsProcess};
+use equipoise_slice::{Config, Life, Numbering, Process as OsProcess};
 
 pub use error::WorkerError;
 pub use job::{Job, Work};
@@ -156,17 +156,18 @@ impl Worker {
         // Larger than that of the life before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let connections = Arc::new(connections::Connections::new(life, participant));
-        let (slices, settle) = (options.slices, options.settle);
+        let (numbering, settle) = (Numbering::new(options.slices), options.settle);
         let doer = doer.into();
         let apart = matches!(doer, Doer::Threads(_));
         let drops = shared.drops.clone();
         let transport =
-            DdsTransport::new(topics, life, slices, settle, apart, drops, connections.clone())?;
+            DdsTransport::new(topics, life, numbering, settle, apart, drops, connections.clone())?;
         let waker = transport.waker();
         let replies = replies::Replies::new(outlets, form, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
         let protocol = protocol.with_size(|payload: &Payload| payload.cdr().len());
+        let protocol = protocol.with_slices(options.slices);
         let begun = Instant::now();
         let (hands, outside) = match doer {
             Doer::Threads(threads) => (Some(threads), None),

@@ -11,16 +11,17 @@ mod timeout;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
 
 pub use assignment::{Assignment, Bounds, BoundsInvalid};
-pub use retention::Retention;
+pub use retention::{Asked, Retention};
 
 use crate::ids::{Group, SliceId, Writer};
 use crate::message::{Item, Keeps};
+use crate::numbering::Numbering;
 
 /// How long and how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +114,8 @@ impl<T: Clone> Client<T> {
         let writer = self.writer(slice);
         let position = self.positions.entry(writer).or_insert(0);
         *position += 1;
-        let item = Item { slice, writer, position: *position, again: false, payload };
+        let (key, position, again) = (u64::from(slice.0), *position, false);
+        let item = Item { key, slice, writer, position, again, payload };
         self.pending.keep(now, id, slice, item.clone());
         Ok(item)
     }
@@ -132,22 +134,25 @@ impl<T: Clone> Client<T> {
         Some(Item { again: true, ..item.clone() })
     }
 
-    /// The successor of a lost worker asks for what there is of these slices ([`crate::worker::Worker::recovering`]).
-    pub fn asked(&mut self, now: Duration, slices: &[SliceId]) {
-        self.pending.asked(now, slices);
+    /// The successor of a lost worker asks for what there is of these slices
+    /// ([`crate::worker::Worker::recovering`]), which it names by `numbering`.
+    pub fn asked(&mut self, now: Duration, slices: &[SliceId], numbering: &Numbering) {
+        self.pending.asked(now, &Asked::new(slices, numbering));
     }
 
     /// Answers a worker that asks for these slices: the items without a reply, for each writer.
-    pub fn keeps(&self, slices: &[SliceId]) -> Vec<Keeps> {
-        let wanted: BTreeSet<_> = slices.iter().copied().collect();
+    pub fn keeps(&self, slices: &[SliceId], numbering: &Numbering) -> Vec<Keeps> {
+        let asked = Asked::new(slices, numbering);
         let mut answers: BTreeMap<Writer, Keeps> = BTreeMap::new();
-        for slice in &wanted {
-            let writer = self.writer(*slice);
+        for (slice, group) in asked.groups() {
+            let group = if self.config.plain { Group::BASE } else { group };
+            let writer = Writer { group, id: self.writer };
             let through = self.positions.get(&writer).copied().unwrap_or(0);
-            let keeps = answers.entry(writer).or_insert_with(|| Keeps::new(writer, through));
-            keeps.slices.insert(*slice, Vec::new());
+            let keeps = answers.entry(writer);
+            let keeps = keeps.or_insert_with(|| Keeps::new(writer, through, numbering));
+            keeps.slices.insert(slice, Vec::new());
         }
-        for (slice, item) in self.pending.of(&wanted) {
+        for (slice, item) in self.pending.of(&asked) {
             if let Some(keeps) = answers.get_mut(&item.writer) {
                 keeps.slices.entry(slice).or_default().push(item.position);
             }

@@ -13,6 +13,7 @@ mod handover;
 mod hear;
 mod members;
 mod record;
+mod resize;
 mod standby;
 mod survey;
 
@@ -29,11 +30,13 @@ pub use evidence::Connection;
 pub use handover::{HandoverAction, HandoverEvent, HandoverState};
 pub use members::{Loss, Member};
 pub use record::{Intent, Record, Stored};
+pub use resize::{ResizeRefused, ResizeWaits};
 
 use crate::by_slice::BySlice;
 use crate::config::Config;
 use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 use members::Members;
 
@@ -61,7 +64,7 @@ pub enum MoveRefused {
     #[error("no slice was named")]
     Nothing,
     /// No such slice.
-    #[error("there is no slice {}: they have the numbers 0 to one less than `slices` in the file", .0.0)]
+    #[error("there is no slice {}: `equipoise slice status` says how many there are", .0.0)]
     UnknownSlice(SliceId),
     /// A controller that has just begun.
     #[error(
@@ -77,6 +80,9 @@ pub enum MoveRefused {
     /// Slices of one handover have one giver.
     #[error("slices {} and {} have different owners: move them separately", .0.0, .1.0)]
     SeveralOwners(SliceId, SliceId),
+    /// Slices are about to be split or joined.
+    #[error("slices are about to be split or joined: try again in a moment")]
+    Resizing,
     /// The worker is not there, is leaving, or owns the slices.
     #[error("worker {} cannot take the slices: {}", .0.0, .1)]
     Taker(WorkerId, &'static str),
@@ -125,6 +131,8 @@ pub struct Handover {
 pub struct Controller<T> {
     config: Config,
     term: Term,
+    numbering: Numbering,
+    resizing: Option<resize::Resizing>,
     last: HandoverId,
     /// Numbers up to this are this term's: the store says so.
     reserved: HandoverId,
@@ -144,11 +152,17 @@ pub struct Controller<T> {
 }
 
 impl<T: Clone> Controller<T> {
-    /// A controller that begins its `term` with what the store holds, for slices 0 to `slices` - 1.
+    /// A controller that begins its `term` with what the store holds. `slices`: how many there are
+    /// by configuration; the store knows better if the stream was resized ([`Numbering::is_of`]).
     pub fn new(now: Duration, term: Term, config: Config, slices: u32, stored: &Stored) -> Self {
+        let numbering = stored.numbering.filter(|stored| stored.is_of(slices));
+        let numbering = numbering.unwrap_or_else(|| Numbering::new(slices));
+        let slices = numbering.slices;
         let mut controller = Self {
             config,
             term,
+            numbering,
+            resizing: None,
             last: stored.last,
             reserved: stored.last,
             members: Members::default(),
@@ -240,7 +254,7 @@ impl<T: Clone> Controller<T> {
             Some(member) if member.life == giver => return refused("it owns them"),
             Some(member) => member.life,
         };
-        let mut slices = slices.to_vec();
+        let mut slices = self.with_halves(slices.to_vec(), giver, taker)?;
         slices.sort_unstable();
         slices.dedup();
         let giver = Some(giver);
@@ -302,6 +316,7 @@ impl<T: Clone> Controller<T> {
             self.say(now, handover);
         }
         self.assign_unowned(now);
+        self.tick_resize(now);
         self.tick_standby(now);
         self.tick_forget(now);
     }
@@ -485,7 +500,8 @@ impl<T: Clone> Controller<T> {
 
     fn send(&mut self, to: Life, message: Message<T>) {
         let to = Address::Worker(to);
-        let envelope = Envelope { from: Address::Controller, to, term: self.term, message };
+        let (from, term, numbering) = (Address::Controller, self.term, self.numbering.epoch);
+        let envelope = Envelope { from, to, term, numbering, message };
         self.out.push_back(Output::Send(envelope));
     }
 }

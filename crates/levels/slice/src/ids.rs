@@ -28,6 +28,11 @@ impl Group {
         Self((slice.0 % u32::from(GROUPS)) as u8)
     }
 
+    /// The group of items with this key.
+    pub(crate) fn of_key(key: u64) -> Self {
+        Self((key % u64::from(GROUPS)) as u8)
+    }
+
     /// The group of this number, if there is one.
     pub fn numbered(number: u32) -> Option<Self> {
         u8::try_from(number).ok().filter(|number| *number <= GROUPS).map(Self)
@@ -44,10 +49,10 @@ impl Group {
 pub(crate) struct Groups(u128);
 
 impl Groups {
-    /// Those by which items of `slices` come: their own, and the base topic.
+    /// Those by which items of `slices` come in a stream that was never resized.
+    #[cfg(test)]
     pub(crate) fn of(slices: &[SliceId]) -> Self {
-        let all = slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]);
-        Self(all.fold(0, |set, group| set | 1 << group.number()))
+        crate::numbering::Numbering::new(u32::MAX).groups(slices)
     }
 
     /// Adds a group.

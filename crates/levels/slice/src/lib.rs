@@ -87,6 +87,7 @@ mod config;
 pub mod controller;
 mod ids;
 mod message;
+mod numbering;
 mod positions;
 #[cfg(test)]
 mod sim;
@@ -100,4 +101,5 @@ pub use message::{
     Address, Backlog, Claims, Envelope, Given, Item, Keeps, Message, Past, Progress, TailEntry,
     Taken,
 };
+pub use numbering::{Numbering, SLICES_MAX};
 pub use positions::Positions;

@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::by_slice::BySlice;
 use crate::ids::{HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 
 /// One data item, with as much of it as the protocol needs. `T` is what the application gets; it is cloned by the
 /// protocol, so it should be a reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item<T> {
+    /// Says its slice, whatever the number of slices: see [`Numbering::slice_of`].
+    pub key: u64,
     /// Its slice.
     pub slice: SliceId,
     /// Who wrote it.
@@ -38,12 +41,14 @@ pub struct Keeps {
     pub through: u64,
     /// By slice, the positions of items that have no reply. All others have one.
     pub slices: BTreeMap<SliceId, Vec<u64>>,
+    /// By the numbers of which resize slices are named: those of the question.
+    pub numbering: HandoverId,
 }
 
 impl Keeps {
-    /// Of `writer`, up to `through`: nothing.
-    pub fn new(writer: Writer, through: u64) -> Self {
-        Self { writer, through, slices: BTreeMap::new() }
+    /// Of `writer`, up to `through`: nothing. The question named slices by `numbering`.
+    pub fn new(writer: Writer, through: u64, numbering: &Numbering) -> Self {
+        Self { writer, through, slices: BTreeMap::new(), numbering: numbering.epoch }
     }
 }
 
@@ -65,6 +70,9 @@ pub struct Envelope<T> {
     pub to: Address,
     /// The controller's term, as the sender knows it.
     pub term: Term,
+    /// By the numbers of which resize it names slices ([`Numbering::epoch`]). A recipient that has
+    /// others does not heed it, unless it names none.
+    pub numbering: HandoverId,
     /// What is said.
     pub message: Message<T>,
 }
@@ -208,6 +216,14 @@ pub enum Message<T> {
         /// Of the question that it answers.
         number: u64,
     },
+    /// Controller to worker, again and again: slices are numbered anew. The worker answers in its
+    /// claims.
+    Resize {
+        /// The new numbers.
+        numbering: Numbering,
+        /// All can: take them now. Before: say when you can (`Claims::ready_for`).
+        now: bool,
+    },
     /// Controller to worker, again and again: keep what comes for these slices, and for no others.
     Standby {
         /// All of them, with what their owners have committed and need not be kept.
@@ -216,6 +232,20 @@ pub enum Message<T> {
 }
 
 impl<T> Message<T> {
+    /// Whether it names slices, or handovers of slices.
+    pub(crate) fn names_slices(&self) -> bool {
+        !matches!(
+            self,
+            Self::Claims(_)
+                | Self::Grant { .. }
+                | Self::Expel { .. }
+                | Self::Refuse { .. }
+                | Self::Probe { .. }
+                | Self::Alive { .. }
+                | Self::Resize { .. }
+        )
+    }
+
     /// Its name, in one word.
     pub fn name(&self) -> &'static str {
         match self {
@@ -238,6 +268,7 @@ impl<T> Message<T> {
             Self::Refuse { .. } => "refuse",
             Self::Probe { .. } => "probe",
             Self::Alive { .. } => "alive",
+            Self::Resize { .. } => "resize",
             Self::Standby { .. } => "standby",
         }
     }
@@ -309,6 +340,10 @@ pub struct Claims {
     pub taken: Vec<Taken>,
     /// What it gave away lately and has done: to a controller that is new, until that has heard it.
     pub past: Vec<Past>,
+    /// By which numbers slices are named.
+    pub numbering: Numbering,
+    /// The resize that was announced and that nothing here stands against: [`Message::Resize`].
+    pub ready_for: Option<HandoverId>,
 }
 
 /// A handover at its giver, after the cut.

@@ -62,6 +62,8 @@ pub(crate) struct Scenario {
     pub forget_us: u64,
     /// Clients publish again what has no reply.
     pub again: bool,
+    /// Slices are split and joined.
+    pub resizes: bool,
     pub sabotage: Sabotage,
 }
 
@@ -121,6 +123,7 @@ impl Scenario {
             retire_us: [10_000, 10_000_000][seed as usize / 5 % 2],
             forget_us: [60_000, 10_000_000][seed as usize / 7 % 2],
             again: true,
+            resizes: false,
             sabotage: Sabotage::None,
         }
     }
@@ -171,6 +174,22 @@ impl Scenario {
         let planned = Self::planned(seed);
         let quiet = Self { move_gap_us: NO_MOVES_US, joining: 0, ..planned };
         Self { faults, standby: true, again: false, order: Order::Free, ..quiet }
+    }
+
+    /// Slices are split and joined between moves, losses and crashes.
+    pub(crate) fn resizing(seed: u64) -> Self {
+        let base = match seed % 4 {
+            0 => Self::planned(seed),
+            1 | 2 => Self::crashing(seed),
+            _ => Self::connected(seed),
+        };
+        // Of two slices in strict order two workers do 1,300 items a second.
+        let (work_us_max, item_gap_us) = (1_500, 3_000);
+        let base = Self { work_us_max, item_gap_us, ..base };
+        let order = [Order::Free, Order::Strict][seed as usize / 4 % 2];
+        // Some with few moves, so that slices are joined soon.
+        let move_gap_us = [1_000, 20_000][seed as usize / 8 % 2];
+        Self { resizes: true, order, move_gap_us, length_us: 500_000, ..base }
     }
 
     pub(crate) fn at(seed: u64, step: usize, nth: u32, party: Party) -> Self {

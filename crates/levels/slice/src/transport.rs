@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::ids::{Group, HandoverId, SliceId, Writer};
 use crate::message::{Envelope, Item, Keeps};
+use crate::numbering::Numbering;
 use crate::worker::{Output, Worker};
 
 /// The worker is told of time so many times in [`crate::Config::resend`].
@@ -51,6 +52,12 @@ pub trait Transport<T> {
     /// # Errors
     /// When it cannot be closed.
     fn unsubscribe(&mut self, group: Group) -> Result<(), Self::Error>;
+
+    /// Slices have other numbers from now on: [`Worker::numbering`]. Of items that come the key
+    /// counts, so that nothing depends on the moment of this call.
+    fn renumber(&mut self, numbering: &Numbering) {
+        let _ = numbering;
+    }
 
     /// Sends a message. It may be lost: the protocol says again what is not answered.
     ///
@@ -120,8 +127,58 @@ pub struct Driver<T, N> {
 struct Queue<T> {
     /// Each with when it came.
     tasks: VecDeque<(Duration, Task<T>)>,
-    /// One of them is under way.
-    busy: bool,
+    busy: Busy,
+}
+
+/// What is under way of a slice, by key: one task, and others if slices were joined since.
+#[derive(Debug, Default)]
+struct Busy {
+    one: Option<u64>,
+    others: Vec<u64>,
+}
+
+impl Busy {
+    fn is_none(&self) -> bool {
+        self.one.is_none() && self.others.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.one.is_some()) + self.others.len()
+    }
+
+    fn begins(&mut self, key: u64) {
+        if let Some(other) = self.one.replace(key) {
+            self.others.push(other);
+        }
+    }
+
+    fn ends(&mut self, key: u64) {
+        if self.one == Some(key) {
+            self.one = self.others.pop();
+        } else if let Some(at) = self.others.iter().position(|other| *other == key) {
+            self.others.swap_remove(at);
+        }
+    }
+
+    fn keys(self) -> impl Iterator<Item = u64> {
+        self.one.into_iter().chain(self.others)
+    }
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { tasks: VecDeque::new(), busy: Busy::default() }
+    }
+}
+
+impl<T> Task<T> {
+    /// Says the slice. A state, which is of a whole slice, stands for its first key.
+    fn key(&self) -> u64 {
+        match self {
+            Self::Execute(item) => item.key,
+            Self::Import { slice, .. } | Self::Export { slice, .. } => u64::from(slice.0),
+        }
+    }
 }
 
 /// What waits of a slice.
@@ -179,6 +236,11 @@ impl<T> Started<T> {
         self.round
     }
 
+    /// The key of its item: at most one of each is under way.
+    pub fn key(&self) -> u64 {
+        self.task.key()
+    }
+
     /// Of an item.
     pub fn token(&self) -> Option<Token> {
         let Task::Execute(item) = &self.task else { return None };
@@ -220,7 +282,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     pub fn waiting(&self, now: Duration) -> impl Iterator<Item = Waiting> {
         self.queues.iter().map(move |(slice, queue)| {
             let since = queue.tasks.front().map_or(now, |(since, _)| *since);
-            let tasks = queue.tasks.len() + usize::from(queue.busy);
+            let tasks = queue.tasks.len() + queue.busy.len();
             Waiting { slice: *slice, tasks, age: now.saturating_sub(since) }
         })
     }
@@ -277,7 +339,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         self.ready.remove(&slice);
         let queue = self.queues.get_mut(&slice)?;
         let (_, task) = queue.tasks.pop_front()?;
-        queue.busy = true;
+        queue.busy.begins(task.key());
         self.queued -= 1;
         self.turn = SliceId(slice.0.wrapping_add(1));
         // A slice that has tasks is owned: its tasks go when it goes.
@@ -323,7 +385,8 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             return Ok(());
         }
         if let Task::Execute(item) = &started.task {
-            self.worker.finished(now, item.slice, item.writer, item.position);
+            let slice = self.worker.numbering().slice_of(item.key);
+            self.worker.finished(now, slice, item.writer, item.position);
         }
         self.carry_out()
     }
@@ -350,12 +413,14 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         if !self.is_current(started) {
             return false;
         }
-        if let Some(queue) = self.queues.get_mut(&started.slice) {
-            queue.busy = false;
-            if queue.tasks.is_empty() {
-                self.queues.remove(&started.slice);
-            } else {
-                self.ready.insert(started.slice);
+        let key = started.task.key();
+        let slice = self.worker.numbering().slice_of(key);
+        if let Some(queue) = self.queues.get_mut(&slice) {
+            queue.busy.ends(key);
+            match (queue.busy.is_none(), queue.tasks.is_empty()) {
+                (true, true) => drop(self.queues.remove(&slice)),
+                (true, false) => drop(self.ready.insert(slice)),
+                _ => {}
             }
         }
         true
@@ -378,6 +443,10 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                 }
                 Output::Export { handover, slice } => {
                     self.queue(slice, Task::Export { handover, slice });
+                }
+                Output::Renumber(numbering) => {
+                    self.transport.renumber(&numbering);
+                    self.refile(&numbering);
                 }
                 Output::Fence => self.fenced = true,
                 Output::Resume => self.fenced = false,
@@ -406,7 +475,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             queue.tasks = left;
             if queue.tasks.is_empty() {
                 self.ready.remove(slice);
-                if !queue.busy {
+                if queue.busy.is_none() {
                     self.queues.remove(slice);
                 }
             }
@@ -416,13 +485,36 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     }
 
     fn queue(&mut self, slice: SliceId, task: Task<T>) {
-        let empty = || Queue { tasks: VecDeque::new(), busy: false };
         let since = self.now;
-        let queue = self.queues.entry(slice).or_insert_with(empty);
+        let queue = self.queues.entry(slice).or_default();
         queue.tasks.push_back((since, task));
         self.queued += 1;
-        if !queue.busy {
+        if queue.busy.is_none() {
             self.ready.insert(slice);
         }
+    }
+
+    /// Files what waits and what is under way by the slices that their keys say now. Of two that
+    /// are joined, what came first goes first.
+    fn refile(&mut self, numbering: &Numbering) {
+        let mut waiting = Vec::new();
+        let mut queues: BTreeMap<SliceId, Queue<T>> = BTreeMap::new();
+        for queue in std::mem::take(&mut self.queues).into_values() {
+            for key in queue.busy.keys() {
+                queues.entry(numbering.slice_of(key)).or_default().busy.begins(key);
+            }
+            waiting.extend(queue.tasks);
+        }
+        waiting.sort_by_key(|(since, _)| *since);
+        for (since, mut task) in waiting {
+            let slice = numbering.slice_of(task.key());
+            if let Task::Execute(item) = &mut task {
+                item.slice = slice;
+            }
+            queues.entry(slice).or_default().tasks.push_back((since, task));
+        }
+        let is_ready = |(_, queue): &(&SliceId, &Queue<T>)| queue.busy.is_none();
+        self.ready = queues.iter().filter(is_ready).map(|(slice, _)| *slice).collect();
+        self.queues = queues;
     }
 }

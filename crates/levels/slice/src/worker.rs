@@ -14,6 +14,7 @@ mod past;
 mod reason;
 mod recovery;
 mod refused;
+mod resize;
 mod standby;
 mod take;
 mod taker_table;
@@ -34,8 +35,9 @@ pub use refused::Refused;
 pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
 use crate::config::Config;
-use crate::ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::ids::{Group, Groups, HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::message::{Address, Envelope, Item, Message};
+use crate::numbering::Numbering;
 use giving::Giving;
 use ownership::{Owned, Released};
 use taking::{Hole, Taking};
@@ -86,6 +88,9 @@ pub enum Output<T> {
     Fence,
     /// The lease is good again.
     Resume,
+    /// Slices have other numbers from now on: file what waits under those of its keys, and name
+    /// slices so to the worker.
+    Renumber(Numbering),
     /// Given up as lost: forget every item that was not started, and reply to none.
     Reset,
 }
@@ -113,6 +118,11 @@ pub struct Worker<T> {
     refused: Option<Refused>,
     config: Config,
     term: Term,
+    numbering: Numbering,
+    /// The resize that the controller has announced, and when it did so last.
+    announced: Option<(Numbering, Duration)>,
+    /// The last resize that its claims said it can take.
+    promised: Option<HandoverId>,
     seen: HashMap<Writer, Seen>,
     gone: BTreeMap<Writer, Duration>,
     subscriptions: BTreeMap<Group, Subscription>,
@@ -191,6 +201,10 @@ pub(crate) enum Sabotage {
     /// Not the worker's: the controller gives a worker up whose connection closed, without asking
     /// it.
     TrustClose,
+    /// Heeds messages that name slices by other numbers.
+    HeedsOldNumbers,
+    /// Leaves what waits in the queues of the slices that it split or joined.
+    NoRefile,
 }
 
 impl<T: Clone> Worker<T> {
@@ -203,6 +217,9 @@ impl<T: Clone> Worker<T> {
             refused: None,
             config,
             term: Term::default(),
+            numbering: Numbering::new(u32::MAX),
+            announced: None,
+            promised: None,
             seen: HashMap::new(),
             gone: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
@@ -235,6 +252,13 @@ impl<T: Clone> Worker<T> {
         Self { process, ..self }
     }
 
+    /// The stream has this many slices, as far as the worker was told. Without: as many as there
+    /// are keys.
+    #[must_use]
+    pub fn with_slices(self, slices: u32) -> Self {
+        Self { numbering: Numbering::new(slices), ..self }
+    }
+
     /// Chunks what it hands over by the bytes of items: see [`TAIL_BYTES`].
     #[must_use]
     pub fn with_size(self, size: fn(&T) -> usize) -> Self {
@@ -264,6 +288,11 @@ impl<T: Clone> Worker<T> {
     /// Its times and bounds.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// By which numbers it names slices.
+    pub fn numbering(&self) -> &Numbering {
+        &self.numbering
     }
 
     /// How many slices it owns.
@@ -310,11 +339,13 @@ impl<T: Clone> Worker<T> {
 
     /// An item came. Items of a writer come in its order, without holes from the first that comes; one that is
     /// published again may come at any time.
-    pub fn item(&mut self, now: Duration, item: Item<T>) {
+    pub fn item(&mut self, now: Duration, mut item: Item<T>) {
         self.claims.change();
+        // It may have been read before slices were numbered anew.
+        item.slice = self.numbering.slice_of(item.key);
         let group = item.writer.group;
         if !self.subscriptions.contains_key(&group)
-            || (group != Group::BASE && group != Group::of(item.slice))
+            || (group != Group::BASE && group != Group::of_key(item.key))
         {
             self.drops.count(Reason::NotOwned);
             return;
@@ -437,6 +468,17 @@ impl<T: Clone> Worker<T> {
             self.term = envelope.term;
             self.begin_term(now);
         }
+        // Both sides repeat messages until they have the same numbers.
+        #[cfg(test)]
+        let heeds_all = self.sabotage == Sabotage::HeedsOldNumbers;
+        #[cfg(not(test))]
+        let heeds_all = false;
+        if envelope.message.names_slices()
+            && envelope.numbering != self.numbering.epoch
+            && !heeds_all
+        {
+            return;
+        }
         if !matches!(envelope.message, Message::Grant { .. }) {
             self.claims.change();
         }
@@ -468,6 +510,9 @@ impl<T: Clone> Worker<T> {
             }
             Message::Probe { number } => self.send_controller(Message::Alive { number }),
             Message::Standby { committed } => self.on_standby(&committed),
+            Message::Resize { numbering, now: takes_effect } => {
+                self.on_resize(now, numbering, takes_effect);
+            }
             // What workers say to the controller.
             Message::Ready { .. }
             | Message::Closed { .. }
@@ -483,6 +528,7 @@ impl<T: Clone> Worker<T> {
         self.tick_giving(now);
         self.tick_taking(now);
         self.tick_recovery(now);
+        self.tick_resize(now);
         self.tick_subscriptions(now);
         self.memory.forget(now, self.config.remember, self.orphan_after());
         let forget = self.config.forget;
@@ -541,7 +587,7 @@ impl<T: Clone> Worker<T> {
     /// It is this worker's to do.
     fn execute(&mut self, item: Item<T>) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
-        self.unfinished.add(item.slice, item.writer, item.position);
+        self.unfinished.add(&item);
         match owned.held {
             Some(_) => self.hold(item),
             None => self.out.push_back(Output::Execute(item)),
@@ -564,6 +610,13 @@ impl<T: Clone> Worker<T> {
         }
     }
 
+    /// Opens readers of the groups by which items of `slice` come.
+    fn subscribe_to(&mut self, slice: SliceId) {
+        for group in self.numbering.groups_of(slice) {
+            self.subscribe(group);
+        }
+    }
+
     /// Something may have gone that needed a reader.
     fn unsubscribe_idle(&mut self) {
         self.may_be_idle = true;
@@ -574,18 +627,18 @@ impl<T: Clone> Worker<T> {
         if !self.may_be_idle {
             return;
         }
-        let mut needed = [false; GROUPS as usize + 1];
-        let slices = self.owned.keys().chain(self.released.keys());
+        let mut needed = Groups::default();
+        let slices = self.owned.keys().chain(self.released.keys()).copied();
+        let slices = slices.chain(self.standby.slices());
         let groups = slices
-            .map(|slice| Group::of(*slice))
+            .flat_map(|slice| self.numbering.groups_of(slice))
             .chain(self.taking.values().filter(|t| t.is_coming()).flat_map(|t| t.groups.iter()))
-            .chain(self.standby.groups())
             .chain([Group::BASE]);
-        groups.for_each(|group| needed[usize::from(group.number())] = true);
+        groups.for_each(|group| needed.insert(group));
         self.may_be_idle = false;
         let mut over = Vec::new();
         for (group, subscription) in &mut self.subscriptions {
-            if needed[usize::from(group.number())] {
+            if needed.contains(*group) {
                 subscription.idle = None;
                 continue;
             }
@@ -606,7 +659,8 @@ impl<T: Clone> Worker<T> {
 
     fn send(&mut self, to: Address, message: Message<T>) {
         let from = Address::Worker(self.life);
-        self.out.push_back(Output::Send(Envelope { from, to, term: self.term, message }));
+        let (term, numbering) = (self.term, self.numbering.epoch);
+        self.out.push_back(Output::Send(Envelope { from, to, term, numbering, message }));
     }
 
     fn send_controller(&mut self, message: Message<T>) {

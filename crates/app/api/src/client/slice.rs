@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 
 use super::{Client, ClientError, encoded, to_json};
 use crate::wire::slice::{
-    SliceMove, SliceMoves, SlicePin, SlicePlan, SliceWorker, StreamStatus, Streams,
+    SliceMove, SliceMoves, SlicePin, SlicePlan, SliceResize, SliceWorker, StreamStatus, Streams,
 };
 
 impl Client {
@@ -37,6 +37,28 @@ impl Client {
     ) -> Result<SliceMoves, ClientError> {
         let path = format!("/v1/slices/{}/moves", encoded(stream));
         self.ask(Method::POST, &path, to_json(wish)).await
+    }
+
+    /// `POST /v1/slices/STREAM/resize`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn resize_stream(
+        &self,
+        stream: &str,
+        slices: u32,
+    ) -> Result<StreamStatus, ClientError> {
+        let path = format!("/v1/slices/{}/resize", encoded(stream));
+        self.ask(Method::POST, &path, to_json(&SliceResize { slices })).await
+    }
+
+    /// `GET /v1/slices/STREAM`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stream(&self, stream: &str) -> Result<StreamStatus, ClientError> {
+        let path = format!("/v1/slices/{}", encoded(stream));
+        self.ask(Method::GET, &path, Bytes::new()).await
     }
 
     /// `POST /v1/slices/STREAM/workers/WORKER/drain` or `undrain`; `action` is this last part.

@@ -62,6 +62,11 @@ fn by_stream(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     for status in leading(streams) {
         gauge(&mut family, &[("stream", &status.name)], status.unread.len() as u64)?;
     }
+    let help = "Connections to the port for workers' connections that were refused";
+    let mut family = describe(out, "slice_connections_strange", help, None, MetricType::Counter)?;
+    for status in leading(streams) {
+        counter(&mut family, &[("stream", &status.name)], status.connections_strange_total)?;
+    }
     let help = "Load of the most loaded worker over the mean, as a share of the mean";
     let mut family = describe(out, "slice_imbalance_ratio", help, None, MetricType::Gauge)?;
     for status in leading(streams) {

@@ -202,6 +202,7 @@ fn streams() -> Vec<StreamReading> {
     let status = StreamStatus {
         name: "images".into(),
         slices_total: 50,
+        resizing: None,
         domain: 0,
         leading: true,
         leader: None,
@@ -212,6 +213,7 @@ fn streams() -> Vec<StreamReading> {
         handovers: Vec::new(),
         hot: Vec::new(),
         unread: Vec::new(),
+        connections_strange_total: 4,
         handovers_moved_total: 6,
         handovers_called_off_total: 1,
         handover_seconds_p50: None,
@@ -234,6 +236,7 @@ fn the_slice_level_has_its_families_where_it_leads() {
         r#"equipoise_slice_workers{stream="images",state="lost"} 1"#,
         r#"equipoise_slice_workers{stream="images",state="draining"} 0"#,
         r#"equipoise_slice_publishers_unread{stream="images"} 0"#,
+        r#"equipoise_slice_connections_strange_total{stream="images"} 4"#,
         r#"equipoise_slice_slices{stream="images",worker="w1"} 25"#,
         r#"equipoise_slice_items_total{stream="images",worker="w1"} 400"#,
         r#"equipoise_slice_queued{stream="images",worker="w2"} 3"#,

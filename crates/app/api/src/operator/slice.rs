@@ -29,6 +29,15 @@ pub trait SliceOperator: Send + Sync + 'static {
         async { Err(OperateError::NoSliceLevel) }
     }
 
+    /// Splits or joins the slices of a stream. Returns the stream.
+    fn resize_stream(
+        &self,
+        _stream: &str,
+        _slices: u32,
+    ) -> impl Future<Output = Result<StreamStatus, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
     /// Drains a worker of its slices, or gives it slices again. Returns the stream.
     fn drain_worker(
         &self,

@@ -15,7 +15,8 @@ use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Body, Named};
 use crate::wire::slice::{
-    SliceMove, SliceMoves, SlicePin, SlicePlan, SliceWorker, StreamStatus, Streams,
+    SliceMove, SliceMoves, SlicePin, SlicePlan, SliceResize, SliceResizing, SliceWorker,
+    StreamStatus, Streams,
 };
 use crate::{OperateError, Operator, Problem, SliceOperator};
 
@@ -69,6 +70,12 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             "/v1/slices/{stream}/moves",
             move_slices::<O>,
             "Move slices to a worker now",
+        )
+        .post(
+            Access::OPERATE,
+            "/v1/slices/{stream}/resize",
+            resize::<O>,
+            "Split or join slices, so that there are twice or half as many",
         )
         .post(
             Access::OPERATE,
@@ -189,6 +196,35 @@ async fn move_slices<O: SliceOperator>(
     let moves = operator.move_slices(&stream, wish).await?;
     change.after(&moves);
     Ok(Tagged::new(moves, tag(&one(&*operator, &stream).await?)))
+}
+
+/// How many slices there are, and are to be.
+#[derive(Serialize)]
+struct Size<'s> {
+    slices: u32,
+    resizing: &'s Option<SliceResizing>,
+}
+
+impl<'s> Size<'s> {
+    fn of(stream: &'s StreamStatus) -> Self {
+        Size { slices: stream.slices_total, resizing: &stream.resizing }
+    }
+}
+
+async fn resize<O: SliceOperator>(
+    State(operator): State<Arc<O>>,
+    Named(StreamPath { stream }): Named<StreamPath>,
+    turn: Turn,
+    Body(wish): Body<SliceResize>,
+) -> Result<Tagged<StreamStatus>, Problem> {
+    let change = turn.wait().await;
+    let before = one(&*operator, &stream).await?;
+    change.of(&tag(&before))?;
+    change.before(&Size::of(&before));
+    let after = operator.resize_stream(&stream, wish.slices).await?;
+    change.after(&Size::of(&after));
+    let tag = tag(&after);
+    Ok(Tagged::new(after, tag))
 }
 
 async fn drain<O: SliceOperator>(

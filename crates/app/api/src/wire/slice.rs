@@ -19,6 +19,9 @@ pub struct StreamStatus {
     pub name: String,
     /// Number of slices.
     pub slices_total: u32,
+    /// The resize that is under way.
+    #[serde(default)]
+    pub resizing: Option<SliceResizing>,
     /// The DDS domain.
     pub domain: u32,
     /// Whether this controller leads the stream. Otherwise it does not know workers and slices.
@@ -39,6 +42,9 @@ pub struct StreamStatus {
     pub hot: Vec<HotSlice>,
     /// Publishers on the stream's topic that no worker can read.
     pub unread: Vec<UnreadPublisher>,
+    /// Connections to the port for workers' connections that this controller refused: they named no
+    /// worker of the stream, or were more than the limits allow.
+    pub connections_strange_total: u64,
     /// Handovers since this controller leads that moved their slices.
     pub handovers_moved_total: u64,
     /// Handovers since this controller leads that were called off, so that the slices stayed.
@@ -253,6 +259,23 @@ pub struct SliceMove {
     /// and nothing is moved.
     #[serde(default)]
     pub force: bool,
+}
+
+/// How many slices a stream is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SliceResize {
+    /// Twice or half as many as now. As many as now calls a resize off that has not taken effect.
+    pub slices: u32,
+}
+
+/// A resize that has not taken effect yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SliceResizing {
+    /// How many slices there will be.
+    pub slices: u32,
+    /// The condition that it waits for.
+    pub waits_for: String,
 }
 
 /// The outcome of a request to move slices.

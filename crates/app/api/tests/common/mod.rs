@@ -117,6 +117,7 @@ impl Recorder {
         StreamStatus {
             name: "images".into(),
             slices_total: 1,
+            resizing: None,
             domain: 0,
             leading: true,
             leader: Some("test".into()),
@@ -127,6 +128,7 @@ impl Recorder {
             handovers: Vec::new(),
             hot: Vec::new(),
             unread: Vec::new(),
+            connections_strange_total: 0,
             handovers_moved_total: 0,
             handovers_called_off_total: 0,
             handover_seconds_p50: None,
@@ -474,6 +476,11 @@ impl SliceOperator for Recorder {
         }
         let (there, refused, unpinned) = (Vec::new(), Vec::new(), Vec::new());
         Ok(SliceMoves { handovers: vec![1], moving: wish.slices, there, refused, unpinned })
+    }
+
+    async fn resize_stream(&self, _: &str, slices: u32) -> Result<StreamStatus, OperateError> {
+        self.note(format!("resize to {slices}"));
+        Ok(self.stream())
     }
 
     async fn drain_worker(

@@ -46,6 +46,8 @@ enum Action {
     Unpin(operate::UnpinArgs),
     /// Move slices to a worker now; --force removes pins that prevent the move
     Move(operate::MoveArgs),
+    /// Split or join the slices of a stream while items flow: twice or half as many
+    Resize(operate::ResizeArgs),
     /// Show what a balancing round would move now, without moving it, and what limits it
     Plan(plan::Args),
 }
@@ -92,6 +94,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Pin(args) => operate::pin(args).await,
         Action::Unpin(args) => operate::unpin(args).await,
         Action::Move(args) => operate::move_slices(args).await,
+        Action::Resize(args) => operate::resize(args).await,
         Action::Plan(args) => plan::run(args).await,
     }
 }

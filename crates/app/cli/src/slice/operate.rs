@@ -1,11 +1,14 @@
-//! `equipoise slice drain | undrain | pin | unpin | move`.
+//! `equipoise slice drain | undrain | pin | unpin | move | resize`.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use equipoise_api::wire::slice::{SliceMove, SliceMoves};
 
 use super::StreamArgs;
 use super::numbers::{Numbers, show};
+use crate::process::ApiArgs;
 
 /// Arguments of `drain` and `undrain`.
 #[derive(Debug, clap::Args)]
@@ -57,6 +60,51 @@ pub(super) struct MoveArgs {
     json: bool,
     #[command(flatten)]
     stream: StreamArgs,
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(super) struct ResizeArgs {
+    /// The stream's name
+    #[arg(value_name = "STREAM")]
+    stream: String,
+    /// How many slices it is to have: twice or half as many as now
+    ///
+    /// As many as now calls off a resize that has not taken effect.
+    #[arg(value_name = "N")]
+    slices: u32,
+    /// How long to wait until it has taken effect; it goes on without this command
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Interval between two looks at a resize.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
+    let client = args.api.client().await?;
+    let (name, end) = (&args.stream, Instant::now() + Duration::from_secs(args.wait));
+    let mut stream = client.resize_stream(name, args.slices).await?;
+    let mut told = None;
+    while let Some(resizing) = &stream.resizing {
+        if told.as_ref() != Some(resizing) {
+            outln!(
+                "stream {name}: to have {} slices; waits for {}",
+                resizing.slices,
+                resizing.waits_for
+            );
+        }
+        if Instant::now() >= end {
+            bail!("it has not taken effect yet, and goes on: see `equipoise slice status`");
+        }
+        told = Some(resizing.clone());
+        tokio::time::sleep(LOOK).await;
+        stream = client.stream(name).await?;
+    }
+    outln!("stream {name}: {} slices", stream.slices_total);
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn drain(args: WorkerArgs, action: &str) -> anyhow::Result<ExitCode> {

@@ -71,6 +71,10 @@ fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
     if let Some(problem) = &stream.problem {
         let _ = writeln!(out, "{problem}");
     }
+    if let Some(resizing) = &stream.resizing {
+        let (slices, waits_for) = (resizing.slices, &resizing.waits_for);
+        let _ = writeln!(out, "to have {slices} slices; waits for {waits_for}");
+    }
     if !stream.leading {
         if let Some(leader) = &stream.leader {
             let _ = writeln!(out, "{leader} knows the workers and slices: run the command there");
@@ -115,6 +119,13 @@ fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
             out,
             "items of writer {} reach no worker: {}",
             publisher.writer, publisher.problem
+        );
+    }
+    if stream.connections_strange_total > 0 {
+        let _ = writeln!(
+            out,
+            "{} connections to the port for workers were refused: they named no worker, or were too many",
+            stream.connections_strange_total
         );
     }
 }
@@ -322,6 +333,7 @@ mod tests {
         StreamStatus {
             name: "images".into(),
             slices_total: 5,
+            resizing: None,
             domain: 5,
             leading: true,
             leader: Some("edge-1".into()),
@@ -346,6 +358,7 @@ mod tests {
             }],
             hot: vec![HotSlice { slice: 0, share: 0.9 }],
             unread: vec![UnreadPublisher { writer: "00ff".into(), problem: "best-effort".into() }],
+            connections_strange_total: 2,
             handovers_moved_total: 6,
             handovers_called_off_total: 0,
             handover_seconds_p50: Some(0.0006),
@@ -383,7 +396,8 @@ mod tests {
              w1          2  late       no loss: the previous owner processed it\n\
              w2          5  malformed  too short, or another type under the same name\n\
              slice 0 is hot: 90 % of what a worker should have\n\
-             items of writer 00ff reach no worker: best-effort\n"
+             items of writer 00ff reach no worker: best-effort\n\
+             2 connections to the port for workers were refused: they named no worker, or were too many\n"
         );
         assert!(shown(&stream(), true).contains("\n0       w1 "));
     }

@@ -19,6 +19,11 @@ impl SliceOperator for Control {
         self.levels.slices.move_slices(stream, &wish).await
     }
 
+    async fn resize_stream(&self, stream: &str, slices: u32) -> Result<StreamStatus, OperateError> {
+        self.accepts_changes()?;
+        self.levels.slices.resize(stream, slices).await
+    }
+
     async fn drain_worker(
         &self,
         stream: &str,

@@ -71,6 +71,8 @@ impl Told {
                 OperateError::NotFound(unknown.to_string())
             }
             AskError::Refused(refused) => OperateError::Refused(refused.to_string()),
+            AskError::Size(refused) => OperateError::Refused(refused.to_string()),
+            apart @ AskError::PinnedApart(..) => OperateError::Conflict(apart.to_string()),
             AskError::Ended => OperateError::Stopping,
         }
     }
@@ -222,6 +224,23 @@ impl SlicePlane {
         wish: &SliceMove,
     ) -> Result<SliceMoves, OperateError> {
         self.one(stream)?.move_slices(wish).await
+    }
+
+    /// Splits or joins the slices of a stream.
+    pub(crate) async fn resize(
+        &self,
+        stream: &str,
+        slices: u32,
+    ) -> Result<StreamStatus, OperateError> {
+        let told = self.one(stream)?;
+        if let Err(error) = told.handle()?.resize(slices).await {
+            return Err(told.refused(error).await);
+        }
+        let seen = |it: &Status| {
+            let wanted = it.resizing.as_ref().map(|(slices, _)| *slices);
+            wanted == Some(slices) || wanted.is_none() && it.slices.len() == slices as usize
+        };
+        Ok(told.once_seen(seen).await)
     }
 
     /// Drains a worker of its slices, or gives it slices again.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use equipoise_api::metrics::{StreamReading, TimeReading};
 use equipoise_api::wire::slice::{
     HotSlice, PlannedSliceMove, PlannedSliceWorker, PlannedWorkerReason, SliceHandover, SlicePlan,
-    SlicePlanReason, SliceState, SliceWorker, StreamStatus, UnreadPublisher, WorkerState,
+    SlicePlanReason, SliceResizing, SliceState, SliceWorker, StreamStatus, UnreadPublisher,
+    WorkerState,
 };
 use equipoise_slice::balance::Hot;
 use equipoise_slice::worker::Reason;
@@ -30,7 +31,14 @@ pub(super) fn stream(
     let seconds = |time: Option<&Duration>| time.map(Duration::as_secs_f64);
     StreamStatus {
         name: config.name.clone(),
-        slices_total: config.slices,
+        slices_total: match status.slices.len() {
+            0 => config.slices,
+            known => u32::try_from(known).unwrap_or(u32::MAX),
+        },
+        resizing: status.resizing.as_ref().map(|(slices, waits_for)| SliceResizing {
+            slices: *slices,
+            waits_for: waits_for.clone(),
+        }),
         domain: config.domain,
         leading: status.leading,
         leader,
@@ -41,6 +49,7 @@ pub(super) fn stream(
         handovers: status.handovers.iter().map(handover).collect(),
         hot: hot(&status.hot),
         unread: status.unread.iter().map(unread).collect(),
+        connections_strange_total: status.connections_strange,
         handovers_moved_total: status.totals.moved,
         handovers_called_off_total: status.totals.called_off,
         handover_seconds_p50: seconds(times.get(times.len() / 2)),

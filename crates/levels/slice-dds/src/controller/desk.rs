@@ -1,6 +1,7 @@
 //! What the leader knows and decides. No I/O: mail, questions and `now` go in, outputs of the protocol come out.
 
 mod preview;
+mod resize;
 mod seen;
 mod show;
 mod standing;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use equipoise_core::Weight;
 use equipoise_slice::balance::{Balancer, Move, Round, SliceInput, WorkerInput};
 use equipoise_slice::controller::{Controller, HandoverState, Member, Output};
-use equipoise_slice::{HandoverId, SliceId, Term, WorkerId};
+use equipoise_slice::{HandoverId, Numbering, SliceId, Term, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::controller::connections::Change;
 use crate::controller::desk::seen::Seen;
 use crate::controller::desk::standing::Standing;
-use crate::controller::kept::{Kept, Wishes};
+use crate::controller::kept::{Kept, Resized, Wishes};
 use crate::controller::status::{HandoverSteps, HandoverTotals};
 use crate::controller::{Ask, AskError, Options};
 use crate::mail::{Mail, Report, SliceReport, Terms};
@@ -48,6 +49,9 @@ pub(super) struct Desk {
     standings: BTreeMap<WorkerId, Standing>,
     /// What operators want.
     wishes: Wishes,
+    resized: Resized,
+    /// By which numbers slices are pinned, and their loads known.
+    numbering: Numbering,
     /// Wishes that are to be answered when they are in the store.
     unanswered: Vec<oneshot::Sender<Result<(), AskError>>>,
     last_round: Option<Duration>,
@@ -75,7 +79,14 @@ impl Desk {
     ) -> Self {
         let (protocol, slices) = (options.protocol.clone(), options.slices);
         let protocol = Controller::new(now, term, protocol, slices, &kept.stored);
-        Self {
+        let numbering = kept.resized.pins.unwrap_or(*protocol.numbering());
+        let by_file = options.slices;
+        if protocol.numbering().slices != by_file {
+            let slices = protocol.numbering().slices;
+            tracing::info!(stream = options.name, slices, by_file, "the stream was resized");
+        }
+        let mut desk = Self {
+            numbering,
             protocol,
             balancer: Balancer::new(options.policy.clone()),
             options,
@@ -84,6 +95,7 @@ impl Desk {
             seen: Seen::default(),
             standings: BTreeMap::new(),
             wishes: kept.wishes.clone(),
+            resized: kept.resized,
             unanswered: Vec::new(),
             last_round: None,
             round: Round::default(),
@@ -91,7 +103,9 @@ impl Desk {
             times: Vec::new(),
             done: 0,
             totals: HandoverTotals::default(),
-        }
+        };
+        desk.follow_numbering();
+        desk
     }
 
     pub(super) fn poll(&mut self) -> Option<Output<Payload>> {
@@ -103,7 +117,7 @@ impl Desk {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
             Mail::Report(report) => self.report(report),
             // For clients, and for workers.
-            Mail::Again(_) | Mail::Keeps(_) | Mail::Listens(_) => {}
+            Mail::Again(..) | Mail::Keeps(_) | Mail::Listens(_) => {}
         }
         self.watch_handovers(now);
     }
@@ -117,8 +131,13 @@ impl Desk {
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, mut report: Report) {
         let worker = report.worker();
+        if report.numbering != self.protocol.numbering().epoch {
+            // By other numbers it says nothing of slices.
+            report.slices.clear();
+            report.oldest = None;
+        }
         let owner = |slice| self.protocol.table().get(&slice).and_then(|row| row.owner);
         self.seen.add(&report, self.reports.get(&worker), owner);
         if let Some(problem) = self.problem(&report)
@@ -145,17 +164,19 @@ impl Desk {
 
     fn problem(&self, report: &Report) -> Option<String> {
         let Options { slices, protocol, .. } = &self.options;
-        report.terms.problem(&Terms {
+        let ours = Terms {
             slices: *slices,
             order: protocol.order,
             lease: protocol.lease,
             topics: self.topics,
-        })
+        };
+        report.terms.problem(&ours, self.protocol.numbering())
     }
 
     /// Time has passed.
     pub(super) fn tick(&mut self, now: Duration) {
         self.protocol.tick(now);
+        self.follow_numbering();
         self.watch_handovers(now);
         self.forget();
         // Pins are followed in any case.
@@ -291,6 +312,10 @@ impl Desk {
                 let free = self.known(&worker).and_then(|to| self.unpinned(&slices, to));
                 let _ = answer.send(free.and_then(|to| self.begin(now, &slices, to)));
             }
+            Ask::Resize(slices, answer) => {
+                let resized = self.resize(slices);
+                self.answer_later(resized, answer);
+            }
             Ask::Leave(worker, leaving, answer) => {
                 let left = self.leave(worker, leaving);
                 self.answer_later(left, answer);
@@ -363,10 +388,11 @@ impl Desk {
     }
 
     /// Whether the store has other wishes than there are: then it is told these.
-    pub(super) fn wishes_changed(&self, stored: &mut Wishes) -> bool {
-        let changed = *stored != self.wishes;
+    pub(super) fn wishes_changed(&self, stored: &mut Kept) -> bool {
+        let changed = stored.wishes != self.wishes || stored.resized != self.resized;
         if changed {
-            stored.clone_from(&self.wishes);
+            stored.wishes.clone_from(&self.wishes);
+            stored.resized = self.resized;
         }
         changed
     }

@@ -2,19 +2,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use equipoise_slice::SliceId;
 use equipoise_slice::controller::Stored;
+use equipoise_slice::{Numbering, SliceId};
 use serde::{Deserialize, Serialize};
 
 /// Of the encoding; the first byte of what is stored.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The version before: without [`Kept::resized`].
+const VERSION_BEFORE: u8 = 2;
 
 /// Everything.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Kept {
     /// The protocol's.
     pub(super) stored: Stored,
     pub(super) wishes: Wishes,
+    pub(super) resized: Resized,
+}
+
+/// The part of the record that resizes need.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Resized {
+    /// [`Stored::numbering`].
+    numbering: Option<Numbering>,
+    /// By which numbers slices are pinned.
+    pub(super) pins: Option<Numbering>,
+    /// How many slices an operator wants, until there are so many.
+    pub(super) wanted: Option<u32>,
 }
 
 /// What operators want, until they want something else: it outlives controllers and workers.
@@ -41,13 +55,23 @@ pub(super) enum KeptError {
 
 impl Kept {
     pub(super) fn encode(&self) -> Result<Vec<u8>, KeptError> {
-        Ok(postcard::to_extend(self, vec![VERSION])?)
+        let resized = Resized { numbering: self.stored.numbering, ..self.resized };
+        Ok(postcard::to_extend(&(&self.stored, &self.wishes, resized), vec![VERSION])?)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, KeptError> {
         match bytes.split_first() {
             None => Err(KeptError::Empty),
-            Some((&VERSION, body)) => Ok(postcard::from_bytes(body)?),
+            Some((&VERSION_BEFORE, body)) => {
+                let (stored, wishes) = postcard::from_bytes(body)?;
+                Ok(Self { stored, wishes, resized: Resized::default() })
+            }
+            Some((&VERSION, body)) => {
+                let (stored, wishes, resized): (Stored, Wishes, Resized) =
+                    postcard::from_bytes(body)?;
+                let stored = Stored { numbering: resized.numbering, ..stored };
+                Ok(Self { stored, wishes, resized })
+            }
             Some((version, _)) => Err(KeptError::Version(*version)),
         }
     }
@@ -62,6 +86,11 @@ mod tests {
         let mut kept = Kept::default();
         kept.wishes.pins.insert(SliceId(7), "one".into());
         kept.wishes.leaving.insert("two".into());
+        let before = postcard::to_extend(&(&kept.stored, &kept.wishes), vec![VERSION_BEFORE]);
+        assert_eq!(Kept::decode(&before.unwrap()).unwrap(), kept);
+        let eight = Numbering::new(4).resized(8, equipoise_slice::HandoverId(3));
+        kept.stored.numbering = Some(eight);
+        kept.resized = Resized { numbering: Some(eight), pins: Some(eight), wanted: Some(16) };
         let bytes = kept.encode().unwrap();
         assert_eq!(Kept::decode(&bytes).unwrap(), kept);
         assert!(matches!(Kept::decode(&[]), Err(KeptError::Empty)));

@@ -277,7 +277,7 @@ impl Office {
         if !leadership.is_held() {
             return Err(Deposed::Lease);
         }
-        let mut unwritten = desk.wishes_changed(&mut kept.wishes);
+        let mut unwritten = desk.wishes_changed(kept);
         let (mut letters, mut cdr, mut is_new) = (Vec::new(), Vec::new(), false);
         while let Some(output) = desk.poll() {
             match output {
@@ -376,6 +376,7 @@ fn post(down: &DdsWriter, letter: &Mail, cdr: &mut Vec<u8>) -> Result<(), Depose
 fn refuse(ask: Ask) {
     // Who asked may have gone.
     match ask {
+        Ask::Resize(_, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Move(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Leave(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Pin(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),

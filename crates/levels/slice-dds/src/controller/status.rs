@@ -17,6 +17,8 @@ pub struct Status {
     pub workers: Vec<WorkerStatus>,
     /// Slices, in order.
     pub slices: Vec<SliceStatus>,
+    /// How many slices there are to be, if the stream is being resized, and what that waits for.
+    pub resizing: Option<(u32, String)>,
     /// Handovers that are not over.
     pub handovers: Vec<HandoverStatus>,
     /// Slices that are too large to be balanced.

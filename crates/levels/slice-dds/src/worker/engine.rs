@@ -33,7 +33,8 @@ pub(super) struct Engine {
     pub(super) tally: Tally,
     pub(super) under_way: usize,
     /// What is under way, since when: one of each slice, of each life.
-    pub(super) in_hand: BTreeMap<(u64, SliceId), (Duration, Option<i64>)>,
+    /// By life and key.
+    pub(super) in_hand: BTreeMap<(u64, u64), InHandSince>,
     /// When the application last finished something, or was given something after it had nothing.
     pub(super) acknowledged: Duration,
     /// When clients were last asked for what they have.
@@ -44,6 +45,9 @@ pub(super) struct Engine {
     pub(super) options: Options,
     pub(super) begun: Instant,
 }
+
+/// When something was given to the application, its slice then, and what its publisher calls it.
+type InHandSince = (Duration, SliceId, Option<i64>);
 
 /// An application that is given jobs, and says when it has done them.
 pub(super) struct Outside {
@@ -199,13 +203,14 @@ impl Engine {
             Task::Execute(item) => form.item(item).ok().map(|item| item.id),
             Task::Import { .. } | Task::Export { .. } => None,
         };
-        self.in_hand.insert((started.round(), started.slice()), (now, id));
+        let slice = started.slice();
+        self.in_hand.insert((started.round(), started.key()), (now, slice, id));
         Some(started)
     }
 
     pub(super) fn done(&mut self, done: Done) -> Result<(), Error> {
         self.under_way -= 1;
-        self.in_hand.remove(&(done.started.round(), done.started.slice()));
+        self.in_hand.remove(&(done.started.round(), done.started.key()));
         let now = self.begun.elapsed();
         self.acknowledged = now;
         if !self.driver.is_current(&done.started) {
@@ -213,7 +218,8 @@ impl Engine {
         }
         match &done.started.task {
             Task::Execute(item) => {
-                let (busy, count) = self.tally.slices.entry(item.slice).or_default();
+                let slice = self.driver.worker().numbering().slice_of(item.key);
+                let (busy, count) = self.tally.slices.entry(slice).or_default();
                 *busy += done.busy;
                 *count += 1;
                 self.shared.done.fetch_add(1, Relaxed);
@@ -286,8 +292,8 @@ impl Engine {
 
     /// What has been under way longest: while other jobs are done, one may hang.
     fn oldest(&self, now: Duration) -> Option<InHand> {
-        let oldest = self.in_hand.iter().min_by_key(|(_, (since, _))| *since);
-        oldest.map(|((_, slice), (since, id))| InHand {
+        let oldest = self.in_hand.values().min_by_key(|(since, ..)| *since);
+        oldest.map(|(since, slice, id)| InHand {
             slice: *slice,
             id: *id,
             age: now.saturating_sub(*since),
@@ -321,6 +327,7 @@ impl Engine {
             DropReason::ALL.map(|reason| (reason.name().to_string(), self.shared.drops.of(reason)));
         Report {
             life: worker.life(),
+            numbering: worker.numbering().epoch,
             name: self.options.name.clone(),
             process: self.process.clone(),
             weight: self.options.weight,

@@ -9,3 +9,4 @@ mod leases;
 mod moves;
 mod order;
 mod programs;
+mod resize;

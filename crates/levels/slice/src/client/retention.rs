@@ -10,9 +10,37 @@ use std::time::Duration;
 
 use crate::client::timeout::{Timeout, doubled};
 use crate::ids::{Group, SliceId};
+use crate::numbering::Numbering;
 
 /// A successor that was not heard for so many times the lower bound asks no more.
 const ASKING: u32 = 4;
+
+/// Slices that the successor of a lost worker asks for.
+#[derive(Debug, Clone)]
+pub struct Asked<'n> {
+    slices: BTreeSet<SliceId>,
+    numbering: &'n Numbering,
+}
+
+impl<'n> Asked<'n> {
+    /// These slices, as `numbering` names them.
+    pub fn new(slices: &[SliceId], numbering: &'n Numbering) -> Self {
+        Self { slices: slices.iter().copied().collect(), numbering }
+    }
+
+    /// The slice among them of what the client calls `slice`.
+    fn of(&self, slice: SliceId) -> Option<SliceId> {
+        let slice = self.numbering.slice_of(slice.0.into());
+        self.slices.contains(&slice).then_some(slice)
+    }
+
+    /// Each of them with each group by which items of it are published.
+    pub fn groups(&self) -> impl Iterator<Item = (SliceId, Group)> {
+        self.slices
+            .iter()
+            .flat_map(|slice| self.numbering.groups_of(*slice).map(|group| (*slice, group)))
+    }
+}
 
 /// Items without a reply, by id.
 #[derive(Debug, Clone)]
@@ -114,16 +142,18 @@ impl<T> Retention<T> {
     }
 
     /// The successor of a lost worker asks for what clients have of these slices.
-    pub fn asked(&mut self, now: Duration, slices: &[SliceId]) {
+    pub fn asked(&mut self, now: Duration, asked: &Asked<'_>) {
         let asking = ASKING * self.min;
         self.asked.retain(|_, asked| now.saturating_sub(*asked) <= asking);
         // Anybody may ask for anything: slices of which nothing was ever answered or kept are not
         // noted.
-        let kept: BTreeSet<_> = self.kept.values().map(|kept| kept.slice).collect();
-        let is_ours = |slice: &SliceId| kept.contains(slice) || self.timeouts.contains_key(slice);
-        let ours: BTreeSet<_> = slices.iter().copied().filter(is_ours).collect();
-        let new: BTreeSet<_> =
-            ours.into_iter().filter(|slice| self.asked.insert(*slice, now).is_none()).collect();
+        let kept = self.kept.values().map(|kept| kept.slice);
+        let ours: BTreeSet<_> = kept.chain(self.timeouts.keys().copied()).collect();
+        let new: BTreeSet<_> = ours
+            .into_iter()
+            .filter(|slice| asked.of(*slice).is_some())
+            .filter(|slice| self.asked.insert(*slice, now).is_none())
+            .collect();
         self.publish_now(now, |slice| new.contains(&slice));
     }
 
@@ -150,12 +180,8 @@ impl<T> Retention<T> {
     }
 
     /// Everything that is kept of these slices.
-    pub fn of<'a>(
-        &'a self,
-        slices: &'a BTreeSet<SliceId>,
-    ) -> impl Iterator<Item = (SliceId, &'a T)> {
-        let kept = self.kept.values().filter(|kept| slices.contains(&kept.slice));
-        kept.map(|kept| (kept.slice, &kept.what))
+    pub fn of(&self, asked: &Asked<'_>) -> impl Iterator<Item = (SliceId, &T)> {
+        self.kept.values().filter_map(|kept| Some((asked.of(kept.slice)?, &kept.what)))
     }
 
     /// What is kept under `id`.

@@ -98,7 +98,7 @@ fn it_says_which_items_have_no_reply_of_each_slice_that_is_asked_for() {
         client.publish(at(0), id, SliceId(slice), "x").unwrap();
     }
     client.reply(at(1), 2);
-    let said = client.keeps(&[3, 5, 67].map(SliceId));
+    let said = client.keeps(&[3, 5, 67].map(SliceId), &Numbering::new(100));
     let of = |slice, positions: &[u64]| (SliceId(slice), positions.to_vec());
     let said: Vec<_> = said.into_iter().map(|it| (it.through, it.slices)).collect();
     // Slices 3 and 67 have one writer, and nothing was written of slice 5.
@@ -161,11 +161,11 @@ fn what_a_successor_asks_for_comes_at_once_and_then_by_the_clock() {
         time += 10;
     }
     assert!(client.due() > Some(at(1300)), "{:?}", client.due());
-    client.asked(at(1000), &[SliceId(3)]);
+    client.asked(at(1000), &[SliceId(3)], &Numbering::new(100));
     let mut came = Vec::new();
     for time in (1000..2000).step_by(10) {
         if time < 1300 {
-            client.asked(at(time), &[SliceId(3)]);
+            client.asked(at(time), &[SliceId(3)], &Numbering::new(100));
         }
         while let Some(item) = client.again(at(time)) {
             came.push((time, item.slice.0));

@@ -16,8 +16,10 @@ impl<T: Clone> Controller<T> {
         if envelope.to != Address::Controller {
             return;
         }
-        if let Message::Claims(claims) = envelope.message {
+        if let Message::Claims(mut claims) = envelope.message {
             let number = claims.number;
+            let numbering = claims.numbering.epoch;
+            claims.renumber(&self.numbering);
             let taken: Vec<_> = claims.taken.iter().map(|taken| taken.handover).collect();
             match self.members.heard(from, *claims, envelope.term == self.term, now) {
                 Heard::Renewed => {
@@ -43,8 +45,13 @@ impl<T: Clone> Controller<T> {
                     self.lost(now, before);
                 }
             }
+            self.tell_numbering(from, numbering);
             self.end_survey(now);
             return self.assign_unowned(now);
+        }
+        // Of a handover that was over before slices were numbered anew.
+        if envelope.message.names_slices() && envelope.numbering != self.numbering.epoch {
+            return;
         }
         if self.members.is_lost(from) {
             return;

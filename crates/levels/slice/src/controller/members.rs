@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
 use crate::message::{Claims, Past};
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 
 /// A worker, as the controller sees it.
@@ -279,6 +280,12 @@ impl Members {
             self.current.remove(worker);
         }
         gone
+    }
+
+    /// Slices have other numbers from now on.
+    pub(super) fn renumber(&mut self, to: &Numbering) {
+        let current = self.current.values_mut().map(|member| &mut member.claims);
+        current.chain(self.dead.values_mut()).for_each(|claims| claims.renumber(to));
     }
 
     /// Forgets lives of which nothing is left.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{HandoverId, Life, SliceId, WorkerId};
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 
 /// What is meant to be done. Of slices that nobody hands over it is noted before anybody gets them.
@@ -39,6 +40,13 @@ pub enum Record {
     Heard(Life),
     /// A life was given up. It may still be there, fenced, and must not be let in again.
     Lost(Life),
+    /// Slices are split or joined.
+    Resized {
+        /// The numbers before.
+        from: Numbering,
+        /// And from now on.
+        to: Numbering,
+    },
     /// It was given up so long ago that it holds nothing any more, even if it is still there.
     Forgotten(WorkerId),
 }
@@ -56,6 +64,10 @@ pub struct Stored {
     pub lost: BTreeMap<WorkerId, u64>,
     /// Of each worker that was heard of and not given up, its life.
     pub heard: BTreeMap<WorkerId, u64>,
+    /// The numbers of slices, if the stream was ever resized. Encoded separately: the encoding of
+    /// the rest is older.
+    #[serde(skip)]
+    pub numbering: Option<Numbering>,
 }
 
 impl Stored {
@@ -86,10 +98,29 @@ impl Stored {
                 let last = self.lost.entry(life.worker).or_insert(life.number);
                 *last = life.number.max(*last);
             }
+            Record::Resized { from, to } => self.renumber(from, to),
             Record::Forgotten(worker) => {
                 self.lost.remove(worker);
                 self.heard.remove(worker);
             }
         }
+    }
+
+    /// Of two slices that are joined the owner is the same, and the later epoch counts.
+    fn renumber(&mut self, from: &Numbering, to: &Numbering) {
+        if self.numbering.is_some_and(|known| known.epoch >= to.epoch) {
+            return;
+        }
+        let mut owners: BTreeMap<SliceId, (Life, HandoverId)> = BTreeMap::new();
+        for (slice, (life, epoch)) in &self.owners {
+            for slice in from.becomes(*slice, to) {
+                let owner = owners.entry(slice).or_insert((*life, *epoch));
+                if owner.1 < *epoch {
+                    *owner = (*life, *epoch);
+                }
+            }
+        }
+        self.owners = owners;
+        self.numbering = Some(*to);
     }
 }

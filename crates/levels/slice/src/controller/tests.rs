@@ -156,7 +156,10 @@ impl Office {
         let (from, to) = (Address::Worker(from), Address::Controller);
         let message = Message::Claims(Box::new(claims));
         self.said.clear();
-        self.controller.message(self.now, Envelope { from, to, term: Term(1), message });
+        self.controller.message(
+            self.now,
+            Envelope { from, to, term: Term(1), numbering: HandoverId(0), message },
+        );
         self.carry_out();
         self.said.iter().map(|(_, message)| message.clone()).collect()
     }
@@ -270,7 +273,7 @@ fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
             office.claims(life(1, 1), 1, claimed);
             let (cut, progress) = Default::default();
             let message = Message::Active { handover, cut, progress };
-            let envelope = Envelope { from, to, term: Term(1), message };
+            let envelope = Envelope { from, to, term: Term(1), numbering: HandoverId(0), message };
             office.controller.message(office.now, envelope);
             office.carry_out();
         }
@@ -377,7 +380,7 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
     let moved = office.controller.move_slices(office.now, &slices, taker.worker).unwrap();
     let say = |office: &mut Office, from, message| {
         let (from, to) = (Address::Worker(from), Address::Controller);
-        let envelope = Envelope { from, to, term: Term(1), message };
+        let envelope = Envelope { from, to, term: Term(1), numbering: HandoverId(0), message };
         office.controller.message(office.now, envelope);
         office.carry_out();
     };

@@ -8,6 +8,7 @@ use rand::RngExt;
 use crate::client::{self, Reply};
 use crate::ids::SliceId;
 use crate::message::Item;
+use crate::numbering::Numbering;
 use crate::sim::world::{Event, World};
 use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX};
 use crate::worker::Sabotage;
@@ -20,6 +21,7 @@ pub(super) struct Client {
     pub id: u64,
     pub protocol: client::Client<ItemId>,
     pub created: u64,
+    is_plain: bool,
     pub next: u64,
     /// First replies, and all others.
     pub replies: BTreeMap<u64, u32>,
@@ -29,13 +31,14 @@ impl Client {
     pub(super) fn new(id: u64, created: u64, seed: u64) -> Self {
         // Some are so impatient that they publish again what is only slow.
         let again = [2_000, 5_000, 12_000][(id + seed / 5) as usize % 3];
+        let is_plain = (id + seed / 2).is_multiple_of(2);
         let config = client::Config {
             again: Duration::from_micros(again),
-            plain: (id + seed / 2).is_multiple_of(2),
+            plain: is_plain,
             ..client::Config::default()
         };
         let protocol = client::Client::new(id, config);
-        Self { id, protocol, created, next: 1, replies: BTreeMap::new() }
+        Self { id, protocol, created, is_plain, next: 1, replies: BTreeMap::new() }
     }
 
     pub(super) fn has_pending(&self) -> bool {
@@ -48,7 +51,10 @@ impl World {
         if self.now >= self.until {
             return;
         }
-        let slice = SliceId(self.rng.random_range(0..self.scenario.slices));
+        // Publishers that know no groups may have more keys than there are slices.
+        let is_plain = self.scenario.resizes && self.clients[client].is_plain;
+        let keys = if is_plain { 4 * self.scenario.slices } else { self.scenario.slices };
+        let slice = SliceId(self.rng.random_range(0..keys));
         let now = self.clock();
         let at = &mut self.clients[client];
         let number = at.next;
@@ -107,26 +113,34 @@ impl World {
         let at = &self.nodes[node];
         let asks = at.alive && at.worker.sabotage != Sabotage::NoAsk;
         let slices: Vec<_> = at.worker.recovering().collect();
+        let numbering = *at.worker.numbering();
         if !asks || slices.is_empty() {
             return;
         }
         for client in 0..self.clients.len() {
             if self.rng.random_range(0..1000) >= self.scenario.dropped_permille {
                 let delay = self.rng.random_range(10..500);
-                self.after(delay, Event::Asked { client, node, slices: slices.clone() });
+                let slices = slices.clone();
+                self.after(delay, Event::Asked { client, node, slices, numbering });
             }
         }
     }
 
-    pub(super) fn asked(&mut self, client: usize, node: usize, slices: &[SliceId]) {
+    pub(super) fn asked(
+        &mut self,
+        client: usize,
+        node: usize,
+        slices: &[SliceId],
+        numbering: &Numbering,
+    ) {
         let now = self.clock();
         let protocol = &mut self.clients[client].protocol;
-        protocol.asked(now, slices);
+        protocol.asked(now, slices, numbering);
         // Some do not know that they may answer.
         if (client as u64 + self.scenario.seed / 3).is_multiple_of(3) {
             return;
         }
-        for keeps in protocol.keeps(slices) {
+        for keeps in protocol.keeps(slices, numbering) {
             if self.rng.random_range(0..1000) >= self.scenario.dropped_permille {
                 let delay = self.rng.random_range(10..3_000);
                 self.after(delay, Event::Keeps { node, keeps });

@@ -138,6 +138,12 @@ impl World {
                     self.judge.verdict.known_at_once += 1;
                 }
             }
+            if let Record::Resized { from, to } = &record {
+                let counts = &mut self.judge.verdict;
+                let count =
+                    if to.slices > from.slices { &mut counts.split } else { &mut counts.joined };
+                *count += 1;
+            }
             let forgets = match record {
                 Record::Lost(_) => Sabotage::ForgetLost,
                 Record::Numbers(_) => Sabotage::ForgetNumbers,
@@ -172,6 +178,30 @@ impl World {
         // Refused if it is the owner, or not there.
         if controller.move_slices(now, &slices, taker).is_ok() {
             self.judge.verdict.begun += 1;
+        }
+        self.control();
+    }
+
+    /// Slices are split or joined, and sometimes that is called off.
+    pub(super) fn resize(&mut self) {
+        if self.now >= self.until {
+            return;
+        }
+        let gap = self.rng.random_range(2_000..60_000);
+        self.after(gap, Event::Resize);
+        let Some(controller) = &mut self.controller else { return };
+        let has = controller.numbering().slices;
+        let wanted = match self.rng.random_range(0..8) {
+            0 => has,
+            1..4 if has > 2 => has / 2,
+            _ if has < 4 * self.scenario.slices => has * 2,
+            _ => has / 2,
+        };
+        if controller.resizing().is_some() && wanted != has {
+            return;
+        }
+        if let Err(refused) = controller.resize(wanted) {
+            self.judge.fault(refused.to_string());
         }
         self.control();
     }

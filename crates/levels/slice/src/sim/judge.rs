@@ -27,6 +27,9 @@ pub(crate) struct Verdict {
     pub resets: u64,
     pub lost_replies: u64,
     pub answered_again: u64,
+    /// Times that all slices were split, and joined.
+    pub split: u64,
+    pub joined: u64,
 }
 
 /// The order of one client's items in one slice.
@@ -157,5 +160,7 @@ impl Verdict {
         self.resets += other.resets;
         self.lost_replies += other.lost_replies;
         self.answered_again += other.answered_again;
+        self.split += other.split;
+        self.joined += other.joined;
     }
 }

@@ -36,8 +36,8 @@ pub(super) struct Node {
     /// answer.
     pub answers_until: u64,
     pub readers: BTreeMap<Group, Reader>,
-    /// By slice: what waits, and whether one is being done.
-    pub queues: BTreeMap<SliceId, (VecDeque<Work>, bool)>,
+    /// By slice: what waits, and the keys of what is being done.
+    pub queues: BTreeMap<SliceId, (VecDeque<Work>, Vec<u64>)>,
     pub fenced: bool,
     /// Tells done work of a life that is over from others.
     pub process: u64,
@@ -73,14 +73,15 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::Expel { .. } | Message::Refuse { .. } => 14,
         Message::Standby { .. } => 15,
         // No crash at these.
-        Message::Probe { .. } | Message::Alive { .. } => STEPS,
+        Message::Probe { .. } | Message::Alive { .. } | Message::Resize { .. } => STEPS,
     }
 }
 
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let life = Life { worker: WorkerId(node as u64), number: 1000 * (self.number + 1) };
-        let mut worker = Worker::new(life, self.scenario.config());
+        let worker = Worker::new(life, self.scenario.config());
+        let mut worker = worker.with_slices(self.scenario.slices);
         worker.sabotage = self.scenario.sabotage;
         let process = self.number;
         let new = Node {
@@ -167,6 +168,24 @@ impl World {
             worker::Output::Unsubscribe(group) => {
                 at.readers.remove(&group);
             }
+            worker::Output::Renumber(numbering) => {
+                let queues = std::mem::take(&mut at.queues);
+                for (slice, (queue, busy)) in queues {
+                    for key in busy {
+                        at.queues.entry(numbering.slice_of(key)).or_default().1.push(key);
+                    }
+                    for mut work in queue {
+                        let slice = match &mut work {
+                            Work::Item(item) => {
+                                item.slice = numbering.slice_of(item.key);
+                                item.slice
+                            }
+                            Work::Import(_) => slice,
+                        };
+                        at.queues.entry(slice).or_default().0.push_back(work);
+                    }
+                }
+            }
             worker::Output::Fence => at.fenced = true,
             worker::Output::Resume => at.fenced = false,
             worker::Output::Reset => {
@@ -194,10 +213,12 @@ impl World {
         let kept = self.scenario.keeps_order();
         let mut begun = Vec::new();
         for (slice, (queue, busy)) in &mut at.queues {
-            while !*busy && let Some(work) = queue.pop_front() {
+            while busy.is_empty()
+                && let Some(work) = queue.pop_front()
+            {
                 match work {
                     Work::Item(item) => {
-                        *busy = true;
+                        busy.push(item.key);
                         begun.push(item);
                     }
                     Work::Import(state) => self.judge.import(life, *slice, state, ordered),
@@ -205,7 +226,7 @@ impl World {
             }
         }
         for item in begun {
-            self.judge.begins(life, item.slice, item.payload, kept);
+            self.judge.begins(life, SliceId(item.key as u32), item.payload, kept);
             let wait = self.rng.random_range(20..self.scenario.work_us_max);
             self.after(wait, Event::Done { node, process, item });
         }
@@ -217,11 +238,15 @@ impl World {
         if !at.alive || at.process != process {
             return;
         }
-        self.judge.ends(at.worker.life(), item.slice, item.payload);
-        if let Some((_, busy)) = at.queues.get_mut(&item.slice) {
-            *busy = false;
+        // What has to be in order has one key, whatever the slice.
+        self.judge.ends(at.worker.life(), SliceId(item.key as u32), item.payload);
+        let slice = at.worker.numbering().slice_of(item.key);
+        let busy = |(_, busy): &&mut (VecDeque<Work>, Vec<u64>)| busy.contains(&item.key);
+        if let Some((_, busy)) = at.queues.values_mut().find(busy) {
+            let at = busy.iter().position(|key| *key == item.key);
+            at.map(|at| busy.swap_remove(at));
         }
-        at.worker.finished(now, item.slice, item.writer, item.position);
+        at.worker.finished(now, slice, item.writer, item.position);
         let wait = self.rng.random_range(20..REPLY_DELAY_US_MAX);
         let started = self.nodes[node].started;
         self.after(wait, Event::Reply { node, started, item: item.payload });

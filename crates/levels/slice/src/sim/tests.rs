@@ -183,6 +183,25 @@ fn a_successor_that_starts_what_it_recovers_as_it_comes_is_caught() {
 }
 
 #[test]
+fn slices_are_split_and_joined_and_nothing_is_lost_or_done_twice_or_out_of_order() {
+    let sum = all(seeds(400).map(Scenario::resizing));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.split > 400 && sum.joined > 400 && sum.lost_workers > 300, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_heeds_messages_by_old_numbers_is_caught() {
+    assert!(is_caught(Sabotage::HeedsOldNumbers, Scenario::resizing));
+}
+
+#[test]
+fn a_worker_that_leaves_its_queues_as_they_were_is_caught() {
+    assert!(is_caught(Sabotage::NoRefile, Scenario::resizing));
+}
+
+#[test]
 fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
     // Seen where it is the first that a reader gets: readers that close, and replies that come late as there is much to do.
     let fresh = |seed| Scenario {

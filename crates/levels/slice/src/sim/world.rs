@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use crate::controller::{Controller, Record, Stored};
 use crate::ids::{Group, HandoverId, Life, SliceId, Writer};
 use crate::message::{Address, Envelope, Item, Keeps, Message};
+use crate::numbering::Numbering;
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
 use crate::sim::node::Node;
@@ -61,12 +62,14 @@ pub(super) enum Event {
         client: usize,
         node: usize,
         slices: Vec<SliceId>,
+        numbering: Numbering,
     },
     Keeps {
         node: usize,
         keeps: Keeps,
     },
     Join,
+    Resize,
     Move,
     Fault,
     Start {
@@ -220,6 +223,9 @@ impl World {
             self.after(1, Event::Publish { client });
             self.after(1, Event::Again { client });
         }
+        if self.scenario.resizes {
+            self.after(1, Event::Resize);
+        }
         for _ in 0..self.scenario.joining {
             let wait = self.rng.random_range(0..self.scenario.length_us);
             self.after(wait, Event::Join);
@@ -311,7 +317,9 @@ impl World {
             }
             Event::Publish { client } => self.publish_next(client),
             Event::Again { client } => self.publish_again(client),
-            Event::Asked { client, node, slices } => self.asked(client, node, &slices),
+            Event::Asked { client, node, slices, numbering } => {
+                self.asked(client, node, &slices, &numbering);
+            }
             Event::Keeps { node, keeps } => {
                 if self.nodes[node].alive {
                     self.nodes[node].worker.keeps(&keeps);
@@ -326,6 +334,7 @@ impl World {
                 self.after(1, Event::Again { client: id as usize });
             }
             Event::Move => self.move_some(),
+            Event::Resize => self.resize(),
             Event::Fault => self.random_fault(),
             Event::Start { node } => self.start(node),
             Event::Connected { node, started } => self.connected(node, started),

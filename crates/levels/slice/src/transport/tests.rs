@@ -23,7 +23,8 @@ impl Cluster {
         let network = Network::default();
         let driver = |worker| {
             let life = Life { worker: WorkerId(worker), number: 1 };
-            Driver::new(Worker::new(life, config.clone()), network.connect(WorkerId(worker)))
+            let worker = Worker::new(life, config.clone()).with_slices(4);
+            Driver::new(worker, network.connect(life.worker))
         };
         let stored = Stored::default();
         Self {
@@ -43,7 +44,17 @@ impl Cluster {
         let slice = SliceId(u32::try_from(self.published % 4).unwrap());
         let writer = Writer { group: Group::of(slice), id: 7 };
         let (position, payload) = (self.published, self.published);
-        self.network.publish(&Item { slice, writer, position, again: false, payload });
+        let key = u64::from(slice.0);
+        self.network.publish(&Item { key, slice, writer, position, again: false, payload });
+    }
+
+    /// Of a publisher that knows no groups, and has 16 keys.
+    fn publish_key(&mut self) {
+        self.published += 1;
+        let (key, slice) = (self.published % 16, SliceId(0));
+        let writer = Writer { group: Group::BASE, id: 9 };
+        let (position, payload) = (self.published, self.published);
+        self.network.publish(&Item { key, slice, writer, position, again: false, payload });
     }
 
     /// A millisecond, in which each worker does at most `tasks`.
@@ -198,4 +209,45 @@ fn a_worker_whose_lease_lapses_starts_nothing_until_it_is_good_again() {
     cluster.now += Config::default().lease;
     // The controller was not told to give them up yet, so they go on with what they have.
     cluster.pass_until(|c| c.executed.len() == 1);
+}
+
+#[test]
+fn slices_are_split_and_joined_where_they_are_with_what_waits() {
+    for order in [Order::Free, Order::Strict] {
+        let mut cluster = Cluster::ready(order);
+        for slices in [8, 16, 8, 4, 2, 1, 2] {
+            cluster.controller.resize(slices).unwrap();
+            let done = |c: &Cluster| {
+                c.controller.resizing().is_none() && c.controller.numbering().slices == slices
+            };
+            let taker = |c: &Cluster| if c.owner(0) == Some(WorkerId(1)) { 2 } else { 1 };
+            for _ in 0..3000 {
+                // More than is done in a millisecond, so that there are queues.
+                (0..3).for_each(|_| cluster.publish_key());
+                cluster.pass(1);
+                if done(&cluster) {
+                    break;
+                }
+            }
+            assert!(done(&cluster), "{order:?}: {slices}: {:?}", cluster.controller.resizing());
+            assert_eq!(cluster.controller.table().len(), slices as usize);
+            // Also a half alone.
+            let taker = WorkerId(taker(&cluster));
+            cluster.controller.move_slices(cluster.now, &[SliceId(0)], taker).unwrap();
+            cluster.pass_until(Cluster::is_idle);
+            assert_eq!(cluster.owner(0), Some(taker));
+        }
+        let published = cluster.published;
+        cluster.pass_until(|c| c.executed.len() as u64 >= published);
+        let mut executed: Vec<_> = cluster.executed.iter().map(|(item, _)| *item).collect();
+        for key in 0..16 {
+            let of_key = executed.iter().filter(|item| *item % 16 == key);
+            assert!(!order.is_strict() || of_key.is_sorted(), "key {key} is out of order");
+        }
+        executed.sort_unstable();
+        assert_eq!(executed, (1..=published).collect::<Vec<_>>(), "{order:?}");
+        assert!(cluster.drivers.iter().all(|it| it.worker().numbering().slices == 2));
+    }
+    let mut cluster = Cluster::ready(Order::Stateful);
+    assert_eq!(cluster.controller.resize(8), Err(controller::ResizeRefused::Stateful));
 }

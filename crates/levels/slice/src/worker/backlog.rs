@@ -159,7 +159,7 @@ impl<T: Clone> Worker<T> {
         {
             return self.drops.count(Reason::Duplicate);
         }
-        self.unfinished.add(item.slice, item.writer, item.position);
+        self.unfinished.add(&item);
         *self.handed_over.entry(item.slice).or_default() += 1;
         match &owned.held {
             Some(_) => owned.unstarted.push(item),

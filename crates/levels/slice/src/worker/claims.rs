@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::by_slice::BySlice;
-use crate::ids::{Group, Groups, Life, SliceId, Writer};
+use crate::ids::{Group, Life, SliceId, Writer};
 use crate::message::{Backlog, Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -109,6 +109,7 @@ impl<T: Clone> Worker<T> {
             && self.watching.is_empty()
             && self.handovers() == 0
             && self.recovering().next().is_none()
+            && self.announced.is_none()
     }
 
     /// How long nothing is to be done if nothing comes. `None`: something is under way, and time moves it on.
@@ -175,7 +176,11 @@ impl<T: Clone> Worker<T> {
         self.unfinished.replied(now.saturating_sub(reply));
         self.settle_backlogs();
         let marks = self.marks();
+        let ready_for = self.ready_for(now, &marks);
+        self.promised = ready_for.or(self.promised);
         let claims = Claims {
+            numbering: self.numbering,
+            ready_for,
             number: self.claims.number,
             process: self.process.clone(),
             slices: self.owned.iter().map(|(slice, owned)| (*slice, owned.epoch)).collect(),
@@ -205,14 +210,16 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Up to where everything is done that was this worker's, and the replies have arrived.
-    fn marks(&self) -> Positions {
+    pub(super) fn marks(&self) -> Positions {
         let open: Vec<&Taking<T>> = self
             .taking
             .values()
             .filter(|t| t.state == TakerState::Active && !t.covered && t.giver.is_some())
             .collect();
-        let recovering = self.owned.iter().filter_map(|(slice, owned)| {
-            owned.recovering.as_ref().map(|recovering| (Group::of(*slice), recovering))
+        let recovering = self.owned.iter().flat_map(|(slice, owned)| {
+            let recovering = owned.recovering.as_ref();
+            let groups = recovering.map(|_| self.numbering.groups_of(*slice));
+            groups.into_iter().flatten().filter_map(move |group| Some((group, recovering?)))
         });
         let recovering: Vec<_> = recovering.collect();
         let coming = self.backlogs_under_way();
@@ -289,7 +296,7 @@ impl<T: Clone> Worker<T> {
             return committed;
         }
         let comes = self.taking.get(&owned.epoch).is_some_and(|taking| !taking.has_backlog());
-        let groups = Groups::of(&[slice]);
+        let groups = self.numbering.groups(&[slice]);
         let own = committed.iter().filter(|(writer, _)| groups.contains(writer.group));
         let lowered = own.map(|(writer, at)| {
             let Some(low) = owned.low.get(&writer) else { return (writer, at) };
@@ -329,6 +336,8 @@ impl<T: Clone> Worker<T> {
     /// There is a new controller. What the last one asked for and is not cut yet is called off, so that what is claimed from
     /// now on is all that it left under way.
     pub(super) fn begin_term(&mut self, now: Duration) {
+        // The new one announces it anew, if it is to be.
+        self.announced = None;
         self.past.begin_term(now);
         let cut = self.giving.values_mut().filter(|giving| giving.has_cut());
         cut.for_each(|giving| giving.is_inherited = true);
@@ -361,7 +370,17 @@ mod tests {
             let now = Duration::from_millis(ms);
             if items.is_some_and(|items| ms % items == 0) {
                 let slice = SliceId(0);
-                worker.item(now, Item { slice, writer, position: ms, again: false, payload: ms });
+                worker.item(
+                    now,
+                    Item {
+                        key: u64::from(slice.0),
+                        slice,
+                        writer,
+                        position: ms,
+                        again: false,
+                        payload: ms,
+                    },
+                );
             }
             if worker.idle_for(now).is_none_or(|idle| idle.is_zero()) {
                 worker.tick(now);
@@ -373,7 +392,10 @@ mod tests {
                 claims += 1;
                 let (from, to) = (Address::Controller, Address::Worker(LIFE));
                 let message = Message::Grant { number: said.number };
-                worker.message(now, Envelope { from, to, term: Term(1), message });
+                worker.message(
+                    now,
+                    Envelope { from, to, term: Term(1), numbering: Default::default(), message },
+                );
             }
             assert!(!worker.is_fenced());
         }

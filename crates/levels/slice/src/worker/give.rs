@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Order;
-use crate::ids::{Groups, HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::{Address, Item, Message, Progress};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -120,7 +120,9 @@ impl<T: Clone> Worker<T> {
                 giving.unstarted = Default::default();
                 #[cfg(test)]
                 let gone = if self.sabotage == Sabotage::NoPast { BTreeSet::new() } else { gone };
-                self.past.add(now, handover, gone, &cut, backlog);
+                let slices: Vec<_> = gone.iter().copied().collect();
+                let groups = self.numbering.groups(&slices);
+                self.past.add(now, handover, gone, groups, &cut, backlog);
                 if is_inherited {
                     // The controller in office may still be about to ask what there was, and claims say it is given no more.
                     self.past.tell();
@@ -136,7 +138,7 @@ impl<T: Clone> Worker<T> {
     fn make_cut(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get(&handover) else { return };
         let slices = giving.slices.clone();
-        let groups = Groups::of(&slices);
+        let groups = self.numbering.groups(&slices);
         let seen = self.seen.iter().filter(|(writer, _)| groups.contains(writer.group));
         let mut cut: Positions = seen.map(|(writer, seen)| (*writer, seen.last)).collect();
         self.released.reserve(slices.len());

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Group, HandoverId, SliceId, Writer};
+use crate::ids::{Groups, HandoverId, SliceId, Writer};
 use crate::message::{Backlog, Past};
+use crate::numbering::{Numbering, least};
 use crate::positions::Positions;
 
 /// What was given away, by handover.
@@ -43,11 +44,13 @@ enum Told {
 
 impl Pasts {
     /// These slices were given away, and all that was this worker's is done and replied to.
+    /// `groups`: those by which their items come.
     pub(super) fn add(
         &mut self,
         now: Duration,
         handover: HandoverId,
         slices: BTreeSet<SliceId>,
+        groups: Groups,
         cut: &Positions,
         backlog: Vec<Backlog>,
     ) {
@@ -60,9 +63,7 @@ impl Pasts {
             given.backlog.retain(|of| !slices.contains(&of.slice));
             !given.slices.is_empty()
         });
-        let groups: BTreeSet<_> =
-            slices.iter().map(|slice| Group::of(*slice)).chain([Group::BASE]).collect();
-        let done = cut.iter().filter(|(writer, _)| groups.contains(&writer.group)).collect();
+        let done = cut.iter().filter(|(writer, _)| groups.contains(writer.group)).collect();
         self.given.insert(handover, Given { slices, done, backlog, since: now });
     }
 
@@ -70,6 +71,31 @@ impl Pasts {
     pub(super) fn handed(&self, slice: SliceId) -> BTreeMap<Writer, u64> {
         let backlogs = self.given.values().flat_map(|given| &given.backlog);
         backlogs.filter(|of| of.slice == slice).map(|of| (of.writer, of.after)).collect()
+    }
+
+    /// Whether all that was given away after `since` can be named by the numbers of `to`.
+    pub(super) fn fits(&self, from: &Numbering, to: &Numbering, since: Option<Duration>) -> bool {
+        let joins = to.slices < from.slices;
+        let is_old = |given: &Given| since.is_some_and(|since| given.since <= since);
+        let has_both = |given: &Given| {
+            given.slices.iter().all(|slice| given.slices.contains(&from.partner(*slice, to)))
+        };
+        !joins || self.given.values().all(|given| is_old(given) || has_both(given))
+    }
+
+    /// Slices have other numbers from now on. What was given away of one half of a slice alone is
+    /// forgotten.
+    pub(super) fn renumber(&mut self, from: &Numbering, to: &Numbering) {
+        self.given.retain(|_, given| {
+            let slices: Vec<_> = given.slices.iter().copied().collect();
+            given.slices = from.convert(&slices, to).into_iter().collect();
+            let becomes =
+                |of: Backlog| from.becomes(of.slice, to).map(move |slice| Backlog { slice, ..of });
+            let backlog = std::mem::take(&mut given.backlog).into_iter().flat_map(becomes);
+            let left = &given.slices;
+            given.backlog = least(backlog.filter(|of| left.contains(&of.slice)).collect());
+            !given.slices.is_empty()
+        });
     }
 
     /// There is a new controller.
@@ -113,6 +139,7 @@ impl Pasts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Group;
 
     const FORGET: Duration = Duration::from_secs(60);
 
@@ -124,10 +151,21 @@ mod tests {
         Writer { group: Group::of(SliceId(slice)), id: 7 }
     }
 
+    fn groups(slices: &[u32]) -> Groups {
+        Groups::of(&slices.iter().copied().map(SliceId).collect::<Vec<_>>())
+    }
+
     fn pasts() -> Pasts {
         let mut pasts = Pasts::default();
         let cut = [1, 2, 3].map(|slice| (writer(slice), 10)).into_iter().collect();
-        pasts.add(at(0), HandoverId(1), [1, 2].map(SliceId).into(), &cut, Vec::new());
+        pasts.add(
+            at(0),
+            HandoverId(1),
+            [1, 2].map(SliceId).into(),
+            groups(&[1, 2]),
+            &cut,
+            Vec::new(),
+        );
         pasts
     }
 
@@ -166,7 +204,7 @@ mod tests {
     fn a_slice_that_came_back_and_was_given_again_counts_once() {
         let mut pasts = pasts();
         let cut = [(writer(2), 30)].into_iter().collect();
-        pasts.add(at(1), HandoverId(5), [SliceId(2)].into(), &cut, Vec::new());
+        pasts.add(at(1), HandoverId(5), [SliceId(2)].into(), groups(&[2]), &cut, Vec::new());
         pasts.begin_term(at(2));
         let said: Vec<_> = pasts.say(1).into_iter().map(|past| past.slices.to_vec()).collect();
         assert_eq!(said, [vec![SliceId(1)], vec![SliceId(2)]]);

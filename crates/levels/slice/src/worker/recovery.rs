@@ -28,7 +28,10 @@ impl<T: Clone> Worker<T> {
 
     /// A client's answer to the worker that recovers slices of its items ([`Worker::recovering`]).
     pub fn keeps(&mut self, keeps: &Keeps) {
-        let Keeps { writer, through, slices } = keeps;
+        let Keeps { writer, through, slices, numbering } = keeps;
+        if *numbering != self.numbering.epoch {
+            return;
+        }
         for (slice, positions) in slices {
             let Some(owned) = self.owned.get_mut(slice) else { continue };
             let (unfinished, memory) = (&self.unfinished, &self.memory);
@@ -148,6 +151,7 @@ mod tests {
     #[test]
     fn items_of_each_writer_are_sorted_and_writers_keep_their_places() {
         let item = |(id, position)| Item {
+            key: 1,
             slice: SliceId(1),
             writer: Writer { group: Group::BASE, id },
             position,

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::by_slice::BySlice;
-use crate::ids::{Group, HandoverId, SliceId};
+use crate::ids::{HandoverId, SliceId};
 use crate::message::Item;
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 use crate::worker::{Reason, TakerState, Worker};
 
@@ -26,8 +27,21 @@ impl<T> Default for Standby<T> {
 }
 
 impl<T> Standby<T> {
-    pub(super) fn groups(&self) -> impl Iterator<Item = Group> + '_ {
-        self.slices.keys().map(|slice| Group::of(*slice))
+    /// The slices that it stands by for.
+    pub(super) fn slices(&self) -> impl Iterator<Item = SliceId> {
+        self.slices.keys().copied()
+    }
+
+    /// Slices have other numbers from now on.
+    pub(super) fn renumber(&mut self, from: &Numbering, to: &Numbering) {
+        let before = std::mem::take(&mut self.slices);
+        for slice in before.keys().flat_map(|slice| from.becomes(*slice, to)) {
+            self.slices.entry(slice).or_default();
+        }
+        for item in before.into_values().flatten() {
+            let slice = to.slice_of(item.key);
+            self.slices.entry(slice).or_default().push_back(Item { slice, ..item });
+        }
     }
 
     /// Whether there is anything to stand by for.
@@ -75,7 +89,7 @@ impl<T: Clone> Worker<T> {
         for slice in &wanted {
             if !self.owned.contains_key(slice) {
                 self.standby.slices.entry(*slice).or_default();
-                self.subscribe(Group::of(*slice));
+                self.subscribe_to(*slice);
             }
         }
         committed.parts().for_each(|(slices, committed)| self.standby.trim(slices, committed));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::by_slice::BySlice;
-use crate::ids::{Group, HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::{Address, Backlog, Item, Message, TailEntry};
 use crate::positions::Positions;
 use crate::worker::ownership::{Lost, Owned, Recovering};
@@ -42,7 +42,8 @@ impl<T: Clone> Worker<T> {
                 && !self.released.contains_key(slice)
                 && self.shadow_of(*slice).is_none_or(|by| by == handover)
         });
-        let new = || Taking::new(slices, Some(giver));
+        let groups = self.numbering.groups(&slices);
+        let new = || Taking::new(slices, groups, Some(giver));
         let taking = self.taking.entry(handover).or_insert_with(new);
         if taking.state == TakerState::Unknown {
             taking.since = now;
@@ -87,7 +88,9 @@ impl<T: Clone> Worker<T> {
         slices: Arc<[SliceId]>,
         after: Option<Positions>,
     ) {
-        let taking = self.taking.entry(handover).or_insert_with(|| Taking::new(slices, None));
+        let groups = self.numbering.groups(&slices);
+        let new = || Taking::new(slices, groups, None);
+        let taking = self.taking.entry(handover).or_insert_with(new);
         if taking.state == TakerState::Unknown {
             taking.owner_lost = after.is_some();
             taking.cut = Arc::new(after.unwrap_or_default());
@@ -256,7 +259,7 @@ impl<T: Clone> Worker<T> {
         let mut back = Vec::new();
         let mut returned = self.take_back(&slices);
         for slice in slices.iter() {
-            self.subscribe(Group::of(*slice));
+            self.subscribe_to(*slice);
             let mut state_lost = owner_lost;
             let (mut cut, mut low) = (after.clone(), BTreeMap::new());
             if let Some(released) = self.released.remove(slice)

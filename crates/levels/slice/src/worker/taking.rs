@@ -86,10 +86,10 @@ pub(super) enum Hole {
 }
 
 impl<T> Taking<T> {
-    pub(super) fn new(slices: Arc<[SliceId]>, giver: Option<Life>) -> Self {
+    pub(super) fn new(slices: Arc<[SliceId]>, groups: Groups, giver: Option<Life>) -> Self {
         Self {
             state: TakerState::Unknown,
-            groups: Groups::of(&slices),
+            groups,
             slices,
             giver,
             ahead: Positions::default(),

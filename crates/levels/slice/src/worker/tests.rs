@@ -125,12 +125,20 @@ mod items {
     }
 
     fn item(position: u64, again: bool) -> Item<u64> {
-        Item { slice: SLICE, writer: WRITER, position, again, payload: position }
+        Item {
+            key: u64::from(SLICE.0),
+            slice: SLICE,
+            writer: WRITER,
+            position,
+            again,
+            payload: position,
+        }
     }
 
     fn tell(worker: &mut Worker<u64>, now: Duration, message: Message<u64>) {
         let (from, to) = (Address::Controller, Address::Worker(worker.life()));
-        worker.message(now, Envelope { from, to, term: Term(1), message });
+        worker
+            .message(now, Envelope { from, to, term: Term(1), numbering: HandoverId(0), message });
     }
 
     /// What it does, but what it only says.
@@ -319,7 +327,7 @@ mod items {
         tell(&mut worker, ms(4), Message::Recover { handover: HandoverId(1), after });
         for position in 1..=6 {
             for slice in [SLICE, OTHER] {
-                worker.item(ms(5), Item { slice, ..item(position, true) });
+                worker.item(ms(5), Item { key: u64::from(slice.0), ..item(position, true) });
             }
         }
         assert_eq!(executed(&mut worker), [], "more may come again");
@@ -366,6 +374,7 @@ mod items {
         let after = Some([(WRITER, 5)].into_iter().collect());
         tell(&mut worker, ms(1), Message::Assign { handover, slices, after });
         let keeps = |through, positions: &[u64]| Keeps {
+            numbering: HandoverId(0),
             writer: WRITER,
             through,
             slices: [(SLICE, positions.to_vec())].into(),
@@ -399,7 +408,10 @@ mod items {
         let (handover, slices) = (HandoverId(1), [SLICE, OTHER].map(|slice| (slice, None)).into());
         let (from, to) = (Address::Worker(life(2)), Address::Worker(worker.life()));
         let message = Message::Drained { handover, slices };
-        worker.message(ms(3), Envelope { from, to, term: Term(1), message });
+        worker.message(
+            ms(3),
+            Envelope { from, to, term: Term(1), numbering: HandoverId(0), message },
+        );
         does(&mut worker);
         let (handover, slices) = (HandoverId(2), [SLICE, OTHER].into());
         let (taker, positions) = (life(3), Positions::default());
@@ -426,7 +438,10 @@ mod items {
         // The next controller is there, and asks before the first one's handover is over.
         let (from, to) = (Address::Controller, Address::Worker(worker.life()));
         let message = Message::Grant { number: 2 };
-        worker.message(ms(4), Envelope { from, to, term: Term(2), message });
+        worker.message(
+            ms(4),
+            Envelope { from, to, term: Term(2), numbering: HandoverId(0), message },
+        );
         worker.finished(ms(5), SLICE, WRITER, 10);
         // The tail has an end, and the taker has it.
         for tail_next in [0, 1] {
@@ -434,7 +449,7 @@ mod items {
             let cut = [(WRITER, 10)].into_iter().collect();
             let message = Message::Active { handover, cut, progress };
             let (from, term) = (Address::Worker(taker), Term(2));
-            worker.message(ms(6), Envelope { from, to, term, message });
+            worker.message(ms(6), Envelope { from, to, term, numbering: HandoverId(0), message });
         }
         for at in (100..1_000).step_by(100) {
             worker.tick(ms(at));

@@ -4,21 +4,45 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{SliceId, Writer};
+use crate::message::Item;
+use crate::numbering::Numbering;
 
 /// Admitted items that are not finished, by writer and by slice.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     /// With those whose replies are on their way.
     by_writer: HashMap<Writer, BTreeSet<u64>>,
-    /// Finished, and when.
-    replying: VecDeque<(Duration, SliceId, Writer, u64)>,
-    by_slice: BTreeMap<SliceId, BTreeSet<(Writer, u64)>>,
+    replying: VecDeque<Replying>,
+    /// With their keys.
+    by_slice: BTreeMap<SliceId, BTreeMap<(Writer, u64), u64>>,
+}
+
+/// A finished item.
+#[derive(Debug)]
+struct Replying {
+    finished: Duration,
+    slice: SliceId,
+    key: u64,
+    writer: Writer,
+    position: u64,
 }
 
 impl Unfinished {
-    pub(super) fn add(&mut self, slice: SliceId, writer: Writer, position: u64) {
+    pub(super) fn add<T>(&mut self, item: &Item<T>) {
+        let (writer, position) = (item.writer, item.position);
         self.by_writer.entry(writer).or_default().insert(position);
-        self.by_slice.entry(slice).or_default().insert((writer, position));
+        self.by_slice.entry(item.slice).or_default().insert((writer, position), item.key);
+    }
+
+    /// Slices have other numbers from now on.
+    pub(super) fn renumber(&mut self, to: &Numbering) {
+        let items = std::mem::take(&mut self.by_slice).into_values().flatten();
+        for (item, key) in items {
+            self.by_slice.entry(to.slice_of(key)).or_default().insert(item, key);
+        }
+        for replying in &mut self.replying {
+            replying.slice = to.slice_of(replying.key);
+        }
     }
 
     /// It is finished, and the reply is on its way. Whether it was there.
@@ -30,20 +54,18 @@ impl Unfinished {
         position: u64,
     ) -> bool {
         let Some(of_slice) = self.by_slice.get_mut(&slice) else { return false };
-        if !of_slice.remove(&(writer, position)) {
-            return false;
-        }
+        let Some(key) = of_slice.remove(&(writer, position)) else { return false };
         if of_slice.is_empty() {
             self.by_slice.remove(&slice);
         }
-        self.replying.push_back((now, slice, writer, position));
+        self.replying.push_back(Replying { finished: now, slice, key, writer, position });
         true
     }
 
     /// It was not started, and another worker does it.
     pub(super) fn withdraw(&mut self, slice: SliceId, writer: Writer, position: u64) {
         if let Some(of_slice) = self.by_slice.get_mut(&slice)
-            && of_slice.remove(&(writer, position))
+            && of_slice.remove(&(writer, position)).is_some()
         {
             if of_slice.is_empty() {
                 self.by_slice.remove(&slice);
@@ -54,12 +76,11 @@ impl Unfinished {
 
     /// Replies to what was finished by then have arrived.
     pub(super) fn replied(&mut self, until: Duration) {
-        while let Some((_, slice, writer, position)) =
-            self.replying.pop_front_if(|(finished, ..)| *finished <= until)
+        while let Some(Replying { slice, writer, position, .. }) =
+            self.replying.pop_front_if(|replying| replying.finished <= until)
         {
-            let of_slice = self.by_slice.get(&slice);
             // It may have been given to this worker once more.
-            if !of_slice.is_some_and(|items| items.contains(&(writer, position))) {
+            if !self.has(slice, writer, position) {
                 self.remove_of_writer(writer, position);
             }
         }
@@ -67,12 +88,12 @@ impl Unfinished {
 
     /// Whether it was admitted and is not finished.
     pub(super) fn has(&self, slice: SliceId, writer: Writer, position: u64) -> bool {
-        self.by_slice.get(&slice).is_some_and(|items| items.contains(&(writer, position)))
+        self.by_slice.get(&slice).is_some_and(|items| items.contains_key(&(writer, position)))
     }
 
     /// How many there are of all slices.
     pub(super) fn len(&self) -> usize {
-        self.by_slice.values().map(BTreeSet::len).sum()
+        self.by_slice.values().map(BTreeMap::len).sum()
     }
 
     /// Whether everything is finished and replied to.
@@ -82,7 +103,7 @@ impl Unfinished {
 
     /// How many `slice` has.
     pub(super) fn of_slice(&self, slice: SliceId) -> usize {
-        self.by_slice.get(&slice).map_or(0, BTreeSet::len)
+        self.by_slice.get(&slice).map_or(0, BTreeMap::len)
     }
 
     /// The least of `writer` that is not replied to.

@@ -91,6 +91,7 @@ mod tests {
         };
         Report {
             life,
+            numbering: Default::default(),
             name: "one".into(),
             process: Default::default(),
             weight: 1,

@@ -34,6 +34,7 @@ impl Desk {
             leading: true,
             workers: self.workers(now).into_iter().map(|(_, worker)| worker).collect(),
             slices: slices.map(|(slice, row)| self.slice(now, *slice, row, &reported)).collect(),
+            resizing: self.resizing(),
             handovers: open.map(|(id, of)| self.handover(now, *id, of)).collect(),
             hot: self.round.hot.clone(),
             imbalance: self.round.imbalance,

@@ -1,0 +1,339 @@
+//! Slices are split in two, or joined in twos, while items flow.
+//!
+//! | step | |
+//! |---|---|
+//! | announce | workers say in their claims when they can take the new numbers |
+//! | gather | before a join: both halves go to one owner, and move together from then on |
+//! | close | nothing is moved any more, for [`Config::patience`](crate::Config::patience) |
+//! | record | no handover is open, and all workers can: the store has the new numbers |
+//! | take | every worker takes them at a moment of its own, and says so in its claims |
+//!
+//! No slice changes its owner by the record. Messages by other numbers are not heeded on either
+//! side; claims are, and are translated. So slices are moved and assigned again at once: a worker
+//! that has not taken the new numbers yet does not answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::config::Order;
+use crate::controller::{Controller, HandoverState, Intent, MoveRefused, Output, Record, Row};
+use crate::ids::{HandoverId, Life, SliceId, WorkerId};
+use crate::message::Message;
+use crate::numbering::{Numbering, SLICES_MAX};
+use crate::positions::Positions;
+
+/// Why a stream is not resized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ResizeRefused {
+    /// Twice or half as many, and no other number.
+    #[error(
+        "the stream has {has} slices, and {wanted} is neither twice nor half as many: resize in steps"
+    )]
+    NoStep {
+        /// How many slices there are.
+        has: u32,
+        /// How many there should be.
+        wanted: u32,
+    },
+    /// Beyond the limit.
+    #[error("{0} slices are too many: at most {SLICES_MAX}")]
+    TooMany(u32),
+    /// Programs have a state for each slice.
+    #[error(
+        "the stream's order is `stateful`: programs have a state for each slice, and only they could split or join it"
+    )]
+    Stateful,
+}
+
+/// The condition that a resize waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResizeWaits {
+    /// A controller that has just begun.
+    Survey,
+    /// Slices that have to move to the owner of their other half.
+    Halves(usize),
+    /// Slices have no owner.
+    Owners(usize),
+    /// These workers cannot take the new numbers yet.
+    Workers(Vec<WorkerId>),
+    /// Open handovers.
+    Handovers(usize),
+}
+
+/// A resize that is not stored yet.
+#[derive(Debug, Clone)]
+pub(super) struct Resizing {
+    to: Numbering,
+    said: Option<Duration>,
+    /// Since when halves have one owner.
+    gathered: Option<Duration>,
+    /// Nothing is moved.
+    closed: bool,
+}
+
+impl<T: Clone> Controller<T> {
+    /// By which numbers slices are named.
+    pub fn numbering(&self) -> &Numbering {
+        &self.numbering
+    }
+
+    /// How many slices there are to be, and what that waits for.
+    pub fn resizing(&self) -> Option<(u32, ResizeWaits)> {
+        let resizing = self.resizing.as_ref()?;
+        let waits = self.waits(&resizing.to).unwrap_or(ResizeWaits::Handovers(0));
+        Some((resizing.to.slices, waits))
+    }
+
+    /// Splits or joins slices, so that there are this many. It takes effect later: see
+    /// [`Controller::resizing`] and [`Controller::numbering`]. As many as there are: calls it off.
+    ///
+    /// # Errors
+    /// [`ResizeRefused`]; then nothing has changed.
+    pub fn resize(&mut self, slices: u32) -> Result<(), ResizeRefused> {
+        let has = self.numbering.slices;
+        if slices == has {
+            self.resizing = None;
+            return Ok(());
+        }
+        if slices > SLICES_MAX {
+            return Err(ResizeRefused::TooMany(slices));
+        }
+        if !self.numbering.is_step_to(slices) {
+            return Err(ResizeRefused::NoStep { has, wanted: slices });
+        }
+        if self.config.order == Order::Stateful {
+            return Err(ResizeRefused::Stateful);
+        }
+        if self.resizing.as_ref().is_none_or(|resizing| resizing.to.slices != slices) {
+            let to = self.numbering.resized(slices, self.number());
+            self.resizing = Some(Resizing { to, said: None, gathered: None, closed: false });
+        }
+        Ok(())
+    }
+
+    /// `slices`, which `giver` gives to `taker`, with the other halves of those that will be
+    /// joined.
+    pub(super) fn with_halves(
+        &self,
+        mut slices: Vec<SliceId>,
+        giver: Life,
+        taker: Life,
+    ) -> Result<Vec<SliceId>, MoveRefused> {
+        let Some(resizing) = &self.resizing else { return Ok(slices) };
+        if resizing.closed {
+            return Err(MoveRefused::Resizing);
+        }
+        if resizing.to.slices > self.numbering.slices {
+            return Ok(slices);
+        }
+        let halves = slices.iter().map(|slice| self.numbering.partner(*slice, &resizing.to));
+        let mut more = Vec::new();
+        for half in halves.filter(|half| !slices.contains(half)) {
+            let Some(row) = self.table.get(&half) else { continue };
+            match row.busy {
+                Some(handover) => return Err(MoveRefused::Busy(half, handover, "over soon")),
+                None if row.owner == Some(giver) => more.push(half),
+                None if row.owner == Some(taker) => {}
+                None => return Err(MoveRefused::Resizing),
+            }
+        }
+        slices.extend(more);
+        Ok(slices)
+    }
+
+    pub(super) fn tick_resize(&mut self, now: Duration) {
+        let period = self.config.claims.max(self.config.resend);
+        let Some(resizing) = &mut self.resizing else { return };
+        let to = resizing.to;
+        if resizing.said.is_none_or(|said| now.saturating_sub(said) >= period) {
+            resizing.said = Some(now);
+            let lives: Vec<_> = self.members.living().map(|member| member.life).collect();
+            for life in lives {
+                self.send(life, Message::Resize { numbering: to, now: false });
+            }
+        }
+        if self.surveying {
+            return;
+        }
+        match self.waits(&to) {
+            None => self.renumber(to),
+            Some(ResizeWaits::Survey) => {}
+            Some(ResizeWaits::Halves(_)) => {
+                if let Some(resizing) = &mut self.resizing {
+                    (resizing.gathered, resizing.closed) = (None, false);
+                }
+                self.gather(now, &to);
+            }
+            Some(_) => self.close(now, &to),
+        }
+    }
+
+    /// Nothing is moved, so that what is under way ends; but not for long at a time, should one of
+    /// the workers not be able to take the new numbers.
+    fn close(&mut self, now: Duration, to: &Numbering) {
+        let patience = self.config.patience.max(Duration::from_millis(1));
+        let Some(resizing) = &mut self.resizing else { return };
+        let since = *resizing.gathered.get_or_insert(now);
+        let phase = now.saturating_sub(since).as_nanos() / patience.as_nanos();
+        let closed = phase.is_multiple_of(2);
+        let opens = resizing.closed && !closed;
+        resizing.closed = closed;
+        if opens {
+            self.move_unlike(now, to);
+        }
+    }
+
+    /// The first condition for storing the new numbers that does not hold.
+    fn waits(&self, to: &Numbering) -> Option<ResizeWaits> {
+        if self.surveying {
+            return Some(ResizeWaits::Survey);
+        }
+        let owner = |slice: SliceId| self.table.get(&slice).and_then(|row| row.owner);
+        if to.slices < self.numbering.slices {
+            let apart = self
+                .table
+                .keys()
+                .filter(|slice| slice.0 < to.slices)
+                .filter(|slice| owner(**slice) != owner(self.numbering.partner(**slice, to)));
+            let apart = apart.count();
+            if apart > 0 {
+                return Some(ResizeWaits::Halves(apart));
+            }
+        }
+        let unowned =
+            self.table.values().filter(|row| row.owner.is_none_or(|it| self.members.is_lost(it)));
+        let unowned = unowned.count();
+        if unowned > 0 {
+            return Some(ResizeWaits::Owners(unowned));
+        }
+        let cannot = self.members.living().filter(|member| {
+            let claims = &member.claims;
+            let open = !(claims.given.is_empty() && claims.taken.is_empty());
+            open || claims.ready_for != Some(to.epoch)
+        });
+        let cannot: Vec<_> = cannot.map(|member| member.life.worker).collect();
+        if !cannot.is_empty() {
+            return Some(ResizeWaits::Workers(cannot));
+        }
+        if !self.handovers.is_empty() {
+            return Some(ResizeWaits::Handovers(self.handovers.len()));
+        }
+        // Claims from before the last move say nothing of what came with it.
+        let unclaimed = self.table.iter().filter_map(|(slice, row)| {
+            let owner = row.owner?;
+            let claims = self.members.claims(owner)?;
+            (claims.epoch(*slice) != Some(row.epoch)).then_some(owner.worker)
+        });
+        let unclaimed: std::collections::BTreeSet<_> = unclaimed.collect();
+        (!unclaimed.is_empty()).then(|| ResizeWaits::Workers(unclaimed.into_iter().collect()))
+    }
+
+    /// Halves that have different owners go to one of them.
+    fn gather(&mut self, now: Duration, to: &Numbering) {
+        let able: Vec<_> = self.members.able().collect();
+        let free = |slice: &SliceId| {
+            let row = self.table.get(slice).filter(|row| row.busy.is_none())?;
+            row.owner.filter(|owner| !self.members.is_lost(*owner))
+        };
+        let mut moves: BTreeMap<(Life, Life), Vec<SliceId>> = BTreeMap::new();
+        for slice in (0..to.slices).map(SliceId) {
+            let half = self.numbering.partner(slice, to);
+            let (Some(one), Some(other)) = (free(&slice), free(&half)) else { continue };
+            if one == other {
+                continue;
+            }
+            if able.contains(&one) {
+                moves.entry((other, one)).or_default().push(half);
+            } else if able.contains(&other) {
+                moves.entry((one, other)).or_default().push(slice);
+            } else if let Some(third) = able.first() {
+                moves.entry((one, *third)).or_default().push(slice);
+            }
+        }
+        self.begin_moves(now, moves);
+    }
+
+    /// Halves that came to their owner by different handovers have different positions from which
+    /// they are its. It passes them, unless one of their writers is silent; but what comes by one
+    /// handover has the same.
+    fn move_unlike(&mut self, now: Duration, to: &Numbering) {
+        if to.slices > self.numbering.slices {
+            return;
+        }
+        let able: Vec<_> = self.members.able().collect();
+        let mut moves: BTreeMap<(Life, Life), Vec<SliceId>> = BTreeMap::new();
+        for slice in (0..to.slices).map(SliceId) {
+            let half = self.numbering.partner(slice, to);
+            let (Some(one), Some(other)) = (self.table.get(&slice), self.table.get(&half)) else {
+                continue;
+            };
+            let is_busy = one.busy.is_some() || other.busy.is_some();
+            let Some(owner) = one.owner.filter(|_| !is_busy && one.epoch != other.epoch) else {
+                continue;
+            };
+            let Some(claims) = self.members.claims(owner) else { continue };
+            let groups = self.numbering.groups(&[slice, half]);
+            let of = |slice| -> Positions {
+                let committed = claims.committed(slice);
+                committed.iter().filter(|(writer, _)| groups.contains(writer.group)).collect()
+            };
+            if of(slice) == of(half) {
+                continue;
+            }
+            let next = able.iter().position(|life| *life == owner).map_or(0, |at| at + 1);
+            let taker = able.get(next).or_else(|| able.first()).filter(|life| **life != owner);
+            if let Some(taker) = taker {
+                moves.entry((owner, *taker)).or_default().extend([slice, half]);
+            }
+        }
+        self.begin_moves(now, moves);
+    }
+
+    fn begin_moves(&mut self, now: Duration, moves: BTreeMap<(Life, Life), Vec<SliceId>>) {
+        for ((giver, taker), mut slices) in moves {
+            slices.sort_unstable();
+            let giver = Some(giver);
+            let intent = Intent { slices: slices.into(), giver, taker, after: None, returns: None };
+            self.begin(now, intent, HandoverState::Preparing);
+        }
+    }
+
+    /// Slices are numbered anew, here and in the store; workers follow.
+    fn renumber(&mut self, to: Numbering) {
+        let from = std::mem::replace(&mut self.numbering, to);
+        self.resizing = None;
+        self.out.push_back(Output::Record(Record::Resized { from, to }));
+        let mut table: BTreeMap<SliceId, Row> = BTreeMap::new();
+        for (slice, row) in &self.table {
+            for becomes in from.becomes(*slice, &to) {
+                let Some(joined) = table.get_mut(&becomes) else {
+                    table.insert(becomes, row.clone());
+                    continue;
+                };
+                joined.epoch = joined.epoch.max(row.epoch);
+                if joined.floor != row.floor {
+                    // Its owner has passed what differs.
+                    let claims = row.owner.and_then(|owner| self.members.claims(owner));
+                    joined.floor = claims.map(|claims| Arc::new(claims.committed(*slice)));
+                }
+            }
+        }
+        self.table = table;
+        self.members.renumber(&to);
+        let lives: Vec<_> = self.members.living().map(|member| member.life).collect();
+        for life in lives {
+            self.send(life, Message::Resize { numbering: to, now: true });
+        }
+    }
+
+    /// Sends the numbers to a worker that has older ones in its claims.
+    pub(super) fn tell_numbering(&mut self, life: Life, numbering: HandoverId) {
+        if numbering != self.numbering.epoch && !self.members.is_lost(life) {
+            let numbering = self.numbering;
+            self.send(life, Message::Resize { numbering, now: true });
+        }
+    }
+}

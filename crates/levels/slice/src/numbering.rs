@@ -1,0 +1,233 @@
+//! How keys of items and slices belong together, and how that changes when a stream is resized.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::by_slice::BySlice;
+use crate::ids::{Group, Groups, HandoverId, SliceId};
+use crate::message::{Backlog, Claims, Given, Past, Taken};
+
+/// No stream has more slices.
+pub const SLICES_MAX: u32 = 1 << 20;
+
+/// Numbers of slices: an item of key `k` is of slice `k % slices`.
+///
+/// With twice as many, slice `s` becomes `s` and `s + slices`: each item of it is of one of the
+/// two. So a slice is split where it is, and slices are joined that have one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Numbering {
+    /// The resize that began it, numbered as a handover; 0: the stream was never resized.
+    pub epoch: HandoverId,
+    /// How many slices there are.
+    pub slices: u32,
+    /// Publishers that number slices themselves may use numbers below this: the most slices that
+    /// the stream ever had.
+    pub ids: u32,
+}
+
+impl Numbering {
+    /// That of a stream with this many slices, never resized.
+    pub fn new(slices: u32) -> Self {
+        Self { epoch: HandoverId(0), slices, ids: slices }
+    }
+
+    /// The same stream, with this many slices from now on.
+    #[must_use]
+    pub fn resized(self, slices: u32, epoch: HandoverId) -> Self {
+        Self { epoch, slices, ids: self.ids.max(slices) }
+    }
+
+    /// The slice of items with this key.
+    pub fn slice_of(&self, key: u64) -> SliceId {
+        SliceId((key % u64::from(self.slices.max(1))) as u32)
+    }
+
+    /// Whether one of the two has twice as many slices as the other.
+    pub fn is_step_to(&self, slices: u32) -> bool {
+        let (less, more) = (self.slices.min(slices), self.slices.max(slices));
+        less > 0 && less.checked_mul(2) == Some(more) && more <= SLICES_MAX
+    }
+
+    /// Whether a file or a worker that says this number means this stream: after a resize also one
+    /// with the number of before, or of after another.
+    pub fn is_of(&self, slices: u32) -> bool {
+        let (less, more) = (self.slices.min(slices), self.slices.max(slices));
+        let resized = self.epoch > HandoverId(0);
+        less == more
+            || resized && less > 0 && more.is_multiple_of(less) && (more / less).is_power_of_two()
+    }
+
+    /// The slices of `to` that `slice` becomes: two, or the one that it is joined to.
+    pub fn becomes(&self, slice: SliceId, to: &Self) -> impl Iterator<Item = SliceId> + use<> {
+        let other = (to.slices > self.slices).then(|| SliceId(slice.0 + self.slices));
+        let first = SliceId(slice.0 % to.slices.max(1));
+        [first].into_iter().chain(other)
+    }
+
+    /// The slice that `slice` is joined with in `to`, which has half as many.
+    pub fn partner(&self, slice: SliceId, to: &Self) -> SliceId {
+        let half = to.slices;
+        SliceId(if slice.0 < half { slice.0 + half } else { slice.0 - half })
+    }
+
+    /// The groups by which items of `slice` may come: of every number that publishers may use.
+    pub fn groups_of(&self, slice: SliceId) -> impl Iterator<Item = Group> + use<> {
+        // After 64 of them groups repeat themselves.
+        let (step, ids) = (self.slices.max(1), self.ids.max(self.slices));
+        (slice.0..ids.max(slice.0 + 1))
+            .step_by(step as usize)
+            .take(usize::from(crate::ids::GROUPS))
+            .map(|id| Group::of(SliceId(id)))
+    }
+
+    /// Those by which items of `slices` come: their own, and the base topic.
+    pub(crate) fn groups(&self, slices: &[SliceId]) -> Groups {
+        let mut groups = Groups::default();
+        groups.insert(Group::BASE);
+        slices.iter().flat_map(|slice| self.groups_of(*slice)).for_each(|it| groups.insert(it));
+        groups
+    }
+
+    /// These slices, in order, as they are in `to`. Of those that are joined only whole ones.
+    pub(crate) fn convert(&self, slices: &[SliceId], to: &Self) -> Vec<SliceId> {
+        let is_whole = |slice: &&SliceId| {
+            to.slices >= self.slices || slices.binary_search(&self.partner(**slice, to)).is_ok()
+        };
+        let all = slices.iter().filter(is_whole).flat_map(|slice| self.becomes(*slice, to));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+impl Past {
+    /// As it is in `to`. `None`: nothing of it is left.
+    fn converted(&self, from: &Numbering, to: &Numbering) -> Option<Self> {
+        let slices = from.convert(&self.slices, to);
+        let is_left = |slice: &SliceId| slices.binary_search(slice).is_ok();
+        let becomes = |of: &Backlog| {
+            let (writer, after) = (of.writer, of.after);
+            from.becomes(of.slice, to).map(move |slice| Backlog { slice, writer, after })
+        };
+        let backlog = self.backlog.iter().flat_map(becomes).filter(|of| is_left(&of.slice));
+        let backlog = least(backlog.collect());
+        let done = self.done.clone();
+        (!slices.is_empty()).then(|| Self { slices: slices.into(), done, backlog })
+    }
+}
+
+/// One backlog of each slice and writer, after the least position.
+pub(crate) fn least(mut backlog: Vec<Backlog>) -> Vec<Backlog> {
+    backlog.sort_unstable_by_key(|of| (of.slice, of.writer, of.after));
+    backlog.dedup_by_key(|of| (of.slice, of.writer));
+    backlog
+}
+
+impl Claims {
+    /// These claims, by the numbers of `to`. A worker that is about to take those says them so.
+    pub(crate) fn renumber(&mut self, to: &Numbering) {
+        let from = std::mem::replace(&mut self.numbering, *to);
+        if !from.is_step_to(to.slices) {
+            return;
+        }
+        let numbers: Vec<_> = self.slices.iter().map(|(slice, _)| *slice).collect();
+        let whole = from.convert(&numbers, to);
+        let mut slices: Vec<_> = self
+            .slices
+            .iter()
+            .flat_map(|(slice, epoch)| from.becomes(*slice, to).map(|it| (it, *epoch)))
+            .filter(|(slice, _)| whole.binary_search(slice).is_ok())
+            .collect();
+        // Of two that are joined the later epoch counts.
+        slices.sort_unstable_by_key(|(slice, epoch)| (*slice, std::cmp::Reverse(*epoch)));
+        slices.dedup_by_key(|(slice, _)| *slice);
+        self.slices = slices;
+        self.floors = self.floors.renumbered(&from, to);
+        let convert = |slices: &[SliceId]| from.convert(slices, to).into();
+        let given = |it: &Given| Given { slices: convert(&it.slices), ..it.clone() };
+        self.given = self.given.iter().map(given).collect();
+        let taken = |it: &Taken| Taken { slices: convert(&it.slices), ..it.clone() };
+        self.taken = self.taken.iter().map(taken).collect();
+        self.past = self.past.iter().filter_map(|past| past.converted(&from, to)).collect();
+    }
+}
+
+impl BySlice {
+    /// The same, by the numbers of `to`: of two that are joined, what is known of both.
+    fn renumbered(&self, from: &Numbering, to: &Numbering) -> Self {
+        let slices: Vec<_> = self.parts().flat_map(|(slices, _)| slices.iter().copied()).collect();
+        let becomes = slices.iter().flat_map(|slice| from.becomes(*slice, to));
+        let becomes: std::collections::BTreeSet<_> = becomes.collect();
+        let halves = |slice: SliceId| to.becomes(slice, from);
+        let part = |slice| self.part(slice);
+        let key = |slice| halves(slice).map(part).collect::<Vec<_>>();
+        Self::grouped(becomes, key, |slice| {
+            let mut known = halves(slice).map(|half| self.of(half).cloned().unwrap_or_default());
+            let first = known.next().unwrap_or_default();
+            known.fold(
+                first,
+                |one, other| {
+                    if one == other { one } else { Arc::new(one.least(&other)) }
+                },
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slices(numbers: &[u32]) -> Vec<SliceId> {
+        numbers.iter().copied().map(SliceId).collect()
+    }
+
+    #[test]
+    fn a_slice_becomes_two_and_every_key_stays_with_one_of_them() {
+        let four = Numbering::new(4);
+        let eight = four.resized(8, HandoverId(9));
+        for key in [0, 3, 4, 7, 8, u64::MAX] {
+            let halves: Vec<_> = four.becomes(four.slice_of(key), &eight).collect();
+            assert!(halves.contains(&eight.slice_of(key)), "{key}");
+            assert_eq!(
+                eight.becomes(eight.slice_of(key), &four).collect::<Vec<_>>(),
+                [four.slice_of(key)]
+            );
+        }
+        assert_eq!(eight.partner(SliceId(1), &four), SliceId(5));
+        assert_eq!(eight.partner(SliceId(5), &four), SliceId(1));
+        assert!(four.is_step_to(8) && four.is_step_to(2));
+        assert!(!four.is_step_to(4) && !four.is_step_to(16) && !four.is_step_to(3));
+        assert!(!Numbering::new(1).is_step_to(0));
+        assert!(!Numbering::new(SLICES_MAX).is_step_to(2 * SLICES_MAX));
+    }
+
+    #[test]
+    fn items_of_a_joined_slice_come_by_the_groups_of_all_its_numbers() {
+        let ten = Numbering::new(10);
+        let numbers = |of: &Numbering, slice| {
+            of.groups_of(SliceId(slice)).map(Group::number).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(&ten, 3), [3]);
+        let five = ten.resized(5, HandoverId(1));
+        assert_eq!(numbers(&five, 3), [3, 8]);
+        let twenty = five.resized(10, HandoverId(2)).resized(20, HandoverId(3));
+        assert_eq!(numbers(&twenty, 13), [13]);
+        assert_eq!(twenty.ids, 20);
+        assert!(twenty.is_of(10) && twenty.is_of(40) && !twenty.is_of(30) && !twenty.is_of(0));
+        assert!(ten.is_of(10) && !ten.is_of(20), "it was never resized");
+        // No bound is known: the number is the key itself.
+        assert_eq!(numbers(&Numbering::new(u32::MAX), 70), [6]);
+    }
+
+    #[test]
+    fn only_whole_slices_are_joined() {
+        let four = Numbering::new(4);
+        let two = four.resized(2, HandoverId(1));
+        assert_eq!(four.convert(&slices(&[0, 1, 2]), &two), slices(&[0]));
+        let eight = four.resized(8, HandoverId(1));
+        assert_eq!(four.convert(&slices(&[1, 3]), &eight), slices(&[1, 3, 5, 7]));
+    }
+}
