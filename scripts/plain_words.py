@@ -36,7 +36,6 @@ GOALS = {"opener": 0.0, "wide": 0.0, **{name: rate for name, (_, rate) in WORDS.
 CEILINGS = {
     # opener wide who told nobody phrase
     "core": (8, 21, 2, 2, 0, 0),
-    "slice": (186, 255, 70, 103, 51, 28),
     "slice-dds": (145, 161, 76, 35, 56, 28),
 }
 

@@ -1,18 +1,20 @@
-//! Which slices should move: a function of what was measured. It moves nothing itself.
+//! Decides which slices should move, from measurements. It moves nothing itself.
 //!
-//! The load of a slice is the share of a core that it would keep busy if there were cores enough:
-//! the rate at which its items come, done or not, times what one takes ([`estimate`]). Items that
-//! wait count as if they came within [`Policy::queue_horizon`]: they move with their slice, so that
-//! queues are evened out as loads are. A worker's load is that of its slices, by its weight. Each
-//! round takes the best move (most imbalance removed for its cost) again and again, until the
-//! workers are even, or as much load has been moved as a round may ([`sides`]). Of slices of the
-//! same worth those of one group go together, so that few groups are read by several workers. In a
-//! round a worker gives or takes, but does not do both. When loads are even, slices that bring none
-//! are spread by number.
+//! The load of a slice is the share of a core that it would keep busy if there were enough cores:
+//! the rate at which its items arrive, processed or not, times the time of an item ([`estimate`]).
+//! Waiting items count as if they arrived within [`Policy::queue_horizon`]. They move with their
+//! slice, so balancing evens out queues as well. The load of a worker is that of its slices,
+//! divided by its weight.
+//!
+//! Each round takes the best move (the most imbalance removed for its cost) again and again, until
+//! the workers are even or the round has moved as much load as it may ([`sides`]). Among slices of
+//! equal worth, those of one group go together, so that few groups have several readers. In a round
+//! a worker either gives or takes. When loads are even, slices without load are spread by number.
 //!
 //! # Source
-//! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates: no merging or
-//! splitting of slices; hysteresis, and a cool-down for each slice; load is busy time, as slices' items differ.
+//! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates:
+//! no merging or splitting of slices; hysteresis, and a cool-down for each slice; load is busy
+//! time, as the items of slices differ.
 
 mod estimate;
 mod sides;
@@ -32,32 +34,34 @@ use crate::ids::{Groups, SliceId, WorkerId};
 use estimate::Estimates;
 use sides::{Piece, Side, Sides, Step};
 
-/// A worker is not stuck while its item may only take long: this many times what items take.
+/// A worker is stuck only after this many times the mean time of an item, as an item may just take
+/// long.
 const STUCK_ITEMS: u32 = 4;
 
-/// How eagerly is balanced.
+/// How eagerly the balancer moves slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// What was measured this long ago counts by 1/e. Of slices with few items, what came longer ago counts, too.
+    /// Time constant of the measurements. For slices with few items it is longer.
     pub smoothing: Duration,
-    /// Items that wait count as load as if they came within this time.
+    /// Waiting items count as load as if they arrived within this time.
     pub queue_horizon: Duration,
-    /// A worker is stuck that has had items for this long and finished none: it gets no slices, and its own go to
-    /// others.
+    /// A worker that has had items for this long and finished none is stuck: it receives no slices,
+    /// and its own move away.
     pub stuck: Duration,
-    /// Begins when the most loaded worker has this much over the mean, as a share of the mean.
+    /// Balancing begins when the most loaded worker exceeds the mean by this share of the mean.
     pub begin: f64,
-    /// And goes on until it has no more than this.
+    /// Balancing stops at this excess.
     pub stop: f64,
-    /// Of the whole load, what a round moves at most.
+    /// Largest share of the whole load that a round moves.
     pub share_max: f64,
-    /// Slices in one handover.
+    /// Largest number of slices in one handover.
     pub batch_max: usize,
-    /// Slices in the first handover to a worker that has none.
+    /// Largest number of slices in the first handover to a worker without slices.
     pub first_batch_max: usize,
-    /// A slice that moved stays this long, unless it goes to a worker that has not been here for longer.
+    /// A slice stays for this long after a move, unless it goes to a worker that joined within this
+    /// time.
     pub cool_down: Duration,
-    /// A slice is hot with this share of what one worker should have.
+    /// A slice is hot from this share of a worker's mean load on.
     pub hot: f64,
 }
 
@@ -78,96 +82,97 @@ impl Default for Policy {
     }
 }
 
-/// A worker that slices may be on.
+/// A worker in the input of the balancer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerInput {
-    /// Which.
+    /// The worker.
     pub id: WorkerId,
-    /// Its share of the load. 0: it gets nothing new and keeps what it has; but what others leave, if nobody else is there.
+    /// Its share of the load. With 0 it receives nothing new and keeps its slices. It receives
+    /// those of leaving workers only if no worker has a larger weight.
     pub weight: Weight,
-    /// It is to be left without slices.
+    /// It should lose all its slices.
     pub leaving: bool,
-    /// It may be given slices. One that may not, and is not leaving, keeps what it has.
+    /// It may receive slices. One that may not, and is not leaving, keeps its slices.
     pub takes: bool,
 }
 
-/// What was measured of a slice since the last round.
+/// Measurements of a slice since the last round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SliceInput {
-    /// Which.
+    /// The slice.
     pub id: SliceId,
-    /// Who owns it.
+    /// Its owner.
     pub owner: WorkerId,
-    /// It is in a handover, or its owner is not sure: it cannot be moved now.
+    /// It cannot move now: it is in a handover, or its owner is uncertain.
     pub blocked: bool,
-    /// The time that the following are of. Zero: its owner has said nothing since.
+    /// The time of these measurements. Zero: its owner has reported nothing since.
     pub observed: Duration,
-    /// Items that came.
+    /// Items that arrived.
     pub arrived: u64,
-    /// Items that were done.
+    /// Items that were finished.
     pub done: u64,
-    /// How long those were being done.
+    /// Time spent on the finished items.
     pub busy: Duration,
-    /// Items that wait or are being done.
+    /// Items that wait or are being processed.
     pub queued: u64,
 }
 
 /// Slices to be moved together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// From whom.
+    /// The source.
     pub giver: WorkerId,
-    /// To whom.
+    /// The target.
     pub taker: WorkerId,
-    /// Which.
+    /// The slices.
     pub slices: Vec<SliceId>,
 }
 
-/// A slice that is too large to be balanced.
+/// A slice with too much load to be balanced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hot {
-    /// Which.
+    /// The slice.
     pub slice: SliceId,
-    /// Of what one worker should have.
+    /// Its load over the mean load of a worker.
     pub share: f64,
 }
 
-/// What a round comes to.
+/// The result of a round.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Round {
-    /// What to move.
+    /// The moves to start.
     pub moves: Vec<Move>,
-    /// Slices that no move can even out.
+    /// Slices too large for any move to even out.
     pub hot: Vec<Hot>,
-    /// What the most loaded worker had over the mean before the moves, as a share of the mean.
+    /// The excess of the most loaded worker over the mean before the moves, as a share of the mean.
     pub imbalance: f64,
-    /// Why it moves no more.
+    /// Why the round moves no more.
     pub why: Why,
 }
 
-/// What has to be remembered from round to round.
+/// The balancer and its state between rounds.
 #[derive(Debug, Clone)]
 pub struct Balancer {
     policy: Policy,
     loads: Estimates,
     known: BTreeMap<SliceId, Known>,
-    /// Since when each worker is here; those of the first round have always been.
+    /// When each worker joined; `None` for those of the first round.
     joined: BTreeMap<WorkerId, Option<Duration>>,
     last: Option<Duration>,
     moving: bool,
 }
 
-/// A slice, as it was in the last round.
+/// A slice in the last round.
 #[derive(Debug, Clone)]
 struct Known {
     owner: WorkerId,
     moved: Option<Duration>,
-    /// Items that waited, as its last owner reported. A new owner reports a moment later.
+    /// Waiting items as the last owner reported them. A new owner reports a moment later.
     queued: u64,
 }
 
 impl Balancer {
-    /// A balancer that knows nothing yet.
+    /// A balancer without measurements.
     pub fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -184,16 +189,16 @@ impl Balancer {
         self.loads.load(slice)
     }
 
-    /// The load of what waits of `slice`, in cores: it is done in [`Policy::queue_horizon`]. Rounds
-    /// even out both.
+    /// The load of the waiting items of `slice`, in cores, if they are processed within
+    /// [`Policy::queue_horizon`]. Rounds even out both loads.
     pub fn backlog(&self, slice: SliceId) -> f64 {
         let queued = self.known.get(&slice).map_or(0, |known| known.queued);
-        // One item may be under way, and is no backlog.
+        // One item may be in progress, and is no backlog.
         let seconds = self.loads.item_seconds(slice) * queued.saturating_sub(1) as f64;
         seconds / self.policy.queue_horizon.as_secs_f64().max(1e-3)
     }
 
-    /// A worker that has had items for this long and finished none is stuck.
+    /// The time after which a worker that has items and finished none is stuck.
     pub fn stuck_after(&self) -> Duration {
         let items = self.loads.item().map_or(Duration::ZERO, |item| item * STUCK_ITEMS);
         self.policy.stuck.max(items)
@@ -236,7 +241,7 @@ impl Balancer {
         let mut goes_on = self.moving;
         while goes_on && budget > 0.0 {
             let Some((step, load)) = sides.best(&stays, budget, mean, enough) else {
-                // As even as it gets, unless something only has to wait.
+                // No move helps more; balancing goes on only if some slice has to wait.
                 goes_on = !(moved.is_empty() && blocked.is_empty() && cooling.is_empty());
                 break;
             };
@@ -256,7 +261,7 @@ impl Balancer {
         Round { moves, hot, imbalance, why }
     }
 
-    /// Nobody has a weight: what those leave who are to be left goes to workers that get nothing else.
+    /// No worker has a weight: slices of leaving workers go to workers with weight 0.
     fn leave_to_standbys(
         &self,
         mut sides: Sides,
@@ -274,7 +279,7 @@ impl Balancer {
         self.batches(&moved, &newcomers(workers, slices))
     }
 
-    /// Whether there is enough to be evened out. Returns the imbalance, and from where on it is.
+    /// Decides whether to move slices. Returns the imbalance and the bound for it.
     fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> (f64, f64) {
         let worst = sides.takers().map(|(_, side)| side);
         let worst = worst.max_by(|a, b| a.relative().total_cmp(&b.relative()));
@@ -334,7 +339,7 @@ impl Balancer {
         Sides(sides)
     }
 
-    /// Slices that cannot move now, and those that moved lately.
+    /// Slices that cannot move now, and those in their cool-down.
     fn staying(
         &self,
         now: Duration,
@@ -350,13 +355,13 @@ impl Balancer {
         (blocked.collect(), slices.iter().filter(cooling).map(|slice| slice.id).collect())
     }
 
-    /// Whether `worker` came lately: what goes there does not swing back.
+    /// Whether `worker` joined within the cool-down: slices that go there do not swing back.
     fn is_new(&self, now: Duration, worker: WorkerId) -> bool {
         let joined = self.joined.get(&worker).copied().flatten();
         joined.is_some_and(|since| now.saturating_sub(since) < self.policy.cool_down)
     }
 
-    /// One handover for each pair of workers. The rest of what should move is found again in the next round.
+    /// One handover for each pair of workers. The next round finds the rest again.
     fn batches(&self, moved: &[Step], newcomers: &[WorkerId]) -> Vec<Move> {
         let mut pairs: BTreeMap<(WorkerId, WorkerId), Vec<SliceId>> = BTreeMap::new();
         for (slice, giver, taker) in moved {
@@ -374,7 +379,7 @@ impl Balancer {
     }
 
     fn hot(&self, mean: f64, slices: &[SliceInput]) -> Vec<Hot> {
-        // The mean is for a weight of 1; a worker has at least that.
+        // The mean is for a weight of 1, the smallest that a worker has.
         let hot = |slice: &SliceInput| {
             let share = if mean > 0.0 { self.load(slice.id) / mean } else { 0.0 };
             (share >= self.policy.hot).then_some(Hot { slice: slice.id, share })

@@ -1,4 +1,4 @@
-//! What is known of several slices.
+//! Positions of several slices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use crate::ids::SliceId;
 use crate::positions::Positions;
 
-/// Positions of slices. Those of which the same is known are one part, and share it: there are as many positions to look at
-/// as there were handovers, not as there are slices.
+/// Positions by slice. Slices with equal positions form one part and share them, so the number of
+/// parts grows with the number of handovers, not of slices.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BySlice {
-    /// Slices in order.
+    /// Each part: its slices in order, and their positions.
     parts: Vec<(Arc<[SliceId]>, Arc<Positions>)>,
 }
 
 impl BySlice {
-    /// Of `slices`, which are in order: of those with the same `key` the same is known: `positions`, which is asked of one of them. Parts are in the order of
-    /// their first slices.
+    /// Groups `slices`, which are in order. Slices with the same `key` have the same `positions`,
+    /// which the function computes for one of them. Parts are in the order of their first slices.
     pub(crate) fn grouped<K: Ord>(
         slices: impl IntoIterator<Item = SliceId>,
         key: impl Fn(SliceId) -> K,
@@ -30,7 +30,7 @@ impl BySlice {
         for slice in slices {
             let number = *numbers.entry(key(slice)).or_insert_with(|| {
                 let of = positions(slice);
-                // By several ways the same may be known.
+                // Different keys may have equal positions.
                 *known.entry(of.clone()).or_insert_with(|| {
                     parts.push((Vec::new(), of));
                     parts.len() - 1
@@ -41,22 +41,22 @@ impl BySlice {
         Self { parts: parts.into_iter().map(|(slices, of)| (slices.into(), of)).collect() }
     }
 
-    /// Every part: slices, and what is known of each of them.
+    /// All parts: slices, and the positions of each of them.
     pub fn parts(&self) -> impl Iterator<Item = (&Arc<[SliceId]>, &Arc<Positions>)> {
         self.parts.iter().map(|(slices, positions)| (slices, positions))
     }
 
-    /// In which part `slice` is: the number of it, from 0 on.
+    /// The index of the part that contains `slice`.
     pub(crate) fn part(&self, slice: SliceId) -> Option<usize> {
         self.parts.iter().position(|(slices, _)| slices.binary_search(&slice).is_ok())
     }
 
-    /// What is known of `slice`.
+    /// The positions of `slice`.
     pub fn of(&self, slice: SliceId) -> Option<&Arc<Positions>> {
         self.part(slice).and_then(|part| self.parts.get(part)).map(|(_, positions)| positions)
     }
 
-    /// Only parts of which this holds.
+    /// Keeps only parts with positions that fulfil the condition.
     pub(crate) fn retain(&mut self, holds: impl Fn(&Positions) -> bool) {
         self.parts.retain(|(_, positions)| holds(positions));
     }

@@ -1,8 +1,9 @@
-//! A client: which slice an item is of, and what is kept until there is a reply. No socket, clock or thread.
+//! A client: assigns items to slices and keeps them until there is a reply. It has no socket, clock
+//! or thread.
 //!
-//! An item is kept until its first reply, and published again while there is none: that is how what a lost worker had
-//! gets to its successor. A worker that executed it and was lost before its reply came makes a second reply possible;
-//! it is told from the first.
+//! An item is kept until its first reply, and published again while there is none. In this way the
+//! items of a lost worker reach its successor. If a worker processed an item and was lost before
+//! its reply arrived, a second reply may follow; the client recognises it.
 
 mod assignment;
 mod retention;
@@ -23,18 +24,19 @@ use crate::ids::{Group, SliceId, Writer};
 use crate::message::{Item, Keeps};
 use crate::numbering::Numbering;
 
-/// How long and how many.
+/// Settings of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Published again when there was no reply for so long, at least; longer where replies take longer. And so often
-    /// while the successor of a lost worker asks for it: a quarter of the workers' `recovery` or less, so that a lost
-    /// try or two do no harm.
+    /// Shortest time without a reply after which an item is published again; it is longer where
+    /// replies take longer. Also the interval of publishing while the successor of a lost worker
+    /// asks for items: at most a quarter of the workers' `recovery`, so that one or two lost
+    /// attempts do no harm.
     pub again: Duration,
-    /// The first time, it is not waited for longer.
+    /// Longest time until an item is first published again.
     pub again_max: Duration,
-    /// Items that are kept without a reply.
+    /// Largest number of items without a reply.
     pub pending_max: usize,
-    /// Write to the base topic only, as publishers do that know no groups.
+    /// Write to the base topic only, as publishers without knowledge of groups do.
     pub plain: bool,
 }
 
@@ -45,34 +47,32 @@ impl Default for Config {
     }
 }
 
-/// Why an item is not published.
+/// Why an item was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// As many items as may be wait for replies.
-    #[error(
-        "{0} items wait for their replies, which is as many as may (`pending_max`): wait for replies"
-    )]
+    /// The largest number of items waits for replies.
+    #[error("{0} items have no reply yet, which is the limit (`pending_max`): wait for replies")]
     Full(usize),
-    /// The id waits for its reply.
-    #[error("item {0} was published before and has no reply yet: give each item an id of its own")]
+    /// An item with this id waits for its reply.
+    #[error("item {0} was published before and has no reply yet: give each item its own id")]
     Pending(u64),
 }
 
-/// What a reply is.
+/// The kind of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply<T> {
-    /// The first for its item, which came this long after the item was first published.
+    /// The first for its item.
     First {
-        /// The item, which is kept no longer.
+        /// The item, which the client keeps no longer.
         item: Item<T>,
         /// The time from publishing to the reply.
         delay: Duration,
     },
-    /// There was one before, or the item is not this client's. It is to be dropped.
+    /// A reply arrived before, or the item is not this client's. The application should drop it.
     Duplicate,
 }
 
-/// A client's side. Items have ids, by which replies name them.
+/// The protocol at a client. Replies name items by their ids.
 #[derive(Debug)]
 pub struct Client<T> {
     writer: u64,
@@ -82,19 +82,19 @@ pub struct Client<T> {
 }
 
 impl<T: Clone> Client<T> {
-    /// A client whose writers are called `writer`, as no other's are.
+    /// A client with writers named `writer`, which must be unique.
     pub fn new(writer: u64, config: Config) -> Self {
         let pending = Retention::new(config.again, config.again_max);
         Self { writer, config, positions: BTreeMap::new(), pending }
     }
 
-    /// The writer for items of `slice`: there is one for each group, opened when it is first used.
+    /// The writer for items of `slice`. Each group has one, opened at its first use.
     pub fn writer(&self, slice: SliceId) -> Writer {
         let group = if self.config.plain { Group::BASE } else { Group::of(slice) };
         Writer { group, id: self.writer }
     }
 
-    /// A new item: what is to be written now, by its writer.
+    /// Publishes a new item. Returns the item to write, with its writer.
     ///
     /// # Errors
     /// [`Refused`]; then nothing has changed.
@@ -120,7 +120,7 @@ impl<T: Clone> Client<T> {
         Ok(item)
     }
 
-    /// A reply came.
+    /// Handles a reply.
     pub fn reply(&mut self, now: Duration, id: u64) -> Reply<T> {
         match self.pending.reply(now, id) {
             Some((item, delay)) => Reply::First { item, delay },
@@ -128,19 +128,19 @@ impl<T: Clone> Client<T> {
         }
     }
 
-    /// The next item that is to be written again, if one is due. Call it until there is none.
+    /// The next item to write again, if one is due. Call it until it returns none.
     pub fn again(&mut self, now: Duration) -> Option<Item<T>> {
         let item = self.pending.again(now)?;
         Some(Item { again: true, ..item.clone() })
     }
 
-    /// The successor of a lost worker asks for what there is of these slices
-    /// ([`crate::worker::Worker::recovering`]), which it names by `numbering`.
+    /// The successor of a lost worker asks for the items of these slices, as numbered by
+    /// `numbering` ([`crate::worker::Worker::recovering`]).
     pub fn asked(&mut self, now: Duration, slices: &[SliceId], numbering: &Numbering) {
         self.pending.asked(now, &Asked::new(slices, numbering));
     }
 
-    /// Answers a worker that asks for these slices: the items without a reply, for each writer.
+    /// The answer to a worker that asks for these slices: the items without a reply, by writer.
     pub fn keeps(&self, slices: &[SliceId], numbering: &Numbering) -> Vec<Keeps> {
         let asked = Asked::new(slices, numbering);
         let mut answers: BTreeMap<Writer, Keeps> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl<T: Clone> Client<T> {
         self.pending.due()
     }
 
-    /// The items that have no reply, by id.
+    /// The items without a reply, by id.
     pub fn pending(&self) -> impl ExactSizeIterator<Item = (u64, &Item<T>)> {
         self.pending.iter()
     }

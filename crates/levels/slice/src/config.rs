@@ -1,69 +1,75 @@
-//! Times and bounds of the protocol, and what order there is.
+//! Durations and bounds of the protocol, and the order that it keeps.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Times and bounds of the protocol.
+/// Durations and bounds of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What order there is.
+    /// The order that the protocol keeps.
     pub order: Order,
-    /// Who has no answer asks again after this.
+    /// A request without an answer is repeated after this.
     pub resend: Duration,
-    /// Interval between the claims of a worker that has something under way. At most a third of `lease`.
+    /// Interval between the claims of a worker with work or a handover in progress. At most a third
+    /// of `lease`.
     pub claims: Duration,
-    /// A worker stops by itself this long after it sent the last claims that were heard. A worker
-    /// that is paused for less loses nothing; one that is cut off has a successor after this and
-    /// `margin`.
+    /// A worker stops by itself this long after it sent the last claims that the controller
+    /// answered. A worker that is paused for less loses nothing. A worker that is cut off has a
+    /// successor after this and `margin`.
     pub lease: Duration,
-    /// The controller gives a worker up this much later, at the earliest. Covers clocks of different speed.
+    /// The controller gives a worker up at least this much later. Covers clocks of different speed.
     pub margin: Duration,
-    /// A worker whose connection closed without notice answers the controller within this, or is
-    /// lost: see [`crate::controller::Connection`].
+    /// A worker whose connection closed without notice is lost unless it answers the controller
+    /// within this: see [`crate::controller::Connection`].
     pub probe: Duration,
-    /// A handover is called off that has no cut after this.
+    /// A handover without a cut is called off after this.
     pub patience: Duration,
-    /// Published again, items of a lost worker are taken for this long.
+    /// For this long a successor accepts items of a lost worker that clients publish again.
     pub recovery: Duration,
-    /// An item that comes again after this once more, and that nobody has, is done: not before a lease is over, as long as which
-    /// its last owner may stand still with it.
+    /// An item that clients publish again, and that no worker seems to have, is processed when it
+    /// comes once more after this, or after a lease if that is longer: for a lease its last owner
+    /// may be paused with it.
     pub orphan: Duration,
-    /// What was finished is known for so long: if it comes again, its reply is sent again.
+    /// Finished items are remembered for this long: when such an item is published again, its reply
+    /// is sent again.
     pub remember: Duration,
-    /// A reply that was sent has reached its client after this. Until then what it is for does not count as
-    /// committed, as the reply may be lost with the worker.
+    /// A reply is assumed to have reached its client after this. Until then its item does not count
+    /// as committed, as the reply may be lost with the worker.
     pub reply: Duration,
-    /// A reader that nothing needs any more is closed after this. Until then its group's slices come back without waiting
-    /// for readers, which are most of the time of a handover, and its items come here for nothing.
+    /// A reader that is no longer needed is closed after this. Until then slices of its group can
+    /// return without waiting for readers, which takes most of the time of a handover. In exchange
+    /// the worker receives items that it does not need.
     pub linger: Duration,
     /// A writer that is gone is forgotten after this.
     pub forget: Duration,
-    /// A worker that no controller has heard for this long begins a new life by itself; the controller forgets a lost one
-    /// this long after it was given up.
+    /// A worker without an answer from any controller begins a new incarnation after this. The
+    /// controller forgets a lost worker this long after it gave the worker up.
     pub retire: Duration,
-    /// Items in the shadow of one handover; a taker with more calls it off.
+    /// Largest number of items in the shadow of one handover; a target with more calls it off.
     pub shadow_max: usize,
-    /// Workers stand by for each other's slices: what a lost one had in hand is done though its publisher does not publish it
-    /// again. Each item then goes to two workers.
+    /// Workers stand by for each other's slices, so that the unfinished items of a lost worker are
+    /// processed even if their publisher does not publish them again. Each item then goes to two
+    /// workers.
     pub standby: bool,
-    /// Items that a worker keeps as a standby. Beyond it the oldest go.
+    /// Largest number of items that a worker keeps as a standby. The oldest are dropped first.
     pub standby_max: usize,
-    /// Items kept for a taker that may be lost, and tail entries, of one handover. Beyond it the oldest go.
+    /// Largest number of items kept in case the target is lost, and of tail entries, of one
+    /// handover. The oldest are dropped first.
     pub released_max: usize,
 }
 
-/// Claims of a worker that has nothing under way, in a lease.
+/// Claims per lease of a worker with nothing in progress.
 const IDLE_CLAIMS: u32 = 5;
 
 impl Config {
-    /// A worker that was silent for longer than this is suspected: it is paused, cut off, or dead.
+    /// A worker that is silent for longer than this is suspected: it is paused, cut off, or dead.
     pub fn suspicion(&self) -> Duration {
         let idle = self.idle_claims();
         idle + (idle / 5).max(2 * self.claims)
     }
 
-    /// Interval between the claims of a worker that has nothing under way: they only renew its lease.
+    /// Interval between the claims of a worker with nothing in progress: they only renew its lease.
     pub fn idle_claims(&self) -> Duration {
         self.claims.max(self.lease / IDLE_CLAIMS)
     }
@@ -97,17 +103,17 @@ impl Default for Config {
 /// The order of items of one writer in one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Order {
-    /// The taker starts at once, while the giver may still be at earlier items.
+    /// The target starts at once, while the source may still process earlier items.
     #[default]
     Free,
-    /// The taker starts a slice when the giver has drained it.
+    /// The target starts a slice when the source has drained it.
     Strict,
     /// Strict, and the state of a slice moves with it.
     Stateful,
 }
 
 impl Order {
-    /// Whether a taker waits for the giver.
+    /// Whether the target waits for the source.
     pub fn is_strict(self) -> bool {
         self != Self::Free
     }

@@ -1,9 +1,11 @@
-//! The protocol at the controller: handovers, and what follows the loss of a worker. No socket, clock or thread.
+//! The protocol at the controller: handovers, and the consequences of a lost worker. It has no
+//! socket, clock or thread.
 //!
-//! It says nothing of *which* slices should move: that is the balancer's. It is told to move some, and sees that they
-//! arrive. What has to outlive it is in [`Record`]s: each has to be in the store before the outputs after it are done,
-//! and a controller whose record is refused has lost its office and says nothing more. A planned move has none: the next
-//! controller asks the workers what is under way (`survey.rs`), and only how it ended is noted, in good time.
+//! The balancer decides *which* slices should move. The controller receives a move and carries it
+//! out. State that must outlive it is in [`Record`]s. The caller must store each record before it
+//! carries out the outputs after it. A controller whose record is refused is no longer the leader,
+//! and must send nothing more. A planned move has no record before it ends: the next controller
+//! asks the workers for moves in progress (`survey.rs`).
 
 mod assign;
 mod done;
@@ -40,18 +42,18 @@ use crate::numbering::Numbering;
 use crate::positions::Positions;
 use members::Members;
 
-/// Numbers of handovers that are reserved at a time.
+/// Size of a block of reserved handover numbers.
 const NUMBERS: u64 = 1024;
 
-/// A controller that was not told of time for so many times [`Config::claims`] stood still.
+/// A controller without a tick for this many times [`Config::claims`] was paused.
 const STILL: u32 = 2;
 
-/// What the controller's surroundings have to do, in this order.
+/// Outputs that the caller has to carry out, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output<T> {
-    /// Write it to the store, under the election's fence, with all that was noted before.
+    /// Write it to the store, under the fence of the election, with all earlier notes.
     Record(Record),
-    /// Write it to the store, too, but nothing waits for it.
+    /// Write it to the store; later outputs need not wait for it.
     Note(Record),
     /// Send it.
     Send(Envelope<T>),
@@ -60,27 +62,27 @@ pub enum Output<T> {
 /// Why slices are not moved.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MoveRefused {
-    /// There is nothing to move.
-    #[error("no slice was named")]
+    /// The request names no slice.
+    #[error("the request names no slice")]
     Nothing,
     /// No such slice.
     #[error("there is no slice {}: `equipoise slice status` says how many there are", .0.0)]
     UnknownSlice(SliceId),
-    /// A controller that has just begun.
+    /// The controller has just begun.
     #[error(
-        "the controller has just begun, and workers have still to say what they own: try again in a second"
+        "the controller has just begun, and some workers have not reported their slices: try again in a second"
     )]
     Surveying,
-    /// Nobody owns the slice.
+    /// The slice has no owner.
     #[error("slice {} has no owner yet", .0.0)]
     Unowned(SliceId),
     /// The slice is in a handover that is not over.
     #[error("slice {} is in handover {}, which is {}", .0.0, .1.0, .2)]
     Busy(SliceId, HandoverId, &'static str),
-    /// Slices of one handover have one giver.
+    /// Slices of one handover must have one owner.
     #[error("slices {} and {} have different owners: move them separately", .0.0, .1.0)]
     SeveralOwners(SliceId, SliceId),
-    /// Slices are about to be split or joined.
+    /// A resize is in progress.
     #[error("slices are about to be split or joined: try again in a moment")]
     Resizing,
     /// The worker is not there, is leaving, or owns the slices.
@@ -91,13 +93,14 @@ pub enum MoveRefused {
 /// A slice in the table.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Who owns it.
+    /// Its owner.
     pub owner: Option<Life>,
-    /// The handover that made it so.
+    /// The handover by which the owner received it.
     pub epoch: HandoverId,
-    /// The handover that it is in.
+    /// The handover in progress.
     pub busy: Option<HandoverId>,
-    /// Known to be done, or another's, whatever the owner says: C.
+    /// C: positions up to which items are finished or belong to an earlier owner, whatever the
+    /// owner claims.
     floor: Option<Arc<Positions>>,
 }
 
@@ -106,23 +109,23 @@ pub struct Row {
 pub struct Handover {
     /// The slices.
     pub slices: Arc<[SliceId]>,
-    /// Who gives; `None`: assigned.
+    /// The source; `None` for an assignment.
     pub giver: Option<Life>,
-    /// Who takes.
+    /// The target.
     pub taker: Life,
-    /// How far it is; for assignments, `Activating` throughout.
+    /// Its state; for assignments always `Activating`.
     pub state: HandoverState,
-    /// Since when it is.
+    /// When it began.
     pub since: Duration,
     said: Duration,
     positions: Positions,
     settled: bool,
     cut: Option<Arc<Positions>>,
-    /// What was done before the giver had the slices, of each of them.
+    /// The positions finished before the source had the slices.
     floors: BySlice,
-    /// Of an assignment: what was committed.
+    /// For an assignment: the committed positions.
     after: Option<Positions>,
-    /// Of an assignment to the giver of a handover: that handover.
+    /// For an assignment that returns slices to the source of a handover: that handover.
     returns: Option<HandoverId>,
 }
 
@@ -134,7 +137,7 @@ pub struct Controller<T> {
     numbering: Numbering,
     resizing: Option<resize::Resizing>,
     last: HandoverId,
-    /// Numbers up to this are this term's: the store says so.
+    /// Numbers up to this are reserved for this term in the store.
     reserved: HandoverId,
     members: Members,
     table: BTreeMap<SliceId, Row>,
@@ -142,9 +145,9 @@ pub struct Controller<T> {
     lines: evidence::Lines,
     standby_said: Duration,
     forgot: Duration,
-    /// When it was last told of time.
+    /// Time of the last tick.
     ticked: Duration,
-    /// Workers have still to say what the last controller left under way.
+    /// Workers have not yet reported all moves of the last controller.
     surveying: bool,
     out: VecDeque<Output<T>>,
     #[cfg(test)]
@@ -152,8 +155,9 @@ pub struct Controller<T> {
 }
 
 impl<T: Clone> Controller<T> {
-    /// A controller that begins its `term` with what the store holds. `slices`: how many there are
-    /// by configuration; the store knows better if the stream was resized ([`Numbering::is_of`]).
+    /// A controller that begins its `term` with the contents of the store. `slices`: the number in
+    /// the configuration; if the stream was resized, that in the store counts
+    /// ([`Numbering::is_of`]).
     pub fn new(now: Duration, term: Term, config: Config, slices: u32, stored: &Stored) -> Self {
         let numbering = stored.numbering.filter(|stored| stored.is_of(slices));
         let numbering = numbering.unwrap_or_else(|| Numbering::new(slices));
@@ -200,7 +204,7 @@ impl<T: Clone> Controller<T> {
         controller
     }
 
-    /// What is to be done next.
+    /// The next output.
     pub fn poll(&mut self) -> Option<Output<T>> {
         self.out.pop_front()
     }
@@ -215,18 +219,20 @@ impl<T: Clone> Controller<T> {
         &self.handovers
     }
 
-    /// Every worker that was heard of.
+    /// Every worker that has reported or is in the store.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.members.iter()
     }
 
-    /// A worker that leaves is assigned nothing; its slices are for the balancer to move. `false`: no such worker.
+    /// Marks a worker as leaving: no slices are assigned to it, and the balancer moves its slices.
+    /// `false`: no such worker.
     pub fn set_leaving(&mut self, worker: WorkerId, leaving: bool) -> bool {
         let member = self.members.current_mut(worker);
         member.map(|member| member.leaving = leaving).is_some()
     }
 
-    /// A worker that is stuck does nothing of what it has: it is given nothing, unless all are. `false`: no such worker.
+    /// Marks a worker as stuck, which processes none of its items: it receives no slices unless all
+    /// workers are stuck. `false`: no such worker.
     pub fn set_stuck(&mut self, worker: WorkerId, stuck: bool) -> bool {
         let member = self.members.current_mut(worker);
         member.map(|member| member.stuck = stuck).is_some()
@@ -245,13 +251,13 @@ impl<T: Clone> Controller<T> {
         let giver = self.giver_of(slices)?;
         let refused = |why| Err(MoveRefused::Taker(taker, why));
         let taker = match self.members.current(taker) {
-            None => return refused("it was never heard of"),
-            Some(member) if member.lost || !member.is_here => return refused("it is not there"),
+            None => return refused("it is unknown"),
+            Some(member) if member.lost || !member.is_here => return refused("it is not running"),
             Some(member) if member.leaving => return refused("it is leaving"),
             Some(member) if member.stuck => {
-                return refused("it is stuck: its program acknowledges nothing");
+                return refused("it is stuck: its program acknowledges no items");
             }
-            Some(member) if member.life == giver => return refused("it owns them"),
+            Some(member) if member.life == giver => return refused("it owns them already"),
             Some(member) => member.life,
         };
         let mut slices = self.with_halves(slices.to_vec(), giver, taker)?;
@@ -285,11 +291,11 @@ impl<T: Clone> Controller<T> {
         giver.map(|(_, life)| life).ok_or(MoveRefused::Nothing)
     }
 
-    /// Time has passed. Call it at least every `config.resend`.
+    /// Handles the passing of time. Call it at least every `config.resend`.
     pub fn tick(&mut self, now: Duration) {
         let passed = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
         if passed >= STILL * self.config.claims {
-            // Workers may have sent claims in this time.
+            // Claims may have been sent in this time.
             self.members.allow(now, passed, self.config.claims);
         }
         self.tick_evidence(now, passed);
@@ -321,7 +327,7 @@ impl<T: Clone> Controller<T> {
         self.tick_forget(now);
     }
 
-    /// Lives that the store knows of, though their worker has a later one.
+    /// Loses incarnations in use that have a later one of the same worker.
     fn lose_superseded(&mut self, now: Duration) {
         let owners = self.table.values().filter_map(|row| row.owner);
         let parties = self.handovers.values().flat_map(|h| h.giver.into_iter().chain([h.taker]));
@@ -332,7 +338,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// A life is over: what it took part in goes on without it.
+    /// Handles the loss of an incarnation: its handovers go on without it.
     fn lost(&mut self, now: Duration, life: Life) {
         self.out.push_back(Output::Record(Record::Lost(life)));
         let open = self.handovers.iter().filter(|(_, h)| h.giver == Some(life) || h.taker == life);
@@ -349,7 +355,8 @@ impl<T: Clone> Controller<T> {
         self.assign_unowned(now);
     }
 
-    /// Begins. An assignment is noted before the worker is told; a planned move is not.
+    /// Begins a handover. An assignment is recorded before the worker receives it; a planned move
+    /// is not.
     fn begin(&mut self, now: Duration, intent: Intent, state: HandoverState) -> HandoverId {
         let id = self.number();
         if intent.giver.is_none() {
@@ -377,7 +384,7 @@ impl<T: Clone> Controller<T> {
         self.open_at(now, id, intent, state, None);
     }
 
-    /// With the cut, if there is one already.
+    /// Opens a handover, with its cut if there is one already.
     fn open_at(
         &mut self,
         now: Duration,
@@ -411,7 +418,7 @@ impl<T: Clone> Controller<T> {
         self.say(now, id);
     }
 
-    /// Follows the table for one event.
+    /// Applies one event by the state table.
     fn event(&mut self, now: Duration, handover: HandoverId, event: HandoverEvent) {
         let Some(open) = self.handovers.get_mut(&handover) else { return };
         let (next, actions) = open.state.on(event);
@@ -428,7 +435,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// The taker owns the slices from now on.
+    /// Makes the target the owner of the slices.
     fn own(&mut self, handover: HandoverId) {
         let Some(open) = self.handovers.get(&handover) else { return };
         let owned = Record::Owned(handover, open.taker, open.slices.clone());
@@ -437,7 +444,8 @@ impl<T: Clone> Controller<T> {
             None => Output::Record(owned),
         });
         let floor = open.cut.clone().or_else(|| open.after.clone().map(Arc::new));
-        // What was its own before it gave them is no other's, and it may still be at it.
+        // Items that it had before it gave the slices away are still its own, and it may be
+        // processing them.
         let before = open.returns.is_some().then(|| open.floors.clone());
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
@@ -450,7 +458,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Of these slices this is known to be done, whatever their owner says.
+    /// Sets the positions finished for these slices, whatever their owner claims.
     fn set_floor(&mut self, slices: &[SliceId], floor: &Arc<Positions>) {
         for slice in slices {
             if let Some(row) = self.table.get_mut(slice) {
@@ -459,7 +467,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Says what the handover waits for, to whom it waits for.
+    /// Sends the message of the handover's state to the worker that has to answer it.
     fn say(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get_mut(&handover) else { return };
         open.said = now;
@@ -472,7 +480,8 @@ impl<T: Clone> Controller<T> {
             HandoverState::Preparing => {
                 self.send(taker, Message::Prepare { handover, slices, giver });
             }
-            // A giver that has cut or closed answers so; it alone knows what it has not started.
+            // A source that has cut or closed answers with that; only the source knows which items
+            // it has not started.
             HandoverState::Releasing
             | HandoverState::Activating { giver_lost: false }
             | HandoverState::Settling { giver_lost: false } => {

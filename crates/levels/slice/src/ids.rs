@@ -1,26 +1,29 @@
-//! What things are called by number: slices, workers, groups, writers, handovers.
+//! Numeric identifiers: slices, workers, groups, writers, handovers.
 
 use serde::{Deserialize, Serialize};
 
-/// Static groups of slices: the unit of subscription. A slice is in group `slice % GROUPS`.
+/// Number of groups of slices. A group is the unit of subscription. A slice is in group
+/// `slice % GROUPS`.
 ///
-/// 64 readers are matched in about half a millisecond; one partition for each of 1000 slices would take 100.
+/// 64 readers are matched in about half a millisecond; one partition for each of 1000 slices would
+/// take 100 ms.
 pub const GROUPS: u8 = 64;
 
-/// A slice of the stream: the unit of ownership. Every item says which slice it is of.
+/// A slice of the stream: the unit of ownership. Every item names its slice.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct SliceId(pub u32);
 
-/// What a worker reads as one: one group of slices, or the base topic of publishers that know no groups.
+/// The unit that a worker subscribes to: one group of slices, or the base topic of publishers that
+/// do not know groups.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Group(u8);
 
 impl Group {
-    /// Where publishers write that know no groups: items of every slice.
+    /// The topic of publishers that do not know groups: items of every slice.
     pub const BASE: Self = Self(GROUPS);
 
     /// The group of `slice`.
@@ -33,7 +36,7 @@ impl Group {
         Self((key % u64::from(GROUPS)) as u8)
     }
 
-    /// The group of this number, if there is one.
+    /// The group with this number, if there is one.
     pub fn numbered(number: u32) -> Option<Self> {
         u8::try_from(number).ok().filter(|number| *number <= GROUPS).map(Self)
     }
@@ -49,7 +52,7 @@ impl Group {
 pub(crate) struct Groups(u128);
 
 impl Groups {
-    /// Those by which items of `slices` come in a stream that was never resized.
+    /// The groups that carry items of `slices` in a stream that was never resized.
     #[cfg(test)]
     pub(crate) fn of(slices: &[SliceId]) -> Self {
         crate::numbering::Numbering::new(u32::MAX).groups(slices)
@@ -64,63 +67,65 @@ impl Groups {
         self.0 & 1 << group.number() != 0
     }
 
-    /// By number, the base topic last.
+    /// Ordered by number, the base topic last.
     pub(crate) fn iter(self) -> impl Iterator<Item = Group> {
         (0..=GROUPS).map(Group).filter(move |group| self.contains(*group))
     }
 }
 
-/// One writer as its items reach a group. Its positions grow, and its items come in their order.
+/// A writer, as read through one group. Its positions increase, and its items arrive in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Writer {
     /// The group that it is read through.
     pub group: Group,
-    /// Which writer, among all of the domain.
+    /// The writer's number, unique in the domain.
     pub id: u64,
 }
 
-/// A worker, by the name it keeps when it starts anew.
+/// A worker, by the name that it keeps over restarts.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct WorkerId(pub u64);
 
-/// One life of a worker: from its start until it ends, or is given up as lost. What a life owned dies with it.
+/// One incarnation of a worker: from its start until it ends, or is given up as lost. Its ownership
+/// of slices ends with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Life {
-    /// Which worker.
+    /// The worker.
     pub worker: WorkerId,
-    /// Grows from life to life.
+    /// Increases with each incarnation.
     pub number: u64,
 }
 
-/// The process that a worker runs in: by it two of one name are told apart, and found.
+/// The process of a worker. It distinguishes two processes of one name, and helps to find them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Process {
-    /// No other process has it.
+    /// Unique key of the process.
     pub key: u64,
-    /// The machine's name.
+    /// Host name.
     pub host: String,
-    /// Its number there.
+    /// Process id on the host.
     pub pid: u32,
-    /// When it was started: milliseconds since 1970.
+    /// Start time: milliseconds since 1970.
     pub since_unix_ms: u64,
 }
 
-/// A handover, in every message about it. Later ones have larger numbers; a slice's *epoch* is the handover
-/// that gave it to its owner.
+/// A handover, in every message about it. Later ones have larger numbers. The *epoch* of a slice is
+/// the handover that gave it to its owner.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct HandoverId(pub u64);
 
-/// A controller's time in office, from the store's election. Workers obey none that is older than one they heard.
+/// The term of a controller, from the store's election. Workers ignore messages of a term older
+/// than the latest that they received.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Term(pub u64);
 
-/// SplitMix64's finalizer: neighbours in, strangers out.
+/// The finalizer of SplitMix64: similar values have unrelated results.
 pub(crate) fn mixed(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,84 +1,104 @@
-//! The slice level: a stream of data items, balanced over workers by moving slices of it.
+//! The slice level: balances a stream of data items over workers by moving slices of it.
 //!
-//! Clients publish items; each is of a slice, and each slice is owned by one worker. The controller moves slices from
-//! *givers* to *takers*. Clients know nothing of it.
+//! Clients publish items; each item is in a slice, and each slice is owned by one worker. The
+//! controller moves slices from a *source* to a *target* (in code: giver and taker). Clients are
+//! not involved.
 //!
-//! - In: items in each writer's order, messages, `now`. Out: what to send, to store, to execute, in order. There is no
-//!   socket, clock or thread here; [`transport::Driver`] runs a worker over any [`transport::Transport`].
-//! - [`worker::Worker`] and [`controller::Controller`] are the two sides of the protocol; [`balance::Balancer`] says
-//!   which slices should move; [`client::Client`] keeps items until there is a reply.
+//! - Inputs: items in each writer's order, messages, `now`. Outputs: messages to send, records to
+//!   store, items to execute, in order. There is no socket, clock or thread here;
+//!   [`transport::Driver`] runs a worker over any [`transport::Transport`].
+//! - [`worker::Worker`] and [`controller::Controller`] are the two sides of the protocol;
+//!   [`balance::Balancer`] decides which slices should move; [`client::Client`] keeps items until
+//!   there is a reply.
 //!
 //! # A handover
 //!
-//! | step | who | what |
+//! | message | from, to | meaning |
 //! |---|---|---|
-//! | PREPARE | controller to taker | open readers, *shadow* the slices: keep what comes for them |
-//! | READY(P) | taker to controller | everything after P, per writer, is in the shadow |
-//! | RELEASE(P) | controller to giver | go on until you have passed P for every writer |
-//! | CUT(C) | giver to taker and controller | what is at or below C, per writer, I admitted; nothing above. The one point where ownership changes |
-//! | ACTIVE | taker to giver and controller | I do what is above C, from the shadow first. What comes late, at or below C, I drop |
-//! | DRAINED | giver to taker | of this slice I have nothing unfinished; here is its state. In strict order the taker starts now |
-//! | TAIL | giver to taker | items at or below C that I have not started, in order; then items above C of writers that matched the taker's readers late |
-//! | CLOSED | giver to controller | all is drained, and the taker lacks nothing |
+//! | PREPARE | controller to target | open readers, *shadow* the slices: keep their items |
+//! | READY(P) | target to controller | all items after P, per writer, are in the shadow |
+//! | RELEASE(P) | controller to source | cut when you have passed P for every writer |
+//! | CUT(C) | source to target and controller | I admitted items up to C, per writer, no others |
+//! | ACTIVE | target to source and controller | I process items above C, from the shadow first |
+//! | DRAINED | source to target | I have nothing of this slice unfinished; here is its state |
+//! | TAIL | source to target | items that the target lacks |
+//! | CLOSED | source to controller | all is drained, and the target lacks nothing |
 //!
-//! Each message names its handover, may come late, twice or never, and is said again until there is an answer. The
-//! states are tables (`worker/*_table.rs`, `controller/handover.rs`), each tested whole.
+//! CUT is the only point at which ownership changes. After ACTIVE the target drops late items at or
+//! below C. In strict order the target starts a slice at DRAINED. The tail contains first, in
+//! order, the items at or below C that the source has not started, then items above C of writers
+//! that matched the target's readers late.
 //!
-//! # What holds
+//! Each message names its handover, may arrive late, twice or never, and is repeated until there is
+//! an answer. The states are tables (`worker/*_table.rs`, `controller/handover.rs`), each tested
+//! completely.
 //!
-//! Every item that a client publishes, and publishes again until there is a reply, is executed and replied to, whoever
-//! crashes, is cut off or stands still. How often:
+//! # Guarantees
 //!
-//! - Planned moves, and crashes of controllers: **once**. In strict order items of one writer in one slice are executed
-//!   in their order, one after the other, across all workers.
-//! - Losses of workers: once by workers that are not lost. What a lost worker had executed is executed *twice* when its
-//!   client has no reply yet as it publishes it again, or when the giver still had it in hand for the lost taker.
-//!   Clients drop a second reply. What a worker has claimed to be committed is not executed again: that is what was
-//!   finished longer ago than a reply takes ([`Config::reply`]). State that was with the lost worker is lost. In free
-//!   order items that come again come out of order.
-//! - Of two processes that live under one worker's name, the one that was heard first works; the other is refused, and
-//!   told who that is. Given up, its place is taken.
-//! - A worker that is given up starts nothing any more, before its successor starts anything: its process has ended, or it
-//!   fences itself when its lease lapses, also when it stood still. What it was at may still end. The end of a process is
-//!   known by a connection that its kernel closes ([`controller::Connection`]). One exception is assumed away: a connection
-//!   that something on the way resets while messages of a worker that lives do not pass for [`Config::probe`].
+//! Every item that a client publishes, and publishes again until there is a reply, is executed and
+//! replied to, whichever process crashes, is cut off or is paused. How often it is executed:
 //!
-//! The simulation (`sim`) judges these after every run, in a network that drops, doubles, delays and reorders messages,
-//! and with switches for each of the mechanisms below, without which it finds runs that are wrong.
+//! - With planned moves and crashes of controllers: **once**. In strict order items of one writer
+//!   in one slice are executed in their order, one after the other, across all workers.
+//! - With losses of workers: once by workers that are not lost. An item that a lost worker had
+//!   executed is executed *twice* if its client has no reply yet and publishes it again, or if the
+//!   source still kept it for the lost target. Clients drop a second reply. An item that a worker
+//!   has claimed as committed, which is one that was finished longer ago than a reply takes
+//!   ([`Config::reply`]), is not executed again. The state of a lost worker's slices is lost. In
+//!   free order items that are published again are executed out of order.
+//! - If two processes use one worker's name, the one that reported first works; the other is
+//!   refused, with the name of the first. When the first is given up, another may take its place.
+//! - A worker that is given up starts nothing before its successor starts: either its process has
+//!   ended, or it fences itself when its lease expires, even after a pause. Items that it had
+//!   started may still finish. A connection that the kernel closes shows the end of a process
+//!   ([`controller::Connection`]). One exception is assumed not to happen: that something resets a
+//!   connection while messages of the living worker are lost for [`Config::probe`].
 //!
-//! # How a lost worker is succeeded
+//! The simulation (`sim`) checks these guarantees after every run, in a network that drops,
+//! duplicates, delays and reorders messages. Each of the mechanisms below can be switched off
+//! there, and the simulation then finds wrong runs.
 //!
-//! Workers claim, again and again, what they own and up to where they have finished each writer's items. Of a lost one
-//! the last claims count, or what was known when the slices were given to it. Whoever gets the slices takes what its
-//! clients publish again above that, for [`Config::recovery`]; meanwhile it does not give them away. The same goes for
-//! slices that are new: nobody may have been there to read their first items.
+//! # Succession of a lost worker
 //!
-//! - In strict order the successor holds what comes of these slices until the recovery is over, and then starts the items
-//!   of each writer by their positions.
-//! - An item that comes again says nothing of how far its writer is ([`Item::again`]).
-//! - A slice counts as assigned, or as recovered, when the worker's own claims say so; until then what its
-//!   predecessor left is done by whoever comes next.
-//! - What came by the tail is in hand, but not committed.
-//! - Who was given up is in the store: the next controller must not let it in again. It is forgotten when it has begun a
-//!   new life by itself, as it does when no controller has answered it for [`Config::retire`]; and one that nobody knows is
-//!   not let in with slices. Who was heard of is in the store, too: the next controller must know whom to ask. Planned moves
-//!   are not, they are asked for ([`controller`]).
-//! - Who gave slices away remembers what it has done of them, and tells the next controller ([`Past`]): that one may never
-//!   hear of the taker, which alone else knows from where it went on.
-//! - A successor asks clients for what it recovers ([`worker::Worker::recovering`]). Otherwise they wait for replies as long as
-//!   those take, and publish nothing again that only waits.
+//! Workers repeatedly claim which slices they own, and up to which position of each writer they
+//! have finished. For a lost worker its last claims count, or else the positions known when it
+//! received the slices. The new owner accepts items above these positions that clients publish
+//! again, for [`Config::recovery`]; during this time it does not give the slices away. The same
+//! holds for new slices: no worker may have received their first items.
 //!
-//! # What is assumed
+//! - In strict order the successor holds items of these slices until the recovery is over. Then it
+//!   starts the items of each writer by their positions.
+//! - An item that is published again does not show how far its writer is ([`Item::again`]).
+//! - A slice counts as assigned, or as recovered, when the worker's own claims say so. Until then
+//!   the next owner processes the unfinished items of the predecessor.
+//! - Items that came by the tail are in progress, but not committed.
+//! - The store keeps workers that were given up, so that the next controller does not admit them
+//!   again. Such a worker is forgotten when it has begun a new incarnation by itself, which it does
+//!   when no controller has answered it for [`Config::retire`]. An unknown worker is not admitted
+//!   with slices. The store also keeps workers that reported, so that the next controller knows
+//!   which to ask. Planned moves are not in the store: the controller asks for them
+//!   ([`controller`]).
+//! - The source of a finished handover remembers the positions it has finished, and reports them to
+//!   the next controller ([`Past`]). Only the target also knows where it went on, and the next
+//!   controller may never hear from it.
+//! - A successor asks clients for the items that it recovers ([`worker::Worker::recovering`]).
+//!   Without that, clients wait for as long as replies take, so that they do not publish items
+//!   again that only wait.
 //!
-//! DDS is reliable: between a reader and a writer that have matched, items come in order and none is missing. A client
-//! publishes when it has matched the readers there were when it began. A reader is not called *settled* before writers
-//! have matched it and what they wrote before has arrived. Clients publish again several times within
-//! `Config::recovery` what a successor asks for. A controller stops before the store can elect another.
+//! # Assumptions
+//!
+//! - DDS is reliable: between a reader and a writer that have matched, items arrive in order, and
+//!   none is missing.
+//! - A client publishes only after it has matched the readers that existed when it began.
+//! - A reader is not reported as *settled* before writers have matched it and their earlier items
+//!   have arrived.
+//! - Clients publish the items that a successor asks for several times within `Config::recovery`.
+//! - A controller stops before the store can elect another.
 //!
 //! # Source
-//! Vasconcelos, DPSLB (PUC-Rio): slices, assignment, load balancing sessions. Deviates: the cut is taken at positions of
-//! writers instead of after a pause, which is why it takes well under a millisecond instead of 400; crashes, late
-//! readers and order are our own.
+//! Vasconcelos, DPSLB (PUC-Rio): slices, assignment, load balancing sessions. Deviates: the cut is
+//! taken at positions of writers instead of after a pause, so it takes well under a millisecond
+//! instead of 400 ms; crashes, late readers and order are our own.
 
 pub mod balance;
 mod by_slice;

@@ -1,5 +1,5 @@
-//! What workers and the controller say to each other. Every message may come late, twice or not at all: each names
-//! its handover, and whoever needs an answer asks again.
+//! Messages between workers and the controller. Every message may arrive late, twice or never: each
+//! names its handover, and a sender that needs an answer repeats its message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,221 +12,227 @@ use crate::ids::{HandoverId, Life, Process, SliceId, Term, Writer};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
 
-/// One data item, with as much of it as the protocol needs. `T` is what the application gets; it is cloned by the
-/// protocol, so it should be a reference.
+/// One data item, with the fields that the protocol needs. `T` is the application's payload; the
+/// protocol clones it, so it should be a reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item<T> {
-    /// Says its slice, whatever the number of slices: see [`Numbering::slice_of`].
+    /// Determines its slice, for any number of slices: see [`Numbering::slice_of`].
     pub key: u64,
     /// Its slice.
     pub slice: SliceId,
-    /// Who wrote it.
+    /// The writer.
     pub writer: Writer,
-    /// Grows with each item of the writer; 1 or more. An item that was published before comes again with its first
+    /// Increases with each item of the writer, from 1. An item that is published again keeps its
     /// position.
     pub position: u64,
-    /// It was published before, and comes again because there was no reply. It says nothing of how far its writer
-    /// is, so it has to be told from the others even where it is the first that comes.
+    /// It was published before, and again because there was no reply. It does not show how far its
+    /// writer is, so it is marked, even if it is the first that arrives.
     pub again: bool,
-    /// The item itself.
+    /// The application's payload.
     pub payload: T,
 }
 
-/// What a client keeps of one writer's items, as it says to a worker that recovers their slices.
+/// The items of one writer that a client keeps, as its answer to a worker that recovers their
+/// slices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keeps {
     /// The writer.
     pub writer: Writer,
-    /// Of items up to this position it says all that there is to say.
+    /// The answer is complete for items up to this position.
     pub through: u64,
-    /// By slice, the positions of items that have no reply. All others have one.
+    /// By slice, the positions of items without a reply. All others have one.
     pub slices: BTreeMap<SliceId, Vec<u64>>,
-    /// By the numbers of which resize slices are named: those of the question.
+    /// The numbering of the slices, by its resize: that of the question.
     pub numbering: HandoverId,
 }
 
 impl Keeps {
-    /// Of `writer`, up to `through`: nothing. The question named slices by `numbering`.
+    /// No items of `writer`, up to `through`. The question used `numbering`.
     pub fn new(writer: Writer, through: u64, numbering: &Numbering) -> Self {
         Self { writer, through, slices: BTreeMap::new(), numbering: numbering.epoch }
     }
 }
 
-/// Where a message comes from or goes to.
+/// Sender or receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Address {
-    /// The controller in office.
+    /// The current controller.
     Controller,
-    /// One life of a worker: a later one does not take its mail.
+    /// One incarnation of a worker: a later one does not receive its messages.
     Worker(Life),
 }
 
-/// A message on its way.
+/// A message in transit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope<T> {
-    /// Who says it.
+    /// The sender.
     pub from: Address,
-    /// Who is told.
+    /// The receiver.
     pub to: Address,
     /// The controller's term, as the sender knows it.
     pub term: Term,
-    /// By the numbers of which resize it names slices ([`Numbering::epoch`]). A recipient that has
-    /// others does not heed it, unless it names none.
+    /// The sender's numbering, by its resize ([`Numbering::epoch`]). A receiver with another
+    /// numbering ignores messages that name slices.
     pub numbering: HandoverId,
-    /// What is said.
+    /// The message.
     pub message: Message<T>,
 }
 
-/// What is said.
+/// A message of the protocol. The comments are from the view of the sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message<T> {
-    /// Controller to taker: shadow these slices.
+    /// Controller to target: shadow these slices.
     Prepare {
         /// The handover.
         handover: HandoverId,
-        /// The slices to be moved.
+        /// The slices to move.
         slices: Arc<[SliceId]>,
-        /// Who owns them.
+        /// Their owner.
         giver: Life,
     },
-    /// Taker to controller: everything after these positions is in my shadow (P).
+    /// Target to controller: all items after these positions are in my shadow (P).
     Ready {
         /// The handover.
         handover: HandoverId,
         /// P.
         positions: Positions,
-        /// Every writer has long matched my readers, so those that P does not know have no hole.
+        /// Every writer has matched my readers long ago, so writers that are not in P have no gap.
         settled: bool,
     },
-    /// Controller to giver: cut, once you have passed P.
+    /// Controller to source: cut when you have passed P.
     Release {
         /// The handover.
         handover: HandoverId,
-        /// The slices to be moved.
+        /// The slices to move.
         slices: Arc<[SliceId]>,
-        /// Who takes them.
+        /// The target.
         taker: Life,
         /// P.
         positions: Positions,
-        /// As the taker said.
+        /// As reported by the target.
         settled: bool,
     },
-    /// Giver to taker and controller: I admitted what is at or below these positions (C), and nothing above.
+    /// Source to target and controller: I admitted all items at or below these positions (C), and
+    /// none above.
     Cut {
         /// The handover.
         handover: HandoverId,
         /// C.
         positions: Positions,
-        /// Items at or below C that the giver has not started. They follow in the tail. Empty in messages from and to
-        /// the controller.
+        /// Items at or below C that the source has not started. They follow in the tail. Empty in
+        /// messages from and to the controller.
         backlog: Vec<Backlog>,
     },
-    /// Taker to giver and controller: the slices are mine, and this is how far I am.
+    /// Target to source and controller: I own the slices, and this is my progress.
     Active {
         /// The handover.
         handover: HandoverId,
         /// C.
         cut: Positions,
-        /// How far.
+        /// The progress.
         progress: Progress,
     },
-    /// Giver to taker: of these slices I have nothing left to do. The state is there if the application has one.
+    /// Source to target: I have nothing of these slices left to do. Contains the state if the
+    /// application has one.
     Drained {
         /// The handover.
         handover: HandoverId,
         /// Slices, with their state.
         slices: Vec<(SliceId, Option<Vec<u8>>)>,
     },
-    /// Giver to taker: items that were not started, then items after C of writers that matched the taker's readers late.
+    /// Source to target: items that were not started, then items after C of writers that matched
+    /// the target's readers late.
     Tail {
         /// The handover.
         handover: HandoverId,
-        /// The number of the first entry, from 0 on.
+        /// The number of the first entry, from 0.
         first: u64,
         /// In order.
         entries: Vec<TailEntry<T>>,
     },
-    /// Giver to controller: all is drained, and the taker lacks nothing.
+    /// Source to controller: all is drained, and the target lacks nothing.
     Closed {
         /// The handover.
         handover: HandoverId,
         /// C.
         cut: Positions,
     },
-    /// Controller to giver or taker: call it off, if there is no cut yet.
+    /// Controller to source or target: call it off, if there is no cut yet.
     Abort {
         /// The handover.
         handover: HandoverId,
     },
-    /// Giver or taker to controller: I shall never cut, or never heed a cut.
+    /// Source or target to controller: I will never cut, or will ignore any cut.
     Aborted {
         /// The handover.
         handover: HandoverId,
     },
-    /// Controller to a worker: these slices are yours now; nobody hands them over.
+    /// Controller to a worker: you own these slices now; there is no source.
     Assign {
         /// Counts as a handover.
         handover: HandoverId,
         /// The slices.
         slices: Arc<[SliceId]>,
-        /// Their owner was lost, having committed this. `None`: nobody had them before.
+        /// The positions that the lost owner had committed. `None`: the slices never had an owner.
         after: Option<Positions>,
     },
-    /// Controller to taker: the giver was lost before it had drained, having committed this.
+    /// Controller to target: the source was lost before it had drained, with these positions
+    /// committed.
     Recover {
         /// The handover.
         handover: HandoverId,
-        /// What it had committed, or was done before it had the slice.
+        /// The positions that it had committed, or that were finished before it owned the slice.
         after: BySlice,
     },
-    /// Controller to taker: it is over.
+    /// Controller to target: the handover is over.
     End {
         /// The handover.
         handover: HandoverId,
     },
-    /// Worker to controller, again and again: I live, and this is what I hold.
+    /// Worker to controller, repeatedly: I live, and hold these slices.
     Claims(Box<Claims>),
-    /// Controller to worker: the claims of this number were heard. They renew the lease from when they were sent.
+    /// Controller to worker: claims with this number arrived. They renew the lease from when they
+    /// were sent.
     Grant {
         /// The number of the claims.
         number: u64,
     },
-    /// Controller to worker: you were given up as lost. Drop everything, and come as a new life, with a larger number
-    /// than this.
+    /// Controller to worker: you were given up as lost. Drop everything, and return as a new
+    /// incarnation with a larger number than this.
     Expel {
-        /// The last life of the worker's name.
+        /// The last incarnation of the worker's name.
         last: u64,
     },
     /// Controller to worker: another process works under your name. Drop everything.
     Refuse {
-        /// The last life of the worker's name.
+        /// The last incarnation of the worker's name.
         last: u64,
-        /// Which process.
+        /// The other process.
         holder: Process,
-        /// How long ago it was heard.
+        /// Time since its last claims.
         heard: Duration,
     },
     /// Controller to worker: your connection closed without notice; answer if you live.
     Probe {
-        /// Of the question.
+        /// Number of the probe.
         number: u64,
     },
     /// Worker to controller: I live.
     Alive {
-        /// Of the question that it answers.
+        /// Number of the probe that it answers.
         number: u64,
     },
-    /// Controller to worker, again and again: slices are numbered anew. The worker answers in its
-    /// claims.
+    /// Controller to worker, repeatedly: the stream is resized. The worker answers in its claims.
     Resize {
-        /// The new numbers.
+        /// The new numbering.
         numbering: Numbering,
-        /// All can: take them now. Before: say when you can (`Claims::ready_for`).
+        /// Take it now, as all workers can. Before: report when you can (`Claims::ready_for`).
         now: bool,
     },
-    /// Controller to worker, again and again: keep what comes for these slices, and for no others.
+    /// Controller to worker, repeatedly: keep items of these slices, and of no others.
     Standby {
-        /// All of them, with what their owners have committed and need not be kept.
+        /// All slices, with the positions that their owners have committed and that need not be
+        /// kept.
         committed: BySlice,
     },
 }
@@ -246,7 +252,7 @@ impl<T> Message<T> {
         )
     }
 
-    /// Its name, in one word.
+    /// The message's name, one word.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Prepare { .. } => "prepare",
@@ -274,41 +280,41 @@ impl<T> Message<T> {
     }
 }
 
-/// How far the taker is, after the cut.
+/// The progress of the target after the cut.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
-    /// Slices that wait for the giver's `Drained`.
+    /// Slices that wait for `Drained`.
     pub held: Vec<SliceId>,
-    /// What the tail lacks now it need not bring: every writer has long matched.
+    /// Every writer matched long ago, so the tail needs no more entries than it has now.
     pub settled: bool,
-    /// Which tail entry is wanted next.
+    /// Number of the next tail entry that it expects.
     pub tail_next: u64,
-    /// Writers whose items have come here from this position on: the tail has to reach there.
+    /// Writers whose items have arrived from this position on: the tail must reach it.
     pub until: Vec<(Writer, u64)>,
-    /// The backlog is in claims of the taker that the controller has received, or there is none. The giver keeps its part of
-    /// the responsibility until then.
+    /// The controller has received claims of the target that cover the backlog, or there is none.
+    /// Until then the source still answers for these items.
     pub claimed: bool,
-    /// What the lost giver left is being recovered here: the number of the first claims that say so. Whoever
-    /// succeeds this worker goes by those or later ones.
+    /// The target is recovering the items of the lost source: the number of the first claims that
+    /// say so. A successor of this worker uses those or later ones.
     pub recovered: Option<u64>,
 }
 
-/// A step of the tail.
+/// An entry of the tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TailEntry<T> {
-    /// An item at or below C that the giver has not started.
+    /// An item at or below C that the source has not started.
     Unstarted(Item<T>),
-    /// Every item that the giver had not started is before this.
+    /// All items that the source had not started are before this entry.
     UnstartedEnd,
     /// An item after C.
     Item(Item<T>),
-    /// There are no more of this writer.
+    /// There are no more items of this writer.
     End(Writer),
-    /// There are no more at all.
+    /// There are no more entries.
     EndAll,
 }
 
-/// Items of one writer in one slice that the giver of a handover has not started.
+/// Items of one writer in one slice that the source has not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backlog {
     /// The slice.
@@ -319,81 +325,83 @@ pub struct Backlog {
     pub after: u64,
 }
 
-/// What a worker holds: by it a lost worker is succeeded, and a new controller goes on with what the last one began. Claims
-/// that are said under a controller's term include a promise: what an earlier one asked for and is not cut yet, never will be.
+/// All that a worker holds. From claims the controller determines the state of a lost worker, and a
+/// new controller continues the handovers in progress. Claims under a controller's term include a
+/// promise: handovers of an earlier controller without a cut are never cut.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Claims {
-    /// Grows with each.
+    /// Increases with each claims message.
     pub number: u64,
-    /// Whose they are.
+    /// The process of the worker.
     pub process: Process,
     /// The slices it owns, in order, with their epochs.
     pub slices: Vec<(SliceId, HandoverId)>,
-    /// Committed: of what it owns or owned, all at or below is done.
+    /// Committed positions: of all slices that it owns or owned, items at or below are finished.
     pub marks: Positions,
-    /// Of these slices all at or below was another's, and is done or another's still. Left out once the marks have
-    /// passed it.
+    /// Positions per slice up to which items belonged to an earlier owner, and are finished or
+    /// still that owner's. Omitted when the marks have passed them.
     pub floors: BySlice,
-    /// What it cut and has not drained.
+    /// Handovers in which it cut and has not drained.
     pub given: Vec<Given>,
-    /// What it takes, or took and was not told that it is over.
+    /// Handovers in which it takes, or took and has not received the end.
     pub taken: Vec<Taken>,
-    /// What it gave away lately and has done: to a controller that is new, until that has heard it.
+    /// Handovers that it finished recently as the source: for a new controller, until that has
+    /// received them.
     pub past: Vec<Past>,
-    /// By which numbers slices are named.
+    /// The numbering of its slices.
     pub numbering: Numbering,
-    /// The resize that was announced and that nothing here stands against: [`Message::Resize`].
+    /// The announced resize, if this worker can take it now: [`Message::Resize`].
     pub ready_for: Option<HandoverId>,
 }
 
-/// A handover at its giver, after the cut.
+/// A handover at its source, after the cut.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     /// The handover.
     pub handover: HandoverId,
-    /// The slices that were moved.
+    /// The slices that moved.
     pub slices: Arc<[SliceId]>,
-    /// Who takes them.
+    /// The target.
     pub taker: Life,
     /// C.
     pub cut: Positions,
 }
 
-/// A handover at its giver, when it is over.
+/// A finished handover at its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
-    /// Slices that were moved.
+    /// The slices that moved.
     pub slices: Arc<[SliceId]>,
-    /// Of these all at or below is done, or was another's and is done; except for `backlog`.
+    /// Items at or below are finished, by this worker or an earlier owner, except for `backlog`.
     pub done: Positions,
-    /// Items that the giver did not start: the taker received them.
+    /// Items that the source did not start: the target received them.
     pub backlog: Vec<Backlog>,
 }
 
-/// A handover at its taker.
+/// A handover at its target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// The handover.
     pub handover: HandoverId,
-    /// The slices to be moved.
+    /// The slices to move.
     pub slices: Arc<[SliceId]>,
-    /// Who owned them.
+    /// Their owner.
     pub giver: Life,
 }
 
 impl Claims {
-    /// Since when it owns `slice`; `None`: it does not.
+    /// The epoch by which it owns `slice`; `None` if it does not.
     pub fn epoch(&self, slice: SliceId) -> Option<HandoverId> {
         let found = self.slices.binary_search_by_key(&slice, |(slice, _)| *slice).ok()?;
         self.slices.get(found).map(|(_, epoch)| *epoch)
     }
 
-    /// Whether it owns all of `slices` since `epoch`.
+    /// Whether it owns all of `slices` by `epoch`.
     pub fn has_since(&self, slices: &[SliceId], epoch: HandoverId) -> bool {
         slices.iter().all(|slice| self.epoch(*slice) == Some(epoch))
     }
 
-    /// What is committed of `slice`, which it owns.
+    /// The committed positions of `slice`, which it owns.
     pub fn committed(&self, slice: SliceId) -> Positions {
         match self.floors.of(slice) {
             Some(floor) => self.marks.furthest(floor),

@@ -1,4 +1,4 @@
-//! How keys of items and slices belong together, and how that changes when a stream is resized.
+//! Maps keys of items to slices, and converts slice numbers when a stream is resized.
 
 use std::sync::Arc;
 
@@ -8,31 +8,31 @@ use crate::by_slice::BySlice;
 use crate::ids::{Group, Groups, HandoverId, SliceId};
 use crate::message::{Backlog, Claims, Given, Past, Taken};
 
-/// No stream has more slices.
+/// Largest number of slices of a stream.
 pub const SLICES_MAX: u32 = 1 << 20;
 
-/// Numbers of slices: an item of key `k` is of slice `k % slices`.
+/// The numbering of a stream's slices: an item with key `k` is in slice `k % slices`.
 ///
-/// With twice as many, slice `s` becomes `s` and `s + slices`: each item of it is of one of the
-/// two. So a slice is split where it is, and slices are joined that have one owner.
+/// When the number doubles, slice `s` becomes `s` and `s + slices`, and each of its items is in one
+/// of the two. So a split needs no move, and a join needs both halves at one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Numbering {
-    /// The resize that began it, numbered as a handover; 0: the stream was never resized.
+    /// The resize that introduced it, numbered as a handover; 0 if the stream was never resized.
     pub epoch: HandoverId,
-    /// How many slices there are.
+    /// The number of slices.
     pub slices: u32,
-    /// Publishers that number slices themselves may use numbers below this: the most slices that
-    /// the stream ever had.
+    /// The largest number of slices that the stream ever had. Publishers that number slices
+    /// themselves may use numbers below it.
     pub ids: u32,
 }
 
 impl Numbering {
-    /// That of a stream with this many slices, never resized.
+    /// The numbering of a stream with this number of slices that was never resized.
     pub fn new(slices: u32) -> Self {
         Self { epoch: HandoverId(0), slices, ids: slices }
     }
 
-    /// The same stream, with this many slices from now on.
+    /// The numbering of the same stream after a resize to this number of slices.
     #[must_use]
     pub fn resized(self, slices: u32, epoch: HandoverId) -> Self {
         Self { epoch, slices, ids: self.ids.max(slices) }
@@ -43,14 +43,14 @@ impl Numbering {
         SliceId((key % u64::from(self.slices.max(1))) as u32)
     }
 
-    /// Whether one of the two has twice as many slices as the other.
+    /// Whether one of the two numbers is twice the other.
     pub fn is_step_to(&self, slices: u32) -> bool {
         let (less, more) = (self.slices.min(slices), self.slices.max(slices));
         less > 0 && less.checked_mul(2) == Some(more) && more <= SLICES_MAX
     }
 
-    /// Whether a file or a worker that says this number means this stream: after a resize also one
-    /// with the number of before, or of after another.
+    /// Whether a file or a worker with this number may mean this stream: after a resize, it may
+    /// have the number from before it or from after another one.
     pub fn is_of(&self, slices: u32) -> bool {
         let (less, more) = (self.slices.min(slices), self.slices.max(slices));
         let resized = self.epoch > HandoverId(0);
@@ -71,9 +71,9 @@ impl Numbering {
         SliceId(if slice.0 < half { slice.0 + half } else { slice.0 - half })
     }
 
-    /// The groups by which items of `slice` may come: of every number that publishers may use.
+    /// The groups that may carry items of `slice`, for every number that publishers may use.
     pub fn groups_of(&self, slice: SliceId) -> impl Iterator<Item = Group> + use<> {
-        // After 64 of them groups repeat themselves.
+        // After 64 numbers the groups repeat.
         let (step, ids) = (self.slices.max(1), self.ids.max(self.slices));
         (slice.0..ids.max(slice.0 + 1))
             .step_by(step as usize)
@@ -81,7 +81,7 @@ impl Numbering {
             .map(|id| Group::of(SliceId(id)))
     }
 
-    /// Those by which items of `slices` come: their own, and the base topic.
+    /// The groups that carry items of `slices`: their own, and the base topic.
     pub(crate) fn groups(&self, slices: &[SliceId]) -> Groups {
         let mut groups = Groups::default();
         groups.insert(Group::BASE);
@@ -89,7 +89,7 @@ impl Numbering {
         groups
     }
 
-    /// These slices, in order, as they are in `to`. Of those that are joined only whole ones.
+    /// Converts slices to `to`, in order. Joined slices need both halves.
     pub(crate) fn convert(&self, slices: &[SliceId], to: &Self) -> Vec<SliceId> {
         let is_whole = |slice: &&SliceId| {
             to.slices >= self.slices || slices.binary_search(&self.partner(**slice, to)).is_ok()
@@ -103,7 +103,7 @@ impl Numbering {
 }
 
 impl Past {
-    /// As it is in `to`. `None`: nothing of it is left.
+    /// Converts it to `to`. `None` if no slice is left.
     fn converted(&self, from: &Numbering, to: &Numbering) -> Option<Self> {
         let slices = from.convert(&self.slices, to);
         let is_left = |slice: &SliceId| slices.binary_search(slice).is_ok();
@@ -118,7 +118,7 @@ impl Past {
     }
 }
 
-/// One backlog of each slice and writer, after the least position.
+/// Merges the backlogs of each slice and writer into one, after the smallest position.
 pub(crate) fn least(mut backlog: Vec<Backlog>) -> Vec<Backlog> {
     backlog.sort_unstable_by_key(|of| (of.slice, of.writer, of.after));
     backlog.dedup_by_key(|of| (of.slice, of.writer));
@@ -126,7 +126,7 @@ pub(crate) fn least(mut backlog: Vec<Backlog>) -> Vec<Backlog> {
 }
 
 impl Claims {
-    /// These claims, by the numbers of `to`. A worker that is about to take those says them so.
+    /// Converts the claims to `to`, as the worker would report them with that numbering.
     pub(crate) fn renumber(&mut self, to: &Numbering) {
         let from = std::mem::replace(&mut self.numbering, *to);
         if !from.is_step_to(to.slices) {
@@ -140,7 +140,7 @@ impl Claims {
             .flat_map(|(slice, epoch)| from.becomes(*slice, to).map(|it| (it, *epoch)))
             .filter(|(slice, _)| whole.binary_search(slice).is_ok())
             .collect();
-        // Of two that are joined the later epoch counts.
+        // For two joined slices the later epoch counts.
         slices.sort_unstable_by_key(|(slice, epoch)| (*slice, std::cmp::Reverse(*epoch)));
         slices.dedup_by_key(|(slice, _)| *slice);
         self.slices = slices;
@@ -155,7 +155,7 @@ impl Claims {
 }
 
 impl BySlice {
-    /// The same, by the numbers of `to`: of two that are joined, what is known of both.
+    /// Converts it to `to`: two joined slices get the smaller positions of both.
     fn renumbered(&self, from: &Numbering, to: &Numbering) -> Self {
         let slices: Vec<_> = self.parts().flat_map(|(slices, _)| slices.iter().copied()).collect();
         let becomes = slices.iter().flat_map(|slice| from.becomes(*slice, to));
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(twenty.ids, 20);
         assert!(twenty.is_of(10) && twenty.is_of(40) && !twenty.is_of(30) && !twenty.is_of(0));
         assert!(ten.is_of(10) && !ten.is_of(20), "it was never resized");
-        // No bound is known: the number is the key itself.
+        // No bound is known: the slice number is the key itself.
         assert_eq!(numbers(&Numbering::new(u32::MAX), 70), [6]);
     }
 

@@ -1,4 +1,4 @@
-//! How far each writer was followed.
+//! Positions of writers.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Writer;
 
-/// A position for each writer. A writer that is not here stands at 0, which is before its first item.
+/// A position for each writer. A missing writer is at 0, which is before its first item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Positions(BTreeMap<Writer, u64>);
 
 impl Positions {
-    /// Where `writer` stands.
+    /// The position of `writer`.
     pub fn of(&self, writer: Writer) -> u64 {
         self.0.get(&writer).copied().unwrap_or(0)
     }
 
-    /// Whether anything is known of `writer`.
+    /// Whether `writer` has a position.
     pub fn knows(&self, writer: Writer) -> bool {
         self.0.contains_key(&writer)
     }
 
-    /// Sets where `writer` stands.
+    /// Sets the position of `writer`.
     pub fn set(&mut self, writer: Writer, position: u64) {
         self.0.insert(writer, position);
     }
 
-    /// Every writer that is known, and where it stands.
+    /// All writers with their positions.
     pub fn iter(&self) -> impl Iterator<Item = (Writer, u64)> {
         self.0.iter().map(|(writer, position)| (*writer, *position))
     }
 
-    /// How many writers are known.
+    /// The number of writers.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no writer is known.
+    /// Whether there are no writers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The further of both, for each writer.
+    /// The larger position of both, for each writer.
     #[must_use]
     pub fn furthest(&self, other: &Self) -> Self {
         let mut all = self.clone();
@@ -52,7 +52,7 @@ impl Positions {
         all
     }
 
-    /// The lesser of both, for each writer: one that either does not know stands at 0.
+    /// The smaller position of both, for each writer: one that is missing in either is at 0.
     #[must_use]
     pub fn least(&self, other: &Self) -> Self {
         let both = self.iter().filter(|(writer, _)| other.knows(*writer));

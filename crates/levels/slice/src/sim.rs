@@ -1,8 +1,9 @@
-//! A seeded simulation of clients, workers and controller, which loses, doubles, delays and reorders what may be, and
-//! checks after each run what the protocol promises. For tests only.
+//! A seeded simulation of clients, workers and the controller. It loses, duplicates, delays and
+//! reorders messages, and checks the guarantees of the protocol after each run. For tests only.
 //!
-//! The network is as DDS gives it: items of a writer come in order and none is lost between readers and writers that
-//! have matched; readers match writers late. Control messages get no such courtesy.
+//! The network gives the guarantees of DDS: items of a writer arrive in order, and none is lost
+//! between readers and writers that have matched; readers match writers late. Control messages have
+//! no such guarantees.
 
 mod client;
 mod control;
@@ -25,11 +26,11 @@ const MATCH_DELAY_US_MAX: u64 = 8_000;
 /// Longer than any run.
 const NO_MOVES_US: u64 = 10_000_000;
 
-/// A worker that lives answers within this: messages of this kind are not lost, but may take 6 ms
-/// each way, and the controller ticks every 1.5 ms.
+/// A living worker answers within this: probes are not lost, but may take 6 ms each way, and the
+/// controller ticks every 1.5 ms.
 pub(super) const PROBE_US: u64 = 15_000;
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub seed: u64,
@@ -37,60 +38,60 @@ pub(crate) struct Scenario {
     pub slices: u32,
     pub workers: u64,
     pub clients: u64,
-    /// Clients that begin in the middle.
+    /// Clients that begin during the run.
     pub joining: u64,
-    /// For how long is published and moved.
+    /// Duration of publishing and moving.
     pub length_us: u64,
     pub item_gap_us: u64,
-    /// An item takes up to this long: long ones make queues.
+    /// Longest time of an item: long ones make queues.
     pub work_us_max: u64,
     pub move_gap_us: u64,
-    /// Of control messages, in a thousand.
+    /// Share of control messages, in a thousand.
     pub dropped_permille: u32,
     pub doubled_permille: u32,
     pub faults: Faults,
-    /// Workers have connections to the controller, which close when they crash, and are reset while
-    /// they live.
+    /// Workers have connections to the controller, which close at a crash, and are reset while the
+    /// workers live.
     pub connections: bool,
     /// Workers stand by for each other.
     pub standby: bool,
-    /// Readers stay open so long when nothing needs them.
+    /// Unused readers are closed after this.
     pub linger_us: u64,
     /// Lost workers are forgotten after this.
     pub retire_us: u64,
-    /// Workers forget what they gave away after this.
+    /// Workers forget slices that they gave away after this.
     pub forget_us: u64,
-    /// Clients publish again what has no reply.
+    /// Clients publish items without a reply again.
     pub again: bool,
     /// Slices are split and joined.
     pub resizes: bool,
     pub sabotage: Sabotage,
 }
 
-/// What goes wrong besides messages.
+/// Faults besides those of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Faults {
     /// Nothing: planned moves only.
     None,
     /// The controller crashes, and the next one takes over.
     Controller,
-    /// Everybody crashes, is cut off, or stands still for a while.
+    /// All parties crash, are cut off, or are paused.
     Everybody,
-    /// Workers crash, again and again.
+    /// Workers crash repeatedly.
     Kills,
-    /// A client and a worker lose each other, for longer than DDS waits, and find each other again.
+    /// A client and a worker are disconnected, for longer than DDS waits, and reconnected.
     Paths,
-    /// The controller stands still, for longer than workers may be silent.
+    /// The controller is paused, for longer than workers may be silent.
     Pauses,
-    /// Workers and the controller stand still, for less than a lease.
+    /// Workers and the controller are paused, for less than a lease.
     ShortPauses,
-    /// One worker crashes, once, so long after the beginning.
+    /// One worker crashes once, at this time.
     Worker { after_us: u64 },
-    /// The party crashes when the message of this number (see `node::step`) passes for the nth time.
+    /// The party crashes when the nth message of this kind (see `node::step`) is sent.
     At { step: usize, nth: u32, party: Party },
 }
 
-/// Who crashes at a message.
+/// The party that crashes at a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Party {
     SenderBefore,
@@ -119,7 +120,7 @@ impl Scenario {
             connections: false,
             standby: seed / 27 % 2 == 1,
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
-            // Some are forgotten while they stand still or are cut off.
+            // Some are forgotten while they are paused or cut off.
             retire_us: [10_000, 10_000_000][seed as usize / 5 % 2],
             forget_us: [60_000, 10_000_000][seed as usize / 7 % 2],
             again: true,
@@ -133,7 +134,7 @@ impl Scenario {
         Self { faults, length_us: 150_000, ..Self::planned(seed) }
     }
 
-    /// Workers are killed in strict order, and nothing else goes wrong.
+    /// Workers are killed in strict order, without other faults.
     pub(crate) fn killing(seed: u64) -> Self {
         let order = [Order::Strict, Order::Stateful][seed as usize % 2];
         // Some without moves.
@@ -142,17 +143,17 @@ impl Scenario {
         Self { length_us: 300_000, ..crashing }
     }
 
-    /// The same, with connections: crashes are known at once, and connections are reset.
+    /// The same, with connections: crashes are noticed at once, and connections are reset.
     pub(crate) fn connected(seed: u64) -> Self {
         Self { connections: true, faults: Faults::Everybody, ..Self::crashing(seed) }
     }
 
-    /// Workers stand still for less than a lease, and their connections are reset.
+    /// Workers are paused for less than a lease, and their connections are reset.
     pub(crate) fn short_pauses(seed: u64) -> Self {
         Self { faults: Faults::ShortPauses, connections: true, ..Self::pausing(seed) }
     }
 
-    /// Everybody crashes while slices have queues.
+    /// All parties crash while slices have queues.
     pub(crate) fn queueing(seed: u64) -> Self {
         Self { work_us_max: 12_000, faults: Faults::Everybody, ..Self::crashing(seed) }
     }
@@ -163,12 +164,12 @@ impl Scenario {
     }
 
     pub(crate) fn pausing(seed: u64) -> Self {
-        // Nobody may seem lost because messages are.
+        // No worker may seem lost because messages are.
         let crashing = Self::crashing(seed);
         Self { faults: Faults::Pauses, dropped_permille: 0, retire_us: 10_000_000, ..crashing }
     }
 
-    /// A worker crashes once, in a quiet time, and nobody publishes anything again.
+    /// A worker crashes once, between moves, and no client publishes anything again.
     pub(crate) fn succeeded(seed: u64) -> Self {
         let faults = Faults::Worker { after_us: 60_000 };
         let planned = Self::planned(seed);
@@ -176,18 +177,18 @@ impl Scenario {
         Self { faults, standby: true, again: false, order: Order::Free, ..quiet }
     }
 
-    /// Slices are split and joined between moves, losses and crashes.
+    /// Slices are split and joined, besides moves, losses and crashes.
     pub(crate) fn resizing(seed: u64) -> Self {
         let base = match seed % 4 {
             0 => Self::planned(seed),
             1 | 2 => Self::crashing(seed),
             _ => Self::connected(seed),
         };
-        // Of two slices in strict order two workers do 1,300 items a second.
+        // In strict order, two workers with two slices process 1,300 items a second.
         let (work_us_max, item_gap_us) = (1_500, 3_000);
         let base = Self { work_us_max, item_gap_us, ..base };
         let order = [Order::Free, Order::Strict][seed as usize / 4 % 2];
-        // Some with few moves, so that slices are joined soon.
+        // Some runs have few moves, so that slices are joined soon.
         let move_gap_us = [1_000, 20_000][seed as usize / 8 % 2];
         Self { resizes: true, order, move_gap_us, length_us: 500_000, ..base }
     }
@@ -201,16 +202,16 @@ impl Scenario {
     pub(crate) fn loses_workers(&self) -> bool {
         match self.faults {
             Faults::None | Faults::Controller | Faults::Pauses | Faults::ShortPauses => false,
-            // Not by these. But what was lost on its way is done late.
+            // `Paths` loses no workers, but items lost in transit are executed late.
             Faults::Paths | Faults::Everybody | Faults::Kills | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
         }
     }
 
-    /// Which order of items has to hold.
+    /// The order of items that is required.
     pub(crate) fn keeps_order(&self) -> OrderKept {
         if !self.order.is_strict() || self.faults == Faults::Paths {
-            // Some are lost on their way.
+            // Some items are lost in transit.
             OrderKept::None
         } else if !self.loses_workers() {
             OrderKept::Once
@@ -223,11 +224,11 @@ impl Scenario {
 
     pub(crate) fn config(&self) -> Config {
         let us = Duration::from_micros;
-        // Where nobody is lost, nobody may seem so because messages are.
+        // If no worker is lost, none may seem so because messages are.
         let pauses = matches!(self.faults, Faults::Pauses | Faults::ShortPauses);
         let is_short = self.loses_workers() || pauses;
         let lease = if is_short { us(30_000) } else { us(1_000_000_000) };
-        // Else it would heal what is to be found.
+        // Else orphans would hide the faults that a scenario should find.
         let orphan = if self.faults == Faults::Paths { us(20_000) } else { us(1_000_000_000) };
         let remember = if (self.seed / 7).is_multiple_of(2) { us(5_000) } else { us(10_000_000) };
         Config {

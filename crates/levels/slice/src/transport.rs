@@ -1,7 +1,7 @@
-//! What carries items and messages, and a worker that is driven over it.
+//! Transports of items and messages, and a driver that runs a worker over one.
 //!
-//! [`Transport`] is what the protocol needs of DDS, and no more. [`memory::Network`] is one without a network, for tests
-//! that are to run the same every time.
+//! [`Transport`] is the part of DDS that the protocol needs. [`memory::Network`] works within a
+//! process, for reproducible tests.
 
 pub mod memory;
 
@@ -16,10 +16,10 @@ use crate::message::{Envelope, Item, Keeps};
 use crate::numbering::Numbering;
 use crate::worker::{Output, Worker};
 
-/// The worker is told of time so many times in [`crate::Config::resend`].
+/// Ticks of the worker per [`crate::Config::resend`].
 const TICKS: u32 = 16;
 
-/// What came.
+/// An arrival from the transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrival<T> {
     /// An item, in its writer's order.
@@ -36,39 +36,39 @@ pub enum Arrival<T> {
     WriterGone(Writer),
 }
 
-/// Carries items to a worker, and messages both ways.
+/// Carries items to a worker, and messages in both directions.
 pub trait Transport<T> {
-    /// Why it cannot.
+    /// The transport's error.
     type Error: std::error::Error;
 
     /// Opens a reader. `Subscribed` and `Settled` follow.
     ///
     /// # Errors
-    /// When there can be no reader.
+    /// When the reader cannot be opened.
     fn subscribe(&mut self, group: Group) -> Result<(), Self::Error>;
 
-    /// Closes the reader: nothing more comes from it.
+    /// Closes the reader: nothing more arrives from it.
     ///
     /// # Errors
     /// When it cannot be closed.
     fn unsubscribe(&mut self, group: Group) -> Result<(), Self::Error>;
 
-    /// Slices have other numbers from now on: [`Worker::numbering`]. Of items that come the key
-    /// counts, so that nothing depends on the moment of this call.
+    /// The stream was resized: [`Worker::numbering`]. Only the keys of arriving items count, so the
+    /// time of this call does not matter.
     fn renumber(&mut self, numbering: &Numbering) {
         let _ = numbering;
     }
 
-    /// Sends a message. It may be lost: the protocol says again what is not answered.
+    /// Sends a message. It may be lost: the protocol repeats messages without an answer.
     ///
     /// # Errors
     /// When it cannot be sent at all.
     fn send(&mut self, envelope: &Envelope<T>) -> Result<(), Self::Error>;
 
-    /// Adds what has come since the last call.
+    /// Appends all arrivals since the last call.
     ///
     /// # Errors
-    /// When nothing can come any more.
+    /// When nothing can arrive any more.
     fn arrivals(
         &mut self,
         now: Duration,
@@ -76,19 +76,19 @@ pub trait Transport<T> {
     ) -> Result<(), Self::Error>;
 }
 
-/// What the application is to do.
+/// A task of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task<T> {
-    /// Do the item; then [`Driver::finished`].
+    /// Process the item; then call [`Driver::finished`].
     Execute(Item<T>),
-    /// Take the slice's state. `None`: it was lost.
+    /// Import the slice's state. `None`: it was lost.
     Import {
         /// The slice.
         slice: SliceId,
         /// Its state.
         state: Option<Vec<u8>>,
     },
-    /// Give the slice's state: [`Driver::exported`].
+    /// Export the slice's state: [`Driver::exported`].
     Export {
         /// The handover.
         handover: HandoverId,
@@ -97,40 +97,42 @@ pub enum Task<T> {
     },
 }
 
-/// A worker over a transport. It waits for nothing and starts nothing: whoever calls it has the thread.
+/// A worker over a transport. It blocks nowhere and starts no thread; it runs in the caller's
+/// thread.
 ///
-/// Tasks are queued by slice, so that a slow slice holds up no other. Within a slice they are in order, one at a time.
+/// Tasks are queued by slice, so that a slow slice delays no other. Within a slice they run in
+/// order, one at a time.
 #[derive(Debug)]
 pub struct Driver<T, N> {
     worker: Worker<T>,
     transport: N,
     queues: BTreeMap<SliceId, Queue<T>>,
-    /// Slices that have something and are not busy.
+    /// Slices with waiting tasks and none in progress.
     ready: BTreeSet<SliceId>,
     /// Tasks in all queues.
     queued: usize,
-    /// The slice whose turn it is, or the next that has something.
+    /// The slice with the next turn; if it has no task, the next one that has.
     turn: SliceId,
-    /// As of the last call that told it.
+    /// The time of the last call with a time.
     now: Duration,
-    /// When the worker was last told that time has passed.
+    /// Time of the worker's last tick.
     ticked: Option<Duration>,
     fenced: bool,
     arrivals: Vec<Arrival<T>>,
-    /// Finished, and published again: who published them may have no reply.
+    /// Finished items that were published again: their client may lack the reply.
     answers: Vec<Item<T>>,
-    /// Grows when what was started before counts no more.
+    /// Increases when tasks that were started before do not count any more.
     round: u64,
 }
 
 #[derive(Debug)]
 struct Queue<T> {
-    /// Each with when it came.
+    /// Tasks with the times of their arrival.
     tasks: VecDeque<(Duration, Task<T>)>,
     busy: Busy,
 }
 
-/// What is under way of a slice, by key: one task, and others if slices were joined since.
+/// The tasks of a slice in progress, by key: one, or more if slices were joined since.
 #[derive(Debug, Default)]
 struct Busy {
     one: Option<u64>,
@@ -172,7 +174,8 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Task<T> {
-    /// Says the slice. A state, which is of a whole slice, stands for its first key.
+    /// Determines the slice. A state belongs to a whole slice, so it has the first key of the
+    /// slice.
     fn key(&self) -> u64 {
         match self {
             Self::Execute(item) => item.key,
@@ -181,25 +184,25 @@ impl<T> Task<T> {
     }
 }
 
-/// What waits of a slice.
+/// The waiting tasks of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which slice.
+    /// The slice.
     pub slice: SliceId,
-    /// How many tasks: those that wait, and one that is under way.
+    /// Number of tasks: waiting ones, and one in progress.
     pub tasks: usize,
-    /// How long the first of those has waited that are not under way.
+    /// Time since the arrival of the first waiting task.
     pub age: Duration,
 }
 
-/// The fencing token of an item: a sink compares it to refuse the writes of a worker that was given
-/// up and does not know yet.
+/// The fencing token of an item: a sink compares it to refuse writes of a worker that was given up
+/// and has not noticed yet.
 ///
-/// Of one slice, epochs grow from owner to owner, whoever was lost and whichever controller leads.
-/// In the orders that are strict an owner begins when the one before it has ended or is given up,
-/// so that a sink may refuse every epoch below the largest that it saw of the slice. In
-/// [`crate::Order::Free`] the owner before may still be at items that it had started: there a sink
-/// refuses a position of a writer that it has seen.
+/// The epochs of one slice increase from owner to owner, across losses and controllers. In strict
+/// order an owner begins when the one before it has ended or is given up. So a sink may refuse
+/// every epoch below the largest that it saw of the slice. In [`crate::Order::Free`] the earlier
+/// owner may still process items that it had started: there a sink refuses a position of a writer
+/// that it has seen.
 ///
 /// # Source
 /// Kleppmann, "How to do distributed locking", 2016; Gray, Cheriton, SOSP 1989 (leases).
@@ -211,17 +214,17 @@ pub struct Token {
     pub epoch: HandoverId,
     /// The writer of the item, in the domain.
     pub writer: u64,
-    /// Position of the item at its writer: with it, what tells it from all others.
+    /// The position of the item at its writer. Writer and position identify the item.
     pub position: u64,
 }
 
-/// A task that was given out. What it belonged to may be over when it is done.
+/// A task that the application started. It may not count any more when it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started<T> {
     round: u64,
     slice: SliceId,
     epoch: HandoverId,
-    /// What is to be done.
+    /// The task.
     pub task: Task<T>,
 }
 
@@ -236,12 +239,12 @@ impl<T> Started<T> {
         self.round
     }
 
-    /// The key of its item: at most one of each is under way.
+    /// The key of its item: at most one task per key is in progress.
     pub fn key(&self) -> u64 {
         self.task.key()
     }
 
-    /// Of an item.
+    /// The token, for an item.
     pub fn token(&self) -> Option<Token> {
         let Task::Execute(item) = &self.task else { return None };
         let (writer, position) = (item.writer.id, item.position);
@@ -268,17 +271,17 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         }
     }
 
-    /// The worker, to look at.
+    /// The worker.
     pub fn worker(&self) -> &Worker<T> {
         &self.worker
     }
 
-    /// The transport, to wait on.
+    /// The transport.
     pub fn transport(&self) -> &N {
         &self.transport
     }
 
-    /// The slices of which something waits or is under way.
+    /// The slices with tasks that wait or are in progress.
     pub fn waiting(&self, now: Duration) -> impl Iterator<Item = Waiting> {
         self.queues.iter().map(move |(slice, queue)| {
             let since = queue.tasks.front().map_or(now, |(since, _)| *since);
@@ -292,16 +295,16 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         self.worker.take_handed_over()
     }
 
-    /// Tasks that wait.
+    /// The number of waiting tasks.
     pub fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Takes what has come and does what follows. Call it when something came, and at least every `Config::resend`, or after
-    /// [`Worker::idle_for`].
+    /// Handles arrivals and carries out the outputs. Call it on an arrival, and at least every
+    /// `Config::resend` or after [`Worker::idle_for`].
     ///
     /// # Errors
-    /// The transport's.
+    /// Errors of the transport.
     pub fn step(&mut self, now: Duration) -> Result<(), N::Error> {
         self.now = now;
         let mut arrivals = std::mem::take(&mut self.arrivals);
@@ -311,7 +314,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                 Arrival::Item(item) => self.worker.item(now, item),
                 Arrival::Control(envelope) => {
                     self.worker.message(now, envelope);
-                    // Somebody waits for the answer, and what follows may be many items.
+                    // The sender waits for an answer, and many items may follow.
                     self.carry_out()?;
                 }
                 Arrival::Keeps(keeps) => self.worker.keeps(&keeps),
@@ -321,7 +324,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             }
         }
         self.arrivals = arrivals;
-        // It looks at every slice and handover, and items may come one by one.
+        // A tick checks every slice and handover, so it does not run for every item.
         let period = self.worker.config().resend / TICKS;
         if self.ticked.is_none_or(|ticked| now.saturating_sub(ticked) >= period) {
             self.ticked = Some(now);
@@ -330,7 +333,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         self.carry_out()
     }
 
-    /// The next task of a slice that has none under way, if the lease is good. Slices take turns.
+    /// The next task of a slice without one in progress, if the lease is valid. Slices take turns.
     pub fn start(&mut self, now: Duration) -> Option<Started<T>> {
         if self.fenced || now >= self.worker.lease_until() {
             return None;
@@ -342,44 +345,45 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         queue.busy.begins(task.key());
         self.queued -= 1;
         self.turn = SliceId(slice.0.wrapping_add(1));
-        // A slice that has tasks is owned: its tasks go when it goes.
+        // A slice with tasks is owned: the worker drops its tasks when it loses it.
         let epoch = self.worker.epoch(slice).unwrap_or_default();
         Some(Started { round: self.round, slice, epoch, task })
     }
 
-    /// Whether what was started still counts: it does not when the worker was given up since.
+    /// Whether the started task still counts: it does not if the worker was given up since.
     pub fn is_current(&self, started: &Started<T>) -> bool {
         started.round == self.round
     }
 
-    /// The round of what is started now, which [`Started::round`] says of what was.
+    /// The current round, as in [`Started::round`].
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// Items that were finished and come again: their replies may be lost, and are to be sent again if they are there.
+    /// Finished items that were published again: their replies may be lost, and should be sent
+    /// again if known.
     pub fn answers(&mut self) -> std::vec::Drain<'_, Item<T>> {
         self.answers.drain(..)
     }
 
-    /// A task is done: an item was processed and replied to, or a state was taken.
+    /// A task is done: an item was processed and replied to, or a state was imported.
     ///
     /// # Errors
-    /// The transport's.
+    /// Errors of the transport.
     pub fn finished(&mut self, now: Duration, started: &Started<T>) -> Result<(), N::Error> {
         self.processed(started);
         self.replied(now, started)
     }
 
-    /// A task is done, but for the reply: its slice goes on. [`Driver::replied`] follows.
+    /// A task is done except for the reply: its slice goes on. [`Driver::replied`] follows.
     pub fn processed(&mut self, started: &Started<T>) {
         self.is_done(started);
     }
 
-    /// The reply to an item that was processed is on its way.
+    /// The reply to a processed item was sent.
     ///
     /// # Errors
-    /// The transport's.
+    /// Errors of the transport.
     pub fn replied(&mut self, now: Duration, started: &Started<T>) -> Result<(), N::Error> {
         if !self.is_current(started) {
             return Ok(());
@@ -394,7 +398,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     /// An export is done, with the state.
     ///
     /// # Errors
-    /// The transport's.
+    /// Errors of the transport.
     pub fn exported(
         &mut self,
         now: Duration,
@@ -460,7 +464,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         Ok(())
     }
 
-    /// Takes every item of `slices` that was not started from the queues.
+    /// Removes all items of `slices` that were not started from the queues.
     fn recall(&mut self, slices: &[SliceId]) -> Vec<Item<T>> {
         let mut items = Vec::new();
         for slice in slices {
@@ -494,8 +498,8 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         }
     }
 
-    /// Files what waits and what is under way by the slices that their keys say now. Of two that
-    /// are joined, what came first goes first.
+    /// Assigns waiting tasks and those in progress to the new slices of their keys. In a joined
+    /// slice, tasks keep the order of their arrival.
     fn refile(&mut self, numbering: &Numbering) {
         let mut waiting = Vec::new();
         let mut queues: BTreeMap<SliceId, Queue<T>> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! The protocol at a worker: what it admits, and how slices come and go. No socket, clock or thread: items, messages and
-//! `now` go in, [`Output`]s come out.
+//! The protocol at a worker: the items that it admits, and how slices come and go. No socket, clock
+//! or thread: items, messages and `now` are inputs, [`Output`]s are the results.
 //!
-//! `now` is the time since any fixed moment, and never goes back. The caller does the outputs in their order.
+//! `now` is the time since any fixed moment, and never goes back. The caller carries out the
+//! outputs in order.
 
 mod backlog;
 mod claims;
@@ -43,59 +44,62 @@ use ownership::{Owned, Released};
 use taking::{Hole, Taking};
 use unfinished::Unfinished;
 
-/// Who has no reply this long after an item was finished, may have lost it.
+/// A client without a reply this long after an item was finished may have lost it.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// Handovers that are over and are remembered, so that late messages about them are answered rightly.
+/// Number of finished handovers that are remembered, to answer late messages about them.
 const REMEMBERED: usize = 256;
 
-/// What the worker's surroundings have to do.
+/// Outputs that the caller has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output<T> {
     /// Send it.
     Send(Envelope<T>),
-    /// Give it to the application, after all earlier ones of its slice; then call [`Worker::finished`].
+    /// Execute it in the application, after all earlier items of its slice; then call
+    /// [`Worker::finished`].
     Execute(Item<T>),
-    /// It was finished, and comes again: its reply may be lost. Send that again, if it is there.
+    /// A finished item was published again: its reply may be lost. Send the reply again if it is
+    /// known.
     Answer(Item<T>),
-    /// The slices are cut: take back every item of them that is not started, and call [`Worker::recalled`] before anything
-    /// else of them is started.
+    /// The slices are cut: take back every item of them that is not started, and call
+    /// [`Worker::recalled`] before starting any other of them.
     Recall {
         /// The handover.
         handover: HandoverId,
         /// The slices.
         slices: Arc<[SliceId]>,
     },
-    /// The slice is drained: get its state from the application, and call [`Worker::exported`].
+    /// The slice is drained: export its state from the application, and call [`Worker::exported`].
     Export {
         /// The handover.
         handover: HandoverId,
         /// The slice.
         slice: SliceId,
     },
-    /// Give the application the slice's state, before what follows. `None`: it was lost with its worker.
+    /// Import the slice's state into the application, before the next outputs. `None`: it was lost
+    /// with its worker.
     Import {
         /// The slice.
         slice: SliceId,
-        /// As it was exported.
+        /// The exported state.
         state: Option<Vec<u8>>,
     },
-    /// Open a reader; then call [`Worker::subscribed`], and [`Worker::settled`] later.
+    /// Open a reader; then call [`Worker::subscribed`], and later [`Worker::settled`].
     Subscribe(Group),
     /// Close the reader.
     Unsubscribe(Group),
-    /// The lease lapsed: start nothing until `Resume`.
+    /// The lease expired: start nothing until `Resume`.
     Fence,
-    /// The lease is good again.
+    /// The lease is valid again.
     Resume,
-    /// Slices have other numbers from now on: file what waits under those of its keys, and name
-    /// slices so to the worker.
+    /// The stream was resized: assign waiting items to the new slices of their keys, and use the
+    /// new numbering for the worker.
     Renumber(Numbering),
-    /// Given up as lost: forget every item that was not started, and reply to none.
+    /// Given up as lost: drop every item that was not started, and send no replies.
     Reset,
 }
 
-/// How far a writer was followed.
+/// The positions received from a writer.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     first: u64,
@@ -106,7 +110,7 @@ struct Seen {
 struct Subscription {
     ready: bool,
     settled: bool,
-    /// Since when nothing here needs it.
+    /// Since when it is not needed.
     idle: Option<Duration>,
 }
 
@@ -119,32 +123,32 @@ pub struct Worker<T> {
     config: Config,
     term: Term,
     numbering: Numbering,
-    /// The resize that the controller has announced, and when it did so last.
+    /// The announced resize, and the time of the last announcement.
     announced: Option<(Numbering, Duration)>,
-    /// The last resize that its claims said it can take.
+    /// The last resize that its claims accepted.
     promised: Option<HandoverId>,
     seen: HashMap<Writer, Seen>,
     gone: BTreeMap<Writer, Duration>,
     subscriptions: BTreeMap<Group, Subscription>,
-    /// Some subscription may be needed no longer.
+    /// Some subscription may not be needed any more.
     may_be_idle: bool,
     owned: BTreeMap<SliceId, Owned<T>>,
-    /// Handovers with a shadow, and its slices in order.
+    /// Handovers with a shadow, and their slices in order.
     shadows: Vec<(HandoverId, Arc<[SliceId]>)>,
-    /// Slices that were cut and not closed, and in which handover.
+    /// Slices that were cut and not closed.
     released: HashMap<SliceId, Released>,
     giving: BTreeMap<HandoverId, Giving<T>>,
     taking: BTreeMap<HandoverId, Taking<T>>,
-    /// Givings that wait for P, and those with tails to end: what an item may move on.
+    /// Handovers that an item may advance: sources that wait for P, and those with tails to end.
     watching: BTreeSet<HandoverId>,
     unfinished: Unfinished,
     memory: memory::Memory,
     standby: standby::Standby<T>,
     past: past::Pasts,
     claims: claims::Lease,
-    /// Items that came with their slices since that was last asked.
+    /// Number of items that came with their slices, since it was last read.
     handed_over: BTreeMap<SliceId, u64>,
-    /// The bytes of an item, by which the tail is chunked.
+    /// Bytes of an item, by which the tail is split into messages.
     size: fn(&T) -> usize,
     drops: Drops,
     out: VecDeque<Output<T>>,
@@ -152,67 +156,66 @@ pub struct Worker<T> {
     pub(crate) sabotage: Sabotage,
 }
 
-/// Ways to break it, for tests of the tests.
+/// Faults to inject, for tests of the tests.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sabotage {
     #[default]
     None,
-    /// Does items that come late, below the cut.
+    /// Executes late items, below the cut.
     NoLateDrop,
     /// Cuts at once, without passing P.
     NoPosition,
     /// Does not wait for the tail of writers that matched late.
     NoTail,
-    /// Starts before the giver has drained.
+    /// Starts before the source has drained.
     NoHold,
-    /// Starts what it recovers as it comes.
+    /// Starts recovered items as they arrive.
     NoRecoveryHold,
-    /// Goes on when the lease has lapsed.
+    /// Goes on when the lease has expired.
     NoFence,
-    /// Takes items that come again for new ones.
+    /// Treats items that are published again as new ones.
     TrustAgain,
-    /// Claims that what came by the tail is done.
+    /// Claims items that came by the tail as finished.
     ClaimTail,
-    /// Claims that what its giver had not started is done.
+    /// Claims the unstarted items of its source as finished.
     ClaimBacklog,
-    /// Claims that what it handed over unstarted is done.
+    /// Claims items that it handed over unstarted as finished.
     ClaimHanded,
-    /// Forgets what it handed over, before the controller knows that the taker has it.
+    /// Forgets items that it handed over before the controller knows that the target has them.
     NoClaimed,
-    /// Claims as committed what has no reply yet.
+    /// Claims items without a reply as committed.
     ClaimUnreplied,
-    /// Does nothing for what comes again and nobody has.
+    /// Ignores orphans.
     NoOrphans,
-    /// Does not ask clients for what it recovers.
+    /// Does not ask clients for the items that it recovers.
     NoAsk,
-    /// Not the worker's: the store forgets who was given up.
+    /// In the store: forgets the workers that were given up.
     ForgetLost,
-    /// Not the worker's: the store forgets which numbers were given out.
+    /// In the store: forgets the reserved numbers.
     ForgetNumbers,
-    /// Not the worker's: the store forgets which workers there were.
+    /// In the store: forgets the workers that reported.
     ForgetHeard,
-    /// Not the worker's: the controller does not ask what the last one left under way.
+    /// In the controller: does not ask for moves that the last controller left in progress.
     NoSurvey,
-    /// Goes on with what a controller asked for that is none any more.
+    /// Cuts for a controller that has a successor.
     NoPromise,
-    /// Forgets what it gave away.
+    /// Forgets the handovers that it finished as the source.
     NoPast,
-    /// Not the worker's: the controller gives a worker up whose connection closed, without asking
-    /// it.
+    /// In the controller: gives a worker up when its connection closes, without a probe.
     TrustClose,
-    /// Heeds messages that name slices by other numbers.
+    /// Accepts messages with another numbering.
     HeedsOldNumbers,
-    /// Leaves what waits in the queues of the slices that it split or joined.
+    /// Leaves waiting items in the queues of slices that it split or joined.
     NoRefile,
 }
 
 impl<T: Clone> Worker<T> {
-    /// A worker that owns nothing. It is fenced until the controller has heard of it.
+    /// A worker without slices. It is fenced until the controller has answered its claims.
     pub fn new(life: Life, config: Config) -> Self {
         let mut worker = Self {
             life,
-            // No other life of this name was begun with this number.
+            // No other incarnation of this name has this number.
             process: Process { key: life.number, ..Process::default() },
             refused: None,
             config,
@@ -246,56 +249,56 @@ impl<T: Clone> Worker<T> {
         worker
     }
 
-    /// The same, in `process`.
+    /// The worker with its process set to `process`.
     #[must_use]
     pub fn in_process(self, process: Process) -> Self {
         Self { process, ..self }
     }
 
-    /// The stream has this many slices, as far as the worker was told. Without: as many as there
-    /// are keys.
+    /// The worker with this number of slices. By default each key is a slice.
     #[must_use]
     pub fn with_slices(self, slices: u32) -> Self {
         Self { numbering: Numbering::new(slices), ..self }
     }
 
-    /// Chunks what it hands over by the bytes of items: see [`TAIL_BYTES`].
+    /// The worker with a function for the bytes of an item, by which the tail is split: see
+    /// [`TAIL_BYTES`].
     #[must_use]
     pub fn with_size(self, size: fn(&T) -> usize) -> Self {
         Self { size, ..self }
     }
 
-    /// Which life this is. Changes when the controller had given the worker up.
+    /// Its incarnation. Changes when the controller has given the worker up.
     pub fn life(&self) -> Life {
         self.life
     }
 
-    /// The term of the last controller that it heard.
+    /// The term of the last controller that sent a message.
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// What is to be done next.
+    /// The next output.
     pub fn poll(&mut self) -> Option<Output<T>> {
         self.out.pop_front()
     }
 
-    /// Whether nothing may be started because the lease lapsed.
+    /// Whether nothing may start because the lease expired.
     pub fn is_fenced(&self) -> bool {
         self.claims.is_fenced()
     }
 
-    /// Its times and bounds.
+    /// Its durations and bounds.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// By which numbers it names slices.
+    /// Its numbering of slices.
     pub fn numbering(&self) -> &Numbering {
         &self.numbering
     }
 
-    /// How many slices it owns.
+    /// The number of slices that it owns.
     pub fn slice_count(&self) -> usize {
         self.owned.len()
     }
@@ -310,13 +313,14 @@ impl<T: Clone> Worker<T> {
         self.owned.get(&slice).map(|owned| owned.epoch)
     }
 
-    /// The slices of which it takes what clients publish again. They should be asked for it, again and again.
+    /// The slices for which it accepts items that clients publish again. Clients should be asked
+    /// for them repeatedly.
     pub fn recovering(&self) -> impl Iterator<Item = SliceId> {
         let recovering = self.owned.iter().filter(|(_, owned)| owned.recovering.is_some());
         recovering.map(|(slice, _)| *slice)
     }
 
-    /// Handovers that it has a part in and that are not over.
+    /// Number of its handovers that are not over.
     pub fn handovers(&self) -> usize {
         let giving = self.giving.values().filter(|giving| !giving.state.is_over());
         giving.count() + self.taking.values().filter(|taking| !taking.state.is_over()).count()
@@ -327,21 +331,22 @@ impl<T: Clone> Worker<T> {
         self.unfinished.of_slice(slice)
     }
 
-    /// How many items came with their slices since the last call: they had waited at the slices' last owners.
+    /// Number of items per slice that came with their slices since the last call: they had waited
+    /// at the slices' last owners.
     pub fn take_handed_over(&mut self) -> BTreeMap<SliceId, u64> {
         std::mem::take(&mut self.handed_over)
     }
 
-    /// What was dropped.
+    /// The numbers of dropped items.
     pub fn drops(&self) -> Drops {
         self.drops
     }
 
-    /// An item came. Items of a writer come in its order, without holes from the first that comes; one that is
-    /// published again may come at any time.
+    /// An item arrived. Items of a writer arrive in order, without gaps from the first one on; an
+    /// item that is published again may arrive at any time.
     pub fn item(&mut self, now: Duration, mut item: Item<T>) {
         self.claims.change();
-        // It may have been read before slices were numbered anew.
+        // It may have been read before a resize.
         item.slice = self.numbering.slice_of(item.key);
         let group = item.writer.group;
         if !self.subscriptions.contains_key(&group)
@@ -356,7 +361,7 @@ impl<T: Clone> Worker<T> {
         if again {
             return self.again(now, item);
         }
-        // Its return may be noticed after its items.
+        // The writer's return may be noticed only after its items.
         self.gone.remove(&item.writer);
         let position = item.position;
         let seen = self.seen.entry(item.writer).or_insert(Seen { first: position, last: 0 });
@@ -371,13 +376,14 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// An item that was published before. Whoever saw it then has it, unless it was lost with its worker, or on its way.
+    /// Handles an item that was published before. Every worker that received it then has it, unless
+    /// the worker or the item was lost.
     fn again(&mut self, now: Duration, item: Item<T>) {
         let (writer, position) = (item.writer, item.position);
-        // Whoever owns the slice by now: nobody else has the reply.
+        // No other worker has the reply, even if another owns the slice.
         if self.memory.has_finished(writer, position) {
             self.drops.count(Reason::Duplicate);
-            // The reply may have crossed it: if it is lost, the item comes once more.
+            // The reply may still be in transit: if it is lost, the item is published once more.
             let then = now.checked_sub(self.config.orphan.min(ANSWER));
             if then.is_some_and(|then| self.memory.has_finished_before(then, writer, position)) {
                 self.out.push_back(Output::Answer(item));
@@ -402,12 +408,13 @@ impl<T: Clone> Worker<T> {
         self.execute_orphan(item);
     }
 
-    /// What comes again is done after this: its last owner may stand still for a lease, and have it.
+    /// Time after which an orphan is processed: its last owner may be paused for a lease, and have
+    /// it.
     fn orphan_after(&self) -> Duration {
         self.config.orphan.max(self.config.lease + self.config.margin)
     }
 
-    /// Whether somebody may still have the item whose slice is owned here: its giver, or what waits here for a tail.
+    /// Whether an item of an owned slice may be at its source, or wait here for a tail.
     fn may_be_elsewhere(&self, item: &Item<T>) -> bool {
         let Some(owned) = self.owned.get(&item.slice) else { return true };
         let Some(taking) = self.taking.get(&owned.epoch) else { return false };
@@ -417,8 +424,8 @@ impl<T: Clone> Worker<T> {
         item.position <= owned.floor.of(item.writer) || !taking.is_known(item.writer)
     }
 
-    /// The application has finished an item, and the reply is on its way: it counts as committed after
-    /// [`Config::reply`].
+    /// The application has finished an item, and its reply is in transit: it counts as committed
+    /// after [`Config::reply`].
     pub fn finished(&mut self, now: Duration, slice: SliceId, writer: Writer, position: u64) {
         if !self.unfinished.finish(now, slice, writer, position) {
             return;
@@ -430,8 +437,8 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The readers of `group` are open and have matched every writer that was known when they were opened, or have
-    /// waited for that long enough. What matches later costs a detour, not an item.
+    /// The readers of `group` are open. They have matched every writer known at their opening, or
+    /// have waited for it long enough. Items of later writers come by a detour, and are not lost.
     pub fn subscribed(&mut self, now: Duration, group: Group) {
         self.claims.change();
         if let Some(subscription) = self.subscriptions.get_mut(&group) {
@@ -440,8 +447,8 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The readers of `group` have matched every writer that was there when they were opened, and what those wrote
-    /// before has arrived wherever it was going: seconds after `subscribed`.
+    /// The readers of `group` have matched every writer that existed when they were opened, and
+    /// earlier items of these writers have arrived at every reader: seconds after `subscribed`.
     pub fn settled(&mut self, now: Duration, group: Group) {
         self.claims.change();
         if let Some(subscription) = self.subscriptions.get_mut(&group) {
@@ -452,14 +459,14 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The writer is gone, and all that it wrote and that will come has come.
+    /// The writer is gone, and all its items that can arrive have arrived.
     pub fn writer_gone(&mut self, now: Duration, writer: Writer) {
         self.claims.change();
         self.gone.insert(writer, now);
         self.move_on(now);
     }
 
-    /// A message came. One for another life is ignored, as is one of a controller that has lost its office.
+    /// A message arrived. One for another incarnation or from an earlier controller is ignored.
     pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
         if envelope.to != Address::Worker(self.life) || envelope.term < self.term {
             return;
@@ -468,7 +475,7 @@ impl<T: Clone> Worker<T> {
             self.term = envelope.term;
             self.begin_term(now);
         }
-        // Both sides repeat messages until they have the same numbers.
+        // Both sides repeat messages until they have the same numbering.
         #[cfg(test)]
         let heeds_all = self.sabotage == Sabotage::HeedsOldNumbers;
         #[cfg(not(test))]
@@ -513,7 +520,7 @@ impl<T: Clone> Worker<T> {
             Message::Resize { numbering, now: takes_effect } => {
                 self.on_resize(now, numbering, takes_effect);
             }
-            // What workers say to the controller.
+            // Messages of workers to the controller.
             Message::Ready { .. }
             | Message::Closed { .. }
             | Message::Aborted { .. }
@@ -522,7 +529,8 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Time has passed. Call it at least every `config.resend`, or after [`Worker::idle_for`].
+    /// Handles the passing of time. Call it at least every `config.resend`, or after
+    /// [`Worker::idle_for`].
     pub fn tick(&mut self, now: Duration) {
         self.tick_lease(now);
         self.tick_giving(now);
@@ -570,10 +578,12 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// An item of an owned slice that nothing stands before. `fresh`: it comes for the first time.
+    /// Admits an item of an owned slice that has no gap before it. `fresh`: it arrives for the
+    /// first time.
     fn admit(&mut self, mut item: Item<T>, fresh: bool) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
-        // Items after it may be done already: it is not handed over. Those that are held are done in order.
+        // Items after it may be finished already, so it is not handed over. Held items are
+        // processed in order.
         item.again |= owned.held.is_none() && owned.is_recovering(item.writer, item.position);
         match owned.admit(item.writer, item.position, fresh) {
             Ok(()) => {}
@@ -584,7 +594,7 @@ impl<T: Clone> Worker<T> {
         self.execute(item);
     }
 
-    /// It is this worker's to do.
+    /// The item is this worker's to process.
     fn execute(&mut self, item: Item<T>) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
         self.unfinished.add(&item);
@@ -598,7 +608,7 @@ impl<T: Clone> Worker<T> {
         self.seen.get(&writer).map(|seen| seen.last)
     }
 
-    /// Whether all of `writer` up to `position` has come that will come.
+    /// Whether all items of `writer` up to `position` that can arrive have arrived.
     fn has_reached(&self, writer: Writer, position: u64) -> bool {
         self.last(writer).is_some_and(|last| last >= position) || self.gone.contains_key(&writer)
     }
@@ -610,19 +620,19 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Opens readers of the groups by which items of `slice` come.
+    /// Opens readers of the groups that carry items of `slice`.
     fn subscribe_to(&mut self, slice: SliceId) {
         for group in self.numbering.groups_of(slice) {
             self.subscribe(group);
         }
     }
 
-    /// Something may have gone that needed a reader.
+    /// A reader may not be needed any more.
     fn unsubscribe_idle(&mut self) {
         self.may_be_idle = true;
     }
 
-    /// Closes readers that nothing here has needed for [`Config::linger`].
+    /// Closes readers that were not needed for [`Config::linger`].
     fn tick_subscriptions(&mut self, now: Duration) {
         if !self.may_be_idle {
             return;

@@ -352,7 +352,7 @@ mod tests {
                 giver: Some("w2".into()),
                 taker: "w1".into(),
                 slices: 1,
-                state: "releasing: the giver passes the taker's positions".into(),
+                state: "releasing: the source reaches the target's positions".into(),
                 waits_for: "w2, to stop".into(),
                 seconds: 0.0012,
             }],

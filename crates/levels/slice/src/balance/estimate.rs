@@ -1,26 +1,32 @@
-//! What load a slice brings: how many items come in a second, times how long one keeps its worker busy.
+//! Estimates the load of each slice: arriving items per second, times the time that an item takes.
 //!
-//! Items that come are counted whether they are done or wait, so a worker that does nothing looks no less loaded than
-//! it is. Of a slice with few items the count says little: of a thousand slices with an item a second each, those that
-//! have just had one look twice as heavy as they are, and whoever goes by that moves the wrong ones. So
+//! All arriving items count, processed or waiting, so a worker that processes nothing does not look
+//! less loaded than it is. The count of a slice with few items is uncertain: of a thousand slices
+//! with an item a second each, those that just had one look twice as heavy as they are, and moving
+//! by these counts would move the wrong slices. So
 //!
-//! - each slice is counted over a window that suits it: some [`WINDOW_ITEMS`], within bounds;
-//! - what is known of all slices together counts as much as the count of the slice itself is uncertain.
+//! - each slice is counted over its own window: about [`WINDOW_ITEMS`] items, within bounds;
+//! - the more uncertain the count of a slice is, the more its estimate follows the mean of all
+//!   slices.
 //!
-//! With counts `n` over times `t`, Poisson with rates that have mean `m` and variance `v` over the slices, the best
-//! linear estimate of a rate is `m + B (n/t - m)`, `B = t / (t + m/v)`. `m` and `v` are those of the counts, less the
-//! variance that counting alone makes; is there no more than that, all slices have the same rate. An estimate never goes
-//! further from the slice's own count than twice that count's deviation, so that one hot slice among idle ones shows.
+//! With counts `n` over times `t`, Poisson with rates that have mean `m` and variance `v` over the
+//! slices, the best linear estimate of a rate is `m + B (n/t - m)`, `B = t / (t + m/v)`. `m` and
+//! `v` are the moments of the counts, less the variance that counting alone causes. If no variance
+//! is left, all slices have the same rate. An estimate differs from the slice's own count by at
+//! most twice that count's deviation, so that one hot slice among idle ones still shows.
 //!
-//! Which slices are moved must not follow from what chance, or this model of it, makes of their counts: of those with few
-//! items all count as *typical* when slices are chosen, and by their estimates when loads are added up.
+//! Noise in the counts, or in this model, must not decide which slices move. When slices are
+//! chosen, those with few items all count as *typical*. When loads are added up, their estimates
+//! count.
 //!
-//! The time of an item is that of the slice's last ones, together with [`ITEMS_BEFORE`] that took its worker's mean.
+//! The time of an item is the mean of the slice's last items and [`ITEMS_BEFORE`] items that took
+//! the mean of its worker.
 //!
 //! # Source
-//! Robbins, "The empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference", JASA 1983, section 4
-//! (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the risk of Bayes and empirical Bayes estimators",
-//! JASA 1972 (limited translation). Deviates: counts are faded exponentially, so their effective size is Kish's.
+//! Robbins, "The empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference",
+//! JASA 1983, section 4 (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the
+//! risk of Bayes and empirical Bayes estimators", JASA 1972 (limited translation). Deviates: counts
+//! are faded exponentially, so their effective size is Kish's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,24 +34,24 @@ use std::time::Duration;
 use crate::balance::SliceInput;
 use crate::ids::{SliceId, WorkerId};
 
-/// Items that a slice's window should hold.
+/// Items that the window of a slice should hold.
 const WINDOW_ITEMS: f64 = 16.0;
-/// No window is longer.
+/// Longest window.
 const WINDOW_SECONDS_MAX: f64 = 30.0;
-/// A slice with this many items speaks for itself, and says nothing of those that have few.
+/// From this many items on, the count of a slice is certain, and is left out of the prior.
 const FEW_ITEMS: f64 = 64.0;
-/// Of its own count's deviation, how far an estimate may be from the count.
+/// Largest difference between an estimate and the count, in deviations of the count.
 const DEVIATIONS_MAX: f64 = 2.0;
-/// An item of a slice is taken to cost what its worker's cost, until there were about this many.
+/// Weight of the worker's mean in the time of an item, in items.
 const ITEMS_BEFORE: f64 = 4.0;
-/// Before anything was ever done, an item costs the same everywhere: this many seconds.
+/// Seconds that an item is assumed to take before any item was processed.
 const ITEM_SECONDS: f64 = 1e-3;
 
-/// What was counted of a slice, faded.
+/// The exponentially faded counts of a slice.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     arrived: f64,
-    /// The time that `arrived` is of, seconds; and with the fading squared, for the variance.
+    /// The observed time in seconds; and its sum with the fading squared, for the variance.
     time: f64,
     time_squared: f64,
     done: f64,
@@ -60,32 +66,33 @@ struct Count {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Estimates {
     counts: BTreeMap<SliceId, Count>,
-    /// Seconds of an item, over all.
+    /// Mean seconds of an item, over all slices.
     item_seconds: Option<f64>,
 }
 
 impl Estimates {
-    /// The load of `slice`, in cores. One that was never counted is like the others.
+    /// The load of `slice`, in cores; 0 for an unknown slice.
     pub(super) fn load(&self, slice: SliceId) -> f64 {
         self.counts.get(&slice).map_or(0.0, |count| count.load)
     }
 
-    /// The load by which `slice` is chosen among others: its own if it is known well.
+    /// The load by which `slice` is chosen among others: its own if it has many items, else the
+    /// typical one.
     pub(super) fn typical(&self, slice: SliceId) -> f64 {
         self.counts.get(&slice).map_or(0.0, |count| count.typical)
     }
 
-    /// Seconds of an item of `slice`.
+    /// Seconds that an item of `slice` takes.
     pub(super) fn item_seconds(&self, slice: SliceId) -> f64 {
         self.counts.get(&slice).map_or(0.0, |count| count.item)
     }
 
-    /// Seconds of an item, if any was done.
+    /// Mean time of an item, if any was processed.
     pub(super) fn item(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.item_seconds?).ok()
     }
 
-    /// Counts what came since the last time; `moved`: slices that have another owner now.
+    /// Adds the counts since the last call. `moved`: slices that have another owner now.
     pub(super) fn learn(
         &mut self,
         smoothing: Duration,
@@ -95,7 +102,8 @@ impl Estimates {
         for slice in slices {
             let count = self.counts.entry(slice.id).or_default();
             if moved.contains(&slice.id) {
-                // What came here came of the last owner's queue, and items may cost something else here.
+                // Arrivals here came from the last owner's queue, and items may take another time
+                // here.
                 count.keep_items(ITEMS_BEFORE);
             } else {
                 count.add(smoothing.as_secs_f64(), slice);
@@ -117,7 +125,7 @@ impl Estimates {
         }
     }
 
-    /// What an item costs each worker that has done any; and over all.
+    /// The mean time of an item: of each worker that processed any, and of all.
     fn item_seconds_by_owner(&mut self, slices: &[SliceInput]) -> BTreeMap<WorkerId, f64> {
         let mut sums: BTreeMap<WorkerId, (f64, f64)> = BTreeMap::new();
         for slice in slices {
@@ -126,7 +134,7 @@ impl Estimates {
             (*busy, *done) = (*busy + count.busy_seconds, *done + count.done);
         }
         let (busy, done) = sums.values().fold((0.0, 0.0), |(b, d), (busy, n)| (b + busy, d + n));
-        // Faded to next to nothing, what was known before is better.
+        // If the counts have faded to almost nothing, the last value is better.
         if done >= 1.0 {
             self.item_seconds = Some(busy / done);
         }
@@ -143,7 +151,7 @@ impl Count {
         }
         let expected = self.rate * time;
         if self.time > smoothing_seconds && arrived > expected + 4.0 * expected.sqrt() + 4.0 {
-            // Nothing that chance does: what was before is over.
+            // Chance alone does not cause this: the rate changed, so older counts fade.
             self.fade(smoothing_seconds / self.time);
         }
         let window = (WINDOW_ITEMS / self.rate.max(1e-9))
@@ -164,7 +172,7 @@ impl Count {
         self.time_squared *= by * by;
     }
 
-    /// Has the time of items be that of no more than `items`.
+    /// Limits the weight of the time of an item to `items` items.
     fn keep_items(&mut self, items: f64) {
         if self.done > items {
             self.busy_seconds *= items / self.done;
@@ -172,7 +180,7 @@ impl Count {
         }
     }
 
-    /// How many counts over what time, not faded, would say as much.
+    /// The count and the time of an unfaded sample with the same uncertainty.
     fn effective(&self) -> (f64, f64) {
         if self.time_squared <= 0.0 {
             return (0.0, 0.0);
@@ -182,7 +190,7 @@ impl Count {
     }
 }
 
-/// What is known of a slice's rate before its own items are counted.
+/// The distribution of the slices' rates.
 #[derive(Debug)]
 struct Prior {
     mean: f64,
@@ -190,7 +198,7 @@ struct Prior {
 }
 
 impl Prior {
-    /// Of slices that have few items; those with many need none.
+    /// Computed from slices with few items; those with many do not need a prior.
     fn of<'c>(counts: impl Iterator<Item = &'c Count> + Clone) -> Self {
         let few = counts.filter(|count| count.time > 0.0 && count.effective().0 < FEW_ITEMS);
         let (arrived, time) =

@@ -1,30 +1,30 @@
-//! Workers while a round is planned, and the moves between them.
+//! The workers in a balancing round, and moves between them.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{Group, Groups, SliceId, WorkerId, mixed};
 
-/// What the handover of a slice costs besides its load, as a share of the mean load of a worker.
+/// Fixed cost of the handover of a slice, as a share of the mean load of a worker.
 const HANDOVER_COST: f64 = 0.01;
-/// What a move gains has to be more than this share of the slice's load. And a slice with less than this share of what is
-/// typical is not worth it.
+/// A move must gain more than this share of the slice's load. A slice with less than this share of
+/// the typical load is not moved.
 const GAIN_MIN: f64 = 0.1;
-/// A slice is idle with less than this share of the mean load of a slice.
+/// A slice with less than this share of the mean load of a slice is idle.
 const IDLE: f64 = 0.01;
 
-/// A slice, its giver, its taker.
+/// A slice, its source, its target.
 pub(super) type Step = (SliceId, WorkerId, WorkerId);
 
-/// A worker while a round is planned.
+/// A worker in a balancing round.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) weight: f64,
-    /// May be given slices.
+    /// May receive slices.
     pub(super) takes: bool,
     pub(super) leaving: bool,
     pub(super) load: f64,
     pub(super) slices: Vec<Piece>,
-    /// The groups that it has slices of.
+    /// The groups of its slices.
     pub(super) groups: Groups,
     pub(super) gave: bool,
     pub(super) took: bool,
@@ -35,7 +35,7 @@ pub(super) struct Side {
 pub(super) struct Piece {
     pub(super) slice: SliceId,
     pub(super) load: f64,
-    /// The load that it is chosen by.
+    /// The load by which it is chosen.
     pub(super) typical: f64,
 }
 
@@ -44,16 +44,16 @@ impl Side {
         self.load / self.weight
     }
 
-    /// Adds a slice that is there when the round begins.
+    /// Adds a slice that the worker has when the round begins.
     pub(super) fn add(&mut self, piece: Piece) {
         self.load += piece.load;
         self.groups.insert(Group::of(piece.slice));
         self.slices.push(piece);
     }
 
-    /// Which of several slices of the same worth it takes first: the largest of these. Slices of
-    /// one group go together, as a worker receives the items of all groups of its slices. Numbers
-    /// may go with loads, so the order of groups, and of slices in a group, is random.
+    /// The order in which the worker takes slices of equal worth, largest first. Slices of one
+    /// group go together, as a worker receives the items of all groups of its slices. Slice numbers
+    /// may correlate with loads, so the order of groups, and of slices in a group, is random.
     fn order(&self, slice: SliceId) -> (bool, u64, u64) {
         let group = Group::of(slice);
         let has_group = self.groups.contains(group);
@@ -61,10 +61,10 @@ impl Side {
     }
 }
 
-/// Which slices may not move now, to a worker.
+/// Whether a slice must not move to a worker now.
 pub(super) type Stays<'s> = &'s dyn Fn(SliceId, WorkerId) -> bool;
 
-/// All of them.
+/// All workers.
 #[derive(Debug, Default)]
 pub(super) struct Sides(pub(super) BTreeMap<WorkerId, Side>);
 
@@ -73,7 +73,8 @@ impl Sides {
         self.0.iter().filter(|(_, side)| side.takes).map(|(id, side)| (*id, side))
     }
 
-    /// Who leaves is left, whatever it costs: the largest slice first, to the emptiest.
+    /// Moves all slices off leaving workers, whatever it costs: the largest slice first, to the
+    /// least loaded worker.
     pub(super) fn leave(&mut self, stays: Stays<'_>, moved: &mut Vec<Step>) {
         let leaving = self.0.iter().filter(|(_, side)| side.leaving);
         let mut leaving: Vec<_> = leaving
@@ -97,8 +98,9 @@ impl Sides {
         }
     }
 
-    /// The move from the fullest worker to the emptiest that evens out most for its cost, of slices with no more than
-    /// `budget`; with its load. `mean`: of a worker's load by its weight. Who has no more than `enough` gives nothing.
+    /// The move from the most to the least loaded worker that removes most imbalance for its cost,
+    /// and the load moved. Only slices with at most `budget` move. `mean`: mean load of a worker
+    /// with weight 1. A worker with at most `enough` gives nothing.
     pub(super) fn best(
         &self,
         stays: Stays<'_>,
@@ -113,7 +115,7 @@ impl Sides {
         givers.sort_by(|a, b| by_load(b, a));
         let (taker, to) = self.takers().filter(|(_, side)| !side.gave).min_by(by_load)?;
         for (giver, from) in givers {
-            // The fullest may have nothing that helps, as when it has one hot slice.
+            // The most loaded worker may have no slice that helps: it may have one hot slice only.
             if from.relative() <= enough {
                 return None;
             }
@@ -122,7 +124,7 @@ impl Sides {
                 let after = (from.load - load) / from.weight - (to.load + load) / to.weight;
                 gap - after.abs()
             };
-            // What is moved is disturbed, and a handover has a price of its own.
+            // A move disturbs the load that it moves, and each handover has a fixed cost.
             let worth = |load: f64| gain(load) / (load + HANDOVER_COST * mean);
             let helps = |of: &&Piece| {
                 of.load <= budget
@@ -141,8 +143,8 @@ impl Sides {
         None
     }
 
-    /// Slices that bring no load are spread by their number, so that they are spread when they bring some: at most
-    /// `share_max` of them. Who has more load than `enough` gets none.
+    /// Spreads slices without load by number, so that they are spread already when load arrives.
+    /// Moves at most `share_max` of them. A worker with more load than `enough` receives none.
     pub(super) fn spread_idle(
         &mut self,
         stays: Stays<'_>,
@@ -174,7 +176,7 @@ impl Sides {
                 return;
             };
             let (from, to) = (idle[&giver], idle[&taker]);
-            // Not for one slice more or less.
+            // A difference of one slice is not worth a move.
             if from < 2 || by_weight(&giver, from - 1) < by_weight(&taker, to + 1) {
                 return;
             }

@@ -6,7 +6,7 @@ use crate::ids::{GROUPS, Group};
 
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Workers that do all they are asked to, and slices of known loads.
+/// Workers that do every move of the balancer, and slices with known loads.
 struct Cluster {
     balancer: Balancer,
     now: Duration,
@@ -16,7 +16,7 @@ struct Cluster {
     moved: usize,
 }
 
-/// What an item takes, where there are very many.
+/// Time of an item when there are very many.
 const ITEM: Duration = Duration::from_micros(10);
 
 fn worker(id: u64, weight: u16) -> WorkerInput {
@@ -24,7 +24,7 @@ fn worker(id: u64, weight: u16) -> WorkerInput {
     WorkerInput { id: WorkerId(id), weight, leaving: false, takes: true }
 }
 
-/// A slice of which `arrived` items of `item` came in a period and were done.
+/// A slice with `arrived` items of `item` each in a period, all of them processed.
 fn done_at_once(number: usize, owner: WorkerId, arrived: u64, item: Duration) -> SliceInput {
     SliceInput {
         id: SliceId(number as u32),
@@ -43,7 +43,7 @@ fn items(seconds: f64, item: Duration) -> u64 {
 }
 
 impl Cluster {
-    /// All slices are on the first worker.
+    /// All slices start on the first worker.
     fn new(workers: Vec<WorkerInput>, loads: Vec<f64>) -> Self {
         let owners = vec![workers[0].id; loads.len()];
         let balancer = Balancer::new(Policy::default());
@@ -87,7 +87,7 @@ impl Cluster {
         own.map(|(_, load)| load).sum()
     }
 
-    /// The most that a worker has over its share, as a part of it.
+    /// The largest excess of a worker over its share, relative to the share.
     fn imbalance(&self) -> f64 {
         let here = || self.workers.iter().filter(|worker| !worker.leaving);
         let weight: u32 = here().map(|worker| u32::from(worker.weight.get())).sum();
@@ -115,7 +115,7 @@ fn workers_are_within_5_per_cent_three_seconds_after_a_join() {
                     imbalance <= 0.05,
                     "seed {seed}, {slices} slices, {joining} workers: {imbalance}"
                 );
-                // Until no slice is kept by its cool-down.
+                // Until no slice is in its cool-down.
                 cluster.rounds(11);
             }
         }
@@ -136,7 +136,7 @@ fn what_is_even_is_left_alone() {
     cluster.rounds(15);
     let moved = cluster.moved;
     assert!(moved <= 320, "{moved} moves for 300 slices that were out of place");
-    // Loads that tremble by 5 per cent are no reason to move.
+    // Loads that vary by 5 % cause no moves.
     let mut rng = SmallRng::seed_from_u64(1);
     for _ in 0..400 {
         for load in &mut cluster.loads {
@@ -174,7 +174,7 @@ fn a_slice_that_moved_stays_for_the_cool_down() {
     let cool_down = Duration::from_secs(10);
     cluster.balancer = Balancer::new(Policy { cool_down, ..Policy::default() });
     cluster.rounds(2);
-    // Now all the load is with the slices that moved.
+    // All the load moves to the slices that were moved.
     let of_taker = cluster.owners.iter().map(|owner| owner.0 == 2).collect::<Vec<_>>();
     for (load, moved) in cluster.loads.iter_mut().zip(&of_taker) {
         *load = if *moved { 0.2 } else { 0.0 };
@@ -211,28 +211,28 @@ fn a_hot_slice_is_reported_and_gets_a_worker_for_itself() {
     assert!(with_it <= 3, "{with_it} slices beside the hot one");
 }
 
-/// Workers of one core each, with queues: what is offered beyond that waits, and moves with its slice.
+/// Workers of one core each, with queues. Load beyond that waits, and moves with its slice.
 struct Queues {
     cluster: Cluster,
-    /// By slice: work that waits, in seconds of a core.
+    /// Work that waits for each slice, in core seconds.
     waiting: Vec<f64>,
-    /// Workers that do not have one core.
+    /// Workers with another number of cores than one.
     cores: BTreeMap<WorkerId, f64>,
-    /// What an item takes, and whether items come by chance.
+    /// Time of an item, and the generator if arrivals are random.
     item: Duration,
     chance: Option<SmallRng>,
     handovers: usize,
 }
 
 impl Queues {
-    /// All that is offered goes to the first worker.
+    /// The first worker owns all slices at the start.
     fn new(workers: Vec<WorkerInput>, offered: Vec<f64>) -> Self {
         let (waiting, cores) = (vec![0.0; offered.len()], BTreeMap::new());
         let cluster = Cluster::new(workers, offered);
         Self { cluster, waiting, cores, item: ITEM, chance: None, handovers: 0 }
     }
 
-    /// Work that comes for each slice in a period.
+    /// Work that arrives for each slice in a period.
     fn offered(&mut self) -> Vec<f64> {
         let (period, item) = (PERIOD.as_secs_f64(), self.item.as_secs_f64());
         let loads = self.cluster.loads.iter();
@@ -244,7 +244,8 @@ impl Queues {
         }
     }
 
-    /// A period: each worker shares its core among its slices, by what they have to do. Returns what they did.
+    /// A period: each worker shares its core among its slices by the work that waits. Returns the
+    /// work done.
     fn round(&mut self) -> f64 {
         let period = PERIOD.as_secs_f64();
         let offered = self.offered();
@@ -277,7 +278,7 @@ impl Queues {
         all / period
     }
 
-    /// The rate over the last of these seconds.
+    /// The rate over the last second.
     fn rounds(&mut self, seconds: u32) -> f64 {
         let rates: Vec<_> = (0..seconds * 4).map(|_| self.round()).collect();
         rates.iter().rev().take(4).sum::<f64>() / 4.0
@@ -289,7 +290,7 @@ impl Queues {
 }
 
 fn poisson(rng: &mut SmallRng, expected: f64) -> u64 {
-    // Knuth's: so many uniform numbers are multiplied until there is less than this.
+    // Knuth's method: counts uniform numbers while their product is above exp(-expected).
     let (mut count, mut product) = (0, rng.random_range(0.0..1.0_f64));
     while product > (-expected).exp() {
         count += 1;
@@ -298,7 +299,8 @@ fn poisson(rng: &mut SmallRng, expected: f64) -> u64 {
     count
 }
 
-/// As `equipoise demo slice`: 50 slices, items of 20 ms, 4 cores' worth offered, a worker joins every 4 s.
+/// As in `equipoise demo slice`: 50 slices, items of 20 ms, a load of 4 cores, a worker joins every
+/// 4 s.
 #[test]
 fn a_client_without_a_bound_gets_the_sum_of_the_workers_and_the_backlog_is_gone_in_time() {
     for seed in 0..10 {
@@ -331,7 +333,7 @@ fn a_client_without_a_bound_gets_the_sum_of_the_workers_and_the_backlog_is_gone_
 
 #[test]
 fn three_equal_workers_with_even_load_are_left_alone() {
-    // Half full, nearly full, and too full: queues then grow on all of them.
+    // Half full, nearly full, and overloaded: then queues grow on all workers.
     for (seed, each) in [(1, 0.5), (2, 0.9), (3, 0.97), (4, 1.2)] {
         let workers = (1..=3).map(|id| worker(id, 1)).collect();
         let mut queues = Queues::new(workers, vec![3.0 * each / 60.0; 60]);
@@ -346,7 +348,8 @@ fn three_equal_workers_with_even_load_are_left_alone() {
 
 #[test]
 fn a_queue_is_load() {
-    // Both are busy all the time; only the queues say which has too much, and it is not twice as much.
+    // Both are busy all the time. Only the queues show which has too much, and it is less than
+    // twice as much.
     let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.12; 20]);
     for slice in 10..20 {
         queues.cluster.owners[slice] = WorkerId(2);
@@ -362,7 +365,7 @@ fn a_queue_is_load() {
 #[test]
 fn workers_that_join_one_by_one_are_even_three_seconds_later_and_work_the_queues_off() {
     for seed in 0..20 {
-        // 4 cores are wanted, and there is one: every worker is full until the last has come.
+        // The load is 4 cores on one worker: every worker is full until the last has joined.
         let mut queues = Queues::new(vec![worker(1, 1)], random_loads(seed, 200));
         queues.rounds(2);
         for joining in 2..=5 {
@@ -371,7 +374,7 @@ fn workers_that_join_one_by_one_are_even_three_seconds_later_and_work_the_queues
             assert!(rate >= 0.95 * joining as f64, "seed {seed}, {joining} workers: {rate}");
             queues.rounds(9);
         }
-        // A fifth of a core is free on each worker.
+        // Each worker has a fifth of a core free.
         queues.rounds(60);
         assert!(queues.waiting() < 0.1, "seed {seed}: {} s of work wait", queues.waiting());
         let imbalance = queues.cluster.imbalance();
@@ -421,22 +424,22 @@ fn who_joins_soon_after_another_gets_of_what_has_just_moved() {
     assert!(most <= Some(35), "{owners:?}");
 }
 
-/// How items come, of which each slice has few.
+/// Arrivals of items when each slice has few.
 #[derive(Clone, Copy)]
 enum Coming {
-    /// One slice after the other, as a client does that counts its items through.
+    /// One slice after the other, as a client with consecutive item ids and modulo assignment does.
     InTurn,
-    /// By chance.
+    /// At random.
     ByChance,
 }
 
-/// Slices that have an item in about a second, so that a round sees hardly any.
+/// Slices with about an item a second, so that a round sees hardly any.
 struct Sparse {
     cluster: Cluster,
     rng: SmallRng,
     coming: Coming,
     item: Duration,
-    /// In turn: the part of an item that each slice is behind.
+    /// For arrivals in turn: the fraction of an item that each slice has accumulated.
     due: Vec<f64>,
 }
 
@@ -447,7 +450,7 @@ impl Sparse {
         let loads: Vec<_> = (0..1000).map(|_| rates(&mut rng) * item.as_secs_f64()).collect();
         let due = (0..1000).map(|_| rng.random_range(0.0..1.0)).collect();
         let mut cluster = Cluster::new(vec![worker(1, 1)], loads);
-        // As with controllers: a round each half second.
+        // A round each half second, as the controllers do.
         cluster.now = Duration::from_secs(100);
         Self { cluster, rng, coming, item, due }
     }
@@ -461,7 +464,7 @@ impl Sparse {
                 self.due[slice] -= arrived;
                 arrived as u64
             }
-            // Knuth's: so many uniform numbers are multiplied until there is less than this.
+            // Knuth's method: counts uniform numbers while their product is above exp(-expected).
             Coming::ByChance => {
                 let (mut count, mut product) = (0, self.rng.random_range(0.0..1.0_f64));
                 while product > (-expected).exp() {
@@ -509,7 +512,7 @@ fn joins_are_evened_out(what: &str, mut sparse: Sparse) {
 fn a_thousand_slices_with_an_item_a_second_each_are_even_three_seconds_after_a_join() {
     for seed in 0..4 {
         for coming in [Coming::InTurn, Coming::ByChance] {
-            // As in lab/dpslb: each has an item in 1.25 s.
+            // As in lab/dpslb: each slice has an item every 1.25 s.
             joins_are_evened_out("alike", Sparse::new(seed, coming, |_| 0.8));
             let rates = |rng: &mut SmallRng| rng.random_range(0.2..1.8);
             joins_are_evened_out("different", Sparse::new(seed, coming, rates));
@@ -527,7 +530,7 @@ fn slices_of_one_group_go_together() {
         let read: std::collections::BTreeSet<_> = (0..1000)
             .map(|slice| (sparse.cluster.owners[slice], Group::of(SliceId(slice as u32))))
             .collect();
-        // A worker has no whole number of groups, so that some are read by two.
+        // A worker's share is no whole number of groups, so two workers read some of them.
         let bound = usize::from(GROUPS) + 4 * joining as usize;
         assert!(read.len() <= bound, "{joining} workers read {} groups", read.len());
     }
@@ -580,7 +583,7 @@ fn idle_slices_are_spread_beside_busy_ones() {
 
 #[test]
 fn a_worker_that_acknowledges_nothing_looks_no_less_loaded_than_it_is() {
-    // Items come, and only the first does them.
+    // Items arrive for both workers, and only the first processes them.
     let mut balancer = Balancer::new(Policy::default());
     let workers = [worker(1, 1), worker(2, 1)];
     for round in 1..=20_u64 {
@@ -604,7 +607,7 @@ fn a_worker_that_acknowledges_nothing_looks_no_less_loaded_than_it_is() {
 
 #[test]
 fn a_worker_that_does_less_than_its_weight_says_gives_what_it_cannot_do() {
-    // One could do four cores' worth, the other one; together they are asked for 3.6.
+    // One has four cores, the other one; the load of both together is 3.6 cores.
     let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.036; 100]);
     queues.cores.insert(WorkerId(1), 4.0);
     for slice in 50..100 {

@@ -1,4 +1,4 @@
-//! Why a round moves what it does and no more.
+//! Why a balancing round moves no more than it does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,72 +9,73 @@ use crate::ids::{SliceId, WorkerId};
 /// Why a round moves no more than it does.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Why {
-    /// No worker may be given slices: none is here, or all leave or have a weight of 0.
+    /// No worker may receive slices: there is none, or all leave or have a weight of 0.
     #[default]
     NobodyTakes,
-    /// One worker alone may have slices.
+    /// Only one worker may receive slices.
     OneTakes(WorkerId),
-    /// Nothing was measured: no items come, or none was done yet.
+    /// Nothing was measured: no items arrived, or none was processed yet.
     NothingMeasured,
-    /// No worker has more over the mean than this, as a share of the mean: below it nothing is begun, or gone on with.
+    /// The largest excess of a worker over the mean is within this share of the mean, below which
+    /// no balancing begins or goes on.
     Even(f64),
-    /// Rounds may move no load at all.
+    /// The policy allows no load to move (`share_max` is 0).
     Off,
-    /// It moves what is best now; the next round goes on if that is not enough.
+    /// The round moves slices; the next one goes on if that is not enough.
     Moves,
-    /// The move that would help most has to wait.
+    /// The best move has to wait.
     Held {
-        /// The slice that would be moved.
+        /// The slice that would move.
         slice: SliceId,
-        /// Who has it.
+        /// Its owner.
         giver: WorkerId,
-        /// Who would get it.
+        /// Its new owner.
         taker: WorkerId,
-        /// What it waits for.
+        /// The reason to wait.
         by: Hold,
     },
-    /// No slice that could be moved makes it more even: they are too few, or too large.
+    /// No move of a slice reduces the imbalance: the slices are too few or too large.
     NoSliceHelps {
         /// The most loaded worker.
         giver: WorkerId,
-        /// How many slices it has.
+        /// The number of its slices.
         slices: usize,
     },
 }
 
-/// Why a slice is not moved now.
+/// Why a slice does not move now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// It must not be moved now ([`super::SliceInput::blocked`]).
+    /// It must not move now ([`super::SliceInput::blocked`]).
     Blocked,
-    /// It was moved lately, and stays this much longer.
+    /// It moved recently, and stays for this much longer.
     CoolDown(Duration),
     /// It has more load than one round may move.
     TooLarge,
 }
 
-/// A round at its end.
+/// The state at the end of a round.
 pub(super) struct End<'a> {
     pub(super) now: Duration,
     pub(super) mean: f64,
-    /// Who has no more than this gives nothing.
+    /// A worker with at most this load gives nothing.
     pub(super) enough: f64,
     pub(super) imbalance: f64,
-    /// Of the imbalance, from where on is moved.
+    /// Imbalance above which the round moves slices.
     pub(super) bound: f64,
     pub(super) moves: bool,
     pub(super) blocked: &'a BTreeSet<SliceId>,
 }
 
 impl Balancer {
-    /// How much longer `slice` stays where it is because it was moved lately.
+    /// The rest of the cool-down of `slice` after its last move.
     pub fn cools(&self, now: Duration, slice: SliceId) -> Option<Duration> {
         let moved = self.known.get(&slice)?.moved?;
         let left = self.policy.cool_down.checked_sub(now.saturating_sub(moved))?;
         (!left.is_zero()).then_some(left)
     }
 
-    /// Why the round ends where it does.
+    /// Why the round ends here.
     pub(super) fn why(&self, sides: &Sides, end: &End<'_>) -> Why {
         let mut takers = sides.takers();
         let fullest = sides.takers().max_by(|a, b| a.1.relative().total_cmp(&b.1.relative()));
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Which of equal slices it is, is by lot.
+    /// Replaces the slice, as the balancer chooses among equal slices at random.
     fn any_slice(why: Why) -> Why {
         match why {
             Why::Held { giver, taker, by, .. } => Why::Held { slice: SliceId(0), giver, taker, by },
@@ -150,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Why the third round of the same inputs moves no more.
+    /// The reason of the third round with the same inputs.
     fn why(policy: Policy, workers: &[WorkerInput], slices: &[SliceInput]) -> Why {
         let mut balancer = Balancer::new(policy);
         let rounds = (1..=3).map(|round| balancer.round(round * ROUND, workers, slices));

@@ -1,21 +1,21 @@
-//! Which slice an item is of: a function of its id that every client of a stream has to share.
+//! Assigns items to slices by their ids. All clients of a stream must use the same function.
 
 use thiserror::Error;
 
 use crate::ids::{SliceId, mixed};
 
-/// Gives ids their slices. There is at least one slice.
+/// Maps item ids to slices. There is at least one slice.
 ///
 /// # Source
-/// DPSLB: the assignment function (modulo in its evaluation). The mixing of `Hash` is the finalizer of `SplitMix64`
-/// (Steele, Lea, Flood, OOPSLA 2014); the reduction is Lemire's multiply-shift.
+/// DPSLB: the assignment function (modulo in its evaluation). The mixing of `Hash` is the finalizer
+/// of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014); the reduction is Lemire's multiply-shift.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Assignment {
-    /// `id % slices`: for ids that count up.
+    /// `id % slices`: for consecutive ids.
     Modulo(u32),
-    /// By a hash: for ids that have a pattern.
+    /// By a hash: for ids with a pattern.
     Hash(u32),
-    /// By where the id lies: ids that are near each other are of one slice.
+    /// By range: neighbouring ids are in one slice.
     Range(Bounds),
 }
 
@@ -23,11 +23,11 @@ pub enum Assignment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds(Vec<u64>);
 
-/// Bounds that are not in order.
+/// Bounds that do not ascend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("bound {at} is {value}, which is not above the one before it: bounds ascend from above 0")]
+#[error("bound {at} is {value}: each bound must be larger than the one before, the first than 0")]
 pub struct BoundsInvalid {
-    /// Which bound, from 0 on.
+    /// Index of the bound, from 0.
     pub at: usize,
     /// Its value.
     pub value: u64,
@@ -37,7 +37,7 @@ impl Assignment {
     /// Slices by range: `bounds` are the first ids of slice 1, slice 2 and so on.
     ///
     /// # Errors
-    /// [`BoundsInvalid`] if they do not ascend, or begin with 0.
+    /// [`BoundsInvalid`] if they do not ascend, or the first is 0.
     pub fn range(bounds: Vec<u64>) -> Result<Self, BoundsInvalid> {
         let mut before = 0;
         for (at, value) in bounds.iter().copied().enumerate() {
@@ -49,7 +49,7 @@ impl Assignment {
         Ok(Self::Range(Bounds(bounds)))
     }
 
-    /// The slice of item `id`: below [`Assignment::slices`].
+    /// The slice of item `id`: less than [`Assignment::slices`].
     pub fn slice(&self, id: u64) -> SliceId {
         SliceId(match self {
             Self::Modulo(slices) => (id % u64::from((*slices).max(1))) as u32,
@@ -60,7 +60,7 @@ impl Assignment {
         })
     }
 
-    /// How many slices there are.
+    /// The number of slices.
     pub fn slices(&self) -> usize {
         match self {
             Self::Modulo(slices) | Self::Hash(slices) => (*slices).max(1) as usize,

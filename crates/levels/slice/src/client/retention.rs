@@ -1,9 +1,12 @@
-//! What a client keeps until there is a reply, and when it publishes that again.
+//! Keeps published items until their replies arrive, and decides when to publish them again.
 //!
-//! A reply may be late for two reasons. Its item waits in a queue: then publishing it again only makes the queue's work
-//! more, so the time-out follows the replies, and doubles where there are none ([`Timeout`]). Or the item was lost with
-//! its worker: then a successor takes it for a short time alone. It *asks* for it, and as long as it asks, items of its slices are published
-//! again by the clock.
+//! A reply may be late for two reasons:
+//!
+//! - Its item waits in a queue. Publishing it again only adds to the queue, so the timeout follows
+//!   the measured reply times, and doubles while there are no replies ([`Timeout`]).
+//! - The item was lost with its worker. Its successor accepts the item for a short time only, and
+//!   *asks* for it. While the successor asks, items of its slices are published again at a fixed
+//!   interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +15,7 @@ use crate::client::timeout::{Timeout, doubled};
 use crate::ids::{Group, SliceId};
 use crate::numbering::Numbering;
 
-/// A successor that was not heard for so many times the lower bound asks no more.
+/// A successor has stopped asking when nothing arrived from it for this many times the lower bound.
 const ASKING: u32 = 4;
 
 /// Slices that the successor of a lost worker asks for.
@@ -28,13 +31,13 @@ impl<'n> Asked<'n> {
         Self { slices: slices.iter().copied().collect(), numbering }
     }
 
-    /// The slice among them of what the client calls `slice`.
+    /// The slice among them that contains the client's `slice`.
     fn of(&self, slice: SliceId) -> Option<SliceId> {
         let slice = self.numbering.slice_of(slice.0.into());
         self.slices.contains(&slice).then_some(slice)
     }
 
-    /// Each of them with each group by which items of it are published.
+    /// Each slice with each group in which its items are published.
     pub fn groups(&self) -> impl Iterator<Item = (SliceId, Group)> {
         self.slices
             .iter()
@@ -50,7 +53,7 @@ pub struct Retention<T> {
     kept: BTreeMap<u64, Kept<T>>,
     due: BTreeSet<(Duration, u64)>,
     timeouts: BTreeMap<SliceId, Timeout>,
-    /// When a successor last asked for items of a slice.
+    /// When a successor last asked for the items of a slice.
     asked: BTreeMap<SliceId, Duration>,
 }
 
@@ -65,10 +68,10 @@ struct Kept<T> {
 }
 
 impl<T> Retention<T> {
-    /// Items are published again after `min` at the earliest and, the first time, `max` at the latest.
+    /// Publishes items again after `min` at the earliest and, the first time, `max` at the latest.
     pub fn new(min: Duration, max: Duration) -> Self {
         Self {
-            // Time has to pass between two tries.
+            // Time has to pass between two attempts.
             min: min.max(Duration::from_nanos(1)),
             max,
             kept: BTreeMap::new(),
@@ -78,7 +81,7 @@ impl<T> Retention<T> {
         }
     }
 
-    /// How many there are.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.kept.len()
     }
@@ -88,17 +91,17 @@ impl<T> Retention<T> {
         self.kept.is_empty()
     }
 
-    /// Whether the item is kept.
+    /// Whether the item has no reply yet.
     pub fn contains(&self, id: u64) -> bool {
         self.kept.contains_key(&id)
     }
 
-    /// Everything that is kept, by id.
+    /// All items without a reply, by id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &T)> {
         self.kept.iter().map(|(id, kept)| (*id, &kept.what))
     }
 
-    /// Keeps an item that is published now. One with the same id goes.
+    /// Keeps an item that is published now. Replaces one with the same id.
     pub fn keep(&mut self, now: Duration, id: u64, slice: SliceId, what: T) {
         self.remove(id);
         let due = now + self.wait(now, slice, 0);
@@ -107,18 +110,19 @@ impl<T> Retention<T> {
         self.due.insert((due, id));
     }
 
-    /// There is a reply. The item, and how long ago it was published first; `None`: it is not kept.
+    /// Handles a reply. Returns the item and the time since it was first published; `None` for an
+    /// unknown item.
     pub fn reply(&mut self, now: Duration, id: u64) -> Option<(T, Duration)> {
         let kept = self.remove(id)?;
         let delay = now.saturating_sub(kept.published);
-        // Of two that were published nobody knows which was answered.
+        // If the item was published more than once, the reply may be for any of them.
         if kept.again == 0 {
             self.timeouts.entry(kept.slice).or_default().sample(delay);
         }
         Some((kept.what, delay))
     }
 
-    /// The next item that is to be published again, if one is due. Call it until there is none.
+    /// The next item to publish again, if one is due. Call it until it returns none.
     pub fn again(&mut self, now: Duration) -> Option<&T> {
         let (due, id) = *self.due.first()?;
         if due > now {
@@ -145,8 +149,7 @@ impl<T> Retention<T> {
     pub fn asked(&mut self, now: Duration, asked: &Asked<'_>) {
         let asking = ASKING * self.min;
         self.asked.retain(|_, asked| now.saturating_sub(*asked) <= asking);
-        // Anybody may ask for anything: slices of which nothing was ever answered or kept are not
-        // noted.
+        // Any process may send this, so slices without kept items or earlier replies are ignored.
         let kept = self.kept.values().map(|kept| kept.slice);
         let ours: BTreeSet<_> = kept.chain(self.timeouts.keys().copied()).collect();
         let new: BTreeSet<_> = ours
@@ -157,8 +160,8 @@ impl<T> Retention<T> {
         self.publish_now(now, |slice| new.contains(&slice));
     }
 
-    /// Writers of `group` have met a reader that lacks what was published before. Of slices that a
-    /// successor asks for it may be the successor's.
+    /// Writers of `group` matched a reader that lacks earlier items. It may be the reader of a
+    /// successor that asks for slices of this group: publishes the kept items of those again.
     pub fn met(&mut self, now: Duration, group: Group) {
         let is_asked = |slice: &SliceId| Group::of(*slice) == group && self.is_asked(now, *slice);
         let of_group: BTreeSet<_> = self.asked.keys().copied().filter(is_asked).collect();
@@ -168,7 +171,7 @@ impl<T> Retention<T> {
         self.publish_now(now, |slice| of_group.contains(&slice));
     }
 
-    /// Has all items of some slices published again at once.
+    /// Makes all kept items of the slices that `of` accepts due now.
     fn publish_now(&mut self, now: Duration, of: impl Fn(SliceId) -> bool) {
         for (id, kept) in self.kept.iter_mut().filter(|(_, kept)| of(kept.slice)) {
             if kept.due > now {
@@ -179,12 +182,12 @@ impl<T> Retention<T> {
         }
     }
 
-    /// Everything that is kept of these slices.
+    /// All kept items of these slices.
     pub fn of(&self, asked: &Asked<'_>) -> impl Iterator<Item = (SliceId, &T)> {
         self.kept.values().filter_map(|kept| Some((asked.of(kept.slice)?, &kept.what)))
     }
 
-    /// What is kept under `id`.
+    /// The kept item `id`.
     pub fn get(&self, id: u64) -> Option<&T> {
         self.kept.get(&id).map(|kept| &kept.what)
     }
@@ -195,14 +198,14 @@ impl<T> Retention<T> {
         Some(kept)
     }
 
-    /// How long to wait after an item was published for the `again`th time once more.
+    /// Time to wait for a reply after an item was published again `again` times.
     fn wait(&self, now: Duration, slice: SliceId, again: u32) -> Duration {
         if self.is_asked(now, slice) {
             return self.min;
         }
         let timeout = self.timeouts.get(&slice);
         let wait = timeout.map_or(self.min, |timeout| timeout.current(self.min, self.max));
-        // The slice's own doubling may be undone by another item's reply.
+        // Replies to other items may have reset the doubling of the slice.
         wait.max(doubled(self.min, again)).min(self.max.max(self.min))
     }
 

@@ -87,7 +87,7 @@ fn a_hash_spreads_ids_with_a_pattern_evenly() {
     for id in 0..100_000_u64 {
         counts[assignment.slice(id * 10).0 as usize] += 1;
     }
-    // Each is 10,000 with a deviation of 95.
+    // The expectation is 10,000 with a deviation of 95.
     assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
 }
 
@@ -101,13 +101,13 @@ fn it_says_which_items_have_no_reply_of_each_slice_that_is_asked_for() {
     let said = client.keeps(&[3, 5, 67].map(SliceId), &Numbering::new(100));
     let of = |slice, positions: &[u64]| (SliceId(slice), positions.to_vec());
     let said: Vec<_> = said.into_iter().map(|it| (it.through, it.slices)).collect();
-    // Slices 3 and 67 have one writer, and nothing was written of slice 5.
+    // Slices 3 and 67 share a writer, and nothing was written to slice 5.
     let of_both = BTreeMap::from([of(3, &[1, 4]), of(67, &[3])]);
     assert_eq!(said, [(4, of_both), (0, BTreeMap::from([of(5, &[])]))]);
 }
 
-/// A worker with one queue: what is published again while it waits is told from new items, and costs nothing else here.
-/// Returns how often anything was published again.
+/// A worker with one queue. Items that are published again while they wait are recognised, and cost
+/// nothing else here. Returns the number of items that were published again.
 fn behind_a_queue(config: Config, items: u64, each: Duration) -> usize {
     let mut client = Client::new(7, config);
     let (mut again, mut published, mut answered) = (0, 0, 0);
@@ -115,7 +115,7 @@ fn behind_a_queue(config: Config, items: u64, each: Duration) -> usize {
     let mut queue = std::collections::VecDeque::new();
     for ms in 0.. {
         let now = at(ms);
-        // Twice as many come as are done.
+        // Twice as many items arrive as the worker processes.
         if published < items && ms % (each.as_millis() as u64 / 2) == 0 {
             client.publish(now, published, SliceId(1), "x").unwrap();
             queue.push_back(published);
@@ -141,7 +141,7 @@ fn behind_a_queue(config: Config, items: u64, each: Duration) -> usize {
 #[test]
 fn a_backlog_is_not_multiplied() {
     let adaptive = Config { again: AGAIN, ..Config::default() };
-    // 400 items of 20 ms: the last waits for four seconds, forty times as long as `again`.
+    // 400 items of 20 ms each: the last waits for four seconds, forty times as long as `again`.
     let again = behind_a_queue(adaptive.clone(), 400, Duration::from_millis(20));
     let fixed = Config { again_max: AGAIN, ..adaptive };
     let by_the_clock = behind_a_queue(fixed, 400, Duration::from_millis(20));
@@ -154,7 +154,7 @@ fn what_a_successor_asks_for_comes_at_once_and_then_by_the_clock() {
     let mut client = client(10);
     client.publish(at(0), 1, SliceId(3), "one").unwrap();
     client.publish(at(0), 2, SliceId(4), "two").unwrap();
-    // Both wait for long by now.
+    // By then both have long timeouts.
     let mut time = 0;
     while time < 1000 {
         while client.again(at(time)).is_some() {}

@@ -1,31 +1,32 @@
-//! When an item without a reply is published again.
+//! The time after which an item without a reply is published again.
 //!
 //! # Source
-//! RFC 6298, "Computing TCP's Retransmission Timer": sections 2 (estimate), 3 (Karn: no sample of what was sent twice) and
-//! 5 (back-off that stays until there is a sample). Deviates: the clock is fine enough to have no granularity; the lower
-//! bound is the user's; each item has a back-off of its own besides, as there is a timer for each.
+//! RFC 6298, "Computing TCP's Retransmission Timer": sections 2 (estimate), 3 (Karn: no sample of
+//! what was sent twice) and 5 (back-off that stays until there is a sample). Deviates: the clock is
+//! fine enough to have no granularity; the user sets the lower bound; each item has a back-off of
+//! its own in addition, as each has its own timer.
 
 use std::time::Duration;
 
-/// The time-out of one slice: of its queue, as its replies show.
+/// The timeout of one slice, from its reply times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timeout {
-    /// Mean and mean deviation.
+    /// Mean and mean deviation of the reply times.
     estimate: Option<(Duration, Duration)>,
-    /// How often it was doubled since the last sample.
+    /// Number of doublings since the last sample.
     doubled: u32,
-    /// No item that was published before this doubles it again.
+    /// Only items published after this double it again.
     doubled_at: Duration,
 }
 
 impl Timeout {
-    /// How long to wait for a reply, `min` to `max`.
+    /// Time to wait for a reply, between `min` and `max`.
     pub(super) fn current(&self, min: Duration, max: Duration) -> Duration {
         let estimate = self.estimate.map_or(Duration::ZERO, |(mean, off)| mean + 4 * off);
         doubled(estimate.max(min), self.doubled).min(max.max(min))
     }
 
-    /// A reply to an item that was published once.
+    /// Adds the reply time of an item that was published once.
     pub(super) fn sample(&mut self, delay: Duration) {
         self.estimate = Some(match self.estimate {
             None => (delay, delay / 2),
@@ -34,9 +35,9 @@ impl Timeout {
         self.doubled = 0;
     }
 
-    /// An item has no reply that was last published at `said`.
+    /// An item that was last published at `said` has no reply in time.
     pub(super) fn expired(&mut self, now: Duration, said: Duration) {
-        // Of all that were under way together, one counts.
+        // All items that were in flight together count once.
         if said >= self.doubled_at {
             self.doubled = (self.doubled + 1).min(32);
             self.doubled_at = now;
@@ -44,7 +45,7 @@ impl Timeout {
     }
 }
 
-/// `time`, doubled so often.
+/// `time` doubled `times` times.
 pub(super) fn doubled(time: Duration, times: u32) -> Duration {
     time.saturating_mul(1_u32.checked_shl(times.min(31)).unwrap_or(u32::MAX))
 }

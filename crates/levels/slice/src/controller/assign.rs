@@ -1,4 +1,4 @@
-//! What follows the end of a handover or of a worker: slices get owners.
+//! Assigns slices after the end of a handover or the loss of a worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::ids::{Group, HandoverId, Life, SliceId};
 use crate::message::Message;
 use crate::positions::Positions;
 
-/// Slices without an owner, and what is done of them; `None`: they had none before.
+/// Slices without an owner, and the positions finished so far; `None`: they never had an owner.
 type Left = (Arc<[SliceId]>, Option<Arc<Positions>>);
 
 impl<T: Clone> Controller<T> {
-    /// A handover is over, one way or another.
+    /// Ends a handover in any of its end states.
     pub(super) fn over(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.remove(&handover) else { return };
         for slice in open.slices.iter() {
@@ -27,7 +27,7 @@ impl<T: Clone> Controller<T> {
             HandoverState::Returned => self.give_back(now, handover, &open),
             HandoverState::Lost => self.assign_lost(now, handover, &open),
             HandoverState::Moved if open.giver.is_some() => {
-                // The taker may still have to do what its giver had not started.
+                // The target may still have to process items that the source had not started.
                 for (slices, done) in
                     self.done_by_taker(handover, &open).iter().flat_map(BySlice::parts)
                 {
@@ -45,12 +45,13 @@ impl<T: Clone> Controller<T> {
         self.assign_unowned(now);
     }
 
-    /// The taker never had the slices, or is lost with them. The giver has kept what the taker did not acknowledge, and
-    /// knows what of the rest it has to accept from clients.
+    /// The target never owned the slices, or is lost with them. The source has kept the items that
+    /// the target did not acknowledge, and knows which of the others it must accept from clients.
     fn give_back(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
         let mut after = open.cut.as_deref().cloned().unwrap_or_default();
-        // As the giver lives, the taker recovered nothing: of all slices it had finished the same.
+        // As the source lives, the target recovered nothing: it had finished the same positions of
+        // all slices.
         let committed = self.done_by_taker(handover, open).unwrap_or_default();
         let least = committed.parts().map(|(_, at)| (**at).clone()).reduce(|a, b| a.least(&b));
         if let Some(committed) = least {
@@ -59,23 +60,23 @@ impl<T: Clone> Controller<T> {
         let (slices, returns) = (open.slices.clone(), Some(handover));
         let intent = Intent { slices, giver: None, taker: giver, after: Some(after), returns };
         let returned = self.assign(now, intent);
-        // What was the giver's below the cut may be undone still, and it may be lost.
+        // The source may not have finished its items below the cut yet, and it may be lost.
         if let Some(returned) = self.handovers.get_mut(&returned) {
             returned.floors = open.floors.clone();
         }
     }
 
-    /// Neither side is left.
+    /// Both source and target are lost.
     fn assign_lost(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
         let Some(giver) = open.giver else { return };
         for (slices, after) in self.done_by_giver(handover, open).parts() {
             self.assign_spread(now, slices, Some(after));
-            // With no worker there, it is found again when one comes: by owners that are lost.
+            // If no worker exists now, the loss of the owner is noticed again when one joins.
             for slice in slices.iter() {
                 if let Some(row) = self.table.get_mut(slice)
                     && row.busy.is_none()
                 {
-                    // No claims are of this epoch, so the floor is what counts.
+                    // No claims have this epoch, so the floor counts.
                     (row.owner, row.epoch, row.floor) =
                         (Some(giver), handover, Some(after.clone()));
                 }
@@ -94,7 +95,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// The worker has its slices.
+    /// The worker owns the slices that were assigned to it.
     pub(super) fn assigned(&mut self, now: Duration, handover: HandoverId) {
         self.own(handover);
         if let Some(open) = self.handovers.get_mut(&handover) {
@@ -103,7 +104,7 @@ impl<T: Clone> Controller<T> {
         self.over(now, handover);
     }
 
-    /// The worker that slices were assigned to is lost: another gets them.
+    /// The worker that slices were assigned to is lost: another worker gets them.
     pub(super) fn target_lost(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.remove(&handover) else { return };
         let left = self.left_by_target(handover, &open);
@@ -121,12 +122,12 @@ impl<T: Clone> Controller<T> {
         self.out.push_back(Output::Record(Record::Closed(handover)));
     }
 
-    /// From where the slices go on that were assigned to a worker that is lost.
+    /// The positions from which assigned slices continue when their new owner is lost.
     fn left_by_target(&self, handover: HandoverId, open: &Handover) -> Vec<Left> {
         let left = if let Some(committed) = self.done_by_taker(handover, open) {
             committed
         } else if let (Some(given), Some(after)) = (open.returns, &open.after) {
-            // It was their giver, and may have left some of them undone below the cut.
+            // It was their source, and may have left items below the cut unfinished.
             self.done_before(open.taker, given, open, Some(after))
         } else {
             return vec![(open.slices.clone(), open.after.clone().map(Arc::new))];
@@ -137,7 +138,7 @@ impl<T: Clone> Controller<T> {
         left.parts().map(part).collect()
     }
 
-    /// They stay open, for whoever comes.
+    /// The assignments stay open until a worker joins.
     fn wait_for_target(&mut self, handover: HandoverId, open: &Handover, left: Vec<Left>) {
         for (number, (slices, after)) in left.into_iter().enumerate() {
             let id = if number == 0 { handover } else { self.number() };
@@ -160,7 +161,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Gives owners to slices that have none, or a lost one.
+    /// Assigns slices without an owner or with a lost one.
     pub(super) fn assign_unowned(&mut self, now: Duration) {
         if self.surveying || self.members.able().next().is_none() {
             return;
@@ -186,8 +187,9 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Spreads slices over the workers, the emptiest first. Slices of one group stay together as
-    /// far as every worker has its share: a worker receives the items of all groups of its slices.
+    /// Spreads slices over the workers, those with the fewest first. Slices of one group stay
+    /// together while every worker gets its share: a worker receives the items of all groups of its
+    /// slices.
     fn spread(&self, slices: &[SliceId]) -> Vec<(Life, Vec<SliceId>)> {
         let mut counts = self.slice_counts();
         let share = (counts.values().sum::<usize>() + slices.len()).div_ceil(counts.len().max(1));
@@ -203,7 +205,7 @@ impl<T: Clone> Controller<T> {
             let emptiest = || counts.iter().min_by_key(|(life, count)| (**count, **life));
             let next = same.map(|(_, life)| life).or_else(|| emptiest().map(|(life, _)| *life));
             let Some(next) = next else { return Vec::new() };
-            // A standby has the items that the lost owner had in hand.
+            // A standby has the unfinished items of the lost owner.
             let owner = self.table.get(&slice).and_then(|row| row.owner);
             let standby = owner.filter(|_| self.config.standby);
             let standby = standby.and_then(|_| standby_of(slice, owner, self.members.able()));
@@ -216,7 +218,7 @@ impl<T: Clone> Controller<T> {
         spread.into_iter().collect()
     }
 
-    /// How many slices each worker has or is about to get, of workers that may be given some.
+    /// The number of slices that each worker owns or will get, for workers that may receive slices.
     fn slice_counts(&self) -> BTreeMap<Life, usize> {
         let mut counts: BTreeMap<Life, usize> =
             self.members.prompt().into_iter().map(|life| (life, 0)).collect();

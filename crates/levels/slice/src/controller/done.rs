@@ -1,4 +1,4 @@
-//! What is known to be done of slices, by whoever had them.
+//! Computes the finished positions of slices over all their owners.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::ids::{HandoverId, Life, SliceId};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
-    /// What was done of each slice before its owner had it.
+    /// The positions finished before the current owner had each slice.
     pub(super) fn floors_of(&self, slices: &[SliceId]) -> BySlice {
         let floor = |slice| self.table.get(&slice).and_then(|row| row.floor.clone());
         // Slices that came together share it.
@@ -16,7 +16,7 @@ impl<T: Clone> Controller<T> {
         BySlice::grouped(slices.iter().copied(), key, |slice| floor(slice).unwrap_or_default())
     }
 
-    /// What the owner of each slice has finished, as it claims it, or was done before it had the slice.
+    /// The finished positions of each slice, by the claims of its owner and by its floor.
     pub(super) fn done_by_owners(&self, slices: &[SliceId]) -> BySlice {
         let claims = |slice| {
             let row = self.table.get(&slice)?;
@@ -38,7 +38,7 @@ impl<T: Clone> Controller<T> {
         self.table.get(&slice).and_then(|row| row.owner)
     }
 
-    /// What the giver of a handover, and those before it, had finished of each slice that it gave.
+    /// The positions of each slice that the source of a handover, and earlier owners, had finished.
     pub(super) fn done_by_giver(&self, handover: HandoverId, open: &Handover) -> BySlice {
         match open.giver {
             Some(giver) => self.done_before(giver, handover, open, open.cut.as_deref()),
@@ -46,7 +46,8 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// What `giver`, and those before it, had finished of what it had before the handover `given`, `up_to` there.
+    /// The positions that `giver` and earlier owners had finished before the handover `given`, at
+    /// most `up_to`.
     pub(super) fn done_before(
         &self,
         giver: Life,
@@ -73,7 +74,7 @@ impl<T: Clone> Controller<T> {
         })
     }
 
-    /// What the taker had finished of each slice since it has them, if it claims them all.
+    /// The positions that the target has finished, if it claims all slices.
     pub(super) fn done_by_taker(&self, handover: HandoverId, open: &Handover) -> Option<BySlice> {
         let claims = self.members.claims(open.taker)?;
         if !claims.has_since(&open.slices, handover) {

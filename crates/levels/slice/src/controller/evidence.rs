@@ -1,16 +1,16 @@
-//! Connections of workers: evidence of a death that is known at once.
+//! Connections of workers: immediate evidence of the end of a process.
 //!
 //! Each worker process keeps a connection to each controller candidate, and its kernel closes it
-//! when the process ends. A connection that was never there says nothing: then the lease decides.
-//! After a close the controller asks the worker by mail. A worker that lives answers within
-//! milliseconds: something else, as a box on the way, has reset the connection. A worker that does
-//! not answer within [`crate::Config::probe`] is lost.
+//! when the process ends. A connection that never existed proves nothing: then the lease decides.
+//! After a close the controller sends the worker a probe. A worker that lives answers within
+//! milliseconds: then something else, such as a middlebox, has reset the connection. A worker that
+//! does not answer within [`crate::Config::probe`] is lost.
 //!
-//! An answer names the question, since claims that were sent before a death may arrive after it.
-//! Time that the controller itself stood still does not count: answers may wait to be read.
+//! An answer names its probe, since claims that were sent before the end may arrive after it. Time
+//! in which the controller itself was paused does not count: answers may wait to be read.
 //!
-//! Silence with an open connection is a *suspicion*: the process exists, and may be paused. Nothing
-//! is taken from it before its lease is over.
+//! Silence with an open connection is a *suspicion*: the process exists, and may be paused. It
+//! keeps its slices until its lease expires.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::controller::Controller;
 use crate::ids::Life;
 use crate::message::Message;
 
-/// A worker's connection, as its controller knows it.
+/// The connection of a worker, as its controller knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connection {
     /// It is open: the process exists.
     Open,
-    /// It closed without notice, and the worker has still to answer.
+    /// It closed without notice, and the worker has not answered the probe yet.
     Closed,
-    /// None is known: the lease alone decides.
+    /// No connection is known: the lease alone decides.
     None,
 }
 
@@ -34,19 +34,19 @@ pub enum Connection {
 enum Line {
     Open,
     Closed {
-        /// The number of the question.
+        /// Number of the probe.
         probe: u64,
-        /// For how long the answer was waited for, while the controller ran.
+        /// Time waited for the answer while the controller ran.
         waited: Duration,
         asked: Duration,
     },
 }
 
-/// Connections, by life.
+/// Connections, by incarnation.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: BTreeMap<Life, Line>,
-    /// The number of the last question.
+    /// Number of the last probe.
     probe: u64,
 }
 
@@ -56,7 +56,7 @@ impl<T: Clone> Controller<T> {
         self.lines.lines.insert(life, Line::Open);
     }
 
-    /// The last connection of `life` was closed by the other side.
+    /// The other side closed the last connection of `life`.
     pub fn disconnected(&mut self, now: Duration, life: Life) {
         if self.members.is_lost(life) {
             self.lines.lines.remove(&life);
@@ -68,8 +68,8 @@ impl<T: Clone> Controller<T> {
         self.send(life, Message::Probe { number: probe });
     }
 
-    /// There is no connection of `life` any more, which says nothing: the controller closed it, or
-    /// the network failed.
+    /// `life` has no connection any more, which proves nothing: the controller closed it, or the
+    /// network failed.
     pub fn without_connection(&mut self, life: Life) {
         self.lines.lines.remove(&life);
     }
@@ -92,7 +92,8 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Gives those up that closed and did not answer. `passed`: since the last call.
+    /// Gives up workers whose connection closed and that did not answer. `passed`: since the last
+    /// call.
     pub(super) fn tick_evidence(&mut self, now: Duration, passed: Duration) {
         if self.lines.lines.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Workers that are gone for good.
+//! Forgets workers that are gone for good.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::controller::{Controller, Output, Record};
 use crate::ids::Life;
 
-/// Lost workers that are remembered at most. Beyond it the first that were lost go early: one of them that comes back after all is
-/// not let in with what it had, as it is not known.
+/// Largest number of lost workers that are remembered. Beyond it those lost first are forgotten
+/// early. If such a worker returns, it is unknown, and is not admitted with its slices.
 const LOST_MAX: usize = 4096;
 
 impl<T: Clone> Controller<T> {
-    /// Forgets lives that nothing refers to, and workers that were lost long ago: those have begun a new life by now, if
-    /// they are still there, and so hold nothing that is another's.
+    /// Forgets unused incarnations, and workers that were lost long ago. If such a worker still
+    /// runs, it has begun a new incarnation, so it holds nothing that belongs to another.
     pub(super) fn tick_forget(&mut self, now: Duration) {
         if now.saturating_sub(self.forgot) < self.config.claims {
             return;
         }
         self.forgot = now;
-        // Until everybody has spoken it is not known who refers to whom.
+        // The references are complete only after all workers have reported.
         if self.surveying || !self.members.has_any_gone() {
             return;
         }
         let needed = self.lives_in_use();
         self.members.bury(|life| needed.contains(&life));
-        // The lease of the last claims that were heard has to be over, and then the worker's own time.
+        // The lease of the last received claims must be over, and then the worker's own time.
         let after = self.config.lease + self.config.margin + self.config.retire;
         let gone = self.members.forget(now, after, LOST_MAX, |life| needed.contains(&life));
         for worker in gone {
@@ -32,7 +32,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Lives that own slices, or have a part in a handover.
+    /// Incarnations that own slices or take part in a handover.
     fn lives_in_use(&self) -> BTreeSet<Life> {
         let owners = self.table.values().filter_map(|row| row.owner);
         let parties = self.handovers.values().flat_map(|h| h.giver.into_iter().chain([h.taker]));

@@ -1,43 +1,45 @@
-//! The controller's side of one handover, as a table.
+//! The controller's side of one handover, as a state table. The code calls the source *giver* and
+//! the target *taker*.
 
-/// How far the handover is.
+/// The state of a handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HandoverState {
-    /// The taker is told to shadow.
+    /// The controller asks the target to shadow.
     Preparing,
-    /// The giver is told to cut.
+    /// The controller asks the source to cut.
     Releasing,
-    /// Called off: the giver has to promise that it does not cut.
+    /// Called off: the source must promise not to cut.
     AbortingGiver {
-        /// The taker is not there to heed a cut.
+        /// The target is lost, and cannot act on a cut.
         taker_lost: bool,
     },
-    /// Called off: the taker has to promise that it heeds no cut.
+    /// Called off: the target must promise to ignore any cut.
     AbortingTaker {
-        /// The giver is lost. It may have cut.
+        /// The source is lost. It may have cut.
         giver_lost: bool,
     },
-    /// There is a cut; the taker has not answered it.
+    /// The source has cut; the target has not answered yet.
     Activating {
-        /// The giver is lost.
+        /// The source is lost.
         giver_lost: bool,
     },
-    /// The taker owns the slices; the giver drains.
+    /// The target owns the slices; the source drains.
     Settling {
-        /// The giver is lost; the taker recovers what it left undone.
+        /// The source is lost; the target recovers the items that the source left unfinished.
         giver_lost: bool,
     },
-    /// Over: the taker owns the slices, and the giver has nothing left of them.
+    /// Over: the target owns the slices, and the source has none of their items left.
     Moved,
-    /// Over: there was no cut. The giver owns the slices, if it lives.
+    /// Over: there was no cut. The source owns the slices, if it lives.
     Kept,
-    /// Over: cut, but the taker never had them, or was lost with them before the giver was done. They are the giver's again.
+    /// Over: the source has cut, but the target never owned the slices, or was lost with them
+    /// before the source was done. The source owns them again.
     Returned,
-    /// Over: giver and taker are lost, and so may be what the giver had admitted.
+    /// Over: source and target are lost, perhaps with items that the source had admitted.
     Lost,
 }
 
-/// What happens to it.
+/// An event of a handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HandoverEvent {
     /// READY.
@@ -46,26 +48,27 @@ pub enum HandoverEvent {
     Cut,
     /// ACTIVE.
     Active,
-    /// ACTIVE, and what a lost giver left is being recovered.
+    /// ACTIVE, and the target is recovering the items of a lost source.
     Recovered,
     /// CLOSED.
     Closed,
-    /// ABORTED by the giver.
+    /// ABORTED by the source.
     GiverAborted,
-    /// ABORTED by the taker.
+    /// ABORTED by the target.
     TakerAborted,
-    /// The giver was given up.
+    /// The controller gave the source up.
     GiverLost,
-    /// The taker was given up.
+    /// The controller gave the target up.
     TakerLost,
-    /// No cut in time.
+    /// There was no cut in time.
     TimedOut,
 }
 
-/// What the controller then does. In each state it also says again what it said last, until there is an answer.
+/// The action of the controller on a transition. In each state it also repeats its last message
+/// until there is an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HandoverAction {
-    /// Note in the store that the taker owns the slices.
+    /// Record in the store that the target owns the slices.
     Own,
 }
 
@@ -75,7 +78,7 @@ impl HandoverState {
         matches!(self, Self::Moved | Self::Kept | Self::Returned | Self::Lost)
     }
 
-    /// What `event` makes of it, and what is to be done.
+    /// The next state after `event`, and the actions.
     pub fn on(self, event: HandoverEvent) -> (Self, &'static [HandoverAction]) {
         const OWN: &[HandoverAction] = &[HandoverAction::Own];
         match self {
@@ -89,7 +92,7 @@ impl HandoverState {
                 }
                 HandoverEvent::Closed => (Self::Moved, OWN),
                 HandoverEvent::GiverLost => (Self::Activating { giver_lost: true }, &[]),
-                // It never took the cut, so the giver's copy is the only one.
+                // It never acted on the cut, so only the source has the slices.
                 HandoverEvent::TakerAborted | HandoverEvent::TakerLost => {
                     (if giver_lost { Self::Lost } else { Self::Returned }, &[])
                 }
@@ -100,7 +103,8 @@ impl HandoverState {
                 HandoverEvent::Recovered if giver_lost => (Self::Moved, &[]),
                 HandoverEvent::GiverLost => (Self::Settling { giver_lost: true }, &[]),
                 HandoverEvent::TakerLost if giver_lost => (Self::Lost, &[]),
-                // The giver answers for what it handed over until the taker's claims do.
+                // The source answers for the items that it handed over until the target's claims
+                // do.
                 HandoverEvent::TakerLost => (Self::Returned, &[]),
                 _ => (self, &[]),
             },
@@ -113,7 +117,7 @@ impl HandoverState {
             HandoverEvent::Ready => Self::Releasing,
             HandoverEvent::TakerAborted | HandoverEvent::TakerLost => Self::Kept,
             HandoverEvent::GiverLost => Self::AbortingTaker { giver_lost: true },
-            // The giver was told nothing yet, so it cannot cut.
+            // The source has received no request yet, so it cannot cut.
             HandoverEvent::TimedOut => Self::AbortingTaker { giver_lost: false },
             _ => self,
         }
@@ -162,7 +166,7 @@ impl HandoverState {
     fn aborting_taker(giver_lost: bool, event: HandoverEvent) -> (Self, &'static [HandoverAction]) {
         const OWN: &[HandoverAction] = &[HandoverAction::Own];
         match event {
-            // Only the taker knows whether a cut reached it; it has one.
+            // Only the target knows whether a cut reached it. This event means that one did.
             HandoverEvent::Active | HandoverEvent::Recovered => {
                 (Self::Settling { giver_lost }, OWN)
             }
@@ -176,21 +180,21 @@ impl HandoverState {
 }
 
 impl HandoverState {
-    /// What it is called to an operator.
+    /// The state in words, for operators.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Preparing => "preparing: the taker shadows",
-            Self::Releasing => "releasing: the giver passes the taker's positions",
-            Self::AbortingGiver { .. } => "being called off at the giver",
-            Self::AbortingTaker { .. } => "being called off at the taker",
-            Self::Activating { .. } => "activating: the taker has not answered",
+            Self::Preparing => "preparing: the target begins to receive the items",
+            Self::Releasing => "releasing: the source reaches the target's positions",
+            Self::AbortingGiver { .. } => "being called off at the source",
+            Self::AbortingTaker { .. } => "being called off at the target",
+            Self::Activating { .. } => "activating: the target has not answered",
             Self::Settling { .. } => {
-                "settling: the giver hands over what waits and finishes what it started"
+                "settling: the source hands over waiting items and finishes those it started"
             }
             Self::Moved => "moved",
             Self::Kept => "called off",
-            Self::Returned => "returned to the giver",
-            Self::Lost => "lost with giver and taker",
+            Self::Returned => "returned to the source",
+            Self::Lost => "lost with source and target",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What workers say, and what follows for their handovers.
+//! Handles messages of workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::message::{Address, Envelope, Message, Progress};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
-    /// A message came. One for an earlier term is heard all the same: what workers say is true whoever asked.
+    /// Handles a message. Messages of an earlier term count as well: reports of workers are true
+    /// for every controller.
     pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
         let Address::Worker(from) = envelope.from else { return };
         if envelope.to != Address::Controller {
@@ -49,7 +50,7 @@ impl<T: Clone> Controller<T> {
             self.end_survey(now);
             return self.assign_unowned(now);
         }
-        // Of a handover that was over before slices were numbered anew.
+        // The message is about a handover that ended before the resize.
         if envelope.message.names_slices() && envelope.numbering != self.numbering.epoch {
             return;
         }
@@ -103,7 +104,8 @@ impl<T: Clone> Controller<T> {
             return;
         }
         if open.giver.is_none() {
-            // Were it lost now, its claims would say what is left to do; before, what the assignment said.
+            // If the worker were lost now, its claims would show what is left to do; before, the
+            // assignment did.
             let claims = self.members.claims(from);
             if claims.is_some_and(|claims| claims.has_since(&open.slices, handover)) {
                 self.assigned(now, handover);
@@ -125,7 +127,8 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// The taker is at what the lost giver left undone, and claims no more than was done.
+    /// The target is recovering the items of the lost source, and its claims do not exceed what is
+    /// finished.
     fn recovered(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get(&handover) else { return };
         if open.state != (HandoverState::Settling { giver_lost: true }) {

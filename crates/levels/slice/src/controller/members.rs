@@ -1,4 +1,4 @@
-//! Which workers live, and what they claim.
+//! The workers, their leases and their claims.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,83 +11,85 @@ use crate::positions::Positions;
 /// A worker, as the controller sees it.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// Its life.
+    /// Its current incarnation.
     pub life: Life,
-    /// When its lease was last renewed; for a life that was only read of in the store, when the controller started.
+    /// When its lease was last renewed; for an incarnation known only from the store, when the
+    /// controller started.
     pub heard: Duration,
-    /// For how long the controller could not hear it since.
+    /// Time since then in which the controller could not receive claims.
     allowed: Duration,
     /// It has sent claims to this controller.
     pub is_here: bool,
-    /// It was there before this controller, and has not said yet what it holds.
+    /// An earlier controller knew it, and it has not reported its claims to this one yet.
     pub is_awaited: bool,
-    /// Given up.
+    /// It was given up.
     pub lost: bool,
-    /// Why it was given up, if this controller did it.
+    /// The reason, if this controller gave it up.
     pub loss: Option<Loss>,
-    /// It has been silent for longer than a worker that runs. It is given nothing, and nothing is
-    /// taken from it.
+    /// It has been silent for longer than a running worker. It receives no slices, and keeps those
+    /// that it has.
     pub suspected: bool,
-    /// To be left without slices.
+    /// It should lose all its slices.
     pub leaving: bool,
-    /// Does nothing of what it has.
+    /// It processes none of its items.
     pub stuck: bool,
-    /// Another process that wanted to work under its name, and when it was last refused.
+    /// Another process that tried to work under its name, and when it was last refused.
     pub twin: Option<(Process, Duration)>,
     /// Its last claims.
     pub claims: Claims,
-    /// What it had given away and done before this controller.
+    /// Finished handovers of which it was the source under an earlier controller.
     past: Vec<Past>,
 }
 
 /// Why a worker was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Its lease was over.
+    /// Its lease expired.
     Silence,
     /// Its connection closed, and it did not answer.
     Closed,
 }
 
-/// All lives that matter.
+/// All incarnations in use.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     current: BTreeMap<WorkerId, Member>,
-    /// Earlier lives, while slices are theirs.
+    /// Earlier incarnations that still own slices.
     dead: BTreeMap<Life, Claims>,
 }
 
-/// What claims make of a worker.
+/// The result of received claims.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Its lease goes on.
+    /// Its lease was renewed.
     Renewed,
-    /// A worker that is new.
+    /// A new worker.
     New,
-    /// A worker that holds something, though nobody knows of it.
+    /// An unknown worker that claims slices.
     Stranger,
-    /// Another life of its name may still live; nothing is known of it but that.
+    /// Another incarnation of its name may still live, and the controller knows only that it
+    /// exists.
     Unknown,
     /// It was given up, or has a successor.
     Expelled {
-        /// The last life of the worker.
+        /// The last incarnation of the worker.
         last: u64,
     },
-    /// Another process lives under its name.
+    /// Another process works under its name.
     Refused {
-        /// The last life of the worker.
+        /// The last incarnation of the worker.
         last: u64,
-        /// The process.
+        /// The other process.
         holder: Process,
-        /// How long ago it was heard.
+        /// Time since its last claims.
         heard: Duration,
     },
-    /// A new life, which ends this one.
+    /// A new incarnation, which ends this one.
     Succeeds(Life),
 }
 
 impl Members {
-    /// A life that the store knows of.
+    /// Expects an incarnation that the store lists.
     pub(super) fn expect(&mut self, life: Life, now: Duration) {
         let expected = || Member { is_awaited: true, ..Member::new(life, now) };
         let member = self.current.entry(life.worker).or_insert_with(expected);
@@ -96,12 +98,12 @@ impl Members {
         }
     }
 
-    /// A life that an earlier controller gave up.
+    /// Adds an incarnation that an earlier controller gave up.
     pub(super) fn expect_lost(&mut self, life: Life, now: Duration) {
         self.current.insert(life.worker, Member { lost: true, ..Member::new(life, now) });
     }
 
-    /// `knows_us`: the claims were said to this controller, and not to an earlier one.
+    /// Handles claims. `knows_us`: they were sent to this controller, and not to an earlier one.
     pub(super) fn heard(
         &mut self,
         life: Life,
@@ -110,7 +112,8 @@ impl Members {
         now: Duration,
     ) -> Heard {
         let Some(member) = self.current.get_mut(&life.worker) else {
-            // The store knows whoever was given anything, until it is given up and forgotten: what this one has is another's.
+            // The store lists every worker that received slices until it is given up and forgotten.
+            // So the slices of this one have another owner.
             let holds = !(claims.slices.is_empty() && claims.taken.is_empty());
             let lost = holds || !claims.given.is_empty();
             let claims = if lost { Claims::default() } else { claims };
@@ -128,7 +131,7 @@ impl Members {
         let same_process = claims.process.key == member.claims.process.key;
         match (member.is_here, life == member.life) {
             (false, true) => {}
-            // The one that the store knows of is heard in time, or given up.
+            // The incarnation in the store reports in time, or is given up.
             (false, false) => return Heard::Unknown,
             (true, _) if !same_process => {
                 member.twin = Some((claims.process, now));
@@ -143,7 +146,7 @@ impl Members {
         member.suspected = false;
         member.is_here = true;
         member.is_awaited &= !knows_us;
-        // Later claims may say it no more.
+        // Later claims may lack it.
         if !claims.past.is_empty() {
             member.past = std::mem::take(&mut claims.past);
         }
@@ -153,7 +156,7 @@ impl Members {
         Heard::Renewed
     }
 
-    /// A new life of a worker begins.
+    /// A new incarnation of a worker begins.
     fn succeed(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
         let leaving = self.current.get(&life.worker).is_some_and(|member| member.leaving);
         let next = Member { is_here: true, claims, leaving, ..Member::new(life, now) };
@@ -166,8 +169,9 @@ impl Members {
         }
     }
 
-    /// The controller did not run for `time`, and heard nobody: that is no silence of theirs, but for `counted`, so that who is
-    /// silent is given up by a controller that stands still again and again.
+    /// The controller did not run for `time`, and received no claims. That does not count as
+    /// silence of workers, except for `counted`: so even a controller that is paused again and
+    /// again gives a silent worker up.
     pub(super) fn allow(&mut self, now: Duration, time: Duration, counted: Duration) {
         for member in self.current.values_mut().filter(|member| !member.lost) {
             let silence = now.saturating_sub(member.heard);
@@ -175,7 +179,7 @@ impl Members {
         }
     }
 
-    /// Gives up those that were not heard of for `silence`.
+    /// Gives up workers that were silent for `silence`.
     pub(super) fn give_up(&mut self, now: Duration, silence: Duration) -> Vec<Life> {
         let silent = |member: &&mut Member| {
             !member.lost && now.saturating_sub(member.heard) >= silence + member.allowed
@@ -206,7 +210,7 @@ impl Members {
         }
     }
 
-    /// Workers that may be given slices, but for those that are suspected, unless all are.
+    /// Workers that may receive slices, without suspected ones unless all are suspected.
     pub(super) fn prompt(&self) -> Vec<Life> {
         let is_suspected =
             |life: &Life| self.current(life.worker).is_some_and(|member| member.suspected);
@@ -230,22 +234,23 @@ impl Members {
         self.current.values()
     }
 
-    /// Whether somebody has still to say what it holds.
+    /// Whether some worker has not reported its claims yet.
     pub(super) fn awaits(&self) -> bool {
         self.current.values().any(|member| member.is_awaited && !member.lost)
     }
 
-    /// What workers had given away and done before this controller: it is told once.
+    /// The finished handovers that workers reported from before this controller. Each is returned
+    /// once.
     pub(super) fn take_pasts(&mut self) -> Vec<Past> {
         self.current.values_mut().flat_map(|member| std::mem::take(&mut member.past)).collect()
     }
 
-    /// Workers that live and have said what they hold.
+    /// Workers that live and have reported their claims.
     pub(super) fn living(&self) -> impl Iterator<Item = &Member> {
         self.current.values().filter(|member| member.is_here && !member.lost)
     }
 
-    /// Workers that may be given slices: of those that are stuck none, unless all are.
+    /// Workers that may receive slices, without stuck ones unless all are stuck.
     pub(super) fn able(&self) -> impl Iterator<Item = Life> {
         let able = |member: &&Member| member.is_here && !member.lost && !member.leaving;
         let any_works = self.current.values().filter(able).any(|member| !member.stuck);
@@ -258,8 +263,8 @@ impl Members {
         !self.dead.is_empty() || self.current.values().any(|member| member.lost)
     }
 
-    /// Forgets workers that were lost, have not been heard of for `after`, and are not needed; of more than `max` the first
-    /// that were.
+    /// Forgets workers that were lost, have been silent for `after`, and are not needed. If there
+    /// are more than `max`, those lost first go early.
     pub(super) fn forget(
         &mut self,
         now: Duration,
@@ -282,18 +287,18 @@ impl Members {
         gone
     }
 
-    /// Slices have other numbers from now on.
+    /// Renumbers the slices in all claims.
     pub(super) fn renumber(&mut self, to: &Numbering) {
         let current = self.current.values_mut().map(|member| &mut member.claims);
         current.chain(self.dead.values_mut()).for_each(|claims| claims.renumber(to));
     }
 
-    /// Forgets lives of which nothing is left.
+    /// Forgets earlier incarnations that are not needed.
     pub(super) fn bury(&mut self, needed: impl Fn(Life) -> bool) {
         self.dead.retain(|life, _| needed(*life));
     }
 
-    /// What `life` said last.
+    /// The last claims of `life`.
     pub(super) fn claims(&self, life: Life) -> Option<&Claims> {
         match self.current.get(&life.worker) {
             Some(member) if member.life == life => Some(&member.claims),
@@ -311,7 +316,8 @@ impl Members {
         self.claims(life).is_some_and(|claims| claims.epoch(slice).is_some())
     }
 
-    /// What `life` committed of what it gave in `handover`, if it says that it cut.
+    /// The positions that `life` committed of the slices that it gave away in `handover`, if it
+    /// claims to have cut.
     pub(super) fn committed_as_giver(&self, life: Life, handover: HandoverId) -> Option<Positions> {
         let claims = self.claims(life)?;
         let given = claims.given.iter().find(|given| given.handover == handover)?;
@@ -343,7 +349,7 @@ impl Member {
         &self.claims.process
     }
 
-    /// It is not there any more, and nobody misses it: it was to leave, and had nothing when it was last heard.
+    /// Whether it has left as planned: it was leaving, and its last claims were empty.
     pub fn has_left(&self) -> bool {
         let Claims { slices, given, taken, .. } = &self.claims;
         let holds = !(slices.is_empty() && given.is_empty() && taken.is_empty());

@@ -1,4 +1,4 @@
-//! What the controller writes to the store, and what the next one starts from.
+//! Records in the store, from which the next controller starts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,69 +9,72 @@ use crate::ids::{HandoverId, Life, SliceId, WorkerId};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
 
-/// What is meant to be done. Of slices that nobody hands over it is noted before anybody gets them.
+/// A planned change of owners. An assignment is stored before the worker receives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The slices.
     pub slices: Arc<[SliceId]>,
-    /// Who owns them; `None` if nobody hands them over.
+    /// The source; `None` for an assignment.
     pub giver: Option<Life>,
-    /// Who is to have them.
+    /// The target.
     pub taker: Life,
-    /// Without a giver: what the lost owner had committed; `None` if there was no owner.
+    /// For an assignment: the positions that the lost owner had committed; `None` if there was no
+    /// owner.
     pub after: Option<Positions>,
-    /// The taker gave the slices away in this handover and gets them back, while it may still be at items below its
-    /// cut.
+    /// The target was the source of this handover and gets the slices back. It may still process
+    /// items below its cut.
     pub returns: Option<HandoverId>,
 }
 
 /// A change of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// Handovers of this term may have numbers up to this. Noted before the first of them is told to anybody.
+    /// Handovers of this term may have numbers up to this. Stored before the first of them is sent.
     Numbers(HandoverId),
-    /// Slices are assigned.
+    /// Slices are being assigned.
     Opened(HandoverId, Intent),
-    /// The slices are the taker's.
+    /// The target owns the slices.
     Owned(HandoverId, Life, Arc<[SliceId]>),
     /// An assignment is over.
     Closed(HandoverId),
-    /// A life was heard of. Noted before it is answered, so that the next controller asks it what it holds.
+    /// A new incarnation reported. Stored before it is answered, so that the next controller waits
+    /// for its claims.
     Heard(Life),
-    /// A life was given up. It may still be there, fenced, and must not be let in again.
+    /// An incarnation was given up. It may still run, fenced, and must not be admitted again.
     Lost(Life),
-    /// Slices are split or joined.
+    /// The stream is resized: slices are split or joined.
     Resized {
-        /// The numbers before.
+        /// The old numbering.
         from: Numbering,
-        /// And from now on.
+        /// The new numbering.
         to: Numbering,
     },
-    /// It was given up so long ago that it holds nothing any more, even if it is still there.
+    /// It was given up so long ago that it holds no slices any more, even if it still runs.
     Forgotten(WorkerId),
 }
 
-/// What the store holds: every record, applied.
+/// The contents of the store: all records, applied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stored {
     /// The largest number that a handover may have had.
     pub last: HandoverId,
-    /// Owner and epoch of each slice that has an owner.
+    /// Owner and epoch of each slice with an owner.
     pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
-    /// Assignments that are not over. Planned moves are not here: workers claim what is under way of them.
+    /// Assignments that are not over. Planned moves are missing here: workers claim those in
+    /// progress.
     pub open: BTreeMap<HandoverId, Intent>,
-    /// Of each worker that was given up, the last life that was; until it is forgotten.
+    /// The last incarnation of each worker that was given up and not forgotten.
     pub lost: BTreeMap<WorkerId, u64>,
-    /// Of each worker that was heard of and not given up, its life.
+    /// The incarnation of each worker that reported and was not given up.
     pub heard: BTreeMap<WorkerId, u64>,
-    /// The numbers of slices, if the stream was ever resized. Encoded separately: the encoding of
-    /// the rest is older.
+    /// The numbering of slices, if the stream was ever resized. Encoded separately, to keep the
+    /// older encoding of the other fields.
     #[serde(skip)]
     pub numbering: Option<Numbering>,
 }
 
 impl Stored {
-    /// Applies a record. One that was applied before changes nothing.
+    /// Applies a record. Applying it again changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Numbers(reserved) => self.last = self.last.max(*reserved),
@@ -106,7 +109,7 @@ impl Stored {
         }
     }
 
-    /// Of two slices that are joined the owner is the same, and the later epoch counts.
+    /// Two slices that are joined have the same owner, and the later epoch counts.
     fn renumber(&mut self, from: &Numbering, to: &Numbering) {
         if self.numbering.is_some_and(|known| known.epoch >= to.epoch) {
             return;

@@ -1,16 +1,16 @@
-//! Slices are split in two, or joined in twos, while items flow.
+//! Resizes a stream: splits each slice in two, or joins pairs of slices, while items flow.
 //!
-//! | step | |
+//! | step | meaning |
 //! |---|---|
-//! | announce | workers say in their claims when they can take the new numbers |
-//! | gather | before a join: both halves go to one owner, and move together from then on |
-//! | close | nothing is moved any more, for [`Config::patience`](crate::Config::patience) |
-//! | record | no handover is open, and all workers can: the store has the new numbers |
-//! | take | every worker takes them at a moment of its own, and says so in its claims |
+//! | announce | workers report in their claims when they can take the new numbering |
+//! | gather | before a join: both halves move to one owner, and stay together |
+//! | close | no slice moves, for [`Config::patience`](crate::Config::patience) |
+//! | record | no handover is open, and all workers can: the store gets the new numbering |
+//! | take | every worker takes it on receipt, and reports it in its claims |
 //!
-//! No slice changes its owner by the record. Messages by other numbers are not heeded on either
-//! side; claims are, and are translated. So slices are moved and assigned again at once: a worker
-//! that has not taken the new numbers yet does not answer.
+//! The record changes no owner. Both sides ignore messages with another numbering, except claims,
+//! which the controller converts. So moves and assignments go on at once: a worker that has not
+//! taken the new numbering yet does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,20 +28,20 @@ use crate::positions::Positions;
 /// Why a stream is not resized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ResizeRefused {
-    /// Twice or half as many, and no other number.
+    /// The number is neither twice nor half the present one.
     #[error(
         "the stream has {has} slices, and {wanted} is neither twice nor half as many: resize in steps"
     )]
     NoStep {
-        /// How many slices there are.
+        /// The present number of slices.
         has: u32,
-        /// How many there should be.
+        /// The requested number of slices.
         wanted: u32,
     },
-    /// Beyond the limit.
+    /// The number exceeds the limit.
     #[error("{0} slices are too many: at most {SLICES_MAX}")]
     TooMany(u32),
-    /// Programs have a state for each slice.
+    /// Slices have a state, which only the programs could split or join.
     #[error(
         "the stream's order is `stateful`: programs have a state for each slice, and only they could split or join it"
     )]
@@ -51,15 +51,15 @@ pub enum ResizeRefused {
 /// The condition that a resize waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResizeWaits {
-    /// A controller that has just begun.
+    /// The controller has just begun.
     Survey,
-    /// Slices that have to move to the owner of their other half.
+    /// This number of slices have to move to the owner of their other half.
     Halves(usize),
-    /// Slices have no owner.
+    /// This number of slices have no owner.
     Owners(usize),
-    /// These workers cannot take the new numbers yet.
+    /// These workers cannot take the new numbering yet.
     Workers(Vec<WorkerId>),
-    /// Open handovers.
+    /// This number of handovers are open.
     Handovers(usize),
 }
 
@@ -68,27 +68,27 @@ pub enum ResizeWaits {
 pub(super) struct Resizing {
     to: Numbering,
     said: Option<Duration>,
-    /// Since when halves have one owner.
+    /// When all halves had got one owner.
     gathered: Option<Duration>,
-    /// Nothing is moved.
+    /// No slice moves.
     closed: bool,
 }
 
 impl<T: Clone> Controller<T> {
-    /// By which numbers slices are named.
+    /// The numbering of slices.
     pub fn numbering(&self) -> &Numbering {
         &self.numbering
     }
 
-    /// How many slices there are to be, and what that waits for.
+    /// The requested number of slices, and the condition that it waits for.
     pub fn resizing(&self) -> Option<(u32, ResizeWaits)> {
         let resizing = self.resizing.as_ref()?;
         let waits = self.waits(&resizing.to).unwrap_or(ResizeWaits::Handovers(0));
         Some((resizing.to.slices, waits))
     }
 
-    /// Splits or joins slices, so that there are this many. It takes effect later: see
-    /// [`Controller::resizing`] and [`Controller::numbering`]. As many as there are: calls it off.
+    /// Requests this number of slices. It takes effect later: see [`Controller::resizing`] and
+    /// [`Controller::numbering`]. The present number calls a resize off.
     ///
     /// # Errors
     /// [`ResizeRefused`]; then nothing has changed.
@@ -114,8 +114,8 @@ impl<T: Clone> Controller<T> {
         Ok(())
     }
 
-    /// `slices`, which `giver` gives to `taker`, with the other halves of those that will be
-    /// joined.
+    /// The slices of a move from `giver` to `taker`: `slices`, and the other halves of those that
+    /// will be joined.
     pub(super) fn with_halves(
         &self,
         mut slices: Vec<SliceId>,
@@ -171,8 +171,8 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Nothing is moved, so that what is under way ends; but not for long at a time, should one of
-    /// the workers not be able to take the new numbers.
+    /// Stops moves, so that open handovers end. It does so for short periods only, in case a worker
+    /// cannot take the new numbering.
     fn close(&mut self, now: Duration, to: &Numbering) {
         let patience = self.config.patience.max(Duration::from_millis(1));
         let Some(resizing) = &mut self.resizing else { return };
@@ -186,7 +186,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// The first condition for storing the new numbers that does not hold.
+    /// The first condition for storing the new numbering that is not fulfilled.
     fn waits(&self, to: &Numbering) -> Option<ResizeWaits> {
         if self.surveying {
             return Some(ResizeWaits::Survey);
@@ -221,7 +221,7 @@ impl<T: Clone> Controller<T> {
         if !self.handovers.is_empty() {
             return Some(ResizeWaits::Handovers(self.handovers.len()));
         }
-        // Claims from before the last move say nothing of what came with it.
+        // Claims from before the last move lack its slices.
         let unclaimed = self.table.iter().filter_map(|(slice, row)| {
             let owner = row.owner?;
             let claims = self.members.claims(owner)?;
@@ -231,7 +231,7 @@ impl<T: Clone> Controller<T> {
         (!unclaimed.is_empty()).then(|| ResizeWaits::Workers(unclaimed.into_iter().collect()))
     }
 
-    /// Halves that have different owners go to one of them.
+    /// Moves halves with different owners to one of them.
     fn gather(&mut self, now: Duration, to: &Numbering) {
         let able: Vec<_> = self.members.able().collect();
         let free = |slice: &SliceId| {
@@ -256,9 +256,9 @@ impl<T: Clone> Controller<T> {
         self.begin_moves(now, moves);
     }
 
-    /// Halves that came to their owner by different handovers have different positions from which
-    /// they are its. It passes them, unless one of their writers is silent; but what comes by one
-    /// handover has the same.
+    /// Halves that came to their owner by different handovers have different cuts. The owner passes
+    /// both cuts, unless one of the writers is silent. Then both halves move in one handover, which
+    /// gives them the same cut.
     fn move_unlike(&mut self, now: Duration, to: &Numbering) {
         if to.slices > self.numbering.slices {
             return;
@@ -301,7 +301,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Slices are numbered anew, here and in the store; workers follow.
+    /// Takes the new numbering, here and in the store; workers follow.
     fn renumber(&mut self, to: Numbering) {
         let from = std::mem::replace(&mut self.numbering, to);
         self.resizing = None;
@@ -315,7 +315,7 @@ impl<T: Clone> Controller<T> {
                 };
                 joined.epoch = joined.epoch.max(row.epoch);
                 if joined.floor != row.floor {
-                    // Its owner has passed what differs.
+                    // Its owner has passed the positions that differ.
                     let claims = row.owner.and_then(|owner| self.members.claims(owner));
                     joined.floor = claims.map(|claims| Arc::new(claims.committed(*slice)));
                 }
@@ -329,7 +329,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Sends the numbers to a worker that has older ones in its claims.
+    /// Sends the numbering to a worker with an older one in its claims.
     pub(super) fn tell_numbering(&mut self, life: Life, numbering: HandoverId) {
         if numbering != self.numbering.epoch && !self.members.is_lost(life) {
             let numbering = self.numbering;

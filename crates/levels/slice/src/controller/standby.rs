@@ -1,9 +1,9 @@
-//! Who stands by for which slice.
+//! Chooses a standby for each slice.
 //!
 //! # Source
-//! Thaler, Ravishankar, "A name-based mapping scheme for rendezvous", 1998: of all workers but the owner the one with the
-//! largest hash of slice and worker. So whoever asks gets the same answer, before the owner's loss and after it, and a
-//! worker that comes or goes changes only what is its own.
+//! Thaler, Ravishankar, "A name-based mapping scheme for rendezvous", 1998: of all workers but the
+//! owner the one with the largest hash of slice and worker. So the result is the same before and
+//! after the owner's loss, and a worker that joins or leaves changes only its own slices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::controller::Controller;
 use crate::ids::{Life, SliceId, mixed};
 use crate::message::Message;
 
-/// Of `workers`, who stands by for `slice`.
+/// The standby for `slice` among `workers`.
 pub(super) fn standby_of(
     slice: SliceId,
     owner: Option<Life>,
@@ -23,7 +23,8 @@ pub(super) fn standby_of(
 }
 
 impl<T: Clone> Controller<T> {
-    /// Tells every worker for which slices it stands by, and what of them need not be kept.
+    /// Sends every worker the slices that it stands by for, and the positions up to which it need
+    /// not keep items.
     pub(super) fn tick_standby(&mut self, now: Duration) {
         if !self.config.standby || now.saturating_sub(self.standby_said) < self.config.claims {
             return;

@@ -1,16 +1,22 @@
-//! What a new controller learns of the last one's planned moves.
+//! Survey of the last controller's planned moves.
 //!
-//! They are not in the store: nobody waits for a disk while slices move. Workers know all of them. Each says in its claims
-//! what it owns, gave and takes, and that what the last controller asked for and it has not cut it never will
-//! ([`crate::worker`]). A worker that does not say so in time is lost, and fenced by then. So when everybody the store knows
-//! has spoken or is lost, these are all the moves there are; until then slices are neither moved nor assigned.
+//! Planned moves are not in the store, so that no move waits for a disk. All workers know their
+//! own: each claims what it owns, gave and takes. Its claims also promise that it never cuts what
+//! the last controller asked for and it has not cut yet ([`crate::worker`]). A worker that does not
+//! report in time is lost, and fenced by then. So the survey is complete when every worker in the
+//! store has reported or is lost. Until then slices are neither moved nor assigned.
 //!
-//! | who lives | what is known | what follows |
+//! | alive | known | action |
 //! |---|---|---|
-//! | giver and taker | the cut, from the giver; or a shadow, from the taker, and there is no cut | it goes on; it is called off |
-//! | the giver | the cut, from the giver; or that it is done with them, and up to where | the slices come back to the giver; or are assigned, from there on |
-//! | the taker | that it takes: only the taker knows whether the cut reached it | it is asked to promise that it heeds none; if it has one, it recovers what the giver left |
-//! | nobody | nothing, or that the taker took them, if it was heard | the slices are assigned as the lost giver's |
+//! | source and target | the cut, from the source | the move goes on |
+//! | source and target | a shadow without a cut, from the target | the move is called off |
+//! | source | the cut, from the source | the slices return to the source |
+//! | source | the source is finished, and its positions | the slices are assigned from there on |
+//! | target | the target takes, perhaps with the cut | it is asked to ignore any cut |
+//! | neither | nothing, or that the target took them | the slices are assigned as the source's |
+//!
+//! In the fifth row only the target knows whether a cut reached it. If one did, it recovers the
+//! unfinished items of the source.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +29,12 @@ use crate::message::{Backlog, Message, Past};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
-    /// Whether it is not known yet what the last controller left under way.
+    /// Whether the last controller's planned moves are not yet known.
     pub fn is_surveying(&self) -> bool {
         self.surveying
     }
 
-    /// Ends the survey when there is nobody left to hear.
+    /// Ends the survey when no worker is left to report.
     pub(super) fn end_survey(&mut self, now: Duration) {
         #[cfg(test)]
         if self.sabotage == crate::worker::Sabotage::NoSurvey {
@@ -42,7 +48,7 @@ impl<T: Clone> Controller<T> {
             self.learn_owned(member);
         }
         self.learn_past();
-        // Of two moves of one slice only the later can be open.
+        // If a slice has two moves, only the later one can be open.
         let mut taken = Vec::new();
         for member in &living {
             for given in &member.claims.given {
@@ -52,7 +58,8 @@ impl<T: Clone> Controller<T> {
                 self.reopen(now, given.handover, &given.slices, (giver, taker), state, cut);
             }
         }
-        // Also of one that was heard and is lost by now: what its giver had in hand is nobody's if that one is lost, too.
+        // Also of a worker that reported and was lost since: if its source is lost, too, the
+        // source's unfinished items have no owner.
         let heard: Vec<Member> = self.members.iter().filter(|m| m.is_here).cloned().collect();
         for member in &heard {
             taken.extend(member.claims.taken.iter().map(|taken| (member.life, taken)));
@@ -66,12 +73,13 @@ impl<T: Clone> Controller<T> {
         for member in &living {
             self.disown(member);
         }
-        // Not before: what is reopened last would be nobody's when the first is over.
+        // Not earlier: slices of a move that is reopened last would lack an owner when the first is
+        // over.
         self.surveying = false;
         self.assign_unowned(now);
     }
 
-    /// The store may be late with who owns what.
+    /// The store may lag behind the owners in the claims.
     fn learn_owned(&mut self, member: &Member) {
         let mut learnt: std::collections::BTreeMap<HandoverId, Vec<SliceId>> = Default::default();
         for (slice, epoch) in &member.claims.slices {
@@ -88,14 +96,16 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// What givers have done stays done, though the taker is lost and cannot say from where it went on.
+    /// Finished items of sources stay finished, even if the target is lost and cannot report from
+    /// where it went on.
     fn learn_past(&mut self) {
         for Past { slices, done, backlog } in self.members.take_pasts() {
             let before = self.floors_of(&slices);
             for (slices, floor) in before.parts() {
                 self.set_floor(slices, &Arc::new(floor.furthest(&done)));
             }
-            // What the taker received unstarted is not done, unless it was known to be.
+            // Items that the target received unstarted are not finished, unless they were known to
+            // be.
             for Backlog { slice, writer, after } in backlog {
                 let known = before.of(slice).map_or(0, |floor| floor.of(writer));
                 if let Some(floor) = self.table.get_mut(&slice).and_then(|it| it.floor.as_mut()) {
@@ -105,7 +115,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// A planned move goes on from where it may be, as far as nothing has come after it.
+    /// Reopens a planned move in the given state, for slices that no later move has changed.
     fn reopen(
         &mut self,
         now: Duration,
@@ -127,7 +137,8 @@ impl<T: Clone> Controller<T> {
             return;
         }
         for slice in slices.iter() {
-            // The store may not know that the giver ever had it. One that lives, has no cut and claims it no more is done with it.
+            // The store may not know that the source ever owned it. If the source lives, has no cut
+            // and does not claim the slice, it is finished with it.
             let is_done = cut.is_none() && !self.members.is_lost(giver);
             let is_done = is_done && !self.members.claims_slice(giver, *slice);
             if let Some(row) = self.table.get_mut(slice)
@@ -144,18 +155,19 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// What the table has as a worker's that does not claim it was given to somebody who is lost.
+    /// If a worker does not claim a slice that the table lists as its own, a worker that is lost
+    /// has received it.
     fn disown(&mut self, member: &Member) {
         for (slice, row) in &mut self.table {
             let is_its = row.owner == Some(member.life) && row.busy.is_none();
             if is_its && member.claims.epoch(*slice).is_none() {
-                // A life that nobody has: lost.
+                // An incarnation that does not exist: it counts as lost.
                 row.owner = Some(Life { number: 0, ..member.life });
             }
         }
     }
 
-    /// Moves that a worker takes part in and that are over: it was told, but may not have heard.
+    /// Moves in a worker's claims that are over: the message about their end may have been lost.
     pub(super) fn end_taken(&mut self, from: Life, taken: &[HandoverId]) {
         if self.surveying {
             return;

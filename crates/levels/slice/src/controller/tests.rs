@@ -1,4 +1,4 @@
-//! The table, whole: every state with every event; and who is let in.
+//! The complete state table: every state with every event; and the admission of workers.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn a_handover_goes_this_way_in_each_state() {
         for (event, expected) in events.into_iter().zip(cells) {
             let (next, actions) = state.on(event);
             assert_eq!(next, expected, "{state:?} on {event:?}");
-            // The taker's ownership is noted once: where it becomes known.
+            // The target's ownership is recorded once: when it becomes known.
             let known = |state| matches!(state, S::Settling { .. } | S::Moved);
             let owns = !known(state) && known(next);
             let expected: &[_] = if owns { &[HandoverAction::Own] } else { &[] };
@@ -83,7 +83,7 @@ fn a_handover_goes_this_way_in_each_state() {
     }
 }
 
-/// A controller, its store, and what it last said to whom.
+/// A controller with its store, and its last messages.
 struct Office {
     controller: Controller<()>,
     stored: Stored,
@@ -131,14 +131,14 @@ impl Office {
         }
     }
 
-    /// It does not run.
+    /// The controller is paused.
     fn stand_still(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         self.controller.tick(self.now);
         self.carry_out();
     }
 
-    /// Claims of a life of a process; what is answered to them.
+    /// Sends claims of an incarnation and a process; returns the answers.
     fn claims(
         &mut self,
         from: Life,
@@ -149,7 +149,7 @@ impl Office {
         self.say(from, Claims { process, slices, ..Claims::default() })
     }
 
-    /// The same with claims of any kind.
+    /// Sends any claims; returns the answers.
     fn say(&mut self, from: Life, claims: Claims) -> Vec<Message<()>> {
         self.number += 1;
         let claims = Claims { number: self.number, ..claims };
@@ -182,7 +182,7 @@ fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
     }
     let (twin, _) = office.controller.members().next().unwrap().twin.clone().unwrap();
     assert_eq!(twin.key, 8);
-    // Its lease is over: now the other may have the name, whatever its clock says.
+    // Its lease is over: now the other process may have the name, whatever its clock shows.
     office.pass(450);
     assert!(office.stored.lost.contains_key(&WorkerId(1)));
     let said = office.claims(life(1, 9), 8, vec![]);
@@ -201,7 +201,7 @@ fn a_controller_that_stood_still_gives_nobody_up_for_that() {
     office.claims(life(2, 10), 8, vec![]);
     office.stand_still(1_000);
     assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
-    // What they had left they have still, but for one period of claims, and no more.
+    // They keep the rest of their leases, minus one claims interval.
     office.pass(140);
     assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
     office.claims(life(2, 10), 8, vec![]);
@@ -254,7 +254,7 @@ fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
     for worker in 2..6000 {
         office.claims(life(worker, 1), worker, vec![]);
     }
-    // Only one of them goes on; of the others those with slices are succeeded by it.
+    // Only one of them goes on; it takes over the slices of the others.
     for _ in 0..9 {
         office.pass(100);
         office.claims(life(1, 1), 1, vec![]);
@@ -280,7 +280,7 @@ fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
     }
     assert!(office.stored.lost.is_empty(), "{} are left", office.stored.lost.len());
     assert_eq!(office.controller.members().count(), 1);
-    // One of them comes back after all: not with what it had, as that is another's.
+    // One of them returns: it is not admitted with its old slices, as these belong to another now.
     let said = office.claims(life(9, 1), 9, vec![(SliceId(0), HandoverId(1))]);
     assert!(matches!(said[..], [Message::Expel { last: 1 }]), "{said:?}");
     assert!(matches!(office.claims(life(9, 2), 9, vec![])[0], Message::Grant { .. }));
@@ -292,7 +292,7 @@ fn a_stuck_worker_is_given_nothing_unless_all_are() {
     office.claims(life(1, 1), 1, vec![]);
     assert_eq!(office.controller.handovers().values().next().unwrap().taker, life(1, 1));
     let mut office = Office::new(Stored::default());
-    // Both are there before anything is given.
+    // Both report before anything is assigned.
     office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
     office.controller.members.heard(life(2, 1), Claims::default(), true, office.now);
     office.controller.set_stuck(WorkerId(1), true);
@@ -348,7 +348,7 @@ fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_
     };
     office
         .say(giver, Claims { past: vec![past(&[0, 1], 10), past(&[2], 20)], ..Claims::default() });
-    // Later claims say it no more.
+    // Later claims lack it.
     for _ in 0..5 {
         office.pass(100);
         office.say(giver, Claims::default());
@@ -370,7 +370,7 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
     let owners = (0..4).map(|slice| (SliceId(slice), (giver, HandoverId(5)))).collect();
     let heard = [giver, taker].map(|life| (life.worker, life.number)).into();
     let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
-    // Two slices were another's, who did more than the giver says of the rest.
+    // Two slices had another owner, which finished more than the source reports for the others.
     let past = Past { slices: [0, 1].map(SliceId).into(), done: done(20), backlog: Vec::new() };
     let owned: Vec<_> = (0..4).map(|slice| (SliceId(slice), HandoverId(5))).collect();
     let claims = Claims { slices: owned, marks: done(10), ..Claims::default() };

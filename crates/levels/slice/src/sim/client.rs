@@ -1,4 +1,4 @@
-//! Clients: they publish items, and again until there is a reply.
+//! Clients: they publish items, and publish them again until there is a reply.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,13 +23,13 @@ pub(super) struct Client {
     pub created: u64,
     is_plain: bool,
     pub next: u64,
-    /// First replies, and all others.
+    /// Replies by item number, all of them.
     pub replies: BTreeMap<u64, u32>,
 }
 
 impl Client {
     pub(super) fn new(id: u64, created: u64, seed: u64) -> Self {
-        // Some are so impatient that they publish again what is only slow.
+        // Some clients publish slow items again early.
         let again = [2_000, 5_000, 12_000][(id + seed / 5) as usize % 3];
         let is_plain = (id + seed / 2).is_multiple_of(2);
         let config = client::Config {
@@ -51,7 +51,7 @@ impl World {
         if self.now >= self.until {
             return;
         }
-        // Publishers that know no groups may have more keys than there are slices.
+        // Publishers that do not know groups may use more keys than slices exist.
         let is_plain = self.scenario.resizes && self.clients[client].is_plain;
         let keys = if is_plain { 4 * self.scenario.slices } else { self.scenario.slices };
         let slice = SliceId(self.rng.random_range(0..keys));
@@ -79,13 +79,13 @@ impl World {
         self.after(1_000, Event::Again { client });
     }
 
-    /// Whether nothing passes between the client and the node, either way.
+    /// Whether no messages pass between the client and the node.
     pub(super) fn is_apart(&self, client: u64, node: usize) -> bool {
         self.apart.get(&(client, node)).is_some_and(|until| *until > self.now)
     }
 
-    /// A client and a node lose each other. That the client's writers are gone the node hears when what was on its way has
-    /// come; of their return it hears nothing but their items.
+    /// Disconnects a client and a node. The node notices that the client's writers are gone when
+    /// the items in transit have arrived. It notices their return only from their items.
     pub(super) fn part(&mut self) {
         let client = self.rng.random_range(0..self.clients.len());
         let node = self.rng.random_range(0..self.nodes.len());
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Who recovers asks for what clients have.
+    /// A recovering worker asks clients for their items.
     pub(super) fn ask(&mut self, node: usize) {
         let at = &self.nodes[node];
         let asks = at.alive && at.worker.sabotage != Sabotage::NoAsk;
@@ -136,7 +136,7 @@ impl World {
         let now = self.clock();
         let protocol = &mut self.clients[client].protocol;
         protocol.asked(now, slices, numbering);
-        // Some do not know that they may answer.
+        // Some clients do not support answers.
         if (client as u64 + self.scenario.seed / 3).is_multiple_of(3) {
             return;
         }
@@ -157,7 +157,7 @@ impl World {
             let Some(reader) = self.nodes[node].readers.get_mut(&item.writer.group) else {
                 continue;
             };
-            // A client publishes when it has matched every reader there was when it began.
+            // A client publishes when it has matched every reader that existed when it began.
             let matched = *reader.matched.entry(id).or_insert_with(|| {
                 if reader.opened <= created {
                     0

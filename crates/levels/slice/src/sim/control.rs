@@ -1,4 +1,4 @@
-//! Control messages on their way, the controller, and who crashes.
+//! Control messages in transit, the controller, and crashes.
 
 use rand::RngExt;
 
@@ -23,7 +23,7 @@ impl World {
         if self.is_cut_off(envelope.from) || self.is_cut_off(envelope.to) {
             return;
         }
-        // DDS sends again what was lost; the protocol does not depend on it but here.
+        // DDS repeats lost messages; the protocol relies on that only here.
         let is_probe = matches!(envelope.message, Message::Probe { .. } | Message::Alive { .. });
         let dropped = if is_probe { 0 } else { self.scenario.dropped_permille };
         let copies = match self.rng.random_range(0..1000) {
@@ -94,7 +94,8 @@ impl World {
         self.term += 1;
         let (now, config) = (self.clock(), self.scenario.config());
         let (term, slices) = (Term(self.term), self.scenario.slices);
-        // What was not written when the last one crashed is gone, from some point on.
+        // Notes that were not yet written when the last controller crashed are lost, from a random
+        // one on.
         let written = self.rng.random_range(0..=self.noted.len());
         for record in std::mem::take(&mut self.noted).into_iter().take(written) {
             self.stored.apply(&record);
@@ -128,7 +129,7 @@ impl World {
         }
     }
 
-    /// Everything that is noted gets into the store.
+    /// Writes all notes to the store.
     fn write(&mut self) {
         for record in std::mem::take(&mut self.noted) {
             if let Record::Lost(life) = &record {
@@ -175,14 +176,14 @@ impl World {
         let of_owner = free.iter().filter(|(_, row)| row.owner == owner).take(many);
         let slices: Vec<SliceId> = of_owner.map(|(slice, _)| **slice).collect();
         let taker = WorkerId(self.rng.random_range(0..self.scenario.workers));
-        // Refused if it is the owner, or not there.
+        // Refused if the worker is the owner, or not there.
         if controller.move_slices(now, &slices, taker).is_ok() {
             self.judge.verdict.begun += 1;
         }
         self.control();
     }
 
-    /// Slices are split or joined, and sometimes that is called off.
+    /// Requests a split or a join, and sometimes calls it off.
     pub(super) fn resize(&mut self) {
         if self.now >= self.until {
             return;
@@ -245,7 +246,7 @@ impl World {
                     return;
                 }
                 let ends = if kind == 2 { &mut at.cut_off_until } else { &mut at.paused_until };
-                // No pause is made longer: what waits for its end would come after what came later.
+                // No pause becomes longer: its delayed events would be handled after later ones.
                 if *ends <= self.now {
                     *ends = until;
                 }
@@ -279,7 +280,7 @@ impl World {
         }
     }
 
-    /// The worker of `node` opens a connection, if workers do; some never manage.
+    /// The worker of `node` opens a connection, if the scenario has any; some attempts fail.
     pub(super) fn connect(&mut self, node: usize) {
         if !self.scenario.connections || self.rng.random_range(0..8) == 0 {
             return;
@@ -294,7 +295,7 @@ impl World {
         if at.alive && at.started == started {
             controller.connected(at.worker.life());
         } else if !at.alive && self.rng.random_range(0..2) == 0 {
-            // It had a connection to this controller before that one was elected.
+            // It had a connection to this controller before that was elected.
             controller.disconnected(now, at.worker.life());
             self.control();
         }
@@ -310,8 +311,8 @@ impl World {
         }
     }
 
-    /// A box on the way resets the connection of a worker that runs. It opens another, sooner or
-    /// later.
+    /// A middlebox resets the connection of a running worker. The worker opens another after a
+    /// while.
     fn reset(&mut self, node: usize) {
         let now = self.now;
         let until = now.max(self.controller_paused_until);
@@ -319,7 +320,7 @@ impl World {
         if !at.alive || at.paused_until > now || at.cut_off_until > now {
             return;
         }
-        // The controller may stand still until it asks.
+        // The controller may be paused before it sends the probe.
         at.answers_until = until + 2 * PROBE_US;
         let life = at.worker.life();
         self.judge.verdict.resets += 1;
@@ -328,7 +329,7 @@ impl World {
         self.connect(node);
     }
 
-    /// For less than a lease, with what claims and answers may take.
+    /// A pause is shorter than a lease, minus the time for claims and answers.
     fn pause_or_reset(&mut self, node: usize) {
         let lasts = self.rng.random_range(1_000..10_000);
         let at = &mut self.nodes[node];

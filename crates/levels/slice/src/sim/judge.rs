@@ -1,66 +1,66 @@
-//! What is checked, as it happens and at the end.
+//! Checks during a run and at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{Life, SliceId};
 use crate::sim::client::ItemId;
 
-/// What was wrong in a run.
+/// The faults of a run, and its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Verdict {
     pub faults: Vec<String>,
     pub runs: u64,
-    /// Handovers that were begun, and those that ended with the slices moved.
+    /// Handovers that began, and those that ended with the slices moved.
     pub begun: u64,
     pub moved: u64,
     pub items: u64,
     pub executions: u64,
     pub late: u64,
     pub tails: u64,
-    /// Items that went with their slices before they were started.
+    /// Items that moved with their slices before they were started.
     pub handed_over: u64,
     pub recovered: u64,
     pub lost_workers: u64,
-    /// Of those, the ones that were given up as their connections closed.
+    /// Lost workers that were given up because their connections closed.
     pub known_at_once: u64,
     /// Connections that were reset while their workers lived.
     pub resets: u64,
     pub lost_replies: u64,
     pub answered_again: u64,
-    /// Times that all slices were split, and joined.
+    /// Numbers of splits and joins of all slices.
     pub split: u64,
     pub joined: u64,
 }
 
-/// The order of one client's items in one slice.
+/// The order required of one client's items in one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrderKept {
-    /// Any.
+    /// None.
     None,
-    /// Items that are begun for the first time. A taker that was told that its giver has done all
-    /// may have to repeat an item of a giver that was lost before the reply was on its way.
+    /// Items that begin for the first time. After `Drained`, a target may have to repeat an item of
+    /// a source that was lost before it sent the reply.
     First,
-    /// And each worker keeps it, whatever it repeats of a lost one.
+    /// In addition each worker keeps the order, even for items that it repeats of a lost one.
     Each,
-    /// And nothing is repeated.
+    /// In addition no item is repeated.
     Once,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     pub executed: BTreeMap<ItemId, Vec<Life>>,
-    /// Items that were begun.
+    /// Items that began.
     begun: BTreeSet<ItemId>,
-    /// The last item of each client that was begun, by slice.
+    /// The last item of each client that began, by slice.
     last: BTreeMap<(SliceId, u64), u64>,
-    /// The same, for each life.
+    /// The same, for each incarnation.
     last_of: BTreeMap<(Life, SliceId, u64), u64>,
     running: BTreeMap<SliceId, (Life, ItemId)>,
     state: BTreeMap<(SliceId, Life), u64>,
-    /// Lives that crashed, or were given up.
+    /// Incarnations that crashed, or were given up.
     pub lost: BTreeSet<Life>,
     given_up: BTreeSet<Life>,
-    /// Replies to an item that were lost while its worker lives.
+    /// Lost replies to an item while its worker lives.
     pub unanswered: BTreeMap<ItemId, usize>,
     pub verdict: Verdict,
 }
@@ -72,13 +72,13 @@ impl Judge {
         }
     }
 
-    /// A controller gave `life` up: others may have what it had.
+    /// A controller gave `life` up: other workers may own its slices.
     pub(super) fn gives_up(&mut self, life: Life) {
         self.lost.insert(life);
         self.given_up.insert(life);
     }
 
-    /// `kept`: which order has to hold.
+    /// An item begins. `kept`: the order to check.
     pub(super) fn begins(&mut self, life: Life, slice: SliceId, item: ItemId, kept: OrderKept) {
         if self.given_up.contains(&life) {
             self.fault(format!("{slice:?}: {life:?} begins {item:?} after it was given up"));
@@ -96,7 +96,7 @@ impl Judge {
         let is_new = self.begun.insert(item);
         let last = self.last.entry((slice, item.0)).or_insert(0);
         let was = std::mem::replace(last, item.1.max(*last));
-        // What a lost worker had begun is done again, after what that one did.
+        // Items that a lost worker had begun are repeated, after its last item.
         if was >= item.1 && (is_new || kept == OrderKept::Once) {
             self.fault(format!("{slice:?}: {life:?} begins {item:?} after {was}"));
         }
@@ -116,12 +116,12 @@ impl Judge {
         self.verdict.executions += 1;
     }
 
-    /// The state of a slice: how many items it has seen.
+    /// Exports the state of a slice: the number of items that it has processed.
     pub(super) fn export(&mut self, life: Life, slice: SliceId) -> Vec<u8> {
         self.state.remove(&(slice, life)).unwrap_or(0).to_le_bytes().to_vec()
     }
 
-    /// A state comes to where there is none, if nobody was lost.
+    /// Imports a state. If no worker was lost, there must be no state yet.
     pub(super) fn import(
         &mut self,
         life: Life,
@@ -137,14 +137,14 @@ impl Judge {
         }
     }
 
-    /// Items that the states of `slice` count.
+    /// The number of items in the states of `slice`.
     pub(super) fn states(&self, slice: SliceId) -> u64 {
         self.state.iter().filter(|((of, _), _)| *of == slice).map(|(_, count)| count).sum()
     }
 }
 
 impl Verdict {
-    /// Adds the numbers of another run.
+    /// Adds the counters of another run.
     pub(crate) fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.begun += other.begun;

@@ -11,49 +11,48 @@ use crate::sim::world::{Event, World};
 use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, REPLY_DELAY_US_MAX};
 use crate::worker::{self, Sabotage, Worker};
 
-/// A reader of one group, from its opening on.
+/// A reader of one group, from its opening.
 #[derive(Debug, Clone)]
 pub(super) struct Reader {
-    /// Which one: what was sent to an earlier one does not come here.
+    /// Unique number: items for an earlier reader do not arrive here.
     pub number: u64,
     pub opened: u64,
     /// By client, when it matched.
     pub matched: BTreeMap<u64, u64>,
 }
 
-/// A process. It ends, and another one starts.
+/// A process. After its end another one starts.
 #[derive(Debug)]
 pub(super) struct Node {
     pub worker: Worker<ItemId>,
     pub alive: bool,
-    /// Which start of a process on this machine it is.
+    /// Counts the processes started on this machine.
     pub started: u64,
-    /// Control messages do not pass until then.
+    /// Control messages are lost until then.
     pub cut_off_until: u64,
-    /// The process does not run until then, and does not know.
+    /// The process is paused until then, without noticing.
     pub paused_until: u64,
-    /// Its connection was reset: it neither stands still nor is cut off before it had the time to
-    /// answer.
+    /// Its connection was reset: until it had time to answer, it is neither paused nor cut off.
     pub answers_until: u64,
     pub readers: BTreeMap<Group, Reader>,
-    /// By slice: what waits, and the keys of what is being done.
+    /// By slice: the waiting work, and the keys of the work in progress.
     pub queues: BTreeMap<SliceId, (VecDeque<Work>, Vec<u64>)>,
     pub fenced: bool,
-    /// Tells done work of a life that is over from others.
+    /// Distinguishes work of an earlier incarnation.
     pub process: u64,
 }
 
-/// What the application is to do, in order.
+/// Work of the application, in order.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
     Item(Item<ItemId>),
     Import(Option<Vec<u8>>),
 }
 
-/// The messages at which somebody may crash.
+/// Number of message kinds at which a process may crash.
 pub(super) const STEPS: usize = 16;
 
-/// The number of a message's kind.
+/// The index of a message's kind.
 pub(super) fn step<T>(message: &Message<T>) -> usize {
     match message {
         Message::Prepare { .. } => 0,
@@ -107,7 +106,7 @@ impl World {
         self.work(node);
     }
 
-    /// Does what the worker wants.
+    /// Carries out the outputs of the worker.
     pub(super) fn work(&mut self, node: usize) {
         while let Some(output) = self.nodes[node].worker.poll() {
             if !self.nodes[node].alive {
@@ -203,7 +202,7 @@ impl World {
     pub(super) fn start_work(&mut self, node: usize) {
         let now = self.clock();
         let at = &mut self.nodes[node];
-        // As `Driver::start`: a process that did not run may not have noticed that its lease lapsed.
+        // As in `Driver::start`: a paused process may not have noticed that its lease expired.
         let lapsed = now >= at.worker.lease_until() && at.worker.sabotage != Sabotage::NoFence;
         if at.fenced || lapsed || !at.alive {
             return;
@@ -238,7 +237,7 @@ impl World {
         if !at.alive || at.process != process {
             return;
         }
-        // What has to be in order has one key, whatever the slice.
+        // Items with one key need their order, whatever the slice.
         self.judge.ends(at.worker.life(), SliceId(item.key as u32), item.payload);
         let slice = at.worker.numbering().slice_of(item.key);
         let busy = |(_, busy): &&mut (VecDeque<Work>, Vec<u64>)| busy.contains(&item.key);

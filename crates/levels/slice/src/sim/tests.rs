@@ -1,5 +1,5 @@
-//! Runs from seeds. `SLICE_SIM_SEED=17` says where the seeds begin, `SLICE_SIM_RUNS=1` how many there are, and
-//! `SLICE_SIM_TRACE=1` that every event is told.
+//! Runs from seeds. `SLICE_SIM_SEED=17` sets the first seed, `SLICE_SIM_RUNS=1` their number, and
+//! `SLICE_SIM_TRACE=1` prints every event.
 
 use super::node::STEPS;
 use super::*;
@@ -13,7 +13,7 @@ fn seeds(runs: u64) -> std::ops::Range<u64> {
     first..first + number("SLICE_SIM_RUNS").unwrap_or(runs)
 }
 
-/// Runs all, fails with the first that is wrong, and adds up the others.
+/// Runs all scenarios, fails at the first wrong one, and adds up the verdicts.
 fn all(scenarios: impl Iterator<Item = Scenario>) -> Verdict {
     let mut sum = Verdict::default();
     for scenario in scenarios {
@@ -33,7 +33,7 @@ fn planned_moves_lose_nothing_and_do_nothing_twice_and_keep_the_order() {
     println!("{sum:?}");
     if number("SLICE_SIM_RUNS").is_none() {
         assert!(sum.moved > 30_000, "{sum:?}");
-        // What makes it hard has happened: items came late, readers matched late.
+        // The difficult cases have occurred: late items and late readers.
         assert!(sum.late > 1_000 && sum.tails > 1_000, "{sum:?}");
         assert!(sum.handed_over > 10_000, "{sum:?}");
     }
@@ -59,7 +59,7 @@ fn what_a_lost_worker_had_is_done_and_only_that_is_done_twice() {
     }
 }
 
-/// Which of the mechanisms it was is hard to hit otherwise: each took a hundred thousand runs to find.
+/// Each of these faults took about a hundred thousand runs to find.
 #[test]
 fn runs_that_were_wrong_once_are_right() {
     let seeds = [
@@ -141,7 +141,7 @@ fn a_controller_that_trusts_a_close_without_asking_is_caught() {
     assert!(is_caught(Sabotage::TrustClose, Scenario::connected));
 }
 
-/// Whether one of some runs is found wrong.
+/// Whether any of several runs is wrong.
 fn is_caught(sabotage: Sabotage, scenario: impl Fn(u64) -> Scenario) -> bool {
     let run = |seed| World::run(Scenario { sabotage, ..scenario(seed) });
     (0..1_000).any(|seed| !run(seed).faults.is_empty())
@@ -203,7 +203,8 @@ fn a_worker_that_leaves_its_queues_as_they_were_is_caught() {
 
 #[test]
 fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
-    // Seen where it is the first that a reader gets: readers that close, and replies that come late as there is much to do.
+    // The fault shows when such an item is the first that a reader receives: with readers that
+    // close, and late replies under load.
     let fresh = |seed| Scenario {
         linger_us: 0,
         standby: false,
@@ -211,7 +212,7 @@ fn a_protocol_that_takes_what_comes_again_for_new_is_caught() {
         item_gap_us: 300,
         ..Scenario::planned(seed)
     };
-    // All is well without it, so it is not that there is too much to do.
+    // Without the sabotage the same runs are right, so the load is not the cause.
     all((0..20).map(fresh));
     assert!(is_caught(Sabotage::TrustAgain, fresh));
 }
@@ -290,7 +291,7 @@ fn a_giver_that_cuts_for_a_controller_that_is_none_any_more_is_caught() {
 
 #[test]
 fn a_giver_that_forgets_what_it_gave_away_is_caught() {
-    // A taker and the controller are lost together.
+    // A target and the controller are lost together.
     let crashing = |seed| Scenario {
         faults: Faults::Everybody,
         order: Order::Free,
@@ -301,7 +302,7 @@ fn a_giver_that_forgets_what_it_gave_away_is_caught() {
     assert!(is_caught(Sabotage::NoPast, crashing));
 }
 
-/// `make slice-soak`: for SLICE_SOAK_SECONDS on every core.
+/// `make slice-soak`: runs for SLICE_SOAK_SECONDS on every core.
 #[test]
 #[ignore = "takes as long as it is told to"]
 fn soak() {

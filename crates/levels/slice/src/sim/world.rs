@@ -1,4 +1,4 @@
-//! The run itself: a queue of events in simulated time.
+//! A run: a queue of events in simulated time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -75,7 +75,7 @@ pub(super) enum Event {
     Start {
         node: usize,
     },
-    /// A worker's connection reaches the controller.
+    /// The connection of a worker reaches the controller.
     Connected {
         node: usize,
         started: u64,
@@ -108,7 +108,7 @@ impl Ord for At {
     }
 }
 
-/// Everything there is in a run.
+/// The state of a run.
 pub(crate) struct World {
     pub(super) scenario: Scenario,
     pub(super) rng: SmallRng,
@@ -119,15 +119,15 @@ pub(crate) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) controller: Option<Controller<ItemId>>,
     pub(super) stored: Stored,
-    /// What the controller wants in the store, and nothing waits for.
+    /// Notes of the controller that are not yet in the store.
     pub(super) noted: Vec<Record>,
     pub(super) term: u64,
-    /// When the last item of a client arrived at a node, by reader: the next comes after it.
+    /// When the last item of a client arrived at a node, by reader: the next arrives later.
     pub(super) arrived: HashMap<(u64, usize, u64), u64>,
     pub(super) readers: u64,
-    /// Clients and nodes that have lost each other, and until when.
+    /// Clients and nodes that are disconnected, and until when.
     pub(super) apart: HashMap<(u64, usize), u64>,
-    /// The controller does not run until then, and does not know.
+    /// The controller is paused until then, without noticing.
     pub(super) controller_paused_until: u64,
     pub(super) begun: bool,
     /// When publishing and moving end.
@@ -188,13 +188,13 @@ impl World {
         }
     }
 
-    /// Everything is published, done and answered.
+    /// Whether all items are published, executed and answered.
     fn is_quiet(&self) -> bool {
         if self.now < self.until || !self.events_hold_no_work() {
             return false;
         }
         let answered = !self.clients.iter().any(Client::has_pending);
-        // What it has still to ask for may be under way.
+        // The controller may still have to ask for moves in progress.
         let over = |c: &Controller<_>| !c.is_surveying() && c.handovers().is_empty();
         let over = self.controller.as_ref().is_some_and(over);
         let late =
@@ -210,7 +210,8 @@ impl World {
         let Some(controller) = &self.controller else { return };
         let owned =
             controller.table().values().all(|row| row.owner.is_some() && row.busy.is_none());
-        // As new slices, they are moved when what nobody was there to read has come again.
+        // New slices move only after their first items, which no worker may have received, were
+        // published again.
         let recovery = self.scenario.config().recovery.as_micros() as u64;
         let settled = self.now > recovery + 3 * (MATCH_DELAY_US_MAX + ITEM_DELAY_US_MAX);
         let here = controller.members().count() as u64 == self.scenario.workers;
@@ -230,7 +231,7 @@ impl World {
             let wait = self.rng.random_range(0..self.scenario.length_us);
             self.after(wait, Event::Join);
         }
-        // There is always a first move, but where each worker's order is judged.
+        // There is always a first move, except where the order of each worker is checked.
         if self.scenario.keeps_order() != OrderKept::Each {
             self.after(1, Event::Move);
         }
@@ -257,7 +258,7 @@ impl World {
         Duration::from_micros(self.now)
     }
 
-    /// What a person looks at who wonders about a seed.
+    /// Prints the event, to examine a seed.
     fn tell(&self, event: &Event) {
         let renewal = |m: &Message<ItemId>| matches!(m, Message::Claims(_) | Message::Grant { .. });
         match event {
@@ -275,7 +276,7 @@ impl World {
             self.tell(&event);
         }
         if let Some(until) = self.paused_until(&event) {
-            // It keeps its number: what comes at the end of the pause was sent later.
+            // It keeps its number, as events at the end of the pause were created later.
             return self.events.push(Reverse(At { time: until, number, event }));
         }
         let now = self.clock();
@@ -344,7 +345,7 @@ impl World {
     }
 
     fn reply_comes(&mut self, node: usize, started: u64, item: ItemId) {
-        // What was not on its way yet is lost with the worker.
+        // Replies that were not sent yet are lost with the worker.
         if !self.nodes[node].alive || self.nodes[node].started != started {
             self.judge.verdict.lost_replies += 1;
         } else if self.is_apart(item.0, node) {
@@ -381,7 +382,7 @@ impl World {
         self.after(1_500, Event::Tick { node, process });
     }
 
-    /// When the process that the event is for goes on, if it does not run now.
+    /// The end of the pause of the process that the event is for, if it is paused.
     fn paused_until(&self, event: &Event) -> Option<u64> {
         let node = match event {
             Event::ControllerTick { .. }
@@ -418,9 +419,9 @@ impl World {
                 } else if !client.replies.contains_key(&item) {
                     self.judge.fault(format!("{name:?} was never answered"));
                 }
-                // Every execution but the last was by a worker that was lost.
+                // Every execution except the last must be by a lost worker.
                 let lost = executed.iter().filter(|life| self.judge.lost.contains(life)).count();
-                // Or its reply was lost on its way.
+                // Or its reply was lost in transit.
                 let unanswered = self.judge.unanswered.get(&name).copied().unwrap_or(0);
                 let lost = lost + unanswered;
                 if executed.len() > 1 && executed.len() > lost + 1 {

@@ -1,4 +1,4 @@
-//! A network that is none: everything arrives at once, in order.
+//! A transport within a process: everything arrives at once, in order.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,7 +10,7 @@ use crate::ids::{Group, WorkerId};
 use crate::message::{Address, Envelope, Item};
 use crate::transport::{Arrival, Transport};
 
-/// What everybody is connected to. Clones are the same network.
+/// The network of all parties. Clones are the same network.
 #[derive(Debug)]
 pub struct Network<T>(Rc<RefCell<Wires<T>>>);
 
@@ -26,7 +26,7 @@ struct Port<T> {
     arrivals: VecDeque<Arrival<T>>,
 }
 
-/// One worker's connection.
+/// The connection of one worker.
 #[derive(Debug)]
 pub struct Connection<T> {
     network: Network<T>,
@@ -49,14 +49,14 @@ impl<T> Default for Network<T> {
 }
 
 impl<T: Clone> Network<T> {
-    /// Connects a worker; one of the same name before it is cut off.
+    /// Connects a worker. An earlier one of the same name is disconnected.
     pub fn connect(&self, worker: WorkerId) -> Connection<T> {
         let port = Port { groups: BTreeSet::new(), arrivals: VecDeque::new() };
         self.0.borrow_mut().ports.insert(worker, port);
         Connection { network: self.clone(), worker }
     }
 
-    /// Publishes an item to whoever reads its group.
+    /// Delivers an item to all readers of its group.
     pub fn publish(&self, item: &Item<T>) {
         for port in self.0.borrow_mut().ports.values_mut() {
             if port.groups.contains(&item.writer.group) {
@@ -65,7 +65,7 @@ impl<T: Clone> Network<T> {
         }
     }
 
-    /// Sends a message to where it is addressed.
+    /// Delivers a message to its receiver.
     pub fn send(&self, envelope: &Envelope<T>) {
         let mut wires = self.0.borrow_mut();
         match envelope.to {

@@ -4,7 +4,7 @@ use crate::config::{Config, Order};
 use crate::controller::{self, Controller, Stored};
 use crate::ids::{Life, Term, WorkerId};
 
-/// A cluster without a network: two workers, a controller, and what was executed where.
+/// A cluster without a network: two workers, a controller, and the executed items.
 struct Cluster {
     network: Network<u64>,
     controller: Controller<u64>,
@@ -48,7 +48,7 @@ impl Cluster {
         self.network.publish(&Item { key, slice, writer, position, again: false, payload });
     }
 
-    /// Of a publisher that knows no groups, and has 16 keys.
+    /// Publishes an item as a publisher with 16 keys that does not know groups.
     fn publish_key(&mut self) {
         self.published += 1;
         let (key, slice) = (self.published % 16, SliceId(0));
@@ -132,7 +132,7 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
         for round in 0..40u32 {
             let slice = round % 4;
             let other = if cluster.owner(slice) == Some(WorkerId(1)) { 2 } else { 1 };
-            // More than is done in a millisecond, so that there are queues when it is cut.
+            // More than a worker does in a millisecond, so that there are queues at the cut.
             for _ in 0..30 {
                 cluster.publish();
             }
@@ -172,7 +172,7 @@ fn a_slice_that_is_slow_holds_up_no_other() {
     cluster.now += Duration::from_millis(1);
     for driver in &mut cluster.drivers {
         driver.step(cluster.now).unwrap();
-        // One task is started and never ends; all others of other slices can be done.
+        // One task starts and never ends; tasks of other slices can be done.
         let Some(stuck) = driver.start(cluster.now) else { continue };
         let of = |started: &Started<u64>| match &started.task {
             Task::Execute(item) => item.slice,
@@ -200,14 +200,14 @@ fn a_worker_whose_lease_lapses_starts_nothing_until_it_is_good_again() {
         assert!(driver.start(until).is_none(), "not even without a tick");
         assert!(until > now);
     }
-    // Nobody answers: all fence themselves.
+    // No answer arrives: all fence themselves.
     for driver in &mut cluster.drivers {
         driver.step(now + Config::default().lease).unwrap();
         assert!(driver.worker().is_fenced());
         assert!(driver.start(now).is_none());
     }
     cluster.now += Config::default().lease;
-    // The controller was not told to give them up yet, so they go on with what they have.
+    // The controller has not given them up yet, so they go on with their slices.
     cluster.pass_until(|c| c.executed.len() == 1);
 }
 
@@ -222,7 +222,7 @@ fn slices_are_split_and_joined_where_they_are_with_what_waits() {
             };
             let taker = |c: &Cluster| if c.owner(0) == Some(WorkerId(1)) { 2 } else { 1 };
             for _ in 0..3000 {
-                // More than is done in a millisecond, so that there are queues.
+                // More than a worker does in a millisecond, so that there are queues.
                 (0..3).for_each(|_| cluster.publish_key());
                 cluster.pass(1);
                 if done(&cluster) {
@@ -231,7 +231,7 @@ fn slices_are_split_and_joined_where_they_are_with_what_waits() {
             }
             assert!(done(&cluster), "{order:?}: {slices}: {:?}", cluster.controller.resizing());
             assert_eq!(cluster.controller.table().len(), slices as usize);
-            // Also a half alone.
+            // One half may move alone, too.
             let taker = WorkerId(taker(&cluster));
             cluster.controller.move_slices(cluster.now, &[SliceId(0)], taker).unwrap();
             cluster.pass_until(Cluster::is_idle);

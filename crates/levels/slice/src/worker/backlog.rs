@@ -1,15 +1,17 @@
-//! What was not started goes with its slice.
+//! Unstarted items move with their slice.
 //!
-//! At the cut the giver takes back, from the queues of its surroundings, every item of the slices that is not started. It
-//! does those itself that were published again after a loss: they are out of order. The others
-//! become the first entries of the tail, in their order. The giver keeps each entry until the taker has acknowledged
-//! it, so a chunk may be lost, late or doubled. CUT says after which positions such items follow: until the taker has
-//! finished them it claims no more than that.
+//! At the cut the source takes back, from the queues of its caller, every item of the slices that
+//! is not started. It processes items that were published again after a loss itself, as they are
+//! out of order. The others become the first entries of the tail, in their order. The source keeps
+//! each entry until the target has acknowledged it, so a message may be lost, late or duplicated.
+//! CUT contains the positions after which such items follow: until the target has finished them, it
+//! claims no more than that.
 //!
-//! The giver keeps the positions of these items uncommitted until the controller has claims of the taker that cover them
-//! ([`Progress::claimed`](crate::message::Progress)). So at every moment the claims of at least one of the two say that an
-//! item is still to be done. If the taker is lost before that, its slices return to the giver, which does again what was
-//! not acknowledged, and accepts from clients what was.
+//! The source keeps the positions of these items uncommitted until the controller has claims of the
+//! target that cover them ([`Progress::claimed`](crate::message::Progress)). So at every moment the
+//! claims of at least one of the two show the item as unfinished. If the target is lost before
+//! that, its slices return to the source. The source then processes the items that were not
+//! acknowledged, and accepts the others from clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,10 +22,10 @@ use crate::message::{Backlog, Item, TailEntry};
 use crate::worker::ownership::Handed;
 use crate::worker::{GiverAction, Output, Reason, Worker};
 
-/// The items of one handover that its giver had not started, at the giver.
+/// The items of one handover that its source had not started, kept at the source.
 #[derive(Debug, Default)]
 pub(super) struct Unstarted {
-    /// All of them, by slice.
+    /// All items, by slice.
     items: BTreeMap<SliceId, BTreeSet<(Writer, u64)>>,
     /// By slice: the number of the tail entry after its last item.
     ends: BTreeMap<SliceId, u64>,
@@ -32,7 +34,7 @@ pub(super) struct Unstarted {
 }
 
 impl Unstarted {
-    /// Notes `items`, which are the first entries of the tail.
+    /// Stores `items`, which are the first entries of the tail.
     pub(super) fn new<T>(items: &[Item<T>]) -> Self {
         let mut unstarted = Self::default();
         for (number, item) in (1..).zip(items) {
@@ -55,7 +57,7 @@ impl Unstarted {
         self.ends.get(&slice).copied().unwrap_or(0)
     }
 
-    /// What CUT says of it.
+    /// The backlog for CUT.
     pub(super) fn backlog(&self) -> Vec<Backlog> {
         let of_slice = |(slice, items): (&SliceId, &BTreeSet<(Writer, u64)>)| {
             let mut backlog: Vec<Backlog> = Vec::new();
@@ -69,26 +71,28 @@ impl Unstarted {
         self.items.iter().flat_map(of_slice).collect()
     }
 
-    /// Gives up what it has of `slice`.
+    /// Removes the items of `slice`.
     fn take(&mut self, slice: SliceId) -> BTreeSet<(Writer, u64)> {
         self.items.remove(&slice).unwrap_or_default()
     }
 }
 
-/// What a giver gets back of slices that return to it.
+/// Items that return to a source with its slices.
 pub(super) struct Returned<T> {
-    /// Items that the taker did not acknowledge, in order.
+    /// Items that the target did not acknowledge, in order.
     pub items: VecDeque<Item<T>>,
-    /// Items that it did, by slice.
+    /// Items that the target acknowledged, by slice.
     pub handed: BTreeMap<SliceId, Handed>,
 }
 
 impl<T: Clone> Worker<T> {
-    /// The answer to [`Output::Recall`]: the items that were taken back, those of each slice in their order.
+    /// The answer to [`Output::Recall`]: the items that were taken back, those of each slice in
+    /// order.
     pub fn recalled(&mut self, now: Duration, handover: HandoverId, items: Vec<Item<T>>) {
         let is_given =
             |slice: SliceId| self.released.get(&slice).is_some_and(|it| it.handover == handover);
-        // Of those that came again, items after them may be done: CUT could not tell which. Others came back meanwhile.
+        // Items that were published again stay: later items may be finished, which CUT does not
+        // show. Items of slices that have returned stay, too.
         let (items, stay): (Vec<_>, Vec<_>) =
             items.into_iter().partition(|item| !item.again && is_given(item.slice));
         self.out.extend(stay.into_iter().map(Output::Execute));
@@ -115,7 +119,7 @@ impl<T: Clone> Worker<T> {
         }
         giving.undrained = undrained;
         self.give(now, handover, GiverAction::SendCut);
-        // After the cut: the taker does not heed it before.
+        // After the cut: the target ignores it before.
         self.drained(now, handover, idle);
         self.say_tail(now, handover);
     }
@@ -140,7 +144,7 @@ impl<T: Clone> Worker<T> {
             }
             returned.items.extend(items);
         }
-        // The handover was over here when the controller gave its taker up.
+        // The handover was over here when the controller gave its target up.
         for slice in slices.iter().filter(|slice| !self.released.contains_key(*slice)) {
             let after = self.past.handed(*slice);
             let handed = Handed { after, items: BTreeSet::new() };
@@ -149,7 +153,7 @@ impl<T: Clone> Worker<T> {
         returned
     }
 
-    /// An item of an owned slice that its giver had not started.
+    /// Admits an item of an owned slice that its source had not started.
     pub(super) fn admit_unstarted(&mut self, handover: HandoverId, item: Item<T>) {
         let Some(owned) = self.owned.get_mut(&item.slice).filter(|it| it.epoch == handover) else {
             return self.drops.count(Reason::NotOwned);
@@ -167,7 +171,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Forgets lower bounds that are passed: all that came from the giver is finished and replied to.
+    /// Forgets lower bounds when all their items are finished and replied to.
     pub(super) fn settle_backlogs(&mut self) {
         for owned in self.owned.values_mut().filter(|owned| !owned.low.is_empty()) {
             let taking = self.taking.get(&owned.epoch);
@@ -182,7 +186,7 @@ impl<T: Clone> Worker<T> {
     }
 }
 
-/// The first entries of `tail`: those of `slices` that were not started.
+/// The unstarted items of `slices` at the beginning of `tail`.
 pub(super) fn unstarted_of<T: Clone>(
     tail: &VecDeque<TailEntry<T>>,
     slices: &[SliceId],

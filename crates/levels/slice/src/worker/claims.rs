@@ -16,7 +16,7 @@ use crate::worker::past::Pasts;
 use crate::worker::taking::Taking;
 use crate::worker::{GiverEvent, GiverState, Output, Reason, TakerState, Worker};
 
-/// Claims that may still be answered.
+/// Largest number of claims that wait for an answer.
 const OUTSTANDING_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(super) struct Lease {
     until: Duration,
     fenced: bool,
     said: Option<Duration>,
-    /// When this life first said anything.
+    /// When this incarnation sent its first claims.
     began: Option<Duration>,
-    /// Something happened since the last claims that later ones may have to say.
+    /// Something happened since the last claims that later ones may have to contain.
     changed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Lease {
         self.fenced
     }
 
-    /// Whether this life was ever heard.
+    /// Whether the controller has ever answered this incarnation.
     pub(super) fn was_granted(&self) -> bool {
         self.until > Duration::ZERO
     }
@@ -54,12 +54,12 @@ impl Lease {
         self.number + 1
     }
 
-    /// The next claims may say something new.
+    /// The next claims may contain something new.
     pub(super) fn change(&mut self) {
         self.changed = true;
     }
 
-    /// The lease is good, and claims have said all that there is to say.
+    /// The lease is valid, and the last claims are complete.
     fn is_said(&self) -> bool {
         !self.fenced && !self.changed
     }
@@ -79,7 +79,8 @@ impl<T: Clone> Worker<T> {
             self.claims.fenced = true;
             self.out.push_back(Output::Fence);
         }
-        // By now controllers may have forgotten that they gave it up: also one that was heard and does not know.
+        // Controllers may have forgotten that they gave it up, even if it was answered once and
+        // does not know of its loss.
         let heard = self.claims.began.map(|began| began.max(self.claims.until));
         if heard.is_some_and(|heard| now >= heard + self.config.retire) {
             return self.expelled(now, self.life.number);
@@ -94,7 +95,8 @@ impl<T: Clone> Worker<T> {
         if self.is_idle() { self.config.idle_claims() } else { self.config.claims }
     }
 
-    /// Whether only messages and items can change anything, and the controller has heard all that there is to say.
+    /// Whether only messages and items can change anything, and the controller has received
+    /// complete claims.
     fn is_idle(&self) -> bool {
         self.claims.sent.is_empty() && self.has_nothing_under_way()
     }
@@ -112,13 +114,15 @@ impl<T: Clone> Worker<T> {
             && self.announced.is_none()
     }
 
-    /// How long nothing is to be done if nothing comes. `None`: something is under way, and time moves it on.
+    /// The time until the next tick is due if nothing arrives. `None`: something is in progress
+    /// that needs ticks.
     pub fn idle_for(&self, now: Duration) -> Option<Duration> {
         let next = self.claims.said? + self.config.idle_claims();
         self.is_idle().then(|| next.saturating_sub(now))
     }
 
-    /// The lease counts from when the claims were sent, which is before the controller counts.
+    /// Handles an answer. The lease counts from when the claims were sent, which is before the
+    /// controller counts.
     pub(super) fn granted(&mut self, now: Duration, number: u64) {
         let sent = self.claims.sent.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
         let Some(sent) = sent else { return };
@@ -130,16 +134,17 @@ impl<T: Clone> Worker<T> {
         if self.claims.fenced && now < self.claims.until {
             self.claims.fenced = false;
             self.out.push_back(Output::Resume);
-            // It may have stood still, and what came again meanwhile may be lost to it.
+            // It may have been paused, and have missed items that were published again in that
+            // time.
             let recovering = self.owned.values_mut().filter_map(|owned| owned.recovering.as_mut());
             recovering.for_each(|recovering| recovering.begins(now));
         }
     }
 
-    /// Given up: what this life had is another's by now. A new one begins, with nothing.
+    /// Handles its loss: its slices have another owner. A new incarnation begins, with nothing.
     pub(super) fn expelled(&mut self, now: Duration, last: u64) {
         self.life = Life { number: self.life.number.max(last) + 1, ..self.life };
-        // What a taker may lack is this worker's alone.
+        // Only this worker has the items that a target may lack.
         let tails: usize = self.giving.values().map(Giving::tail_items).sum();
         self.drops.add(Reason::GivenUp, (self.unfinished.len() + tails) as u64);
         self.owned.clear();
@@ -160,7 +165,7 @@ impl<T: Clone> Worker<T> {
         self.say_claims(now);
     }
 
-    /// Says now what it holds.
+    /// Sends claims now.
     pub fn say_claims(&mut self, now: Duration) {
         self.claims.number += 1;
         self.claims.said = Some(now);
@@ -193,7 +198,8 @@ impl<T: Clone> Worker<T> {
         self.send_controller(Message::Claims(Box::new(claims)));
     }
 
-    /// The controller has claims of this number: the givers of backlogs that they cover need not answer for them any more.
+    /// The controller has claims with this number. The sources of the backlogs that they cover need
+    /// not answer for these any more.
     fn covered_by(&mut self, now: Duration, number: u64) {
         let waiting = self.taking.iter_mut().filter(|(_, taking)| {
             let waits = taking.state == TakerState::Active && !taking.claimed;
@@ -209,7 +215,8 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Up to where everything is done that was this worker's, and the replies have arrived.
+    /// The positions up to which all of this worker's items are finished, and their replies have
+    /// arrived.
     pub(super) fn marks(&self) -> Positions {
         let open: Vec<&Taking<T>> = self
             .taking
@@ -225,8 +232,8 @@ impl<T: Clone> Worker<T> {
         let coming = self.backlogs_under_way();
         let of = |writer: Writer, last| {
             let unfinished = self.unfinished.least(writer).map(|position| position - 1);
-            // What is missing of slices of other groups does not come by this writer. Who said so all the same would claim
-            // too little of slices that it has given on, and have them done twice.
+            // This writer does not bring items of slices in other groups. Counting their gaps would
+            // claim too little for slices that were given away, and they would be processed twice.
             let brings = |group: Group| writer.group == group || writer.group == Group::BASE;
             let holes = open.iter().filter(|taking| !taking.is_known(writer));
             let holes = holes.filter(|taking| taking.groups.iter().any(brings));
@@ -246,7 +253,8 @@ impl<T: Clone> Worker<T> {
         self.seen.iter().map(|(writer, seen)| (*writer, of(*writer, seen.last))).collect()
     }
 
-    /// By writer: the position before the first item that a giver has not started and that may still be on its way here.
+    /// By writer: the position before the first item that a source has not started and that may
+    /// still be in transit.
     fn backlogs_under_way(&self) -> BTreeMap<Writer, u64> {
         let mut all = BTreeMap::new();
         let coming =
@@ -264,7 +272,7 @@ impl<T: Clone> Worker<T> {
 
     /// Floors that the marks have not passed.
     fn floors(&self, marks: &Positions) -> BySlice {
-        // What is shared is the same.
+        // Slices that share these have the same floor.
         let key = |slice: SliceId| {
             let owned = self.owned.get(&slice);
             let recovering = owned.and_then(|owned| owned.recovering.as_ref());
@@ -285,7 +293,7 @@ impl<T: Clone> Worker<T> {
         floors
     }
 
-    /// At or below these positions all was another's, and none of it came here to be done.
+    /// Positions up to which items belonged to earlier owners, and none came here to be processed.
     fn committed_by_others(&self, slice: SliceId, owned: &Owned<T>) -> Arc<Positions> {
         let committed = owned.committed_by_others();
         #[cfg(test)]
@@ -320,7 +328,8 @@ impl<T: Clone> Worker<T> {
 
     fn taken(&self) -> Vec<Taken> {
         let open = self.taking.iter().filter(|(_, taking)| taking.is_coming());
-        // What was given on meanwhile is another's: a new controller would take this worker for its owner.
+        // Slices that were given away since belong to another: a new controller would take this
+        // worker for their owner.
         let is_here = |handover, slice| {
             self.owned.get(&slice).is_some_and(|owned: &Owned<T>| owned.epoch == handover)
         };
@@ -333,10 +342,10 @@ impl<T: Clone> Worker<T> {
         .collect()
     }
 
-    /// There is a new controller. What the last one asked for and is not cut yet is called off, so that what is claimed from
-    /// now on is all that it left under way.
+    /// A new controller begins. Handovers of the last one without a cut are called off, so that
+    /// claims from now on contain all that it left in progress.
     pub(super) fn begin_term(&mut self, now: Duration) {
-        // The new one announces it anew, if it is to be.
+        // The new controller announces the resize again if it continues.
         self.announced = None;
         self.past.begin_term(now);
         let cut = self.giving.values_mut().filter(|giving| giving.has_cut());
@@ -362,7 +371,8 @@ mod tests {
 
     const LIFE: Life = Life { worker: WorkerId(1), number: 1 };
 
-    /// Claims in 5 s, of a worker that hears an item each `items` milliseconds; the controller answers all.
+    /// The number of claims in 5 s, of a worker that receives an item every `items` milliseconds;
+    /// the controller answers all.
     fn claims_in_five_seconds(items: Option<u64>) -> usize {
         let mut worker = Worker::<u64>::new(LIFE, Config::default());
         let (writer, mut claims) = (Writer { group: Group::BASE, id: 7 }, 0);

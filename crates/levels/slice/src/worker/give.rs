@@ -1,4 +1,4 @@
-//! The giver's part: from RELEASE to CLOSED.
+//! The source's part of a handover: from RELEASE to CLOSED.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl<T: Clone> Worker<T> {
         self.move_on(now);
     }
 
-    /// The taker's progress.
+    /// Handles the target's progress.
     pub(super) fn on_active(&mut self, now: Duration, handover: HandoverId, progress: &Progress) {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         if !giving.has_cut() {
@@ -65,10 +65,10 @@ impl<T: Clone> Worker<T> {
         self.move_on(now);
     }
 
-    /// Follows the table for one event.
+    /// Applies one event by the state table.
     pub(super) fn giver_event(&mut self, now: Duration, handover: HandoverId, event: GiverEvent) {
         let giving = self.giving.entry(handover);
-        // Of a handover that was never heard of only the promise not to cut is kept.
+        // Of an unknown handover only the promise not to cut is kept.
         let giving = giving.or_insert_with(|| Giving::new([].into(), self.life));
         let (next, actions) = giving.state.on(event);
         giving.state = next;
@@ -92,7 +92,7 @@ impl<T: Clone> Worker<T> {
                 self.watching.remove(&handover);
             }
             GiverAction::MakeCut => self.make_cut(now, handover),
-            // It follows when the backlog is known.
+            // The message follows when the backlog is known.
             GiverAction::SendCut if giving.recalls => {}
             GiverAction::SendCut => {
                 giving.said = now;
@@ -108,7 +108,7 @@ impl<T: Clone> Worker<T> {
                 self.check_finished(now, handover);
             }
             GiverAction::SendClosed => {
-                // Others have come back meanwhile.
+                // Other slices have returned in the meantime.
                 let released = |slice: &&SliceId| {
                     self.released.get(*slice).is_some_and(|it| it.handover == handover)
                 };
@@ -124,7 +124,8 @@ impl<T: Clone> Worker<T> {
                 let groups = self.numbering.groups(&slices);
                 self.past.add(now, handover, gone, groups, &cut, backlog);
                 if is_inherited {
-                    // The controller in office may still be about to ask what there was, and claims say it is given no more.
+                    // The current controller may not have asked yet, and later claims do not
+                    // contain this handover as given.
                     self.past.tell();
                 }
                 self.send_controller(Message::Closed { handover, cut });
@@ -134,7 +135,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The one point where ownership ends.
+    /// Makes the cut: the only point at which ownership ends.
     fn make_cut(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get(&handover) else { return };
         let slices = giving.slices.clone();
@@ -145,7 +146,7 @@ impl<T: Clone> Worker<T> {
         let mut epochs = BTreeSet::new();
         for slice in slices.iter() {
             if let Some(owned) = self.owned.remove(slice) {
-                // Below the floor all is done, though it may never have come here.
+                // Items below the floor are finished, although some may never have arrived here.
                 if epochs.insert(owned.epoch) {
                     cut = cut.furthest(&owned.floor);
                 }
@@ -157,7 +158,8 @@ impl<T: Clone> Worker<T> {
         giving.cut = cut;
         giving.recalls = true;
         self.out.push_back(Output::Recall { handover, slices });
-        // Slices move on only when what brought them is over: who has not heard that knows it now.
+        // Slices move on only when the handover that brought them is over: a worker that has not
+        // received END learns it here.
         for epoch in epochs {
             if self.owned.values().all(|owned| owned.epoch != epoch) {
                 self.taker_event(now, epoch, TakerEvent::End);
@@ -165,7 +167,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// An item of a slice that was cut.
+    /// Handles an item of a slice that was cut.
     pub(super) fn release(&mut self, now: Duration, handover: HandoverId, item: Item<T>) {
         let max = self.config.released_max;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
@@ -181,7 +183,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Nothing of `slice` is unfinished.
+    /// All items of `slice` are finished.
     pub(super) fn slice_drained(&mut self, now: Duration, slice: SliceId) {
         let Some(handover) = self.released.get(&slice).map(|it| it.handover) else { return };
         if self.giving.get(&handover).is_some_and(|giving| giving.undrained.contains(&slice)) {
@@ -189,7 +191,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Nothing of these slices is unfinished.
+    /// All items of these slices are finished.
     pub(super) fn drained(&mut self, now: Duration, handover: HandoverId, slices: Vec<SliceId>) {
         if self.config.order == Order::Stateful {
             let exports = slices.into_iter().map(|slice| Output::Export { handover, slice });
@@ -203,7 +205,7 @@ impl<T: Clone> Worker<T> {
         self.tell_drained(now, handover, slices.into_iter().map(|slice| (slice, None)).collect());
     }
 
-    /// The application gave the state of a drained slice.
+    /// The application exported the state of a drained slice.
     pub fn exported(
         &mut self,
         now: Duration,
@@ -214,7 +216,7 @@ impl<T: Clone> Worker<T> {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.drained_at = now;
         if !giving.undrained.remove(&slice) {
-            // The slice came back meanwhile, so its state does too.
+            // The slice has returned in the meantime, so its state returns, too.
             if self.owned.contains_key(&slice) {
                 self.out.push_back(Output::Import { slice, state });
             }
@@ -223,7 +225,7 @@ impl<T: Clone> Worker<T> {
         self.tell_drained(now, handover, vec![(slice, state)]);
     }
 
-    /// In strict order the taker waits for it.
+    /// Sends DRAINED, which the target waits for in strict order.
     fn tell_drained(
         &mut self,
         now: Duration,
@@ -235,7 +237,7 @@ impl<T: Clone> Worker<T> {
         if strict && giving.state != GiverState::Closed {
             giving.drained.extend(slices.iter().cloned());
             let taker = Address::Worker(giving.taker);
-            // Of the others the taker has still to receive what was not started.
+            // Only for slices for which the target has received the unstarted items.
             let has_all = |(slice, _): &(SliceId, Option<Vec<u8>>)| giving.is_handed_over(*slice);
             let slices: Vec<_> = slices.into_iter().filter(has_all).collect();
             if !slices.is_empty() {
@@ -255,7 +257,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Looks whether handovers that wait can go on.
+    /// Continues waiting handovers as far as possible.
     pub(super) fn move_on(&mut self, now: Duration) {
         let watched: Vec<_> = self.watching.iter().copied().collect();
         for handover in watched {
@@ -297,11 +299,11 @@ impl<T: Clone> Worker<T> {
         })
     }
 
-    /// Nothing is missing of what `epoch` gave, and what comes late of it has come.
+    /// Whether nothing is missing that `epoch` gave, and its late items have arrived.
     fn is_whole(&self, epoch: HandoverId, floor: &Positions) -> bool {
         let has_all = |taking: &Taking<T>| taking.covered && taking.has_backlog();
         let whole = self.taking.get(&epoch).is_none_or(has_all);
-        // A writer that has never been heard here was silent since it matched.
+        // A writer without any item here was silent since it matched.
         let passed = |(writer, at)| self.last(writer).is_none() || self.has_reached(writer, at);
         whole && floor.iter().all(passed)
     }

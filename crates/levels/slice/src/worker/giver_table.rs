@@ -1,23 +1,24 @@
-//! The giver's side of one handover, as a table.
+//! The source's side of one handover, as a state table. The code calls the source *giver* and the
+//! target *taker*.
 
-/// How far the giver is.
+/// The state of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GiverState {
-    /// Heard nothing of it.
+    /// It knows nothing of the handover.
     Unknown,
-    /// Owns the slices, and waits until it has passed P.
+    /// It owns the slices, and waits until it has passed P.
     Waiting,
-    /// Has cut, and has not heard from the taker.
+    /// It has cut, and has no answer from the target.
     Cut,
-    /// The taker is active; what was admitted is being finished.
+    /// The target is active; the source finishes the items that it admitted.
     Draining,
     /// Over.
     Closed,
-    /// Promised never to cut.
+    /// It promised never to cut.
     Aborted,
 }
 
-/// What happens to it.
+/// An event at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GiverEvent {
     /// RELEASE of slices that it owns.
@@ -26,52 +27,53 @@ pub enum GiverEvent {
     ReleaseForeign,
     /// P is passed.
     Passed,
-    /// The taker says that it is active.
+    /// The target reports that it is active.
     Active,
-    /// All is drained, and the taker lacks nothing.
+    /// All is drained, and the target lacks nothing.
     Finished,
     /// ABORT.
     Abort,
-    /// The taker was lost.
+    /// The target was lost.
     Forget,
 }
 
-/// What it then does.
+/// An action of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GiverAction {
-    /// Remember P and watch for it.
+    /// Store P and wait for it.
     Wait,
-    /// Forget P again.
+    /// Drop P.
     StopWaiting,
-    /// Stop admitting, note C, and ask for the items that are not started. CUT follows when they are there.
+    /// Stop admitting, set C, and ask for the items that are not started. CUT follows when they are
+    /// known.
     MakeCut,
-    /// Say CUT.
+    /// Send CUT.
     SendCut,
-    /// Let go of what was kept in case that the taker is lost.
+    /// Drop the items kept in case the target is lost.
     DropReleased,
-    /// The taker is gone: it lacks nothing.
+    /// Drop the tail, as the target is gone.
     DropTail,
-    /// Say CLOSED.
+    /// Send CLOSED.
     SendClosed,
-    /// Say ABORTED.
+    /// Send ABORTED.
     SendAborted,
 }
 
 impl GiverState {
-    /// Whether nothing is left to be done of it.
+    /// Whether nothing is left to do.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Closed | Self::Aborted | Self::Unknown)
     }
 
-    /// What `event` makes of it, and what is to be done, in order.
+    /// The next state after `event`, and the actions, in order.
     pub fn on(self, event: GiverEvent) -> (Self, &'static [GiverAction]) {
         use GiverAction as Do;
         use GiverEvent as E;
         match (self, event) {
             (Self::Unknown, E::Release) => (Self::Waiting, &[Do::Wait]),
-            // It cannot cut what it does not own, so this is a promise like the others.
+            // It cannot cut slices that it does not own, so this promise is true.
             (Self::Unknown, E::ReleaseForeign | E::Abort) => (Self::Aborted, &[Do::SendAborted]),
-            // It owned nothing in this life, so there is nothing to wait for.
+            // This incarnation owned nothing, so there is nothing to wait for.
             (Self::Unknown, E::Forget) => (Self::Closed, &[Do::SendClosed]),
             (Self::Unknown, E::Passed | E::Active | E::Finished) => (self, &[]),
 
@@ -81,7 +83,7 @@ impl GiverState {
             }
             (Self::Waiting, E::Release | E::Active | E::Finished) => (self, &[]),
 
-            // The cut cannot be undone: whoever asks is told of it.
+            // The cut cannot be undone, so every request is answered with it.
             (Self::Cut | Self::Draining, E::Release | E::ReleaseForeign | E::Abort) => {
                 (self, &[Do::SendCut])
             }

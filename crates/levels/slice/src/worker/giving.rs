@@ -1,4 +1,4 @@
-//! What a giver keeps of one handover.
+//! The state of a handover at its source.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::worker::backlog::{Unstarted, unstarted_of};
 use crate::worker::giver_table::GiverState;
 use crate::worker::reason::Reason;
 
-/// Tail entries in one message, at most.
+/// Largest number of tail entries in one message.
 pub const TAIL_PART: usize = 512;
-/// Bytes of items in one message of the tail: the last item may exceed it.
+/// Bytes of items after which a message of the tail ends: the last item may exceed it.
 pub const TAIL_BYTES: usize = 256 << 10;
 
-/// One handover, at its giver.
+/// A handover at its source.
 #[derive(Debug)]
 pub(super) struct Giving<T> {
     pub state: GiverState,
@@ -24,41 +24,43 @@ pub(super) struct Giving<T> {
     pub taker: Life,
     /// P.
     pub ahead: Positions,
-    /// The taker lacks no writer.
+    /// The target lacks items of no writer.
     pub covered: bool,
-    /// Writers that the taker has: those of P, and those whose tail has ended.
+    /// Writers that the target follows: those in P, and those with a finished tail.
     known: HashSet<Writer>,
     /// C, once there is a cut.
     pub cut: Positions,
-    /// Waits for the items that are not started: [`Worker::recalled`](crate::worker::Worker::recalled).
+    /// Waits for the items that are not started:
+    /// [`Worker::recalled`](crate::worker::Worker::recalled).
     pub recalls: bool,
-    /// The items that were not started, and what CUT says of them.
+    /// The items that were not started, and the backlog in CUT.
     pub unstarted: Unstarted,
     pub backlog: Vec<Backlog>,
     /// See [`Progress::claimed`].
     pub claimed: bool,
-    /// It was cut for an earlier controller.
+    /// It was cut under an earlier controller.
     pub is_inherited: bool,
-    /// Cut slices that have unfinished items, or whose state is not exported.
+    /// Cut slices with unfinished items or a state that is not exported.
     pub undrained: BTreeSet<SliceId>,
     /// When a slice was last drained.
     pub drained_at: Duration,
-    /// Drained slices that the taker may not know of.
+    /// Drained slices that the target may not know of.
     pub drained: BTreeMap<SliceId, Option<Vec<u8>>>,
-    /// Items after C, until the taker is active.
+    /// Items after C, until the target is active.
     pub released: VecDeque<Item<T>>,
-    /// Entries of the tail that are not items after C: no room of theirs is taken.
+    /// Tail entries that are not items after C, and do not count towards the limit.
     unstarted_count: usize,
-    /// The tail that the taker has not acknowledged.
+    /// The tail entries that the target has not acknowledged.
     tail: VecDeque<TailEntry<T>>,
     tail_first: u64,
     /// The number after the last entry that was sent.
     tail_sent: u64,
-    /// The tail has had its last entry.
+    /// The tail contains its last entry.
     ended: bool,
-    /// The taker has items of these writers from this position on, as it said first then.
+    /// By writer: the position from which the target has its items, and when the target first
+    /// reported it.
     until: BTreeMap<Writer, (u64, Duration)>,
-    /// When something was last said.
+    /// When the last message was sent.
     pub said: Duration,
 }
 
@@ -91,7 +93,7 @@ impl<T: Clone> Giving<T> {
         }
     }
 
-    /// Notes P.
+    /// Stores P.
     pub(super) fn wait(&mut self, ahead: Positions, settled: bool) {
         self.known = ahead.iter().map(|(writer, _)| writer).collect();
         self.covered = settled;
@@ -102,7 +104,7 @@ impl<T: Clone> Giving<T> {
         matches!(self.state, GiverState::Cut | GiverState::Draining)
     }
 
-    /// An item after C. Says what had to go because there was no room.
+    /// Keeps an item after C. Returns the reason if an item was dropped for lack of room.
     pub(super) fn release(&mut self, item: Item<T>, max: usize) -> Option<Reason> {
         let mut dropped = None;
         if !self.covered && !self.ended && !self.known.contains(&item.writer) {
@@ -122,7 +124,7 @@ impl<T: Clone> Giving<T> {
         dropped
     }
 
-    /// The taker's progress.
+    /// Handles the target's progress.
     pub(super) fn heard(&mut self, now: Duration, progress: &Progress) {
         while self.tail_first < progress.tail_next && self.tail.pop_front().is_some() {
             self.tail_first += 1;
@@ -140,15 +142,16 @@ impl<T: Clone> Giving<T> {
             }
         }
         if progress.settled {
-            // All that the taker could lack was put into the tail before this.
+            // All items that the target could lack are in the tail already.
             self.ended = true;
             self.until.clear();
             self.tail.push_back(TailEntry::EndAll);
         }
     }
 
-    /// Ends the tails of writers that are followed to where the taker has them. `reached`: the writer is followed up to
-    /// a position, or gone, or that was waited for since then for long enough: what it wrote meanwhile may never come here.
+    /// Ends the tails of writers that have reached the position from which the target has their
+    /// items. `reached`: the writer was followed up to the position, or is gone, or was waited for
+    /// long enough since the given time, as its items may never arrive here.
     pub(super) fn end_tails(&mut self, reached: impl Fn(Writer, u64, Duration) -> bool) -> bool {
         let reached = |(w, (at, since)): &(&Writer, &(u64, Duration))| reached(**w, *at, *since);
         let ended: Vec<_> = self.until.iter().filter(reached).map(|(writer, _)| *writer).collect();
@@ -160,12 +163,12 @@ impl<T: Clone> Giving<T> {
         !ended.is_empty()
     }
 
-    /// Whether a tail is waited for since then or longer.
+    /// Whether a tail has waited since `then` or longer.
     pub(super) fn waits_since(&self, then: Duration) -> bool {
         self.until.values().any(|(_, since)| *since <= then)
     }
 
-    /// The first entries of the tail: what was not started.
+    /// Adds the unstarted items as the first entries of the tail.
     pub(super) fn hand_over(&mut self, items: Vec<Item<T>>) {
         if items.is_empty() {
             return;
@@ -178,12 +181,13 @@ impl<T: Clone> Giving<T> {
         self.tail.extend(entries.chain([TailEntry::UnstartedEnd]));
     }
 
-    /// Whether the taker has all of `slice` that was not started.
+    /// Whether the target has received all unstarted items of `slice`.
     pub(super) fn is_handed_over(&self, slice: SliceId) -> bool {
         self.tail_first >= self.unstarted.end(slice)
     }
 
-    /// Drained slices of which the taker has all, but had not when it had the tail up to `first`. 0: of any.
+    /// Drained slices with unstarted items that the target has received since it had the tail up to
+    /// `first`. With 0, all of them.
     pub(super) fn drained_since(&self, first: u64) -> Vec<(SliceId, Option<Vec<u8>>)> {
         let is_new = |slice: SliceId| {
             self.is_handed_over(slice) && (first == 0 || self.unstarted.end(slice) > first)
@@ -192,12 +196,12 @@ impl<T: Clone> Giving<T> {
         drained.map(|(slice, state)| (*slice, state.clone())).collect()
     }
 
-    /// Items of `slices` that were not started and that the taker has not acknowledged.
+    /// Items of `slices` that were not started and that the target has not acknowledged.
     pub(super) fn unstarted_in_tail(&self, slices: &[SliceId]) -> Vec<Item<T>> {
         unstarted_of(&self.tail, slices)
     }
 
-    /// What the taker has not acknowledged, as much as goes into one message, with the number of its first entry.
+    /// Unacknowledged entries for one message, with the number of the first.
     pub(super) fn tail(&mut self, size: fn(&T) -> usize) -> Option<(u64, Vec<TailEntry<T>>)> {
         let mut bytes = 0;
         let mut fits = |entry: &&TailEntry<T>| {
@@ -213,17 +217,18 @@ impl<T: Clone> Giving<T> {
         (!part.is_empty()).then_some((self.tail_first, part))
     }
 
-    /// The number of the first entry that the taker has not acknowledged.
+    /// The number of the first entry that the target has not acknowledged.
     pub(super) fn tail_first(&self) -> u64 {
         self.tail_first
     }
 
-    /// Whether it lacks more, and all that was sent is acknowledged.
+    /// Whether the target lacks more entries, and has acknowledged all that were sent.
     pub(super) fn is_next_due(&self) -> bool {
         !self.tail.is_empty() && self.tail_first >= self.tail_sent
     }
 
-    /// The last entry alone, with its number: what was just added. `None`: others are to be sent before it.
+    /// The last entry alone, with its number: the one just added. `None` if earlier ones have to be
+    /// sent first.
     pub(super) fn tail_last(&mut self) -> Option<(u64, Vec<TailEntry<T>>)> {
         let number = (self.tail_end()).checked_sub(1)?;
         if self.tail_sent < number {
@@ -238,7 +243,7 @@ impl<T: Clone> Giving<T> {
         self.tail_first + self.tail.len() as u64
     }
 
-    /// Only the taker's progress is wanted.
+    /// Whether only the target's progress is missing.
     pub(super) fn needs_progress(&self) -> bool {
         self.state == GiverState::Draining
             && self.undrained.is_empty()
@@ -246,7 +251,7 @@ impl<T: Clone> Giving<T> {
             && self.tail.is_empty()
     }
 
-    /// Items of the tail that the taker has not acknowledged.
+    /// Items in the tail that the target has not acknowledged.
     pub(super) fn tail_items(&self) -> usize {
         let is_item =
             |entry: &&TailEntry<T>| matches!(entry, TailEntry::Item(_) | TailEntry::Unstarted(_));
@@ -259,7 +264,8 @@ impl<T: Clone> Giving<T> {
         self.until.clear();
     }
 
-    /// Drained and replied to, and the taker lacks nothing. `reply`: how long replies are on their way.
+    /// Whether all is drained and replied to, and the target lacks nothing. `reply`: the time of a
+    /// reply in transit.
     pub(super) fn is_finished(&self, now: Duration, reply: Duration) -> bool {
         let replied = now.saturating_sub(self.drained_at) >= reply;
         let has_all = self.covered && self.claimed && self.tail.is_empty();

@@ -1,46 +1,47 @@
-//! What this worker finished lately, and what comes again that nobody seems to have.
+//! Remembers recently finished items, and watches items that no worker seems to have.
 //!
-//! Clients publish an item again until its reply has come. The reply may be lost though the worker lives: its client stood
-//! still, or was cut off, or did not take it. And the item may be: DDS delivers nothing to a reader that has lost its
-//! writer and finds it again, of what was written meanwhile. So of an item that comes again the worker has to know
-//! whether it had it. If it finished it lately, the reply is sent again. If it never had it, and nobody before it can still
-//! have it, the item is an *orphan*: when it comes once more after [`crate::Config::orphan`], or a lease if that is longer, it is
-//! done.
+//! Clients publish an item again until its reply has arrived. The reply may be lost even if the
+//! worker lives: its client was paused, or cut off, or did not receive it. The item itself may be
+//! lost, too: when a reader loses its writer and finds it again, DDS does not deliver the items
+//! written in between. So the worker has to know whether it had an item that is published again. If
+//! it finished the item recently, it sends the reply again. If it never had it, and no worker
+//! before it can still have it, the item is an *orphan*: the worker processes it when it comes once
+//! more after [`crate::Config::orphan`], or after a lease if that is longer.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::ids::Writer;
 
-/// Items finished that are remembered, at most.
+/// Largest number of finished items that are remembered.
 const FINISHED_MAX: usize = 1 << 18;
-/// Orphans that are watched, at most: others have to wait until these are done.
+/// Largest number of watched orphans: others wait until these are processed.
 const ORPHANS_MAX: usize = 1 << 16;
-/// Clients publish again after this at the latest: so much longer than it takes to be due an orphan is watched.
+/// Additional time for which a due orphan is watched: clients publish it again within this.
 const ORPHAN_FORGOTTEN: Duration = Duration::from_secs(150);
 
 type Name = (Writer, u64);
 
-/// What is remembered of single items.
+/// Memory of single items.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     finished: Finished,
-    /// When each came again first.
+    /// Orphans, with the time when each was first published again.
     orphans: HashMap<Name, Duration>,
     swept: Duration,
 }
 
-/// Items finished, with their times: some 70 bytes each. A busy worker has a quarter of a million
+/// Finished items with their times: about 70 bytes each. A busy worker has a quarter of a million
 /// of them.
 #[derive(Debug, Default)]
 struct Finished {
-    /// By writer and position, the number of the last time; `in_order` begins with number `first`.
+    /// By writer and position: the number of the last entry; `in_order` begins with number `first`.
     by_writer: HashMap<Writer, HashMap<u64, u32>>,
     in_order: VecDeque<Once>,
     first: u32,
 }
 
-/// That an item was finished, once.
+/// One entry: an item was finished.
 #[derive(Debug, Clone, Copy)]
 struct Once {
     at_us: u64,
@@ -58,7 +59,7 @@ impl Finished {
         self.in_order.push_back(Once { at_us: micros(now), position, writer });
     }
 
-    /// When it was finished last, microseconds.
+    /// When it was last finished, in microseconds.
     fn at_us(&self, writer: Writer, position: u64) -> Option<u64> {
         let number = self.by_writer.get(&writer)?.get(&position)?;
         let once = self.in_order.get(number.wrapping_sub(self.first) as usize)?;
@@ -70,7 +71,7 @@ impl Finished {
         let number = self.first;
         self.first = self.first.wrapping_add(1);
         let Some(positions) = self.by_writer.get_mut(&once.writer) else { return };
-        // It may have been finished once more.
+        // It may have been finished again.
         if positions.get(&once.position) == Some(&number) {
             positions.remove(&once.position);
         }
@@ -99,7 +100,7 @@ impl Memory {
         self.finished.add(now, writer, position);
     }
 
-    /// Whether it was finished so long ago, or longer.
+    /// Whether it was finished at `then` or earlier.
     pub(super) fn has_finished_before(&self, then: Duration, writer: Writer, at: u64) -> bool {
         self.finished.at_us(writer, at).is_some_and(|finished| finished <= micros(then))
     }
@@ -108,7 +109,8 @@ impl Memory {
         self.finished.at_us(writer, position).is_some()
     }
 
-    /// Whether it has come again for so long that it is to be done. It is then watched no more.
+    /// Whether the item was first published again long enough ago to be processed. Then it is not
+    /// watched any more.
     pub(super) fn is_orphan(
         &mut self,
         now: Duration,
@@ -130,7 +132,8 @@ impl Memory {
         is_due
     }
 
-    /// Forgets what was finished longer ago than `keep`. `orphan`: after which orphans are done.
+    /// Forgets items finished longer ago than `keep`. `orphan`: time after which orphans are
+    /// processed.
     pub(super) fn forget(&mut self, now: Duration, keep: Duration, orphan: Duration) {
         self.finished.forget(now.checked_sub(keep));
         if !self.orphans.is_empty() && now.saturating_sub(self.swept) >= Duration::from_secs(1) {
@@ -157,7 +160,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.finish(ms(0), WRITER, 1);
         memory.finish(ms(40), WRITER, 2);
-        // Once more: its time begins anew.
+        // Finished again: its time begins anew.
         memory.finish(ms(50), WRITER, 1);
         memory.forget(ms(100), ms(100), ms(1));
         assert!(memory.has_finished(WRITER, 1) && memory.has_finished(WRITER, 2));

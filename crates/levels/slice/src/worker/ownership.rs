@@ -1,4 +1,4 @@
-//! Which items of an owned slice are this worker's to do.
+//! Decides which items of an owned slice this worker processes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,91 +12,91 @@ use crate::worker::reason::Reason;
 /// A slice that this worker owns.
 #[derive(Debug)]
 pub(super) struct Owned<T> {
-    /// The handover that gave it.
+    /// The handover that gave the slice to this worker.
     pub epoch: HandoverId,
-    /// Items at or below this were another's (C).
+    /// C: items up to this belong to an earlier owner.
     pub cut: Arc<Positions>,
-    /// C, raised by the tail: items at or below this may still come, late.
+    /// C, raised by the tail: items up to this may still arrive late.
     pub floor: Arc<Positions>,
-    /// Lower bounds of what is committed at or below `cut`: items after these positions came from the giver unstarted, or
-    /// were published again after the giver's loss. They are this worker's.
+    /// Lower bounds of the committed positions up to `cut`: items after them came from the source
+    /// unstarted, or were published again after its loss. They are this worker's.
     pub low: BTreeMap<Writer, u64>,
-    /// Admitted items, while the giver has not drained, or has not handed over what it had not started.
+    /// Admitted items, while the source has not drained or not handed over its unstarted items.
     pub held: Option<Vec<Item<T>>>,
-    /// Items that the giver had not started, while there is `held`: they come before it.
+    /// Items that the source had not started, while items are held: they come first.
     pub unstarted: Vec<Item<T>>,
     /// Set while items of a lost worker may be published again.
     pub recovering: Option<Recovering>,
 }
 
-/// A slice that this worker gave away, and may get back as long as that is not over.
+/// A slice that this worker gave away, and that may return until the handover is over.
 #[derive(Debug)]
 pub(super) struct Released {
     /// The handover that took it.
     pub handover: HandoverId,
-    /// What was another's before the slice was this worker's.
+    /// Positions up to which items belonged to an owner before this worker.
     pub cut: Arc<Positions>,
     /// See [`Owned::low`].
     pub low: BTreeMap<Writer, u64>,
 }
 
-/// What a lost worker may have left undone.
+/// Items that a lost worker may have left unfinished.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    /// For each writer: after the first, up to the second.
+    /// For each writer: ranges from after the first to the second position.
     ranges: BTreeMap<Writer, Vec<(u64, u64)>>,
-    /// Every item of writers that have no range, too.
+    /// Also all items of writers without a range.
     others: bool,
 }
 
-/// Items of one slice that this worker handed to a taker without having started them.
+/// Items of one slice that this worker handed to a target unstarted.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
     /// Single items.
     pub items: BTreeSet<(Writer, u64)>,
-    /// Of a handover that is over: all items of the writer after the position.
+    /// For a finished handover: all items of the writer after the position.
     pub after: BTreeMap<Writer, u64>,
 }
 
-/// What of a lost worker's items is taken when it comes again.
+/// The items of a lost worker that are accepted when clients publish them again.
 #[derive(Debug)]
 pub(super) struct Recovering {
-    /// Slices of which the same is lost share it.
+    /// Shared by slices with the same lost items.
     lost: Arc<Lost>,
-    /// What a lost taker of this slice alone had received.
+    /// Items that a lost target had received for this slice.
     handed: Handed,
-    /// Taken already.
+    /// Items accepted already.
     done: HashSet<(Writer, u64)>,
     since: Duration,
-    /// What clients answered.
+    /// Answers of clients.
     answers: HashMap<Writer, Answer>,
-    /// The first new item of each writer that came since it began: all after it come, too.
+    /// The first new item of each writer since the recovery began: all later ones arrive as well.
     heard: HashMap<Writer, u64>,
 }
 
-/// Writers of which answers are remembered, of each slice.
+/// Largest number of writers with stored answers, for each slice.
 const ANSWERS_MAX: usize = 4096;
 
-/// What the client of one writer keeps of a slice.
+/// The items that the client of one writer keeps of a slice.
 #[derive(Debug, Default)]
 struct Answer {
-    /// Everything up to this has come.
+    /// All items up to this have arrived.
     whole: u64,
-    /// Of the last answer.
+    /// Position up to which the last answer is complete.
     through: u64,
-    /// Items up to `through` that have not come.
+    /// Items up to `through` that have not arrived.
     missing: BTreeSet<u64>,
 }
 
 impl Lost {
-    /// Whatever is after `after`: nobody else has any of it.
+    /// All items after `after`: no other worker has any of them.
     pub(super) fn all_after(after: &Positions) -> Self {
         let ranges = after.iter().map(|(writer, at)| (writer, vec![(at, u64::MAX)])).collect();
         Self { ranges, others: true }
     }
 
-    /// Items of `writer` after `after`, up to `through`. With none between, it is a writer of which nothing is taken,
-    /// and so none of the others.
+    /// Adds items of `writer` after `after` up to `through`. An empty range excludes the writer
+    /// from the others.
     pub(super) fn add(&mut self, writer: Writer, after: u64, through: u64) {
         let ranges = self.ranges.entry(writer).or_default();
         if after < through {
@@ -104,7 +104,7 @@ impl Lost {
         }
     }
 
-    /// Every item of writers that were not added.
+    /// Adds all items of writers without a range.
     pub(super) fn add_others(&mut self) {
         self.others = true;
     }
@@ -116,7 +116,7 @@ impl Lost {
         }
     }
 
-    /// The least position of `writer` that may still come, less one.
+    /// The position before the first item of `writer` that may still arrive.
     fn least(&self, writer: Writer) -> Option<u64> {
         match self.ranges.get(&writer) {
             Some(ranges) => ranges.iter().map(|(after, _)| *after).min(),
@@ -141,7 +141,7 @@ impl Handed {
             || self.after.get(&writer).is_some_and(|after| position > *after)
     }
 
-    /// The least position of `writer` that it has, less one.
+    /// The position before the first item of `writer` in it.
     fn least(&self, writer: Writer) -> Option<u64> {
         let first = self.items.range((writer, 0)..=(writer, u64::MAX)).next();
         let first = first.map(|(_, position)| position - 1);
@@ -150,14 +150,14 @@ impl Handed {
 }
 
 impl Recovering {
-    /// What `lost` says, from now on.
+    /// Accepts the items in `lost` from now on.
     pub(super) fn new(lost: Arc<Lost>, now: Duration) -> Self {
         let (handed, done, answers, heard) = Default::default();
         Self { lost, handed, done, since: now, answers, heard }
     }
 
-    /// The writer's client says what it keeps of this slice, up to `through`. `here`: which items
-    /// have come.
+    /// A client answers which items of this slice it keeps, up to `through`. `here`: whether an
+    /// item has arrived.
     pub(super) fn answered(
         &mut self,
         writer: Writer,
@@ -180,37 +180,37 @@ impl Recovering {
         answer.is_whole();
     }
 
-    /// The item has come. Whether all has that its client keeps.
+    /// An item has arrived. Returns whether all items that its client keeps have.
     pub(super) fn came(&mut self, writer: Writer, position: u64) -> bool {
         let answer = self.answers.get_mut(&writer);
         answer.is_some_and(|answer| answer.missing.remove(&position) && answer.is_whole())
     }
 
-    /// A new item of the writer has come.
+    /// A new item of the writer has arrived.
     pub(super) fn hears(&mut self, writer: Writer, position: u64) {
         if self.heard.len() < ANSWERS_MAX {
             self.heard.entry(writer).or_insert(position);
         }
     }
 
-    /// Whether nothing of the writer before this item is missing.
+    /// Whether no item of the writer before this one is missing.
     pub(super) fn is_in_order(&self, writer: Writer, position: u64) -> bool {
         let follows = |whole| self.heard.get(&writer).is_some_and(|first| *first <= whole);
         let answer = self.answers.get(&writer);
         answer.is_some_and(|answer| position <= answer.whole || follows(answer.whole))
     }
 
-    /// As well as what a lost taker had received from this worker.
+    /// Adds the items that a lost target had received from this worker.
     pub(super) fn with_handed(self, handed: Handed) -> Self {
         Self { handed, ..self }
     }
 
-    /// These items were received already.
+    /// Marks items that were received already.
     pub(super) fn has(&mut self, items: impl Iterator<Item = (Writer, u64)>) {
         self.done.extend(items);
     }
 
-    /// What is taken, which other slices may share.
+    /// The accepted items, which other slices may share.
     pub(super) fn lost(&self) -> &Arc<Lost> {
         &self.lost
     }
@@ -219,12 +219,12 @@ impl Recovering {
         self.since
     }
 
-    /// The time for it begins anew.
+    /// Starts the recovery time anew.
     pub(super) fn begins(&mut self, now: Duration) {
         self.since = now;
     }
 
-    /// The least position of `writer` that may still come, less one.
+    /// The position before the first item of `writer` that may still arrive.
     pub(super) fn least(&self, writer: Writer) -> Option<u64> {
         self.lost.least(writer).into_iter().chain(self.handed.least(writer)).min()
     }
@@ -235,20 +235,20 @@ impl Recovering {
 }
 
 impl<T> Owned<T> {
-    /// At or below these positions all was another's, and none of it is being recovered here.
+    /// Positions up to which items belonged to earlier owners, and none is being recovered here.
     pub(super) fn committed_by_others(&self) -> Arc<Positions> {
         let Some(recovering) = &self.recovering else { return self.cut.clone() };
         let least = |writer, at: u64| recovering.least(writer).map_or(at, |least| least.min(at));
         Arc::new(self.cut.iter().map(|(writer, at)| (writer, least(writer, at))).collect())
     }
 
-    /// Whether the item is one that a lost worker may have left undone.
+    /// Whether a lost worker may have left the item unfinished.
     pub(super) fn is_recovering(&self, writer: Writer, position: u64) -> bool {
         self.recovering.as_ref().is_some_and(|it| it.covers(writer, position))
     }
 
-    /// Whether the item, which comes again, is one that is being recovered here. What comes of a lost worker's items shows that
-    /// more may: the time for it begins anew.
+    /// Whether an item that is published again is being recovered here and has not arrived before.
+    /// Such an item shows that more may follow, so the recovery time begins anew.
     pub(super) fn recovers(&mut self, now: Duration, writer: Writer, position: u64) -> bool {
         let Some(recovering) = &mut self.recovering else { return false };
         let is_new =
@@ -259,7 +259,7 @@ impl<T> Owned<T> {
         is_new
     }
 
-    /// Whether the item is to be done here, now. `fresh`: it comes for the first time.
+    /// Whether this worker should process the item now. `fresh`: it arrives for the first time.
     pub(super) fn admit(
         &mut self,
         writer: Writer,

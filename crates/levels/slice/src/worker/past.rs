@@ -1,9 +1,11 @@
-//! What a worker gave away and has done of it, as long as a controller may have to ask.
+//! Finished handovers of this worker as the source, as long as a controller may have to ask for
+//! them.
 //!
-//! The controller that sees a handover knows its cut. The next one hears it of the taker; if that one is lost, only the giver
-//! knows what it has executed itself and nobody may execute again. It says so to every controller that is new, until that
-//! one has heard it. When a controller has been there for [`Config::forget`](crate::Config::forget) since, nobody keeps such
-//! items any more: their clients have their replies, and who stands by has heard that they are committed.
+//! The controller that sees a handover knows its cut. The next controller learns it from the
+//! target. If the target is lost, only the source knows which items it has executed, and that no
+//! other worker may execute them again. It reports them to every new controller until that has
+//! received them. [`Config::forget`](crate::Config::forget) after that, no process keeps such items
+//! any more: their clients have their replies, and standbys know that they are committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use crate::message::{Backlog, Past};
 use crate::numbering::{Numbering, least};
 use crate::positions::Positions;
 
-/// What was given away, by handover.
+/// Slices that were given away, by handover.
 #[derive(Debug, Default)]
 pub(super) struct Pasts {
     given: BTreeMap<HandoverId, Given>,
@@ -24,27 +26,27 @@ pub(super) struct Pasts {
 #[derive(Debug)]
 struct Given {
     slices: BTreeSet<SliceId>,
-    /// All at or below is done; except for the backlog.
+    /// Items up to this are finished, except for the backlog.
     done: Positions,
     backlog: Vec<Backlog>,
     since: Duration,
 }
 
-/// Whether the controller in office knows.
+/// Whether the current controller knows these handovers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Told {
-    /// It has heard all, or saw it itself.
+    /// It has received all, or saw them itself.
     #[default]
     Yes,
-    /// Nothing was said to it.
+    /// It has received nothing.
     No,
-    /// The claims of this number and all later ones say it.
+    /// Claims from this number on contain them.
     Since(u64),
 }
 
 impl Pasts {
-    /// These slices were given away, and all that was this worker's is done and replied to.
-    /// `groups`: those by which their items come.
+    /// Adds a handover: the slices were given away, and all of this worker's items are finished and
+    /// replied to. `groups`: those that carry items of the slices.
     pub(super) fn add(
         &mut self,
         now: Duration,
@@ -57,7 +59,7 @@ impl Pasts {
         if slices.is_empty() {
             return;
         }
-        // What was given earlier, and came back meanwhile.
+        // Removes slices that were given away earlier and have returned since.
         self.given.retain(|_, given| {
             given.slices.retain(|slice| !slices.contains(slice));
             given.backlog.retain(|of| !slices.contains(&of.slice));
@@ -67,13 +69,14 @@ impl Pasts {
         self.given.insert(handover, Given { slices, done, backlog, since: now });
     }
 
-    /// What of `slice` was handed over unstarted when it was given away last: writers, and positions after which it was.
+    /// The items of `slice` that were handed over unstarted when it was last given away: all of
+    /// each writer after the position.
     pub(super) fn handed(&self, slice: SliceId) -> BTreeMap<Writer, u64> {
         let backlogs = self.given.values().flat_map(|given| &given.backlog);
         backlogs.filter(|of| of.slice == slice).map(|of| (of.writer, of.after)).collect()
     }
 
-    /// Whether all that was given away after `since` can be named by the numbers of `to`.
+    /// Whether the slices of all handovers after `since` exist in `to`.
     pub(super) fn fits(&self, from: &Numbering, to: &Numbering, since: Option<Duration>) -> bool {
         let joins = to.slices < from.slices;
         let is_old = |given: &Given| since.is_some_and(|since| given.since <= since);
@@ -83,8 +86,7 @@ impl Pasts {
         !joins || self.given.values().all(|given| is_old(given) || has_both(given))
     }
 
-    /// Slices have other numbers from now on. What was given away of one half of a slice alone is
-    /// forgotten.
+    /// Converts all slices to `to`. Forgets halves that were given away alone.
     pub(super) fn renumber(&mut self, from: &Numbering, to: &Numbering) {
         self.given.retain(|_, given| {
             let slices: Vec<_> = given.slices.iter().copied().collect();
@@ -98,18 +100,18 @@ impl Pasts {
         });
     }
 
-    /// There is a new controller.
+    /// A new controller begins.
     pub(super) fn begin_term(&mut self, now: Duration) {
         self.tell();
         self.given.values_mut().for_each(|given| given.since = now);
     }
 
-    /// The controller in office is to be told of all.
+    /// Reports all to the current controller.
     pub(super) fn tell(&mut self) {
         self.told = if self.given.is_empty() { Told::Yes } else { Told::No };
     }
 
-    /// What claims of this number say.
+    /// The handovers for claims with this number.
     pub(super) fn say(&mut self, number: u64) -> Vec<Past> {
         match self.told {
             Told::Yes => return Vec::new(),
@@ -123,7 +125,7 @@ impl Pasts {
         said.collect()
     }
 
-    /// The controller has heard claims of this number, which were sent at `sent`.
+    /// The controller has received claims with this number, which were sent at `sent`.
     pub(super) fn heard(&mut self, number: u64, sent: Duration, forget: Duration) {
         if let Told::Since(first) = self.told
             && number >= first
@@ -178,7 +180,7 @@ mod tests {
         let said = pasts.say(2);
         assert_eq!(said[0].slices[..], [1, 2].map(SliceId));
         assert_eq!(said[0].done, [1, 2].map(|slice| (writer(slice), 10)).into_iter().collect());
-        // What was said before it was told says nothing of it.
+        // Claims sent before it was added do not contain it.
         pasts.heard(1, at(1), FORGET);
         assert_eq!(pasts.say(3).len(), 1);
         pasts.heard(3, at(1), FORGET);

@@ -1,26 +1,27 @@
-//! Why an item was not done here, or was let go.
+//! Why an item was not processed here, or was dropped.
 
-/// A drop reason of the protocol. Most are no loss: the item is another worker's.
+/// A drop reason of the protocol. Most are no loss: another worker has the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The slice is another's.
+    /// Another worker owns the slice.
     NotOwned,
-    /// The giver had it: it was at or below the cut.
+    /// The source had it: it was at or below the cut.
     Late,
-    /// It was here before.
+    /// It had arrived before.
     Duplicate,
     /// The shadow was full; the handover is called off.
     ShadowFull,
-    /// Kept for a taker that may be lost, and there were too many: the oldest go.
+    /// Too many items kept in case the target is lost: the oldest are dropped.
     ReleasedFull,
-    /// The tail was full: the taker does not get it.
+    /// The tail was full: the target does not receive the item.
     TailFull,
-    /// Kept as a standby, and there were too many: the oldest go.
+    /// Too many items kept as a standby: the oldest are dropped.
     StandbyFull,
-    /// The controller gave this worker up, and it had not finished the item: another worker has the slice.
+    /// The controller gave this worker up before it finished the item: another worker has the
+    /// slice.
     GivenUp,
-    /// Not dropped: an item that came again when its slice was recovered already. In strict order it is done after newer
-    /// items of its writer.
+    /// Not dropped: an item that was published again after the recovery of its slice. In strict
+    /// order it is processed after newer items of its writer.
     OutOfOrder,
 }
 
@@ -54,12 +55,12 @@ impl Reason {
     }
 }
 
-/// How many items were dropped, by reason.
+/// Numbers of dropped items, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drops([u64; Reason::ALL.len()]);
 
 impl Drops {
-    /// Dropped for `reason`.
+    /// Items dropped for `reason`.
     pub fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }

@@ -1,12 +1,14 @@
-//! Recovery in order: what a lost worker left undone is done before newer items.
+//! Recovery in order: the unfinished items of a lost worker are processed before newer ones.
 //!
-//! Clients publish again the items of a lost worker, while newer items of the same writers come, too. Where order is
-//! strict the successor therefore holds everything of a recovered slice. It asks clients for these items, and a client
-//! answers which it keeps ([`Keeps`]): when all of those have come, nothing of that writer is missing, and its items are
-//! started by their positions. Newer ones follow at once if the worker hears the writer from before the answer on;
-//! otherwise the next answer says so. Publishers that do not answer are waited for: when nothing has come again for
-//! [`Config::recovery`](crate::Config::recovery), the worker starts what it has.
-//! An item that comes after that is done when it is an orphan, and counted: [`Reason::OutOfOrder`].
+//! Clients publish the items of a lost worker again, while newer items of the same writers arrive.
+//! In strict order the successor therefore holds all items of a recovered slice. It asks clients
+//! for their items, and a client answers which ones it keeps ([`Keeps`]). When all of these have
+//! arrived, no item of that writer is missing, and the worker starts them by their positions. Newer
+//! ones follow at once if the worker has received the writer's items since before the answer;
+//! otherwise the next answer covers them. Some publishers do not answer: when no item was published
+//! again for [`Config::recovery`](crate::Config::recovery), the worker starts the items that it
+//! has. An item that arrives later is processed when it is an orphan, and counted as
+//! [`Reason::OutOfOrder`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -45,7 +47,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// A new item of an owned slice has come, in its writer's order.
+    /// A new item of an owned slice has arrived, in its writer's order.
     pub(super) fn hears(&mut self, item: &Item<T>) {
         let owned = self.owned.get_mut(&item.slice);
         if let Some(recovering) = owned.and_then(|owned| owned.recovering.as_mut()) {
@@ -53,7 +55,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// An item of a slice that is held has come.
+    /// Handles an item of a slice while its items are held.
     pub(super) fn hold(&mut self, item: Item<T>) {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return };
         let Some(held) = &mut owned.held else { return };
@@ -68,7 +70,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Starts held items of `slice` before which none is missing.
+    /// Starts held items of `slice` that have no missing item before them.
     fn start_known(&mut self, slice: SliceId) {
         let Some(owned) = self.owned.get_mut(&slice) else { return };
         let (Some(recovering), Some(held)) = (&owned.recovering, &mut owned.held) else { return };
@@ -79,7 +81,7 @@ impl<T: Clone> Worker<T> {
         self.start_in_order(known);
     }
 
-    /// Ends recoveries whose time is over, and starts what they held.
+    /// Ends recoveries after their time, and starts the held items.
     pub(super) fn tick_recovery(&mut self, now: Duration) {
         if self.is_fenced() {
             return;
@@ -101,7 +103,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Starts the items of `slice` that were held while it was recovered.
+    /// Starts the items of `slice` that were held during the recovery.
     fn start_recovered(&mut self, slice: SliceId) {
         let Some(owned) = self.owned.get_mut(&slice) else { return };
         let Some(held) = owned.held.take() else { return };
@@ -109,15 +111,15 @@ impl<T: Clone> Worker<T> {
         self.start_in_order(unstarted.into_iter().chain(held).collect());
     }
 
-    /// Starts items of which none is missing, or waited for any longer.
+    /// Starts items that wait for no missing item any more.
     fn start_in_order(&mut self, items: Vec<Item<T>>) {
         let items = by_position(items);
-        // No item after one of these is done by a worker that lives: they may be handed over.
+        // No living worker has finished an item after one of these, so they may be handed over.
         let in_order = items.into_iter().map(|item| Item { again: false, ..item });
         self.out.extend(in_order.map(Output::Execute));
     }
 
-    /// An item of an owned slice that nobody has, and that came too late to be recovered in order.
+    /// Executes an orphan of an owned slice, which came too late to be recovered in order.
     pub(super) fn execute_orphan(&mut self, item: Item<T>) {
         if self.config.order.is_strict() {
             self.drops.count(Reason::OutOfOrder);
@@ -126,7 +128,7 @@ impl<T: Clone> Worker<T> {
     }
 }
 
-/// The items of each writer by their positions, in the places that the writer's items have among all.
+/// Sorts the items of each writer by position, without changing the places of the writers.
 fn by_position<T>(items: Vec<Item<T>>) -> Vec<Item<T>> {
     let writers: Vec<_> = items.iter().map(|item| item.writer).collect();
     let mut by_writer: HashMap<Writer, Vec<Item<T>>> = HashMap::new();

@@ -1,33 +1,34 @@
-//! Another process under the same name.
+//! Refusal because of another process under the same name.
 
 use std::time::Duration;
 
 use crate::ids::Process;
 use crate::worker::Worker;
 
-/// Why a worker is not let in.
+/// Why a worker is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Who works under its name.
+    /// The process that works under its name.
     pub holder: Process,
-    /// Since when it is refused.
+    /// When it was first refused.
     pub since: Duration,
-    /// How long before the last refusal the other was heard.
+    /// Time between the other's last claims and the last refusal.
     pub heard: Duration,
-    /// When it was last known that the other lives: it had been heard again since the refusal before. That it had been heard a
-    /// moment ago is no sign of it: a refusal may be old when it comes, or be the last for long.
+    /// When the other was last known to live: when a refusal showed newer claims than the refusal
+    /// before. Recent claims alone do not show it: a refusal may be old on arrival, or the last for
+    /// a long time.
     pub lives: Option<Duration>,
 }
 
 impl<T: Clone> Worker<T> {
-    /// Whether another process works under this worker's name. One that has just ended may seem to, until its lease is
-    /// over.
+    /// The refusal, if another process works under this worker's name. A process that has just
+    /// ended may seem to live until its lease is over.
     pub fn refused(&self) -> Option<&Refused> {
         self.refused.as_ref()
     }
 
     pub(super) fn on_refuse(&mut self, now: Duration, last: u64, holder: Process, heard: Duration) {
-        // It had its place, and lost it while nobody heard of it.
+        // It was admitted, and lost its place while it could not reach the controller.
         if self.claims.was_granted() {
             self.expelled(now, last);
         }
@@ -51,7 +52,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// What a worker makes of refusals: when they come, and how long before the holder was heard.
+    /// The value of `lives` after refusals, each with its arrival and the age of the holder's
+    /// claims.
     fn lives(refusals: &[(u64, u64)]) -> Option<Duration> {
         let life = Life { worker: WorkerId(1), number: 2 };
         let mut worker: Worker<u8> = Worker::new(life, Config::default());
@@ -64,7 +66,7 @@ mod tests {
     #[test]
     fn who_is_heard_again_lives_and_who_was_heard_a_moment_ago_may_have_ended() {
         assert_eq!(lives(&[(0, 10)]), None);
-        // From one who is heard no more, however late refusals come.
+        // From a holder that sends no claims any more, however late the refusals arrive.
         assert_eq!(lives(&[(0, 10), (50, 60), (9000, 110), (9000, 160)]), None);
         assert_eq!(lives(&[(0, 10), (50, 12), (100, 8)]), Some(ms(100)));
         assert_eq!(lives(&[(0, 10), (50, 2), (100, 52)]), Some(ms(50)));

@@ -1,14 +1,13 @@
-//! Slices are numbered anew: each becomes two, or two become one.
+//! A resize at a worker: each slice becomes two, or two become one.
 //!
-//! The controller announces a resize. A worker says in its claims when nothing here stands against
-//! it: no handover is open, nothing is being recovered, and of slices that are to be joined the
-//! same was done before this worker had them. When all workers say so and no slice is moving, the
-//! controller stores the new numbers, and every worker takes them at a moment of its own. No slice
-//! changes its owner, so nothing is sent from worker to worker; messages that name slices by other
-//! numbers are not heeded.
+//! The controller announces a resize. A worker accepts it in its claims when it can take it: no
+//! handover is open, no slice is being recovered, and slices that will be joined have the same
+//! positions of earlier owners. When all workers accept and no slice is moving, the controller
+//! stores the new numbering, and each worker takes it when it receives it. No slice changes its
+//! owner, so workers exchange no messages. Messages with another numbering are ignored.
 //!
-//! Items that wait, and those that are being done, belong to the slice that their key says. In
-//! strict order a joined slice starts its next item when those of both halves have ended.
+//! Waiting items, and those in progress, belong to the slice of their key. In strict order a joined
+//! slice starts its next item when those of both halves have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +21,12 @@ use crate::worker::Sabotage;
 use crate::worker::ownership::Owned;
 use crate::worker::{Output, Worker};
 
-/// In units of [`Config::recovery`](crate::Config::recovery): clients have the replies of all that
-/// was done of a slice this long after it was given away.
+/// Time after which clients have all replies for a slice that was given away, in units of
+/// [`Config::recovery`](crate::Config::recovery).
 const ANSWERED: u32 = 2;
 
 impl<T: Clone> Worker<T> {
-    /// `takes_effect`: slices are numbered so from now on.
+    /// Handles a resize. `takes_effect`: take the new numbering now.
     pub(super) fn on_resize(&mut self, now: Duration, to: Numbering, takes_effect: bool) {
         if to.epoch <= self.numbering.epoch {
             return;
@@ -39,21 +38,20 @@ impl<T: Clone> Worker<T> {
             }
             return;
         }
-        // The controller says it again.
+        // If it cannot take it, the controller repeats the message.
         let marks = self.marks();
         if self.can_take(now, &to, &marks) {
             self.renumber(now, to);
         }
     }
 
-    /// The resize that was announced, if nothing here stands against it. `marks`: what is
-    /// committed.
+    /// The announced resize, if this worker can take it. `marks`: the committed positions.
     pub(super) fn ready_for(&self, now: Duration, marks: &Positions) -> Option<HandoverId> {
         let (to, _) = self.announced.as_ref()?;
         self.can_take(now, to, marks).then_some(to.epoch)
     }
 
-    /// Forgets a resize that is announced no more: it was called off.
+    /// Forgets a resize that is not announced any more, as it was called off.
     pub(super) fn tick_resize(&mut self, now: Duration) {
         let patience = self.config.patience;
         self.announced = self.announced.filter(|(_, heard)| now.saturating_sub(*heard) < patience);
@@ -75,9 +73,9 @@ impl<T: Clone> Worker<T> {
             && (to.slices > self.numbering.slices || self.can_join(to, marks))
     }
 
-    /// Whether every slice has its other half here, and the same was done of both.
+    /// Whether every slice has its other half here, with the same positions.
     fn can_join(&self, to: &Numbering, marks: &Positions) -> bool {
-        // A promise holds: the controller has checked that no slice came since.
+        // Earlier acceptance holds: the controller has checked that no slice came since.
         let is_promised = self.promised == Some(to.epoch);
         self.owned.iter().all(|(slice, owned)| {
             let half = self.numbering.partner(*slice, to);
@@ -86,7 +84,8 @@ impl<T: Clone> Worker<T> {
         })
     }
 
-    /// Of both halves the same was another's; or this worker has passed what differs.
+    /// Whether both halves have the same positions of earlier owners, or this worker has passed
+    /// those that differ.
     fn is_alike(
         &self,
         halves: &[SliceId],
@@ -96,7 +95,7 @@ impl<T: Clone> Worker<T> {
     ) -> bool {
         let groups = self.numbering.groups(halves);
         let passed = |one: &Positions, other: &Positions, reached: &dyn Fn(Writer) -> u64| {
-            // No items of the slices come by other groups' writers.
+            // Writers of other groups have no items of these slices.
             let both = one.iter().chain(other.iter()).filter(|(it, _)| groups.contains(it.group));
             both.into_iter()
                 .all(|(writer, at)| one.of(writer) == other.of(writer) || reached(writer) >= at)
@@ -142,7 +141,7 @@ impl<T: Clone> Worker<T> {
 }
 
 impl<T: Clone> Owned<T> {
-    /// One of the two that it becomes. Nothing is held.
+    /// One of its two halves. No items are held.
     fn split(&self) -> Self {
         Self {
             epoch: self.epoch,
@@ -155,7 +154,7 @@ impl<T: Clone> Owned<T> {
         }
     }
 
-    /// Takes the other half, which is alike.
+    /// Adds the other half, which has the same positions or positions that were passed.
     fn join(&mut self, other: &Self) {
         let further = |one: &mut Arc<Positions>, other: &Arc<Positions>| {
             if one != other {

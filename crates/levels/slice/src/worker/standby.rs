@@ -1,8 +1,9 @@
-//! What a worker keeps of slices that are another's, in case that one is lost.
+//! Items that a worker keeps of another's slices, in case that worker is lost.
 //!
-//! It costs the standby's network and memory, and saves what publishers do not keep themselves: items that the lost
-//! owner had in hand are executed by the standby, which is the one that the slices are assigned to. It is best effort: a
-//! standby that has just begun has not heard of what came before, and one that is lost with the owner saves nothing.
+//! This costs the network and memory of the standby. It saves items that publishers do not keep
+//! themselves: the standby receives the slices of the lost owner, and executes its unfinished
+//! items. It is best effort: a standby that has just begun lacks earlier items, and one that is
+//! lost with the owner saves nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +14,7 @@ use crate::numbering::Numbering;
 use crate::positions::Positions;
 use crate::worker::{Reason, TakerState, Worker};
 
-/// By slice: what has come for it and is not known to be committed, in order.
+/// By slice: items that have arrived and are not known to be committed, in order.
 #[derive(Debug)]
 pub(super) struct Standby<T> {
     slices: BTreeMap<SliceId, VecDeque<Item<T>>>,
@@ -32,7 +33,7 @@ impl<T> Standby<T> {
         self.slices.keys().copied()
     }
 
-    /// Slices have other numbers from now on.
+    /// Converts all slices to `to`.
     pub(super) fn renumber(&mut self, from: &Numbering, to: &Numbering) {
         let before = std::mem::take(&mut self.slices);
         for slice in before.keys().flat_map(|slice| from.becomes(*slice, to)) {
@@ -44,7 +45,7 @@ impl<T> Standby<T> {
         }
     }
 
-    /// Whether there is anything to stand by for.
+    /// Whether it stands by for any slice.
     pub(super) fn is_on(&self) -> bool {
         !self.slices.is_empty()
     }
@@ -53,7 +54,7 @@ impl<T> Standby<T> {
         *self = Self::default();
     }
 
-    /// All of a slice.
+    /// Removes and returns the items of a slice.
     fn take(&mut self, slice: SliceId) -> VecDeque<Item<T>> {
         let items = self.slices.remove(&slice).unwrap_or_default();
         self.count -= items.len();
@@ -72,12 +73,12 @@ impl<T> Standby<T> {
 }
 
 impl<T: Clone> Worker<T> {
-    /// Which slices it stands by for, whole, and what of them is committed.
+    /// Sets all slices that it stands by for, and their committed positions.
     pub(super) fn on_standby(&mut self, committed: &BySlice) {
         let wanted: std::collections::BTreeSet<_> =
             committed.parts().flat_map(|(slices, _)| slices.iter().copied()).collect();
         let taken = self.taking.values().filter(|taking| taking.state == TakerState::Active);
-        // Their giver may still be lost before it has drained them.
+        // Their source may still be lost before it has drained them.
         let taken: std::collections::BTreeSet<_> =
             taken.flat_map(|taking| taking.slices.iter().copied()).collect();
         let known: Vec<_> = self.standby.slices.keys().copied().collect();
@@ -96,7 +97,7 @@ impl<T: Clone> Worker<T> {
         self.unsubscribe_idle();
     }
 
-    /// An item of a slice that is another's.
+    /// Keeps an item of another's slice.
     pub(super) fn stand_by(&mut self, item: &Item<T>) {
         let max = self.config.standby_max;
         let standby = &mut self.standby;
@@ -110,12 +111,12 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The owner of these slices is lost, and they are this worker's: what was kept of them is done, as far as it is
-    /// being recovered.
+    /// The owner of these slices is lost, and this worker owns them: the kept items are processed,
+    /// as far as they are being recovered.
     pub(super) fn step_in(&mut self, slices: &[SliceId]) {
         for slice in slices {
             for item in self.standby.take(*slice) {
-                // What this worker itself did, before the slice was the lost one's, is done.
+                // Items that this worker finished itself, as an earlier owner, are skipped.
                 if !self.memory.has_finished(item.writer, item.position) {
                     self.admit(item, false);
                 }
@@ -123,7 +124,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The handover that gave them is over: their giver leaves nothing undone.
+    /// The handover is over: the source has left nothing unfinished.
     pub(super) fn stand_down(&mut self, handover: HandoverId) {
         let Some(taking) = self.taking.get(&handover) else { return };
         for slice in taking.slices.clone().iter() {

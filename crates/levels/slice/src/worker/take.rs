@@ -1,4 +1,4 @@
-//! The taker's part: from PREPARE to END, and what is assigned without a giver.
+//! The target's part of a handover: from PREPARE to END, and assignments without a source.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ impl<T: Clone> Worker<T> {
         slices: Arc<[SliceId]>,
         giver: Life,
     ) {
-        // Called off before this came: the promise holds.
+        // It was called off before this arrived: the promise holds.
         if self.giving.contains_key(&handover) {
             return self.giver_event(now, handover, GiverEvent::Abort);
         }
-        // As they are looked up.
+        // Sorted for binary searches.
         let slices = match slices.is_sorted() {
             true => slices,
             false => slices
@@ -53,7 +53,8 @@ impl<T: Clone> Worker<T> {
         self.subscriptions_ready(now);
     }
 
-    /// Drops shadows of earlier handovers of the same slices: the controller knows of them no longer, or has called them off.
+    /// Drops shadows of earlier handovers of the same slices: the controller does not know them any
+    /// more, or has called them off.
     fn supersede(&mut self, now: Duration, handover: HandoverId, slices: &[SliceId]) {
         let earlier = self.taking.range(..handover).filter(|(_, taking)| {
             taking.is_before_cut() && taking.slices.iter().any(|slice| slices.contains(slice))
@@ -108,7 +109,7 @@ impl<T: Clone> Worker<T> {
         self.taker_event(now, handover, TakerEvent::Recover);
     }
 
-    /// Both sides may be asked.
+    /// ABORT may concern either side.
     pub(super) fn on_abort(&mut self, now: Duration, handover: HandoverId) {
         if self.taking.contains_key(&handover) {
             self.taker_event(now, handover, TakerEvent::Abort);
@@ -117,7 +118,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Follows the table for one event.
+    /// Applies one event by the state table.
     pub(super) fn taker_event(&mut self, now: Duration, handover: HandoverId, event: TakerEvent) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         let (next, actions) = taking.state.on(event);
@@ -154,7 +155,7 @@ impl<T: Clone> Worker<T> {
                 }
             }
             TakerAction::SendReady => {
-                // The same P every time: what was said first is what the giver may go by.
+                // Repeats the first P, as the source may use it.
                 let (positions, settled) = (taking.ahead.clone(), taking.covered);
                 self.send_controller(Message::Ready { handover, positions, settled });
             }
@@ -164,7 +165,7 @@ impl<T: Clone> Worker<T> {
             }
             TakerAction::TakeOver => self.take_over(now, handover),
             TakerAction::Assume => self.assume(now, handover),
-            // Done before, as it needs the positions.
+            // Done in `on_recover`, which has the positions.
             TakerAction::StartRecovery => {}
             TakerAction::SendActive => self.say_active(now, handover),
             TakerAction::SendAborted => self.send_controller(Message::Aborted { handover }),
@@ -175,7 +176,7 @@ impl<T: Clone> Worker<T> {
         self.shadows.retain(|(by, _)| *by != handover);
     }
 
-    /// The handover in whose shadow `slice` is.
+    /// The handover that shadows `slice`.
     pub(super) fn shadow_of(&self, slice: SliceId) -> Option<HandoverId> {
         let shadows = |slices: &[SliceId]| slices.binary_search(&slice).is_ok();
         self.shadows.iter().find(|(_, slices)| shadows(slices)).map(|(handover, _)| *handover)
@@ -193,7 +194,7 @@ impl<T: Clone> Worker<T> {
         self.taking.get(&handover).is_some_and(|taking| taking.groups.iter().all(settled))
     }
 
-    /// An item of a slice that is shadowed.
+    /// Keeps an item of a shadowed slice.
     pub(super) fn shadow(&mut self, now: Duration, handover: HandoverId, item: Item<T>) {
         let max = self.config.shadow_max;
         let Some(taking) = self.taking.get_mut(&handover) else { return };
@@ -204,7 +205,7 @@ impl<T: Clone> Worker<T> {
         taking.shadow.push(item);
     }
 
-    /// There is a cut: what is above it in the shadow is to be done here.
+    /// Takes the slices over at the cut: processes the items above it from the shadow.
     fn take_over(&mut self, now: Duration, handover: HandoverId) {
         let strict = self.config.order.is_strict();
         #[cfg(test)]
@@ -226,7 +227,7 @@ impl<T: Clone> Worker<T> {
         for Backlog { slice, writer, after } in &taking.backlog {
             if let Some(owned) = self.owned.get_mut(slice) {
                 owned.low.insert(*writer, *after);
-                // Newer items wait for it in any order.
+                // Newer items wait for these, in any order.
                 owned.held.get_or_insert_default();
             }
         }
@@ -242,19 +243,19 @@ impl<T: Clone> Worker<T> {
             self.cover(now, handover);
         }
         if has_backlog {
-            // The giver answers for it until the controller has heard these.
+            // The source answers for these items until the controller has received these claims.
             self.say_claims(now);
         }
     }
 
-    /// Slices that nobody hands over.
+    /// Takes slices without a source.
     fn assume(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         taking.covered = true;
         let (slices, after) = (taking.slices.clone(), taking.cut.clone());
         let owner_lost = taking.owner_lost;
         let holds = owner_lost && self.recovers_in_order();
-        // Of slices that are new there may be items that nobody was there to read.
+        // New slices may have items that no worker was there to receive.
         let lost = Arc::new(Lost::all_after(&after));
         let mut back = Vec::new();
         let mut returned = self.take_back(&slices);
@@ -265,9 +266,11 @@ impl<T: Clone> Worker<T> {
             if let Some(released) = self.released.remove(slice)
                 && let Some(giving) = self.giving.get_mut(&released.handover)
             {
-                // What was this worker's before it gave the slice is no other's, and it may still be at it.
+                // Items from before it gave the slice away are still its own, and it may be
+                // processing them.
                 (cut, low) = (released.cut, released.low);
-                // Of a slice that comes back the state is here, or has just been exported, or is lost with its taker.
+                // The state of a returning slice is here, or was just exported, or is lost with its
+                // target.
                 state_lost &= !giving.undrained.remove(slice);
                 if let Some(state) = giving.drained.remove(slice) {
                     state_lost = false;
@@ -300,7 +303,7 @@ impl<T: Clone> Worker<T> {
             self.admit(item, true);
         }
         self.step_in(&slices);
-        // A slice comes back by assignment only when its taker is lost.
+        // A slice returns by assignment only when its target is lost.
         let given: Vec<_> = self
             .giving
             .iter()
@@ -312,7 +315,7 @@ impl<T: Clone> Worker<T> {
         for given in given {
             self.giver_event(now, given, GiverEvent::Forget);
         }
-        // It counts as assigned when the controller has claims that say so.
+        // The slices count as assigned when the controller has these claims.
         self.say_claims(now);
     }
 
@@ -342,7 +345,7 @@ impl<T: Clone> Worker<T> {
         self.move_on(now);
     }
 
-    /// The giver is done with `slice`: what was held goes on.
+    /// The source is done with `slice`: starts the held items.
     fn start_held(&mut self, slice: SliceId, state: Option<Vec<u8>>) {
         if self.config.order == crate::config::Order::Stateful {
             self.out.push_back(Output::Import { slice, state });
@@ -350,7 +353,7 @@ impl<T: Clone> Worker<T> {
         self.release_held(slice);
     }
 
-    /// Starts what waits of `slice`.
+    /// Starts the waiting items of `slice`.
     fn release_held(&mut self, slice: SliceId) {
         let Some(owned) = self.owned.get_mut(&slice) else { return };
         if let Some(held) = owned.held.take() {
@@ -381,7 +384,7 @@ impl<T: Clone> Worker<T> {
         for item in ready {
             self.admit(item, true);
         }
-        // Only now, as the items would be below it.
+        // Only now, as the items would be below this floor.
         for slice in slices.iter() {
             if let Some(owned) = self.owned.get_mut(slice)
                 && owned.epoch == handover
@@ -394,13 +397,13 @@ impl<T: Clone> Worker<T> {
         self.move_on(now);
     }
 
-    /// The giver was lost, having committed `after`: what it had not finished may be published again.
+    /// The source was lost with `after` committed: its unfinished items may be published again.
     fn recover(&mut self, now: Duration, handover: HandoverId, after: &BySlice) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         if taking.state != TakerState::Active {
             return;
         }
-        // Said below.
+        // These are the claims sent at the end of this function.
         taking.recovered = Some(self.claims.next());
         let was_covered = taking.covered;
         let undrained = std::mem::take(&mut taking.held);
@@ -427,7 +430,7 @@ impl<T: Clone> Worker<T> {
         let in_order = self.recovers_in_order();
         let by_part: Vec<_> = after.parts().map(|(_, after)| lost_after(after)).collect();
         for slice in slices.iter() {
-            // It may have been given on meanwhile, and have come back by another handover.
+            // The slice may have been given away since, and have returned by another handover.
             let owned = self.owned.get_mut(slice).filter(|owned| owned.epoch == handover);
             let Some(owned) = owned else { continue };
             if let Some(part) = after.part(*slice)
@@ -442,7 +445,7 @@ impl<T: Clone> Worker<T> {
                     *low = committed.of(writer).min(*low);
                 }
             }
-            // Of a drained slice nothing is missing but items of writers whose tails are lost.
+            // A drained slice lacks only items of writers with lost tails.
             let holds = in_order && (undrained.contains(slice) || !was_covered);
             let holds = holds && owned.recovering.is_some();
             if holds {
@@ -462,7 +465,7 @@ impl<T: Clone> Worker<T> {
         self.say_claims(now);
     }
 
-    /// Goes on with handovers that waited for readers.
+    /// Continues handovers that waited for readers.
     pub(super) fn subscriptions_ready(&mut self, now: Duration) {
         let ready = |group| self.subscriptions.get(&group).is_some_and(|s| s.ready);
         let waiting = self.taking.iter().filter(|(_, t)| t.state == TakerState::Subscribing);
@@ -488,7 +491,8 @@ impl<T: Clone> Worker<T> {
         settled && self.cover(now, handover)
     }
 
-    /// No hole can come any more. Those that are open are waited for; the giver ends the tail when it hears of it.
+    /// Settles the handover if no gap is open: no new gap can occur, and the source ends the tail
+    /// when it receives this.
     fn cover(&mut self, _now: Duration, handover: HandoverId) -> bool {
         match self.taking.get_mut(&handover) {
             Some(taking) if !taking.settled && !taking.has_open() => {
@@ -511,7 +515,7 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn tick_taking(&mut self, now: Duration) {
-        // Its controller has long called it off, or was lost before it noted that it began.
+        // Its controller has called it off long ago, or was lost before it recorded the beginning.
         let patience = 2 * self.config.patience;
         let forgotten = self.taking.iter().filter(|(_, taking)| {
             taking.is_before_cut() && now.saturating_sub(taking.since) >= patience

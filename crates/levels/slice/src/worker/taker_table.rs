@@ -1,38 +1,38 @@
-//! The taker's side of one handover, or of an assignment, as a table.
+//! The target's side of one handover, or of an assignment, as a state table.
 
-/// How far the taker is.
+/// The state of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakerState {
-    /// Heard nothing of it.
+    /// It knows nothing of the handover.
     Unknown,
-    /// Waits until its readers have matched.
+    /// It waits until its readers have matched.
     Subscribing,
-    /// Buffers what comes for the slices.
+    /// It keeps the items of the slices.
     Shadowing,
     /// Owns the slices.
     Active,
     /// Over.
     Ended,
-    /// Promised to heed no cut.
+    /// It promised to ignore any cut.
     Aborted,
 }
 
-/// What happens to it.
+/// An event at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakerEvent {
     /// PREPARE.
     Prepare,
-    /// PREPARE of slices of which it owns, shadows or releases one already.
+    /// PREPARE of slices of which it already owns, shadows or releases one.
     PrepareForeign,
     /// Its readers have matched.
     Subscribed,
-    /// The shadow has more than it may.
+    /// The shadow exceeds its limit.
     Overflow,
     /// CUT.
     Cut,
     /// ASSIGN.
     Assign,
-    /// The giver was lost before it had drained.
+    /// The source was lost before it had drained.
     Recover,
     /// ABORT.
     Abort,
@@ -40,36 +40,36 @@ pub enum TakerEvent {
     End,
 }
 
-/// What it then does.
+/// An action of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakerAction {
     /// Open readers for the slices' groups.
     Subscribe,
-    /// Buffer what comes from now on.
+    /// Keep items from now on.
     StartShadow,
-    /// Say READY, with P.
+    /// Send READY, with P.
     SendReady,
-    /// Drop the buffer.
+    /// Drop the kept items.
     DropShadow,
     /// Own the slices from C.
     TakeOver,
-    /// Own the slices, of which nobody hands anything over.
+    /// Own the slices, which have no source.
     Assume,
-    /// Take what the lost giver left undone.
+    /// Accept the unfinished items of the lost source.
     StartRecovery,
-    /// Say ACTIVE, with the progress.
+    /// Send ACTIVE, with the progress.
     SendActive,
-    /// Say ABORTED.
+    /// Send ABORTED.
     SendAborted,
 }
 
 impl TakerState {
-    /// Whether nothing is left to be done of it.
+    /// Whether nothing is left to do.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Ended | Self::Aborted)
     }
 
-    /// What `event` makes of it, and what is to be done, in order.
+    /// The next state after `event`, and the actions, in order.
     pub fn on(self, event: TakerEvent) -> (Self, &'static [TakerAction]) {
         use TakerAction as Do;
         use TakerEvent as E;
@@ -77,7 +77,8 @@ impl TakerState {
             (Self::Unknown, E::Prepare) => (Self::Subscribing, &[Do::Subscribe]),
             (Self::Unknown, E::PrepareForeign | E::Abort) => (Self::Aborted, &[Do::SendAborted]),
             (Self::Unknown, E::Assign) => (Self::Active, &[Do::Assume, Do::SendActive]),
-            // A cut without a shadow is one of an earlier life, or one that was ended long ago.
+            // A cut without a shadow is for an earlier incarnation, or for a handover that ended
+            // long ago.
             (Self::Unknown, E::Subscribed | E::Overflow | E::Cut | E::Recover | E::End) => {
                 (self, &[])
             }

@@ -1,4 +1,4 @@
-//! What a taker keeps of one handover.
+//! The state of a handover at its target.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,79 +9,80 @@ use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
 use crate::worker::taker_table::TakerState;
 
-/// One handover, at its taker.
+/// A handover at its target.
 #[derive(Debug)]
 pub(super) struct Taking<T> {
     pub state: TakerState,
     /// In order.
     pub slices: Arc<[SliceId]>,
-    /// By which items of them come.
+    /// The groups that bring their items.
     pub groups: Groups,
-    /// `None`: assigned, nobody hands over.
+    /// `None` for an assignment, which has no source.
     pub giver: Option<Life>,
-    /// P, as it was said.
+    /// P, as it was sent.
     pub ahead: Positions,
-    /// What came for the slices.
+    /// Items of the slices that have arrived.
     pub shadow: Vec<Item<T>>,
-    /// Writers that have no hole: those of P, and those whose tail has ended.
+    /// Writers without a gap: those in P, and those with a finished tail.
     known: HashSet<Writer>,
-    /// No writer has a hole that the tail does not fill.
+    /// No writer has a gap that the tail does not fill.
     pub settled: bool,
-    /// No writer has a hole.
+    /// No writer has a gap.
     pub covered: bool,
     /// C.
     pub cut: Arc<Positions>,
-    /// C, raised by the tail: all at or below is done, or is in hand.
+    /// C, raised by the tail: items up to this are finished or in progress.
     pub floor: Arc<Positions>,
-    /// What the giver had not started, as the cut says.
+    /// The items that the source had not started, from CUT.
     pub backlog: Vec<Backlog>,
-    /// All of it has come.
+    /// The whole backlog has arrived.
     pub backlog_came: bool,
-    /// The slice of which it comes: that of the last item.
+    /// The slice of the last backlog item that arrived.
     backlog_at: Option<SliceId>,
-    /// By slice, what of it has come: should the giver be lost, this does not come again.
+    /// By slice: the backlog items that arrived. They are not repeated if the source is lost.
     pub received: BTreeMap<SliceId, Vec<(Writer, u64)>>,
-    /// The number of the first claims that cover it.
+    /// The number of the first claims that cover the backlog.
     pub covering: u64,
     /// See [`Progress::claimed`].
     pub claimed: bool,
-    /// Slices that wait for the giver.
+    /// Slices that wait for the source.
     pub held: BTreeSet<SliceId>,
-    /// By writer: from where its items come here, and those that wait for the tail.
+    /// By writer: the position from which its items arrive here, and the items that wait for the
+    /// tail.
     open: BTreeMap<Writer, (u64, VecDeque<Item<T>>)>,
     tail_next: u64,
-    /// An assignment of slices whose owner was lost.
+    /// An assignment after the loss of the owner.
     pub owner_lost: bool,
-    /// The giver was lost, and the claims of this number are the first that say so.
+    /// The source was lost: the number of the first claims that say so.
     pub recovered: Option<u64>,
-    /// When it was first heard of.
+    /// When its first message arrived.
     pub since: Duration,
-    /// When something was last said.
+    /// When the last message was sent.
     pub said: Duration,
 }
 
-/// A hole that stays: after the first position, up to the second.
+/// A gap that stays: after the first position, up to the second.
 type Missing = (Writer, u64, u64);
 
-/// What came by the tail. Items are those to be done, in order.
+/// Results of tail entries. The items should be processed, in order.
 #[derive(Debug)]
 pub(super) struct Came<T> {
-    /// Items that the giver had not started.
+    /// Items that the source had not started.
     pub unstarted: Vec<Item<T>>,
-    /// Slices of which all of these have come.
+    /// Slices for which all unstarted items have arrived.
     pub whole: Vec<SliceId>,
     /// Items after C.
     pub ready: Vec<Item<T>>,
 }
 
-/// What is to be done with an item of a slice that was taken.
+/// Whether an item of a taken slice can be processed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Hole {
-    /// There is none: go on with the item.
+    /// There is no gap: process the item.
     None,
-    /// The item was put by until the tail has come.
+    /// The item was stored until the tail arrives.
     Waits,
-    /// As `Waits`, and the giver does not know yet from where on items come here.
+    /// As `Waits`, and the source does not know yet from which position items arrive here.
     Asks,
 }
 
@@ -115,22 +116,22 @@ impl<T> Taking<T> {
         }
     }
 
-    /// Notes P: these writers have no hole.
+    /// Stores P: these writers have no gap.
     pub(super) fn ready(&mut self, positions: &Positions) {
         self.known = positions.iter().map(|(writer, _)| writer).collect();
     }
 
-    /// Its groups are needed: it is under way, or its slices are owned.
+    /// Whether its groups are needed: it is in progress, or its slices are owned.
     pub(super) fn is_coming(&self) -> bool {
         matches!(self.state, TakerState::Subscribing | TakerState::Shadowing | TakerState::Active)
     }
 
-    /// It waits for the cut.
+    /// Whether it waits for the cut.
     pub(super) fn is_before_cut(&self) -> bool {
         matches!(self.state, TakerState::Subscribing | TakerState::Shadowing)
     }
 
-    /// Whether `item` can be done yet. `first`: from where on items of its writer came here.
+    /// Whether `item` can be processed yet. `first`: position of its writer's first item here.
     pub(super) fn hole(&mut self, item: &Item<T>, first: u64) -> Hole
     where
         T: Clone,
@@ -150,12 +151,12 @@ impl<T> Taking<T> {
         Hole::Asks
     }
 
-    /// Whether all has come that the giver had not started.
+    /// Whether all items that the source had not started have arrived.
     pub(super) fn has_backlog(&self) -> bool {
         self.backlog_came || self.backlog.is_empty()
     }
 
-    /// Takes the tail from `first` on, as far as it is new and nothing is missing.
+    /// Handles tail entries numbered from `first`, as far as they are new and none is missing.
     pub(super) fn tail(&mut self, first: u64, entries: Vec<TailEntry<T>>) -> Came<T> {
         let (mut unstarted, mut whole, mut ready) = (Vec::new(), Vec::new(), Vec::new());
         for (number, entry) in (first..).zip(entries) {
@@ -167,12 +168,12 @@ impl<T> Taking<T> {
             }
             self.tail_next += 1;
             match entry {
-                // What comes of a giver that is lost is recovered otherwise.
+                // Items of a lost source are recovered from clients instead.
                 TailEntry::Unstarted(_) if self.recovered.is_some() => {}
                 TailEntry::Unstarted(item) => {
                     let received = self.received.entry(item.slice).or_default();
                     received.push((item.writer, item.position));
-                    // They come slice by slice.
+                    // Items arrive slice by slice.
                     let before = self.backlog_at.replace(item.slice);
                     whole.extend(before.filter(|slice| *slice != item.slice));
                     unstarted.push(item);
@@ -211,8 +212,9 @@ impl<T> Taking<T> {
         self.open.remove(&writer).map(|(_, waiting)| waiting).unwrap_or_default()
     }
 
-    /// No tail will come: what waited for it, and the holes that stay: writer, after, through. `here`: from where on
-    /// items of each writer came here. A writer that came has a hole up to there, if only of nothing.
+    /// No tail will arrive: returns the items that waited for it, and the gaps that stay. `here`:
+    /// position of each writer's first item here. Every such writer has a gap up to there, possibly
+    /// an empty one.
     pub(super) fn give_up_tails(
         &mut self,
         here: &BTreeMap<Writer, u64>,
@@ -234,12 +236,12 @@ impl<T> Taking<T> {
         self.covered || self.known.contains(&writer)
     }
 
-    /// Whether something waits for a tail.
+    /// Whether an item waits for a tail.
     pub(super) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// What is told the giver and the controller.
+    /// The progress for the source and the controller.
     pub(super) fn progress(&self) -> Progress {
         Progress {
             held: self.held.iter().copied().collect(),

@@ -1,4 +1,4 @@
-//! The tables, whole: every state with every event; and what single items make of a worker.
+//! The complete state tables: every state with every event; and the effects of single items.
 
 use super::{GiverAction as G, GiverEvent, GiverState, TakerAction as T, TakerEvent, TakerState};
 
@@ -141,13 +141,13 @@ mod items {
             .message(now, Envelope { from, to, term: Term(1), numbering: HandoverId(0), message });
     }
 
-    /// What it does, but what it only says.
+    /// The outputs that are not messages.
     fn does(worker: &mut Worker<u64>) -> Vec<Output<u64>> {
         let outputs = outputs(worker).into_iter();
         outputs.filter(|output| !matches!(output, Output::Send(_))).collect()
     }
 
-    /// All its outputs. Its surroundings have started every item.
+    /// All outputs. The caller has started every item.
     fn outputs(worker: &mut Worker<u64>) -> Vec<Output<u64>> {
         let mut outputs = Vec::new();
         while let Some(output) = worker.poll() {
@@ -192,7 +192,7 @@ mod items {
         assert_eq!(worker.slice_count(), 1, "it has not passed P");
         worker.item(ms(7), item(13, false));
         assert_eq!(worker.slice_count(), 0);
-        // And it is not forgotten as one that is gone.
+        // And it is not forgotten as a writer that is gone.
         worker.tick(Duration::from_secs(80));
         assert_eq!(worker.last(WRITER), Some(13));
     }
@@ -220,7 +220,7 @@ mod items {
         let mut worker = owner();
         worker.item(ms(2), item(14, false));
         does(&mut worker);
-        // The lease of these is 100 s.
+        // The lease of this worker is 100 s.
         for at in [10, 5_000, 99_000] {
             worker.item(ms(at), item(12, true));
             assert!(does(&mut worker).is_empty(), "at {at} ms");
@@ -247,7 +247,7 @@ mod items {
         assert_eq!(worker.slice_count(), 0);
         worker.item(ms(607), item(10, true));
         assert_eq!(does(&mut worker), [Output::Answer(item(10, true))]);
-        // Known no more, it is another's.
+        // It is not remembered any more, and the slice is another's.
         worker.tick(Duration::from_secs(60));
         let before = worker.drops().of(Reason::NotOwned);
         worker.item(Duration::from_secs(60), item(10, true));
@@ -269,7 +269,7 @@ mod items {
             worker.item(ms(at), item(position, true));
             worker.tick(ms(at));
         }
-        // What is new shows nothing.
+        // A new item does not extend the recovery.
         worker.item(ms(360), item(9, false));
         worker.tick(ms(369));
         assert_eq!(worker.recovering().count(), 1);
@@ -291,7 +291,7 @@ mod items {
         worker
     }
 
-    /// What the last claims of `worker` say that it takes.
+    /// The slices that the last claims of `worker` list as taken.
     fn taken(worker: &mut Worker<u64>) -> Vec<Vec<SliceId>> {
         worker.say_claims(ms(3));
         let claims = outputs(worker).into_iter().filter_map(|output| match output {
@@ -357,7 +357,7 @@ mod items {
             }
             worker.tick(ms(2) + worker.config().recovery);
             assert_eq!(executed(&mut worker), done.map(|position| (SLICE, position)));
-            // Nobody has it any more, and so it is done at last.
+            // No worker has it any more, so it is processed in the end.
             for seconds in [100, 250] {
                 worker.item(Duration::from_secs(seconds), item(3, true));
             }
@@ -386,14 +386,14 @@ mod items {
         assert_eq!(executed(&mut worker), [], "6 is missing");
         worker.item(ms(2), item(6, true));
         assert_eq!(executed(&mut worker), [(SLICE, 6), (SLICE, 7)]);
-        // What was between 7 and 9 is not known before the next answer, and then all is.
+        // Items between 7 and 9 are unknown before the next answer, which covers all.
         worker.keeps(&keeps(9, &[6, 9]));
         worker.item(ms(2), item(12, false));
         assert_eq!(executed(&mut worker), [(SLICE, 9), (SLICE, 12)]);
         assert_eq!(worker.recovering().count(), 1, "others may publish again");
     }
 
-    /// The controller knows it, and it owns nothing.
+    /// A worker that the controller knows, and that owns nothing.
     fn fresh(order: Order) -> Worker<u64> {
         let config = Config { lease: Duration::from_secs(100), order, ..Config::default() };
         let mut worker = Worker::new(life(1), config);
@@ -435,7 +435,7 @@ mod items {
         let release = Message::Release { handover, slices, taker, positions, settled: false };
         tell(&mut worker, ms(3), release);
         let before = outputs(&mut worker);
-        // The next controller is there, and asks before the first one's handover is over.
+        // The next controller asks before the handover of the first is over.
         let (from, to) = (Address::Controller, Address::Worker(worker.life()));
         let message = Message::Grant { number: 2 };
         worker.message(
@@ -443,7 +443,7 @@ mod items {
             Envelope { from, to, term: Term(2), numbering: HandoverId(0), message },
         );
         worker.finished(ms(5), SLICE, WRITER, 10);
-        // The tail has an end, and the taker has it.
+        // The tail has an end, and the target has received it.
         for tail_next in [0, 1] {
             let progress = Progress { settled: true, tail_next, ..Progress::default() };
             let cut = [(WRITER, 10)].into_iter().collect();

@@ -1,4 +1,4 @@
-//! What was admitted and is not finished, or not replied to.
+//! Admitted items that are not finished, or not replied to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::numbering::Numbering;
 /// Admitted items that are not finished, by writer and by slice.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
-    /// With those whose replies are on their way.
+    /// Includes items with replies in transit.
     by_writer: HashMap<Writer, BTreeSet<u64>>,
     replying: VecDeque<Replying>,
-    /// With their keys.
+    /// Unfinished items by slice, with their keys.
     by_slice: BTreeMap<SliceId, BTreeMap<(Writer, u64), u64>>,
 }
 
@@ -34,7 +34,7 @@ impl Unfinished {
         self.by_slice.entry(item.slice).or_default().insert((writer, position), item.key);
     }
 
-    /// Slices have other numbers from now on.
+    /// Assigns all items to the new slices of their keys.
     pub(super) fn renumber(&mut self, to: &Numbering) {
         let items = std::mem::take(&mut self.by_slice).into_values().flatten();
         for (item, key) in items {
@@ -45,7 +45,7 @@ impl Unfinished {
         }
     }
 
-    /// It is finished, and the reply is on its way. Whether it was there.
+    /// The item is finished, and its reply in transit. Returns whether it was unfinished.
     pub(super) fn finish(
         &mut self,
         now: Duration,
@@ -62,7 +62,7 @@ impl Unfinished {
         true
     }
 
-    /// It was not started, and another worker does it.
+    /// The item was not started, and another worker processes it.
     pub(super) fn withdraw(&mut self, slice: SliceId, writer: Writer, position: u64) {
         if let Some(of_slice) = self.by_slice.get_mut(&slice)
             && of_slice.remove(&(writer, position)).is_some()
@@ -74,12 +74,12 @@ impl Unfinished {
         }
     }
 
-    /// Replies to what was finished by then have arrived.
+    /// Replies to items that were finished by then have arrived.
     pub(super) fn replied(&mut self, until: Duration) {
         while let Some(Replying { slice, writer, position, .. }) =
             self.replying.pop_front_if(|replying| replying.finished <= until)
         {
-            // It may have been given to this worker once more.
+            // It may have been admitted again.
             if !self.has(slice, writer, position) {
                 self.remove_of_writer(writer, position);
             }
@@ -91,7 +91,7 @@ impl Unfinished {
         self.by_slice.get(&slice).is_some_and(|items| items.contains_key(&(writer, position)))
     }
 
-    /// How many there are of all slices.
+    /// Number of unfinished items of all slices.
     pub(super) fn len(&self) -> usize {
         self.by_slice.values().map(BTreeMap::len).sum()
     }
@@ -101,12 +101,12 @@ impl Unfinished {
         self.by_writer.is_empty() && self.replying.is_empty() && self.by_slice.is_empty()
     }
 
-    /// How many `slice` has.
+    /// Number of unfinished items of `slice`.
     pub(super) fn of_slice(&self, slice: SliceId) -> usize {
         self.by_slice.get(&slice).map_or(0, BTreeMap::len)
     }
 
-    /// The least of `writer` that is not replied to.
+    /// The first position of `writer` without a reply.
     pub(super) fn least(&self, writer: Writer) -> Option<u64> {
         self.by_writer.get(&writer).and_then(|positions| positions.first().copied())
     }
