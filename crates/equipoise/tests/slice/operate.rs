@@ -60,6 +60,15 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let shown = bed.said(&["plan"]);
     assert!(shown.contains("nothing would be moved now: "), "{shown}");
     assert!(shown.contains("WORKER") && shown.contains("share"), "{shown}");
+    what_cannot_be_is_refused(&bed);
+    let outcome = load.finish();
+    each_done_once(&bed, &outcome);
+    let status = bed.status();
+    assert!(status["handovers_moved_total"].as_u64().unwrap() >= 3, "{status:#}");
+    assert!(status["handover_seconds_p50"].is_f64(), "{status:#}");
+}
+
+fn what_cannot_be_is_refused(bed: &Bed) {
     let rows: [(&[&str], &str); 8] = [
         (&["status", "--stream", "none"], "there is no stream `none`; the streams are `items`"),
         (&["move", "99", "one"], "there is no slice 99"),
@@ -83,11 +92,6 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
         let (worked, said) = bed.command(args);
         assert!(!worked && said.contains(expected), "{args:?}: {said}\nlacks: {expected}");
     }
-    let outcome = load.finish();
-    each_done_once(&bed, &outcome);
-    let status = bed.status();
-    assert!(status["handovers_moved_total"].as_u64().unwrap() >= 3, "{status:#}");
-    assert!(status["handover_seconds_p50"].is_f64(), "{status:#}");
 }
 
 #[test]

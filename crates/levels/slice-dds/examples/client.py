@@ -84,7 +84,7 @@ class Client:
         self.items = Topic(participant, "items", DataItem)
         self.replies = DataReader(participant, Topic(participant, "replies", Reply), qos=QOS)
         self.asks = DataReader(participant, Topic(participant, f"{CONTROL}/again", Control), qos=QOS)
-        self.writers, self.waiting, self.asked, self.position = {}, {}, {}, 0
+        self.writers, self.waiting, self.asked, self.used, self.position = {}, {}, {}, set(), 0
 
     def partition_of(self, slice):
         return f"g{slice % GROUPS}" if self.by_group else None
@@ -97,6 +97,7 @@ class Client:
 
     def publish(self, id, message):
         slice = self.slice_of(id)
+        self.used.add(slice)
         writers = self.writers_of(slice)
         # Grows with each item.
         self.position = max(time.time_ns(), self.position + 1)
@@ -120,7 +121,8 @@ class Client:
         now, wanted = time.monotonic(), set()
         for sample in self.asks.take(N=1000):
             if sample.sample_info.valid_data:
-                slices = slices_asked_for(sample.body)
+                asked, count = slices_asked_for(sample.body)
+                slices = {slice for slice in self.used if slice % count in asked}
                 wanted |= {slice for slice in slices if now - self.asked.get(slice, -ASKING_S) >= ASKING_S}
                 self.asked.update(dict.fromkeys(slices, now))
         self.asked = {slice: said for slice, said in self.asked.items() if now - said < ASKING_S}

@@ -54,7 +54,8 @@ class Control(IdlStruct, typename="equipoise.Control"):
 
 
 def slices_asked_for(body):
-    """The slices whose items the successor of a lost worker asks for; none if the message is another."""
+    """The slices whose items the successor of a lost worker asks for, and the number of slices by which it numbers them; an item
+    is meant if its `sliceId` modulo that number is among them. An empty set and 1 if the message is another."""
     numbers, number, shift = [], 0, 0
     # After a version: numbers of seven bits a byte, the lowest first; all but their last bytes have the highest bit set.
     for octet in bytes(body[1:]):
@@ -63,8 +64,10 @@ def slices_asked_for(body):
         if octet < 0x80:
             numbers.append(number)
             number, shift = 0, 0
-    # A kind, how many slices, and these.
-    return set(numbers[2:]) if numbers[:1] == [AGAIN] and numbers[1:2] == [len(numbers) - 2] else set()
+    # A kind, how many slices, and these; then the numbering: the resize that introduced it, how many slices, how many ever.
+    if numbers[:1] != [AGAIN] or numbers[1:2] != [len(numbers) - 5]:
+        return set(), 1
+    return set(numbers[2:-3]), max(numbers[-2], 1)
 
 
 # The kind of message that asks for items again.

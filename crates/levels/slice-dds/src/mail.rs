@@ -264,11 +264,14 @@ mod tests {
     #[test]
     fn clients_of_other_languages_can_decode_which_slices_are_asked_for() {
         let mut cdr = Vec::new();
-        Mail::Again([3, 200, 70_000].map(SliceId).to_vec()).encode(&mut cdr).unwrap();
-        // As `slices_asked_for` of examples/dpslb.py expects it: version, kind, length, slices.
-        let body = [VERSION, 3, 3, 3, 0xc8, 1, 0xf0, 0xa2, 4];
+        let numbering = Numbering::new(100).resized(200, HandoverId(5));
+        let slices = [3, 200, 70_000].map(SliceId).to_vec();
+        Mail::Again(slices, numbering).encode(&mut cdr).unwrap();
+        // As `slices_asked_for` of examples/dpslb.py expects it: version, kind, length, slices;
+        // epoch, number of slices, and the largest ever.
+        let body = [VERSION, 3, 3, 3, 0xc8, 1, 0xf0, 0xa2, 4, 5, 0xc8, 1, 0xc8, 1];
         let (head, rest) = cdr.split_at(4 + 8);
-        assert_eq!((head[4..].to_vec(), rest[..4].to_vec()), (vec![0; 8], vec![9, 0, 0, 0]));
+        assert_eq!((head[4..].to_vec(), rest[..4].to_vec()), (vec![0; 8], vec![14, 0, 0, 0]));
         assert_eq!(rest[4..4 + body.len()], body);
     }
 

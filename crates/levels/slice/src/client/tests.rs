@@ -184,13 +184,13 @@ fn again_of(kept: &mut Retention<u64>, now: Duration) -> Vec<u64> {
 
 #[test]
 fn what_was_published_before_a_successors_reader_was_met_comes_when_it_is() {
-    let (slice, other) = (SliceId(3), SliceId(4));
+    let (slice, other, numbering) = (SliceId(3), SliceId(4), Numbering::new(8));
     let mut kept = Retention::new(AGAIN, 10 * AGAIN);
     kept.keep(at(0), 1, slice, 1);
     kept.reply(at(1), 1);
     kept.keep(at(10), 2, slice, 2);
     // The successor asks before any writer has met its reader.
-    kept.asked(at(20), &[slice, other]);
+    kept.asked(at(20), &Asked::new(&[slice, other], &numbering));
     assert_eq!(again_of(&mut kept, at(20)), [2]);
     kept.keep(at(22), 3, slice, 3);
     kept.keep(at(23), 4, other, 4);
@@ -202,7 +202,7 @@ fn what_was_published_before_a_successors_reader_was_met_comes_when_it_is() {
     let mut kept = Retention::new(AGAIN, 10 * AGAIN);
     kept.keep(at(0), 1, slice, 1);
     kept.reply(at(1), 1);
-    kept.asked(at(20), &[slice]);
+    kept.asked(at(20), &Asked::new(&[slice], &numbering));
     kept.keep(at(22), 2, slice, 2);
     kept.met(at(26), Group::of(slice));
     assert_eq!(again_of(&mut kept, at(26)), [2]);

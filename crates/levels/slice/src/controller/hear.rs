@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::controller::members::Heard;
 use crate::controller::{Controller, HandoverEvent, HandoverState, Output, Record};
 use crate::ids::{HandoverId, Life};
-use crate::message::{Address, Envelope, Message, Progress};
+use crate::message::{Address, Claims, Envelope, Message, Progress};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
@@ -17,38 +17,8 @@ impl<T: Clone> Controller<T> {
         if envelope.to != Address::Controller {
             return;
         }
-        if let Message::Claims(mut claims) = envelope.message {
-            let number = claims.number;
-            let numbering = claims.numbering.epoch;
-            claims.renumber(&self.numbering);
-            let taken: Vec<_> = claims.taken.iter().map(|taken| taken.handover).collect();
-            match self.members.heard(from, *claims, envelope.term == self.term, now) {
-                Heard::Renewed => {
-                    self.send(from, Message::Grant { number });
-                    self.end_taken(from, &taken);
-                }
-                Heard::New => {
-                    self.out.push_back(Output::Record(Record::Heard(from)));
-                    self.send(from, Message::Grant { number });
-                }
-                Heard::Stranger => {
-                    self.out.push_back(Output::Record(Record::Lost(from)));
-                    self.send(from, Message::Expel { last: from.number });
-                }
-                Heard::Unknown => {}
-                Heard::Expelled { last } => self.send(from, Message::Expel { last }),
-                Heard::Refused { last, holder, heard } => {
-                    self.send(from, Message::Refuse { last, holder, heard });
-                }
-                Heard::Succeeds(before) => {
-                    self.out.push_back(Output::Record(Record::Heard(from)));
-                    self.send(from, Message::Grant { number });
-                    self.lost(now, before);
-                }
-            }
-            self.tell_numbering(from, numbering);
-            self.end_survey(now);
-            return self.assign_unowned(now);
+        if let Message::Claims(claims) = envelope.message {
+            return self.claims(now, from, *claims, envelope.term == self.term);
         }
         // The message is about a handover that ended before the resize.
         if envelope.message.names_slices() && envelope.numbering != self.numbering.epoch {
@@ -89,6 +59,41 @@ impl<T: Clone> Controller<T> {
             },
             _ => {}
         }
+    }
+
+    /// Handles the claims of a worker; `is_current`: they were made in the present term.
+    fn claims(&mut self, now: Duration, from: Life, mut claims: Claims, is_current: bool) {
+        let number = claims.number;
+        let numbering = claims.numbering.epoch;
+        claims.renumber(&self.numbering);
+        let taken: Vec<_> = claims.taken.iter().map(|taken| taken.handover).collect();
+        match self.members.heard(from, claims, is_current, now) {
+            Heard::Renewed => {
+                self.send(from, Message::Grant { number });
+                self.end_taken(from, &taken);
+            }
+            Heard::New => {
+                self.out.push_back(Output::Record(Record::Heard(from)));
+                self.send(from, Message::Grant { number });
+            }
+            Heard::Stranger => {
+                self.out.push_back(Output::Record(Record::Lost(from)));
+                self.send(from, Message::Expel { last: from.number });
+            }
+            Heard::Unknown => {}
+            Heard::Expelled { last } => self.send(from, Message::Expel { last }),
+            Heard::Refused { last, holder, heard } => {
+                self.send(from, Message::Refuse { last, holder, heard });
+            }
+            Heard::Succeeds(before) => {
+                self.out.push_back(Output::Record(Record::Heard(from)));
+                self.send(from, Message::Grant { number });
+                self.lost(now, before);
+            }
+        }
+        self.tell_numbering(from, numbering);
+        self.end_survey(now);
+        self.assign_unowned(now);
     }
 
     fn active(

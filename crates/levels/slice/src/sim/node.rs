@@ -6,6 +6,7 @@ use rand::RngExt;
 
 use crate::ids::{Group, Life, SliceId, WorkerId};
 use crate::message::{Item, Message};
+use crate::numbering::Numbering;
 use crate::sim::client::ItemId;
 use crate::sim::world::{Event, World};
 use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, REPLY_DELAY_US_MAX};
@@ -167,24 +168,7 @@ impl World {
             worker::Output::Unsubscribe(group) => {
                 at.readers.remove(&group);
             }
-            worker::Output::Renumber(numbering) => {
-                let queues = std::mem::take(&mut at.queues);
-                for (slice, (queue, busy)) in queues {
-                    for key in busy {
-                        at.queues.entry(numbering.slice_of(key)).or_default().1.push(key);
-                    }
-                    for mut work in queue {
-                        let slice = match &mut work {
-                            Work::Item(item) => {
-                                item.slice = numbering.slice_of(item.key);
-                                item.slice
-                            }
-                            Work::Import(_) => slice,
-                        };
-                        at.queues.entry(slice).or_default().0.push_back(work);
-                    }
-                }
-            }
+            worker::Output::Renumber(numbering) => self.renumber(node, &numbering),
             worker::Output::Fence => at.fenced = true,
             worker::Output::Resume => at.fenced = false,
             worker::Output::Reset => {
@@ -195,6 +179,26 @@ impl World {
                 self.judge.verdict.lost_workers += 1;
                 self.after(1_500, Event::Tick { node, process });
                 self.connect(node);
+            }
+        }
+    }
+
+    /// Sorts what waits at a node by the new numbers.
+    fn renumber(&mut self, node: usize, numbering: &Numbering) {
+        let at = &mut self.nodes[node];
+        for (slice, (queue, busy)) in std::mem::take(&mut at.queues) {
+            for key in busy {
+                at.queues.entry(numbering.slice_of(key)).or_default().1.push(key);
+            }
+            for mut work in queue {
+                let slice = match &mut work {
+                    Work::Item(item) => {
+                        item.slice = numbering.slice_of(item.key);
+                        item.slice
+                    }
+                    Work::Import(_) => slice,
+                };
+                at.queues.entry(slice).or_default().0.push_back(work);
             }
         }
     }
