@@ -46,7 +46,7 @@ fn a_controller_whose_store_is_damaged_says_so_in_its_status_and_in_that_of_the_
     let shown = one.asked(&["status"]);
     let line = shown.lines().find(|line| line.starts_with("controller: ")).unwrap();
     assert!(line.contains("not running for ") && line.contains("is damaged"), "{line}");
-    assert!(line.contains("tried again"), "what to do: {line}");
+    assert!(line.contains("the start is retried"), "what to do: {line}");
     let (worked, shown) = page(&one);
     assert!(!worked && shown.starts_with("no controller answers:"), "{shown}");
     assert!(shown.contains("c1 by its own knowledge") && shown.contains("is damaged"), "{shown}");
