@@ -138,7 +138,7 @@ async fn what_a_service_refuses_is_said() {
             "answered 403 (tried 1 times): \"over quota\"",
         ),
         (moved, "redirects are not followed"),
-        ("ok".into_response(), "and is \"ok\""),
+        ("ok".into_response(), "is \"ok\""),
         (large, "more than 1048576 bytes"),
     ];
     for (response, expected) in rows {

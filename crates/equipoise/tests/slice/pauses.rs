@@ -17,6 +17,8 @@ use crate::common::{Process, kill};
 
 /// The longest pause that loses no item with default options.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
+/// A publisher begins when no reader has come for this long.
+const SETTLE: Duration = Duration::from_millis(500);
 const DOMAIN: &str = "PLAIN_PUBLISHER_DOMAIN";
 const STOP: &str = "PLAIN_PUBLISHER_STOP";
 
@@ -41,12 +43,24 @@ impl Plain {
         let items = Participant::new(domain, &[]).unwrap().topic("items", &DATA_ITEM).unwrap();
         let writers = (0..SLICES).map(|slice| writer(&items, slice)).collect();
         let plain = Self { writers, published: 0 };
+        // A writer keeps an item for the readers that it has met. The reader of the item's worker
+        // is among them when no other has come for some time.
         let end = Instant::now() + PATIENCE;
-        while plain.writers.iter().any(|writer| writer.matched().unwrap() == 0) {
-            assert!(Instant::now() < end, "no worker reads");
+        let (mut met, mut since) = (plain.met(), Instant::now());
+        while met.contains(&0) || since.elapsed() < SETTLE {
+            assert!(Instant::now() < end, "no worker reads: {met:?}");
             std::thread::sleep(Duration::from_millis(5));
+            let now = plain.met();
+            if now != met {
+                (met, since) = (now, Instant::now());
+            }
         }
         plain
+    }
+
+    /// The number of readers that each writer has met.
+    fn met(&self) -> Vec<u32> {
+        self.writers.iter().map(|writer| writer.matched().unwrap()).collect()
     }
 
     fn publish(&mut self) {
