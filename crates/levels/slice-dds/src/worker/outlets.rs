@@ -8,8 +8,9 @@
 //!
 //! A worker writes a reply to each topic that a program depends on. That is nearly always one.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use equipoise_basics::lock;
 use equipoise_dds::{Error, Guid, Incompatible, Writer as DdsWriter};
 
 use crate::stream::{READS_UNKEYED, Topics, WRITES_UNKEYED};
@@ -111,7 +112,7 @@ impl Keyed {
         if matched.0 == 0 {
             return Ok(false);
         }
-        let mut known = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.readers);
         let is_known = |of: &&Readers| of.writer == writer.guid() && of.matched == matched;
         if let Some(readers) = known.as_ref().filter(is_known) {
             return Ok(readers.need_key);
