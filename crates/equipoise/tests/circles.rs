@@ -71,11 +71,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         "to do: `Worker` is handed out whole, and dispatch is no crate of its own",
     ),
     ("session", &["socket", "tls"], "a socket may be encrypted, and TLS is a layer under a socket"),
-    (
-        "slice",
-        &["by_slice", "ids", "message", "numbering", "positions"],
-        "to do: the numbering translates the claims of a message, which name it",
-    ),
     ("slice-dds", &["form", "stream"], "a stream has the form of its items"),
     ("slice-dds", &["transport", "worker"], "to do: the transport has the worker's events"),
     (

@@ -1,11 +1,12 @@
 //! Positions of several slices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::SliceId;
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 
 /// Positions by slice. Slices with equal positions form one part and share them, so the number of
@@ -59,6 +60,28 @@ impl BySlice {
     /// Keeps only parts with positions that fulfil the condition.
     pub(crate) fn retain(&mut self, holds: impl Fn(&Positions) -> bool) {
         self.parts.retain(|(_, positions)| holds(positions));
+    }
+}
+
+impl BySlice {
+    /// Converts it to `to`: two joined slices get the smaller positions of both.
+    pub(crate) fn renumbered(&self, from: &Numbering, to: &Numbering) -> Self {
+        let slices: Vec<_> = self.parts().flat_map(|(slices, _)| slices.iter().copied()).collect();
+        let becomes = slices.iter().flat_map(|slice| from.becomes(*slice, to));
+        let becomes: BTreeSet<_> = becomes.collect();
+        let halves = |slice: SliceId| to.becomes(slice, from);
+        let part = |slice| self.part(slice);
+        let key = |slice| halves(slice).map(part).collect::<Vec<_>>();
+        Self::grouped(becomes, key, |slice| {
+            let mut known = halves(slice).map(|half| self.of(half).cloned().unwrap_or_default());
+            let first = known.next().unwrap_or_default();
+            known.fold(
+                first,
+                |one, other| {
+                    if one == other { one } else { Arc::new(one.least(&other)) }
+                },
+            )
+        })
     }
 }
 

@@ -55,7 +55,10 @@ impl Groups {
     /// The groups that carry items of `slices` in a stream that was never resized.
     #[cfg(test)]
     pub(crate) fn of(slices: &[SliceId]) -> Self {
-        crate::numbering::Numbering::new(u32::MAX).groups(slices)
+        let mut groups = Self::default();
+        groups.insert(Group::BASE);
+        slices.iter().for_each(|slice| groups.insert(Group::of(*slice)));
+        groups
     }
 
     /// Adds a group.

@@ -409,3 +409,55 @@ impl Claims {
         }
     }
 }
+
+impl Past {
+    /// Converts it to `to`. `None` if no slice is left.
+    fn converted(&self, from: &Numbering, to: &Numbering) -> Option<Self> {
+        let slices = from.convert(&self.slices, to);
+        let is_left = |slice: &SliceId| slices.binary_search(slice).is_ok();
+        let becomes = |of: &Backlog| {
+            let (writer, after) = (of.writer, of.after);
+            from.becomes(of.slice, to).map(move |slice| Backlog { slice, writer, after })
+        };
+        let backlog = self.backlog.iter().flat_map(becomes).filter(|of| is_left(&of.slice));
+        let backlog = least(backlog.collect());
+        let done = self.done.clone();
+        (!slices.is_empty()).then(|| Self { slices: slices.into(), done, backlog })
+    }
+}
+
+/// Merges the backlogs of each slice and writer into one, after the smallest position.
+pub(crate) fn least(mut backlog: Vec<Backlog>) -> Vec<Backlog> {
+    backlog.sort_unstable_by_key(|of| (of.slice, of.writer, of.after));
+    backlog.dedup_by_key(|of| (of.slice, of.writer));
+    backlog
+}
+
+impl Claims {
+    /// Converts the claims to `to`, as the worker would report them with that numbering.
+    pub(crate) fn renumber(&mut self, to: &Numbering) {
+        let from = std::mem::replace(&mut self.numbering, *to);
+        if !from.is_step_to(to.slices) {
+            return;
+        }
+        let numbers: Vec<_> = self.slices.iter().map(|(slice, _)| *slice).collect();
+        let whole = from.convert(&numbers, to);
+        let mut slices: Vec<_> = self
+            .slices
+            .iter()
+            .flat_map(|(slice, epoch)| from.becomes(*slice, to).map(|it| (it, *epoch)))
+            .filter(|(slice, _)| whole.binary_search(slice).is_ok())
+            .collect();
+        // For two joined slices the later epoch counts.
+        slices.sort_unstable_by_key(|(slice, epoch)| (*slice, std::cmp::Reverse(*epoch)));
+        slices.dedup_by_key(|(slice, _)| *slice);
+        self.slices = slices;
+        self.floors = self.floors.renumbered(&from, to);
+        let convert = |slices: &[SliceId]| from.convert(slices, to).into();
+        let given = |it: &Given| Given { slices: convert(&it.slices), ..it.clone() };
+        self.given = self.given.iter().map(given).collect();
+        let taken = |it: &Taken| Taken { slices: convert(&it.slices), ..it.clone() };
+        self.taken = self.taken.iter().map(taken).collect();
+        self.past = self.past.iter().filter_map(|past| past.converted(&from, to)).collect();
+    }
+}

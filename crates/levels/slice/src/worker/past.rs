@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Groups, HandoverId, SliceId, Writer};
-use crate::message::{Backlog, Past};
-use crate::numbering::{Numbering, least};
+use crate::message::{Backlog, Past, least};
+use crate::numbering::Numbering;
 use crate::positions::Positions;
 
 /// Slices that were given away, by handover.
