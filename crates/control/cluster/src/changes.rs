@@ -262,6 +262,7 @@ mod tests {
             low_for: Duration::from_secs(generation),
             peak: generation as f64,
             limit: Some(generation as f64),
+            full: None,
         };
         let pool = PoolPlan { weights: (0..200).map(backend).collect(), scaling: Some(scaling) };
         all.plan.pools.insert("web".to_string(), pool);

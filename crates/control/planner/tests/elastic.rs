@@ -166,7 +166,6 @@ fn backends_of_two_slots_at_47_requests_a_second_are_two_for_ten_minutes() {
 
 /// Backends accept more than two requests at a time, and their number of slots is not configured.
 #[test]
-#[ignore = "a goal that is missed: the knee is taken for 12, and the pool goes to and fro between 1 and 2"]
 fn backends_whose_two_slots_are_learned_are_two_for_ten_minutes() {
     let mut world = two_slots(20);
     world.slots.are_learned = true;

@@ -36,6 +36,18 @@ pub struct ScalingPlan {
     /// Last known concurrency limit of a backend of speed 1; `None` if it was never known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
+    /// The pool's rate when a queue last stood while no limit was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<FullRate>,
+}
+
+/// How much backends did when a queue stood, which shows that they were full.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FullRate {
+    /// Answers a second of a backend of speed 1.
+    pub rate: f64,
+    /// How long ago that was.
+    pub age: Duration,
 }
 
 /// A step in a pool's size.
@@ -87,6 +99,8 @@ impl Scaling {
 
 /// A pool shrinks to at most this part of its target. Otherwise it would grow again at once.
 const SHRINK_TO: f64 = 0.9;
+/// Time for which the rate of full backends counts: requests may become cheaper or dearer.
+const FULL_FOR: Duration = Duration::from_secs(3600);
 /// A long time, for a pool that never changed.
 const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -101,6 +115,9 @@ const LONG_AGO: Duration = Duration::from_secs(365 * 24 * 3600);
 /// scaling). At the largest size the slowest is replaced by a faster one if there is one (diagonal
 /// scaling). A pool without a backend adds one as soon as a request waits.
 ///
+/// Where no limit is known yet, in use is what a guess makes of it. A queue that stood then says
+/// how many requests a second fill a backend, and for an hour the pool shrinks by that, too.
+///
 /// If requests bypass the balancers, a pool's counters show too little and are not used:
 /// only an operator or its bounds change its size.
 pub(crate) fn decide(
@@ -113,7 +130,9 @@ pub(crate) fn decide(
 ) -> ScalingPlan {
     let limit = was.and_then(|was| was.limit);
     let past = history.pool(name).filter(|_| !pool.is_forwarded);
-    let state = State::of(elastic, pool, past, limit);
+    let full = was.and_then(|was| was.full);
+    let full = full.map(|full| FullRate { age: full.age.saturating_add(passed), ..full });
+    let state = State::of(elastic, pool, past, limit).with_full(past, full);
     let ago =
         |last: Option<Duration>| last.unwrap_or(LONG_AGO).saturating_add(passed).min(LONG_AGO);
     let was = was.map(Times::after);
@@ -126,6 +145,7 @@ pub(crate) fn decide(
         low_for: Duration::ZERO,
         peak: state.expected().unwrap_or_default(),
         limit: state.remembered,
+        full: state.full,
     };
     if state.less(elastic).is_some() {
         let (low_for, peak) = was.map_or((Duration::ZERO, 0.0), |was| (was.low_for, was.peak));
@@ -229,6 +249,10 @@ struct State<'a> {
     is_partial: bool,
     /// No balancer counts its requests.
     is_forwarded: bool,
+    /// Requests a second that are expected.
+    rate: f64,
+    /// `None` if a limit is known or stated, or if no queue has stood.
+    full: Option<FullRate>,
 }
 
 impl<'a> State<'a> {
@@ -275,9 +299,36 @@ impl<'a> State<'a> {
             open: past.map_or(0, PoolHistory::open),
             is_partial: past.is_some_and(PoolHistory::is_partial),
             is_forwarded: pool.is_forwarded,
+            rate: past.map_or(0.0, |past| past.demand(Target::Requests(1.0)).coming),
+            full: None,
             backends,
             kinds,
         }
+    }
+
+    /// Adds what backends do when they are full, if it is needed.
+    fn with_full(self, past: Option<&PoolHistory>, was: Option<FullRate>) -> State<'a> {
+        if self.remembered.is_some() || self.target.stated().is_some() {
+            return self;
+        }
+        let was = was.filter(|was| was.age < FULL_FOR);
+        let answers = past.filter(|_| self.is_standing).map_or(0.0, PoolHistory::answers);
+        let rate = answers / self.speed(self.serving);
+        // In the first period of a new backend all of them together do less for each.
+        let is_more = rate.is_finite() && rate > 0.0 && was.is_none_or(|was| rate >= was.rate);
+        let full = if is_more { Some(FullRate { rate, age: Duration::ZERO }) } else { was };
+        State { full, ..self }
+    }
+
+    /// The number of backends of speed 1 with this capacity, if no limit is known.
+    fn speed(&self, capacity: f64) -> f64 {
+        capacity / self.limit.unwrap_or(1.0)
+    }
+
+    /// A queue stood at so much of the present rate for each backend.
+    fn was_full(&self, capacity: f64) -> bool {
+        let share = SHRINK_TO * self.target.share();
+        self.full.is_some_and(|full| self.rate > share * full.rate * self.speed(capacity))
     }
 
     /// Demand in the coming period; `None` if it is unknown, or cannot be compared as no limit is
@@ -322,7 +373,9 @@ impl<'a> State<'a> {
     /// True if this capacity is below the target at this demand, with some spare capacity.
     fn is_enough(&self, capacity: f64, demand: f64) -> bool {
         match capacity > 0.0 {
-            true => demand <= SHRINK_TO * self.target.share() * capacity,
+            true => {
+                demand <= SHRINK_TO * self.target.share() * capacity && !self.was_full(capacity)
+            }
             // A pool with an occasional request is not idle, and the end of the last backend would
             // cut tunnels.
             false => self.is_quiet && self.open == 0 && demand == 0.0,

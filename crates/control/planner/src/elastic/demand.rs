@@ -125,6 +125,11 @@ impl PoolHistory {
         self.latest.backends.values().map(|one| u64::from(one.open)).sum()
     }
 
+    /// Requests a second that were answered in the last period.
+    pub(crate) fn answers(&self) -> f64 {
+        sane(self.latest.answers())
+    }
+
     /// True if no request came, waited or held a permit in the last period.
     pub(crate) fn is_quiet(&self) -> bool {
         self.latest.concurrency() == 0.0 && self.latest.arrivals() == 0.0 && self.queued() == 0.0

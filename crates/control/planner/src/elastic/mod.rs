@@ -26,7 +26,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use decide::decide;
-pub use decide::{Scaling, ScalingPlan};
+pub use decide::{FullRate, Scaling, ScalingPlan};
 pub use demand::{BackendSample, PoolHistory, PoolSample};
 pub use schedule::ScheduledMin;
 

@@ -90,6 +90,7 @@ mod tests {
             low_for: Duration::ZERO,
             peak: 0.0,
             limit: None,
+            full: None,
         }
     }
 

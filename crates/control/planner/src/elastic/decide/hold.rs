@@ -63,6 +63,15 @@ impl State<'_> {
         }
         let (left, name) = (self.without(leaver), leaver.name);
         let (share, limit) = (self.target.share(), SHRINK_TO * self.target.share());
+        if let Some(full) = self.full.filter(|_| left > 0.0 && self.was_full(left)) {
+            return format!(
+                "its backends' limits are not learnt yet, and {:.0?} ago a queue stood at {:.1} \
+                 requests a second for each; without {name} there would be {:.1} for each",
+                full.age,
+                full.rate,
+                self.rate / self.speed(left),
+            );
+        }
         match self.expected() {
             Some(demand) if left > 0.0 => format!(
                 "without {name} it would be {:.2}, and a pool shrinks to at most {limit:.2} \

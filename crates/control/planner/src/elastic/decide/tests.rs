@@ -7,6 +7,8 @@ use crate::policy::Policy;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Concurrency limit of the backends of these tests.
 const TOP: f64 = 8.0;
+/// Names every backend in [`Case::guess`].
+const ALL: &str = "*";
 
 /// A pool of backends that are measured for a while, all with the same load.
 struct Case {
@@ -21,7 +23,7 @@ struct Case {
     limit: Option<f64>,
     /// One that no balancer has yet.
     coming: Option<&'static str>,
-    /// A backend with a limit that is not learnt yet, eight times the others'.
+    /// A backend with a limit that is not learnt yet, eight times the others'; or [`ALL`].
     guess: Option<&'static str>,
     /// A balancer of the pool does not report.
     is_partial: bool,
@@ -53,6 +55,7 @@ impl Case {
                 low_for: LONG_AGO,
                 peak: 0.0,
                 limit: None,
+                full: None,
             },
         }
     }
@@ -77,7 +80,8 @@ impl Case {
             let limit = self.limit;
             let response = Some(Duration::from_millis(10));
             let one = |(name, spec): (&String, &BackendSpec)| {
-                let (size, is_guess) = (spec.size.clone(), self.guess == Some(&**name));
+                let is_guess = self.guess.is_some_and(|it| it == name || it == ALL);
+                let size = spec.size.clone();
                 let limit =
                     limit.map(|limit| if is_guess && limit < TOP { TOP * limit } else { limit });
                 let open = self.open;
@@ -278,6 +282,34 @@ fn a_limit_that_is_not_learnt_yet_is_taken_to_be_as_the_others() {
     assert_eq!(alone.decide().limit, None);
     let known = Case::of(1).with(|case| (case.guess, case.was.limit) = (Some("e1"), Some(20.0)));
     assert!(known.held().starts_with("0.20 of"), "{}", known.held());
+}
+
+#[test]
+fn while_no_limit_is_learnt_a_pool_does_not_shrink_to_where_a_queue_stood() {
+    let full = Case::of(1).with(|case| {
+        (case.guess, case.in_flight, case.queued) = (Some(ALL), Some(TOP), 1.5);
+    });
+    let full = full.decide().full.unwrap();
+    assert_eq!(full, FullRate { rate: 100.0 * TOP, age: Duration::ZERO });
+    // A quarter of the initial limit is in use, at 400 requests a second.
+    let two = |rate: f64, age: Duration| {
+        Case::of(2).with(|case| {
+            (case.guess, case.in_flight) = (Some(ALL), Some(TOP / 4.0));
+            case.was.full = Some(FullRate { rate, age });
+        })
+    };
+    let minute = Duration::from_secs(60);
+    let why = two(500.0, minute).held();
+    let wanted = "its backends' limits are not learnt yet, and 61s ago a queue stood at 500.0 requests a second for \
+                  each; without e1 there would be 400.0 for each";
+    assert!(why.ends_with(wanted), "{why}");
+    let leaves = |case: Case| assert!(matches!(case.decide().action, Scaling::In { .. }));
+    leaves(two(600.0, minute));
+    leaves(two(500.0, FULL_FOR));
+    leaves(two(500.0, minute).with(|case| case.was.limit = Some(TOP)));
+    // A new backend makes each of them do less.
+    let starting = two(500.0, minute).with(|case| case.queued = 1.0);
+    assert_eq!(starting.decide().full.unwrap().rate, 500.0);
 }
 
 #[test]
