@@ -134,6 +134,11 @@ impl BackendLive {
         self.learning.tally()
     }
 
+    /// Whether its limit is learnt and it has had work recently.
+    pub fn is_learning(&self) -> bool {
+        self.learning.is_under_way()
+    }
+
     /// Takes the newest tallies of the other balancers of this backend. Without any, its limit is
     /// learnt alone. Must be called about once a second. `own` is the cluster's number of this
     /// balancer.

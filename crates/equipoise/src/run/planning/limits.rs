@@ -67,7 +67,7 @@ impl Balancer {
     /// Gives each backend the tallies of other balancers.
     fn hear(&self, view: &StatsView, mut tallies: Tallies) {
         for pool in &view.pools {
-            for backend in pool.backends.iter().filter(|it| it.live.tally().is_some()) {
+            for backend in pool.backends.iter().filter(|it| it.live.is_learning()) {
                 let others = tallies.remove(&self.name(&pool.name, backend));
                 backend.live.hear_balancers(self.id, others.unwrap_or_default());
             }

@@ -179,7 +179,7 @@ impl Active {
         let arrived = std::mem::take(&mut *lock(&hub.arrived));
         for target in arrived {
             // No request was in flight since the last step, however long ago that was.
-            target.live.learning.step(Load { now, ..Load::default() });
+            target.live.learning.step(Load { now, ..Load::default() }, |_| ());
             self.entries.insert(target.id, Entry { target, busy: now });
         }
     }
@@ -191,7 +191,7 @@ impl Active {
                 let Some(entry) = self.entries.get_mut(&one.backend) else { return };
                 entry.busy = now;
                 let sample = hub.sample(one);
-                entry.target.live.learning.with_learner(|learner| learner.observe(&[sample]));
+                entry.target.live.learning.observe(sample);
             });
         }
     }
@@ -246,11 +246,7 @@ impl Entry {
         // Requests wait only while all backends are full, or while they avoid those that are not.
         let waiting = if live.permits.is_full() { standing.share() } else { 0 };
         let load = Load { now, in_flight, waiting, oldest_wait: standing.oldest };
-        live.learning.step(load);
-        let grown = live.learning.with_learner(|learner| {
-            live.learning.is_known.store(learner.report().knee.is_some(), Relaxed);
-            live.publish_learned(learner.limit())
-        });
+        let grown = live.learning.step(load, |learner| live.publish_learned(learner.limit()));
         match grown {
             Some(true) => self.target.queue.look(),
             Some(false) => {}

@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use equipoise_basics::lock;
-use equipoise_core::concurrency::{Load, Report, SharedLearner, Tally};
+use equipoise_core::concurrency::{Load, Report, Sample, SharedLearner, Tally};
 
 pub(crate) use self::hub::{Hub, HubThread, Target};
 
@@ -100,40 +100,57 @@ impl Learning {
         publish();
     }
 
+    /// Whether the limit is learnt and the backend has had work recently.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_on() && self.is_active.load(SeqCst)
+    }
+
     /// The tally for the cluster's other balancers; `None` if the limit is not learnt, or the
     /// backend has had no work recently.
     pub(crate) fn tally(&self) -> Option<Tally> {
-        let is_looked_at = self.is_on() && self.is_active.load(SeqCst);
         let state = self.lock();
-        state.learner.as_ref().filter(|_| is_looked_at).map(|learner| learner.tally())
+        state.learner.as_ref().filter(|_| self.is_under_way()).map(|learner| learner.tally())
     }
 
     /// Takes the tallies of the cluster's other balancers for the next step. `own` is the cluster's
     /// number of this balancer.
     pub(crate) fn hear(&self, own: u64, others: Vec<Tally>) {
         // A backend without work is not adjusted, and the tallies would be too old later.
-        if self.is_on() && self.is_active.load(SeqCst) {
+        if self.is_under_way() {
             self.lock().heard = Some(Heard { own, others });
         }
     }
 
-    /// Adjusts the limit, after taking the other balancers' tallies.
-    fn step(&self, load: Load) {
-        let heard = self.lock().heard.take();
-        self.with_learner(|learner| {
-            learner.step(load);
-            if let Some(Heard { own, others }) = heard {
-                learner.identify(own);
-                learner.exchange(load.now, &others);
-            }
-        });
+    /// Adjusts the limit, also by the other balancers' tallies, and passes the learner to
+    /// `publish`, unless the limit is no longer learnt.
+    fn step<T>(&self, load: Load, publish: impl FnOnce(&SharedLearner) -> T) -> Option<T> {
+        let mut state = self.lock();
+        if !self.is_on() {
+            return None;
+        }
+        let heard = state.heard.take();
+        let learner = state.learner();
+        learner.step(load);
+        if let Some(Heard { own, others }) = heard {
+            learner.identify(own);
+            learner.exchange(load.now, &others);
+        }
+        self.is_known.store(learner.report().knee.is_some(), Relaxed);
+        Some(publish(learner))
     }
 
-    /// Passes the learner to `with`, unless the limit is no longer learnt.
-    fn with_learner<T>(&self, with: impl FnOnce(&mut SharedLearner) -> T) -> Option<T> {
+    /// Takes in a request that has finished, unless the limit is no longer learnt.
+    fn observe(&self, sample: Sample) {
         let mut state = self.lock();
-        let wait = state.wait;
-        self.is_on().then(|| with(state.learner.get_or_insert_with(|| Box::new(first(wait)))))
+        if self.is_on() {
+            state.learner().observe(&[sample]);
+        }
+    }
+}
+
+impl State {
+    fn learner(&mut self) -> &mut SharedLearner {
+        self.learner.get_or_insert_with(|| Box::new(first(self.wait)))
     }
 }
 
