@@ -107,8 +107,8 @@ pub struct SharedLearner {
 }
 
 impl SharedLearner {
-    /// A learner for a backend whose requests wait in the queue for at most `wait`. `id` identifies
-    /// this balancer in its cluster.
+    /// A learner for a backend with a queue in which a request waits for at most `wait`. `id`
+    /// identifies this balancer in its cluster.
     pub fn new(wait: Duration, id: u64) -> SharedLearner {
         SharedLearner {
             id,
@@ -178,7 +178,7 @@ impl SharedLearner {
         Report { limit: self.limit(), group_limit, knee, region, ..own }
     }
 
-    /// What the other balancers need to know.
+    /// The figures that the other balancers need.
     pub fn tally(&self) -> Tally {
         let sums = self.own.sums();
         Tally {
@@ -203,7 +203,7 @@ impl SharedLearner {
         }
     }
 
-    /// Takes the newest tally of each other balancer that was heard in the last seconds. Call it
+    /// Takes the newest tally of each other balancer that reported in the last seconds. Call it
     /// about once a second, also without any.
     pub fn exchange(&mut self, now: Duration, others: &[Tally]) {
         if others.is_empty() || now < self.alone_until || self.is_harmful() {

@@ -354,7 +354,7 @@ impl Learner {
         if let Some((gain, noise)) = self.gain(best, UPPER) {
             let upper = &self.hold.arms[UPPER];
             let gain = gain + (upper.risen_rate() / upper.rate()).ln();
-            if gain - 0.75 * noise > 0.45 * (limits[UPPER] / limits[best]).ln() {
+            if gain - 0.5 * noise > 0.45 * (limits[UPPER] / limits[best]).ln() {
                 self.hold.knee = limits[best] * gain.exp();
                 self.hold.spread = MOVING;
                 self.hold_from_here();
@@ -431,6 +431,7 @@ impl Learner {
         let trust = variance / (variance + noise * noise);
         hold.knee = (hold.knee * (estimate / hold.knee).powf(trust)).max(1.0);
         hold.spread = (variance * (1.0 - trust)).sqrt();
+        hold.is_found = true;
         self.hold_from_here();
         if self.hold.limits() == limits {
             self.hold.arms = arms;

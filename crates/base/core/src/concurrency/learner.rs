@@ -13,9 +13,11 @@ pub(super) const MANY: f64 = 16.0;
 /// Largest limit.
 const LARGEST: f64 = 1e6;
 /// A window ends after this many seconds, if it has [`FEW`] answers.
-const WINDOW_SECONDS_MAX: f64 = 4.0;
+pub(super) const WINDOW_SECONDS_MAX: f64 = 4.0;
 /// A window begins after this many seconds, though more is in flight than the limit.
 const SETTLE_SECONDS_MAX: f64 = 8.0;
+/// Part of the queue's wait after which a request will probably be refused.
+const PART_OF_WAIT: f64 = 0.4;
 /// Answers which a window has at least.
 pub(super) const FEW: f64 = 8.0;
 
@@ -65,7 +67,7 @@ pub struct Learner {
     pub(super) gave_way: bool,
     times: Times,
     passed: Passed,
-    /// What passed since the beginning.
+    /// Requests that passed since the beginning.
     sums: Passed,
     /// Seconds from a change of the limit until its effect is seen.
     pub(super) delay: f64,
@@ -85,7 +87,7 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// A learner for a backend whose requests wait in the queue for at most `wait`.
+    /// A learner for a backend with a queue in which a request waits for at most `wait`.
     pub fn new(wait: Duration) -> Learner {
         Learner {
             wait: wait.as_secs_f64(),
@@ -163,7 +165,7 @@ impl Learner {
         self.passed.plus(passed);
     }
 
-    /// What passed since the beginning.
+    /// Requests that passed since the beginning.
     pub(super) fn sums(&self) -> &Passed {
         &self.sums
     }
@@ -268,8 +270,8 @@ impl Learner {
         }
         self.in_flight += seconds.min(1.0) * (counted - self.in_flight);
         let age = (20.0 * self.mean_time()).max(self.wait / 2.0);
-        // While nothing finishes, nothing is known to take longer than most. With a delay the load is
-        // that of several balancers, which leave out what they parked.
+        // While nothing finishes, nothing is known to take longer than most. With a delay the load
+        // is that of several balancers, which leave out what they parked.
         if self.finished >= 1.0 && self.delay == 0.0 {
             self.parked.step(load.now, load.in_flight, Duration::from_secs_f64(age));
         }
@@ -352,7 +354,7 @@ impl Learner {
 
     /// Notes that requests do not fail at the present limit.
     pub(super) fn note_sound(&mut self) {
-        if self.window.answers >= FEW && self.window.failing() < FAILING_USUAL {
+        if self.window.is_measured() && self.window.failing() < FAILING_USUAL {
             self.sound = Some((f64::from(self.limit), self.window.rate()));
         }
     }
@@ -367,6 +369,12 @@ impl Learner {
             false => Window::after(f64::from(self.limit), self.delay),
         };
         self.times = Times::default();
+    }
+
+    /// Enough requests wait for a higher limit to make a difference, or one has waited for long.
+    pub(super) fn has_backlog(&self) -> bool {
+        let is_late = self.last.oldest_wait.as_secs_f64() > PART_OF_WAIT * self.wait;
+        2 * self.last.waiting >= self.limit || is_late
     }
 
     /// Standard deviation of the logarithm of the quotient of two windows' rates.
@@ -387,8 +395,13 @@ impl Learner {
         match self.mode {
             Mode::Start { .. } => self.window = Window::after(f64::from(self.limit), 0.0),
             Mode::Ascend { .. } | Mode::Top => self.window = Window::default(),
-            // Too little was seen at this limit. The one above it gave as much as any.
-            Mode::Descend { .. } => self.arrive(2.0 * f64::from(self.limit) / HEADROOM, 1.0),
+            // Too little was seen at this limit. The one above it gave as much as any, so that the
+            // knee is at most that, and not known.
+            Mode::Descend { .. } => {
+                let is_found = self.hold.is_found;
+                self.arrive(2.0 * f64::from(self.limit) / HEADROOM, 1.0);
+                self.hold.is_found = is_found;
+            }
             // It rarely binds.
             Mode::Hold if self.hold.wide > 0.0 => self.window = Window::default(),
             _ => {

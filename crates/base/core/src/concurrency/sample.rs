@@ -32,7 +32,8 @@ pub enum Outcome {
     Failed,
     /// No answer before the time-out.
     TimedOut,
-    /// Its time says nothing about the backend: an upload that its client held up, a tunnel, or a client that left.
+    /// Its time says nothing about the backend: an upload that its client held up, a tunnel, or a
+    /// client that left.
     NotMeasured,
 }
 

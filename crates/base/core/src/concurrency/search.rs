@@ -114,7 +114,9 @@ impl Learner {
             _ => false,
         };
         let rose = f64::from(self.limit) > from;
-        if !is_new || !rose || !self.window.collapsed(rate, self.variation) {
+        // Requests in flight may have started together, and then finish together.
+        let is_early = self.window.waited < self.usual_time();
+        if !is_new || !rose || is_early || !self.window.collapsed(rate, self.variation) {
             return false;
         }
         self.collapsed_from(from);
@@ -147,7 +149,9 @@ impl Learner {
         let step = 2f64.ln();
         let gain = (above.rate() / self.window.rate()).ln();
         let noise = self.noise(&self.window, &above);
-        if gain + 0.5 * noise < 0.25 * step && limit > 1.0 {
+        // One step too many costs little: the next window sees the rate fall.
+        let own = above.noise(&self.window).min(noise);
+        if gain + 0.5 * own < 0.25 * step && limit > 1.0 {
             self.descend_from(limit, self.window);
         } else if is_first && gain + noise > 0.7 * step {
             self.mode = Mode::Ascend { below: Some((above, 2.0 * limit)) };

@@ -6,13 +6,15 @@ const CLEAR: f64 = 2.0;
 /// Squared coefficient of variation of the service times above which a few answers cannot tell a
 /// fall.
 const SPREAD_MAX: f64 = 2.0;
-/// A steeper fall than this is a long request which others wait for (logarithm of the rate over that
-/// of the limit).
+/// A steeper fall than this is a long request which others wait for (logarithm of the rate over
+/// that of the limit).
 const FALL_MIN: f64 = -1.5;
 /// Seconds after which the limit doubles if nothing has finished.
 pub(super) const PATIENCE: f64 = 0.03;
 /// Limit up to which it does so.
 const RAMP_MAX: f64 = 2048.0;
+/// Limit from which on it does so however few wait: then many arrive in that time.
+const RAMP_FREE: f64 = 64.0;
 
 impl Learner {
     /// Doubles the limit after a few answers, up to [`MANY`], and goes back at once when the rate
@@ -69,11 +71,22 @@ impl Learner {
         self.full()
     }
 
+    /// Doubles the limit, if enough requests wait to fill it. `below` was measured at that limit.
     fn rise(&mut self, below: (Window, f64)) {
-        let settle = self.window.time();
-        self.mode = Mode::Start { below: Some(below) };
-        self.set(2.0 * f64::from(self.limit));
-        self.window = Window::after(0.0, settle);
+        let (limit, time) = (f64::from(self.limit), self.window.time());
+        if !self.has_backlog() {
+            return;
+        }
+        if 2.0 * time <= self.wait {
+            self.mode = Mode::Start { below: Some(below) };
+            self.set(2.0 * limit);
+            self.window = Window::after(0.0, time);
+        } else if self.full() {
+            // If the rate does not follow, requests take twice as long, and so does finding that
+            // out.
+            self.mode = Mode::Ascend { below: Some((self.window, limit)) };
+            self.set(2.0 * limit);
+        }
     }
 
     /// Doubles the limit while requests wait and nothing has finished at the first one.
@@ -83,9 +96,11 @@ impl Learner {
     fn ramps(&mut self) -> bool {
         let first = matches!(self.mode, Mode::Start { below: None });
         let silent = self.window.finished == 0.0 && self.window.waited >= PATIENCE;
-        let ramps = first && silent && f64::from(self.limit) < RAMP_MAX;
+        let limit = f64::from(self.limit);
+        let is_filled = limit >= RAMP_FREE || self.has_backlog();
+        let ramps = first && silent && limit < RAMP_MAX && is_filled;
         if ramps {
-            self.set(2.0 * f64::from(self.limit));
+            self.set(2.0 * limit);
         }
         ramps
     }

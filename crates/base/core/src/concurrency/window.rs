@@ -1,7 +1,10 @@
 use super::Outcome;
+use super::learner::{FEW, WINDOW_SECONDS_MAX};
 
 /// Share of the time in flight for which finished requests account at least, but for noise.
 const ACCOUNTED: f64 = 0.7;
+/// Answers from which on a rate is more than a first impression.
+const MEASURED: f64 = 20.0;
 
 /// Requests that finished at one limit while others waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,8 +27,8 @@ pub(super) struct Window {
     pub(super) elapsed: f64,
     /// Requests that finished, settling included, but not while more was in flight than the limit.
     pub(super) finished: f64,
-    /// Seconds in which requests waited, settling included, but not while more was in flight than the
-    /// limit.
+    /// Seconds in which requests waited, settling included, but not while more was in flight than
+    /// the limit.
     pub(super) waited: f64,
     /// Answers to let pass before the window begins.
     pub(super) settle: f64,
@@ -43,6 +46,11 @@ impl Window {
         self.settle > 0.0 || self.elapsed < self.settle_seconds
     }
 
+    /// Its rate is more than a first impression.
+    pub(super) fn is_measured(&self) -> bool {
+        self.answers >= MEASURED || (self.answers >= FEW && self.seconds >= WINDOW_SECONDS_MAX)
+    }
+
     /// Answers a second.
     pub(super) fn rate(&self) -> f64 {
         self.answers / self.seconds.max(1e-9)
@@ -54,8 +62,8 @@ impl Window {
     }
 
     /// How much the rate grows from this window to one at a higher limit, as a logarithm; `step` is
-    /// that of the limits. It is the mean of what the rate and what the service time say. Just after a rise the
-    /// rate says too little and the service time too much.
+    /// that of the limits. It is the mean of what the rate and what the service time say. Just
+    /// after a rise the rate says too little and the service time too much.
     pub(super) fn change(&self, higher: &Window, step: f64) -> f64 {
         let by_rate = (higher.rate() / self.rate()).ln();
         let by_time = step - (higher.time() / self.time()).ln();

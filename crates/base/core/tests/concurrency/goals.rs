@@ -76,6 +76,43 @@ fn a_fast_backend_may_have_what_it_finishes_in_two_milliseconds() {
     assert!((100.0..=200.0).contains(&limit) && share >= 0.97, "{limit:.0}, {share:.3}");
 }
 
+/// An elastic pool counts its backends by their knee.
+#[test]
+fn two_slots_are_held_at_two_or_three() {
+    let backend = named("2 workers of 40 ms");
+    for (times, worst_max) in [(1.2, 7.0), (2.0, 3.0), (4.0, 3.0)] {
+        let limit = |seed| learned(&Setting::new(&backend, times, seed)).limit();
+        let limits: Vec<f64> = (1..=8).map(limit).collect();
+        let mean = limits.iter().sum::<f64>() / limits.len() as f64;
+        let worst = limits.iter().copied().fold(0.0, f64::max);
+        println!("at {times}: {mean:.2} {limits:.2?}");
+        assert!((2.0..=3.5).contains(&mean) && worst <= worst_max, "at {times}: {limits:.2?}");
+    }
+}
+
+/// With a few answers a second it takes ten seconds and more to find out that one is enough.
+#[test]
+fn a_slow_backend_is_not_flooded_while_little_is_seen() {
+    // Name, times, seconds, wait, and the mean of the seeds.
+    let rows = [
+        ("0.08 of a core, 5.3 ms", 2.0, 40.0, 0.3, 0.8),
+        ("0.08 of a core, 5.3 ms", 4.0, 40.0, 0.3, 0.5),
+        ("one worker of 1 s", 2.0, 300.0, 1.0, 0.75),
+        ("one worker of 1 s", 4.0, 300.0, 1.0, 0.75),
+    ];
+    for (name, times, seconds, wait, share_min) in rows {
+        let backend = named(name);
+        let goodput = |seed| {
+            let mut setting = Setting::new(&backend, times, seed);
+            (setting.seconds, setting.wait) = (seconds, wait);
+            learned(&setting).goodput(seconds / 2.0, seconds) / backend.capacity
+        };
+        let share = (1..=8).map(goodput).sum::<f64>() / 8.0;
+        println!("{name} at {times}: {share:.3}");
+        assert!(share >= share_min, "{name} at {times}: {share:.3}");
+    }
+}
+
 /// Misses 0.95 for some seeds: a few dear requests among many cheap ones are a noise that takes
 /// minutes to see through.
 #[test]
@@ -98,7 +135,8 @@ fn below_capacity_all_is_answered_and_nothing_is_refused() {
         let out = learned(&setting);
         let refused = out.refused(10.0, 40.0);
         println!("{}: {:.4} then {refused:.4}", backend.name, out.refused(0.0, 10.0));
-        // Cheap requests wait for dear ones. A lock that collapses and memory that is gone are nearly full at 0.8.
+        // Cheap requests wait for dear ones. A lock that collapses and memory that is gone are
+        // nearly full at 0.8.
         let allowed = match backend.name {
             name if name.contains("mixed") || name.contains("lock") => 0.02,
             name if name.contains("memory") => 0.05,
@@ -137,7 +175,7 @@ fn a_limit_that_was_not_measured_to_its_end_is_not_kept() {
     }
 }
 
-/// Means of three seeds. What takes 50 ms and more needs a second until its limit is high enough.
+/// Means of three seeds. Requests of 50 ms and more need a second until their limit is high enough.
 #[test]
 fn a_start_into_full_load_refuses_nothing_below_capacity_and_keeps_the_goodput_above() {
     let names = [

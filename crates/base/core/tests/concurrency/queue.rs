@@ -24,7 +24,7 @@ pub(crate) enum Discipline {
     ShortFifo,
 }
 
-/// Time for which a queue must not have been empty before it is said to stand.
+/// Time for which a queue must not have been empty before it counts as standing.
 const STANDS_AFTER: f64 = 0.1;
 
 pub(crate) struct Queue {

@@ -2,9 +2,9 @@
 //! `cargo test --release -p equipoise-core --test concurrency -- --ignored --nocapture`.
 //!
 //! `BACKEND`, `ALGORITHM` and `QUEUE` in the environment choose rows, `LOADS` multiples of the
-//! capacity (such as `0.5,2`), `SEEDS` how many seeds, `WAIT` the queue's wait in seconds, `BALANCERS` how many stand before the backend, `CLUSTER` that
-//! they exchange reports, `FROM` and `TO` the seconds that count, `TRACE` prints the learner every
-//! 100 ms.
+//! capacity (such as `0.5,2`), `SEEDS` how many seeds, `WAIT` the queue's wait in seconds,
+//! `BALANCERS` how many stand before the backend, `CLUSTER` that they exchange reports, `FROM` and
+//! `TO` the seconds that count, `TRACE` prints the learner every 100 ms.
 
 use super::backend::Backend;
 use super::climb::Climb;

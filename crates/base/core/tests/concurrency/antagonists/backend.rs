@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::simulator::At;
 
-/// What other programs take of a backend, and how requests share the rest.
+/// The share that other programs take of a backend, and how requests share the rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// This many cores, of which other programs take some. A request uses a free core.

@@ -2,12 +2,13 @@
 //! Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI 2024.
 //!
 //! Eight backends receive Poisson arrivals of 10 ms of work, exponentially spread. Two random
-//! backends change places every two seconds or so, so that the capacity of all together is constant:
-//! if it were not, the tail at 0.9 of its mean would be that of the times when no scheduler can help.
-//! One balancer or several of one pool; a balancer knows its own requests alone.
+//! backends change places every two seconds or so, so that the capacity of all together is
+//! constant: if it were not, the tail at 0.9 of its mean would be that of the times when no
+//! scheduler can help. One balancer or several of one pool; a balancer knows its own requests
+//! alone.
 //!
-//! `cargo test --release -p equipoise-core --test concurrency tails -- --ignored --nocapture` prints
-//! p50, p99 and p99.9 in milliseconds at 0.75, 0.9 and 1.1 of the capacity.
+//! `cargo test --release -p equipoise-core --test concurrency tails -- --ignored --nocapture`
+//! prints p50, p99 and p99.9 in milliseconds at 0.75, 0.9 and 1.1 of the capacity.
 
 mod backend;
 
@@ -31,14 +32,14 @@ const DECAY: f64 = 10.0;
 const WARM_UP: f64 = 3.0;
 const SEEDS: u64 = 10;
 
-/// What picks.
+/// The rule that picks a backend.
 #[derive(Clone, Copy)]
 enum Policy {
     Kind(SchedulerKind),
     /// Turns by weights that follow responses over CPU use.
     TurnsByCpu,
-    /// Knows every backend's present capacity and all its requests. The rule is that of `prequal`, so that
-    /// the difference is what the estimate costs.
+    /// Knows every backend's present capacity and all its requests. The rule is that of `prequal`,
+    /// so that the difference is what the estimate costs.
     Oracle,
 }
 
@@ -52,7 +53,7 @@ struct Scenario {
     seconds: f64,
 }
 
-/// What a balancer knows of a backend.
+/// A balancer's view of a backend.
 #[derive(Default)]
 struct Known {
     in_flight: u32,
@@ -74,7 +75,7 @@ impl Known {
     }
 }
 
-/// What a balancer knows, and the time.
+/// A balancer's view of all backends, and the time.
 struct Seen<'a>(&'a [Known], f64);
 
 impl Loads for Seen<'_> {
