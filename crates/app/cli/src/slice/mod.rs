@@ -28,10 +28,10 @@ enum Action {
     /// Process items of a stream with a program of yours
     ///
     /// Items go to COMMAND on its standard input, in batches. They count as done when COMMAND
-    /// acknowledges them on its standard output, with the reply to the client; docs/slice.md has
-    /// the format. COMMAND is started again when it ends, and receives the items again that it did
-    /// not acknowledge. SIGTERM and Ctrl-C hand the worker's slices to others first; a second one
-    /// ends it at once.
+    /// acknowledges them on its standard output, with the reply to the client;
+    /// docs/slice-programs.md has the formats. COMMAND is started again when it ends, and receives
+    /// the items again that it did not acknowledge. SIGTERM and Ctrl-C hand the worker's slices to
+    /// others first; a second one ends it at once.
     #[cfg(feature = "slice")]
     Worker(Box<worker::Args>),
     /// Show workers, slices, handovers and why a slice is blocked

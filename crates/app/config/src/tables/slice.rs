@@ -12,7 +12,7 @@ pub(super) static SLICE: Table = Table {
     title: "[[slice]]",
     help: "The slice level: a stream of items over DDS, whose slices are spread over workers (`equipoise slice \
            worker`). One table for each stream, on the controllers of a cluster or on a single machine; the elected \
-           controller moves slices. docs/slice.md has the topics' types.",
+           controller moves slices. docs/slice-clients.md has the topics' types.",
     options: &[
         Opt::required(
             "name",
