@@ -138,7 +138,7 @@ fn a_plan_says_why_nothing_is_moved() {
     assert!(bed.said(&["plan"]).contains("`share-max = 0`"));
     bed.said(&["drain", "two"]);
     bed.until_plan(&["one_worker"]);
-    assert!(bed.said(&["plan"]).contains("is left without slices: drained by an operator"));
+    assert!(bed.said(&["plan"]).contains("gives up its slices: drained by an operator"));
     load.finish();
 }
 

@@ -1,9 +1,11 @@
-//! The controller's side of the slice level: by the leader of an election, over the store and DDS.
+//! The controller's side of the slice level, over the store and DDS.
 //!
-//! Every candidate runs one. Only the leader's has a desk: it hears workers, moves slices, and writes what has to outlive it
-//! under its leadership's fence, *before* it tells anybody. One that is fenced off says nothing more, so that no two
-//! reassign the same slices; workers obey none of an earlier term. Planned moves wait for no store: what is under way the next
-//! leader learns from the workers, and who owns what is written beside.
+//! Every candidate of an election runs a controller. Only the leader has a desk: it receives
+//! workers' messages and moves slices. It writes each decision that must outlive it to the store,
+//! under the fence of its leadership, *before* it sends a message about it. A controller that is
+//! fenced off sends nothing more, so two controllers never reassign the same slices. Workers ignore
+//! messages of earlier terms. Planned moves do not wait for the store: the next leader learns from
+//! the workers which handovers are open, and the new owners are written in the background.
 
 mod connections;
 mod desk;
@@ -32,30 +34,30 @@ pub use unread::{Unread, UnreadReason};
 use crate::controller::connections::Connections;
 use crate::stream::Stream;
 
-/// What the controller of a stream is like.
+/// Options of a stream's controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The stream's name: part of keys in the store.
+    /// The stream's name, part of its keys in the store.
     pub name: String,
-    /// What this candidate calls itself.
+    /// The candidate's name in the election.
     pub candidate: String,
-    /// Slices of the stream: 0 to this less 1.
+    /// Number of slices. If the stream was resized, the number in the store counts.
     pub slices: u32,
-    /// Times and bounds of the protocol; as the workers'.
+    /// Times and limits of the protocol, equal to those of the workers.
     pub protocol: Config,
-    /// How eagerly is balanced.
+    /// Parameters of balancing.
     pub policy: Policy,
-    /// From one balancing round to the next. Zero: nothing is moved unless somebody asks.
+    /// Interval between balancing rounds. Zero: no balancing, only moves that operators request.
     pub round: Duration,
-    /// A leader that dies is replaced after this.
+    /// Lease of the leadership: a leader that dies is replaced after this time.
     pub leadership: Duration,
-    /// The TCP port of workers' connections; 0: any that is free. Without one a worker's death is
-    /// noticed by its lease alone.
+    /// TCP port for connections of workers; 0: any free port. `None`: only leases detect a worker's
+    /// death.
     pub connections: Option<u16>,
 }
 
 impl Options {
-    /// With what is usual.
+    /// The default options.
     pub fn new(name: &str, slices: u32) -> Self {
         Self {
             name: name.to_string(),
@@ -70,52 +72,52 @@ impl Options {
     }
 }
 
-/// Why something that was asked for is not done.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Another controller leads, or none does.
     #[error("this controller does not lead: ask the one that does, or wait for the election")]
     NotLeading,
-    /// No such worker.
+    /// There is no worker of this name.
     #[error("no worker is called {0:?}: `equipoise slice status` lists them")]
     UnknownWorker(String),
-    /// An operator keeps the slice on another worker.
+    /// An operator has pinned the slice to another worker.
     #[error("slice {} is pinned to {worker}: unpin it first", .slice.0)]
     Pinned {
         /// The slice.
         slice: SliceId,
-        /// Where it is kept.
+        /// The worker that it is pinned to.
         worker: String,
     },
     /// The slice is not pinned.
     #[error("slice {} is not pinned", .0.0)]
     NotPinned(SliceId),
-    /// The protocol refused.
+    /// The protocol refused the move.
     #[error(transparent)]
     Refused(#[from] MoveRefused),
-    /// The stream cannot have so many slices.
+    /// The stream cannot have this number of slices.
     #[error(transparent)]
     Size(#[from] ResizeRefused),
     /// Slices that would be joined are pinned to different workers.
-    #[error("slices {} and {} would be joined, and are pinned to different workers: unpin one", .0.0, .1.0)]
+    #[error("slices {} and {} would be joined, but are pinned to different workers: unpin one", .0.0, .1.0)]
     PinnedApart(SliceId, SliceId),
     /// The controller has ended.
     #[error("the controller has ended")]
     Ended,
 }
 
-/// Why there is no controller.
+/// Why a controller did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The stream's name is none for the store.
+    /// The stream's name cannot be part of a key in the store.
     #[error(transparent)]
     Name(#[from] KeyError),
-    /// DDS refused.
+    /// An error of DDS.
     #[error(transparent)]
     Dds(#[from] equipoise_dds::Error),
 }
 
-/// What operators ask.
+/// Requests to the controller's task.
 #[derive(Debug)]
 pub(crate) enum Ask {
     Resize(u32, oneshot::Sender<Result<(), AskError>>),
@@ -126,14 +128,15 @@ pub(crate) enum Ask {
     Stop,
 }
 
-/// A controller that runs. Dropped, it ends; [`Controller::stop`] makes room for another candidate at once.
+/// A running controller. A drop ends it. [`Controller::stop`] also resigns, so that another
+/// candidate takes over at once.
 #[derive(Debug)]
 pub struct Controller {
     handle: Handle,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// Asks a controller, from anywhere.
+/// Sends requests to a controller, from any task.
 #[derive(Debug, Clone)]
 pub struct Handle {
     asks: mpsc::Sender<Ask>,
@@ -174,15 +177,15 @@ impl Controller {
         Ok(Self { handle: Handle { asks, status }, task })
     }
 
-    /// For whoever asks it something.
+    /// A handle for requests.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Steps down and leaves DDS. Workers go on with what they have while their leases hold.
+    /// Resigns and leaves DDS. Workers continue with their slices while their leases hold.
     pub async fn stop(mut self) {
         if self.handle.asks.send(Ask::Stop).await.is_ok() {
-            // It has ended, or is aborted when dropped.
+            // The task has ended in any case, also with an error.
             let _ = (&mut self.task).await;
         }
     }
@@ -197,17 +200,17 @@ impl std::ops::Deref for Controller {
 }
 
 impl Handle {
-    /// How it stands, as of a moment ago.
+    /// The last published status.
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    /// Changes of how it stands.
+    /// A receiver of each new status.
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
 
-    /// Begins to move slices, all of one owner. None that is pinned to another worker is moved.
+    /// Starts a move of slices, all of one owner. Fails if one of them is pinned to another worker.
     ///
     /// # Errors
     /// [`AskError`]
@@ -220,9 +223,9 @@ impl Handle {
         self.ask(|answer| Ask::Move(slices, worker, answer)).await
     }
 
-    /// Splits or joins slices, so that there are this many: twice or half as many as now. Returns
-    /// when the wish is in the store; [`Status::resizing`] has the condition that it waits for. As
-    /// many as there are: calls it off.
+    /// Splits or joins slices, to this number: twice or half the present one. Returns when the
+    /// store has the request; [`Status::resizing`] has the condition that it waits for. The present
+    /// number cancels a resize.
     ///
     /// # Errors
     /// [`AskError`]
@@ -230,7 +233,8 @@ impl Handle {
         self.ask(|answer| Ask::Resize(slices, answer)).await
     }
 
-    /// Has a worker left without slices, or gives it slices again. Kept in the store: it outlives controllers.
+    /// Drains a worker, which moves its slices to others, or undrains it. The store keeps this, so
+    /// it outlives controllers.
     ///
     /// # Errors
     /// [`AskError`]
@@ -239,8 +243,8 @@ impl Handle {
         self.ask(|answer| Ask::Leave(worker, leaving, answer)).await
     }
 
-    /// Keeps a slice on a worker while that lives, and moves it there; `None`: no longer. Kept in the store: it outlives
-    /// controllers, and the worker.
+    /// Pins a slice to a worker while that is alive, and moves it there. `None` unpins it. The
+    /// store keeps pins, so they outlive controllers and the worker.
     ///
     /// # Errors
     /// [`AskError`]
@@ -249,7 +253,7 @@ impl Handle {
         self.ask(|answer| Ask::Pin(slice, worker, answer)).await
     }
 
-    /// What a round would move now. Nothing follows from it.
+    /// The moves that a balancing round would begin now. Starts none.
     ///
     /// # Errors
     /// [`AskError`]

@@ -321,7 +321,7 @@ mod tests {
     fn stream() -> StreamStatus {
         let lost = SliceWorker {
             state_seconds: 4000.0,
-            reason: Some("nothing is heard of it".into()),
+            reason: Some("it was silent until its lease expired".into()),
             drops: BTreeMap::from([("malformed".to_string(), 5)]),
             ..worker("w2", WorkerState::Lost)
         };
@@ -353,7 +353,7 @@ mod tests {
                 taker: "w1".into(),
                 slices: 1,
                 state: "releasing: the source reaches the target's positions".into(),
-                waits_for: "w2, to stop".into(),
+                waits_for: "w2 to stop".into(),
                 seconds: 0.0012,
             }],
             hot: vec![HotSlice { slice: 0, share: 0.9 }],
@@ -382,10 +382,10 @@ mod tests {
              WORKER  STATE      FOR  SLICES  LOAD  ITEMS/S  QUEUED  OLDEST  DONE\n\
              w1      active  12.0 s       2  0.50     20.0       3  125 ms   400\n\
              w2      lost    66 min       2  0.50     20.0       3  125 ms   400\n\
-             w2 is lost: nothing is heard of it\n\
+             w2 is lost: it was silent until its lease expired\n\
              \n\
              HANDOVER  FROM  TO  SLICES     FOR  STATE      WAITS FOR\n       \
-                    8  w2    w1       1  1.2 ms  releasing  w2, to stop\n\
+                    8  w2    w1       1  1.2 ms  releasing  w2 to stop\n\
              \n\
              SLICES  OWNER   EPOCH   LOAD  QUEUED  OLDEST  PINNED TO     FOR  STAYS BECAUSE\n\
              1,4     (none)      7  0.500       2       0  -               -  no worker owns it\n\

@@ -1,9 +1,9 @@
-//! Workers' connections at a controller candidate: accepted, bounded, and followed by the worker's
-//! life.
+//! Connections of workers to a controller candidate: accepts them, bounds their number and follows
+//! the worker's incarnations.
 //!
-//! The candidate announces addresses and a nonce on the control topic; a connection that does not
-//! name the nonce is a stranger's, is counted and closed, and says nothing of any worker. What a
-//! closed connection means is the protocol's to decide
+//! The candidate announces addresses and a nonce on the control topic. A connection without that
+//! nonce is not from a worker: it is counted and closed, and is no evidence about any worker. The
+//! protocol decides what a closed connection means
 //! ([`equipoise_slice::controller::Connection`]). Candidates that do not lead follow connections,
 //! too, so that the next leader knows which workers have ended.
 
@@ -30,17 +30,17 @@ const LIMITS: Limits = Limits {
     connections_max: 4096,
     unproven_max: 64,
     unproven_by_source_max: 16,
-    // One of a life; those before it may not have been noticed to be gone.
+    // One connection per incarnation, and earlier ones that ended unnoticed.
     by_member_max: 8,
 };
-/// A connection says within this which worker's it is.
+/// Longest time until a new connection has named its worker.
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
-/// A connection ends when the peer's machine does not answer for this long. That says nothing of
-/// the worker.
+/// A connection ends when the peer's machine does not answer for this long. Such an end is no
+/// evidence about the worker.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Between two attempts to accept, where the process has no descriptor left, for instance.
+/// Pause after a failed accept, for example when the process has no free descriptor.
 const RETRY: Duration = Duration::from_millis(100);
-/// Connections' events that wait to be heeded.
+/// Limit of queued events of connections.
 const EVENTS_MAX: usize = 1024;
 /// Limit of closed connections that are remembered.
 const CLOSED_MAX: usize = 1024;
@@ -48,7 +48,7 @@ const CLOSED_MAX: usize = 1024;
 /// A change of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
-    /// Which connection, among all of this candidate.
+    /// Number of the connection, unique in this candidate.
     number: u64,
     life: Life,
     participant: Guid,
@@ -58,22 +58,23 @@ pub(super) struct Event {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Closed by the other side's kernel, or by something on the way.
+    /// Closed by the peer's kernel, or by a device on the way.
     Closed,
-    /// By this side, or the network failed, or it is of another life now: it says nothing.
+    /// Closed by this side or by a failure of the network, or now of another incarnation: no
+    /// evidence about the worker.
     Void,
 }
 
-/// A change of a life's connections.
+/// A change of the connections of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Connected(Life),
     Disconnected(Life),
-    /// It has no connection any more, which says nothing.
+    /// Its last connection ended, which is no evidence about the worker.
     Without(Life),
 }
 
-/// The connections of a candidate. Dropped, they close.
+/// The connections of a candidate. A drop closes them.
 #[derive(Debug)]
 pub(super) struct Connections {
     listens: Option<Listens>,
@@ -82,23 +83,23 @@ pub(super) struct Connections {
     _accepting: JoinSet<()>,
 }
 
-/// Connections by life.
+/// Connections by incarnation.
 #[derive(Debug, Default)]
 struct Lives {
     open: BTreeMap<Life, BTreeSet<u64>>,
-    /// Lives without a connection since the last one closed, and their participants.
+    /// Incarnations without a connection since the last one was closed, and their participants.
     closed: BTreeMap<Life, Guid>,
 }
 
 impl Connections {
-    /// Accepts connections on the interfaces of `stream`; `port`: 0 is any, and without one it
-    /// accepts none. Must be called inside a tokio runtime. An address that cannot be bound is
-    /// logged: then leases decide.
+    /// Accepts connections on the interfaces of `stream`. A `port` of 0 is any free port; `None`
+    /// accepts no connection. Must be called inside a tokio runtime. An address that cannot be
+    /// bound is logged; without any address only leases detect lost workers.
     pub(super) fn listen(stream: &Stream, port: Option<u16>, strangers: &Arc<AtomicU64>) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let mut accepting = JoinSet::new();
         let listens = port.and_then(|port| {
-            let nonce = nonce().inspect_err(|error| tracing::warn!(%error, "no nonce")).ok()?;
+            let nonce = nonce().inspect_err(|error| tracing::warn!(%error, "cannot create a nonce: this controller accepts no connections of workers")).ok()?;
             let admission = Admission::new(LIMITS);
             let mut addresses = Vec::new();
             for address in stream.dds.addresses() {
@@ -111,7 +112,7 @@ impl Connections {
                     }
                     Err(error) => tracing::warn!(
                         %address, port, %error,
-                        "workers cannot connect to this controller here: their deaths are noticed by their leases"
+                        "workers cannot connect to this controller at this address: their deaths may be detected only by their leases"
                     ),
                 }
             }
@@ -120,7 +121,7 @@ impl Connections {
         Self { listens, events, lives: Lives::default(), _accepting: accepting }
     }
 
-    /// The announcement to workers.
+    /// The announcement to workers. `None`: it accepts no connections.
     pub(super) fn listens(&self) -> Option<&Listens> {
         self.listens.as_ref()
     }
@@ -135,13 +136,13 @@ impl Connections {
         }
     }
 
-    /// All there is to know, for one that begins to lead.
+    /// The present state of all connections, for a new leader.
     pub(super) fn now(&self) -> Vec<Change> {
         let open = self.lives.open.keys().map(|life| Change::Connected(*life));
         open.chain(self.lives.closed.keys().map(|life| Change::Disconnected(*life))).collect()
     }
 
-    /// `life` is lost: its participant, if its connection closed.
+    /// Handles the loss of `life`. Returns its participant if its connection had closed.
     pub(super) fn lost(&mut self, life: Life) -> Option<Guid> {
         self.lives.closed.remove(&life)
     }
@@ -158,7 +159,7 @@ impl Lives {
         let open = self.open.get_mut(&life)?;
         open.remove(&number);
         if !open.is_empty() {
-            // It has connected again.
+            // It has another connection.
             return None;
         }
         self.open.remove(&life);
@@ -175,7 +176,7 @@ impl Lives {
     }
 }
 
-/// Where connections come in.
+/// State shared by the tasks that accept and serve connections.
 #[derive(Debug, Clone)]
 struct Door {
     nonce: Nonce,
@@ -214,7 +215,7 @@ async fn accept(listener: TcpListener, door: Door, events: mpsc::Sender<Event>) 
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!(%error, "no connection was accepted");
+                tracing::debug!(%error, "failed to accept a connection");
                 sleep(RETRY).await;
                 continue;
             }
@@ -223,7 +224,7 @@ async fn accept(listener: TcpListener, door: Door, events: mpsc::Sender<Event>) 
             door.count_stranger();
             continue;
         };
-        // Of this listener alone: lives keep them apart by the port, too.
+        // Unique among all listeners: the low bits are the listener's port.
         number += 1;
         let number = (number << 16) | u64::from(listener.local_addr().map_or(0, |at| at.port()));
         bound_silence(&stream, SILENCE);
@@ -231,7 +232,7 @@ async fn accept(listener: TcpListener, door: Door, events: mpsc::Sender<Event>) 
     }
 }
 
-/// Follows one connection to its end. Without a candidate, its events have no recipient.
+/// Follows one connection to its end. After the end of the candidate its events have no receiver.
 async fn serve(
     mut stream: TcpStream,
     mut pass: Pass<IpAddr, WorkerId>,
@@ -270,12 +271,12 @@ async fn serve(
     }
 }
 
-/// The next frame; else how the connection ended.
+/// The next frame, or how the connection ended.
 async fn hello(stream: &mut TcpStream, nonce: Nonce) -> Result<Hello, End> {
     let mut frame = [0; FRAME];
     match stream.read_exact(&mut frame).await {
         Ok(_) => Hello::decode(&frame, nonce).map_err(|_| End::Void),
-        // The kernel closes a process's sockets when it ends: in order, or with a reset.
+        // The kernel closes the sockets of a process when it ends: in order, or with a reset.
         Err(error) => match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Err(End::Closed),
             _ => Err(End::Void),
@@ -298,18 +299,18 @@ mod tests {
         let life = |number| Life { worker: WorkerId(7), number };
         let closed = Some(End::Closed);
         assert_eq!(lives.follow(event(1, 1, None)), Some(Change::Connected(life(1))));
-        // It connects again before the first is known to be gone.
+        // It connects again before the end of the first connection is noticed.
         assert_eq!(lives.follow(event(2, 1, None)), Some(Change::Connected(life(1))));
         assert_eq!(lives.follow(event(1, 1, closed)), None);
         assert_eq!(lives.follow(event(2, 1, closed)), Some(Change::Disconnected(life(1))));
         assert_eq!(lives.closed.get(&life(1)), Some(&Guid([1; 16])));
-        // Back again: no death is to be announced.
+        // Connected again: its death must not be announced.
         assert_eq!(lives.follow(event(3, 1, None)), Some(Change::Connected(life(1))));
         assert!(lives.closed.is_empty());
-        // A new life on the same connection.
+        // A new incarnation on the same connection.
         assert_eq!(lives.follow(event(3, 1, Some(End::Void))), Some(Change::Without(life(1))));
         assert_eq!(lives.follow(event(3, 2, None)), Some(Change::Connected(life(2))));
-        // An unknown life.
+        // An unknown incarnation.
         assert_eq!(lives.follow(event(9, 5, closed)), None);
         for number in 0..2 * CLOSED_MAX as u64 {
             lives.follow(event(number, 10 + number, None));

@@ -1,4 +1,4 @@
-//! What a stream's controller keeps in the store, and the next one goes on from.
+//! The record of a stream in the store, from which the next controller continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use equipoise_slice::controller::Stored;
 use equipoise_slice::{Numbering, SliceId};
 use serde::{Deserialize, Serialize};
 
-/// Of the encoding; the first byte of what is stored.
+/// Version of the encoding, the first byte of the record.
 const VERSION: u8 = 3;
-/// The version before: without [`Kept::resized`].
+/// The previous version, without [`Kept::resized`].
 const VERSION_BEFORE: u8 = 2;
 
-/// Everything.
+/// The stream's record in the store.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Kept {
-    /// The protocol's.
+    /// State of the protocol.
     pub(super) stored: Stored,
     pub(super) wishes: Wishes,
     pub(super) resized: Resized,
@@ -25,31 +25,31 @@ pub(super) struct Kept {
 pub(super) struct Resized {
     /// [`Stored::numbering`].
     numbering: Option<Numbering>,
-    /// By which numbers slices are pinned.
+    /// The numbering of [`Wishes::pins`].
     pub(super) pins: Option<Numbering>,
-    /// How many slices an operator wants, until there are so many.
+    /// Number of slices that an operator requested, until the stream has that number.
     pub(super) wanted: Option<u32>,
 }
 
-/// What operators want, until they want something else: it outlives controllers and workers.
+/// Settings of operators, until they change them. They outlive controllers and workers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Wishes {
-    /// Slices that stay on a worker, by its name, while that lives.
+    /// The worker of each pinned slice, by name. The slice stays there while the worker is alive.
     pub(super) pins: BTreeMap<SliceId, String>,
-    /// Workers that are to be left without slices.
+    /// Drained workers, by name.
     pub(super) leaving: BTreeSet<String>,
 }
 
-/// Why what the store holds is not used.
+/// Why the record in the store is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeptError {
     #[error(
-        "the stream's record in the store is of version {0}, and this equipoise knows {VERSION}: start the one that wrote it"
+        "the stream's record in the store has version {0}, but this equipoise reads versions {VERSION_BEFORE} and {VERSION}: start the equipoise that wrote it"
     )]
     Version(u8),
     #[error("the stream's record in the store is empty")]
     Empty,
-    #[error("the stream's record in the store cannot be read")]
+    #[error("the stream's record in the store cannot be decoded")]
     Encoding(#[from] postcard::Error),
 }
 

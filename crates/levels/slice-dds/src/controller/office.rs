@@ -1,4 +1,5 @@
-//! The controller's task: stands for election, and while it leads, carries out what its desk decides.
+//! The controller's task: a candidate of the election. While it leads, it carries out the decisions
+//! of its desk.
 
 #[cfg(test)]
 mod tests;
@@ -26,13 +27,13 @@ use crate::drops::{DropCounts, DropReason};
 use crate::mail::{CONTROLLERS, Mail, Passing};
 use crate::stream::{Stream, Topics, is_late, item_qos, mail_qos};
 
-/// Mail that waits to be read. Beyond it DDS keeps what comes.
+/// Limit of messages that wait for the task. Beyond it they wait in DDS.
 const MAIL_MAX: usize = 4096;
-/// Between two campaigns that failed.
+/// Pause after a failed campaign.
 const RETRY: Duration = Duration::from_secs(1);
-/// Interval between announcements of where workers connect.
+/// Interval between announcements of the address for workers.
 const ANNOUNCE: Duration = Duration::from_secs(1);
-/// The death of a participant is announced a second time after this: the first may be lost.
+/// Time until the second announcement of a participant's death, in case the first is lost.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Interval between status updates.
 const STATUS: Duration = Duration::from_millis(100);
@@ -43,15 +44,15 @@ pub(super) struct Office {
     pub(super) store: Arc<dyn Store>,
     pub(super) key: Key,
     pub(super) wires: Wires,
-    /// Of workers, which tell of their ends.
+    /// Connections of workers. Their ends show the ends of workers.
     pub(super) connections: Connections,
-    /// Connections of others on their port.
+    /// Connections to the workers' port that are not from workers.
     pub(super) strangers: Arc<AtomicU64>,
     pub(super) asked: mpsc::Receiver<Ask>,
     pub(super) told: watch::Sender<Status>,
 }
 
-/// Mail in and out.
+/// Messages in and out.
 #[derive(Debug)]
 pub(super) struct Wires {
     mail: mpsc::Receiver<Mail>,
@@ -59,12 +60,12 @@ pub(super) struct Wires {
     unread: Told,
     down: DdsWriter,
     waker: Waker,
-    /// The thread that reads, and what ends it when it is dropped.
+    /// The thread that reads. It ends when the value is dropped.
     reading: Option<(Arc<()>, JoinHandle<()>)>,
     topics: Topics,
 }
 
-/// Why it leads no longer.
+/// Why the controller no longer leads.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Deposed {
     #[error("another controller leads")]
@@ -77,9 +78,9 @@ pub(super) enum Deposed {
     Record(#[from] KeptError),
     #[error("a message cannot be encoded: {0}")]
     Message(#[from] postcard::Error),
-    #[error("the lease of the office may have run out")]
+    #[error("the lease of the leadership may have expired")]
     Lease,
-    #[error("it hears its workers no more")]
+    #[error("it no longer receives messages from workers")]
     Deaf,
 }
 
@@ -115,12 +116,12 @@ impl Wires {
                         }
                         Ok(None) => {}
                         Err(error) => {
-                            tracing::debug!(%error, "slice controller");
+                            tracing::debug!(%error, "a message to the slice controller cannot be decoded");
                             counting.count(DropReason::MailUnreadable);
                         }
                     }
                 }
-                // Mail comes first.
+                // After the messages, which have priority.
                 lookout.look()?;
             }
             Ok(())
@@ -128,7 +129,7 @@ impl Wires {
         let thread = std::thread::Builder::new().name("slice-mail".into());
         let thread = thread.spawn(move || {
             if let Err(error) = reading() {
-                tracing::error!(%error, "the slice controller hears no more of its workers");
+                tracing::error!(%error, "the slice controller has stopped reading messages from workers");
             }
         });
         let reading = Some((alive, thread.map_err(|_| DdsError::Thread)?));
@@ -139,11 +140,12 @@ impl Wires {
 impl Drop for Wires {
     fn drop(&mut self) {
         let Some((alive, thread)) = self.reading.take() else { return };
-        // It may wait for room.
+        // The thread may wait for space in the channel.
         self.mail.close();
         drop(alive);
         self.waker.wake();
-        // It has the participant: once it has ended, the domain can be opened with other settings.
+        // The thread holds the participant. After its end the domain can be opened with other
+        // settings.
         let _ = thread.join();
     }
 }
@@ -153,7 +155,7 @@ impl Office {
         let begun = Instant::now();
         loop {
             if let Err(error) = self.reconnect() {
-                tracing::error!(stream = self.options.name, %error, "the slice level has no DDS");
+                tracing::error!(stream = self.options.name, %error, "the slice level could not join its DDS domain");
                 sleep(RETRY).await;
                 continue;
             }
@@ -164,9 +166,9 @@ impl Office {
             let won = loop {
                 tokio::select! {
                     won = &mut campaign => break won,
-                    // Mail is for the leader; workers say everything again.
+                    // Only the leader needs messages; workers send everything again.
                     Some(_) = self.wires.mail.recv() => {}
-                    // It is asked for all of them if it is elected.
+                    // A new leader asks for the state of all connections.
                     _ = self.connections.change() => {}
                     _ = announcements.tick() => self.announce(),
                     ask = self.asked.recv() => match ask {
@@ -180,24 +182,26 @@ impl Office {
                     let deposed = self.lead(&mut leadership, begun).await;
                     self.told.send_replace(Status::default());
                     let Err(why) = deposed else {
-                        // If the store cannot be told, the lease runs out.
+                        // If the store does not answer, the lease expires.
                         let _ = leadership.resign().await;
                         return;
                     };
-                    tracing::warn!(stream = self.options.name, %why, "no longer leads the slice level");
+                    tracing::warn!(stream = self.options.name, %why, "lost the leadership of the slice level");
                     if let Deposed::Deaf | Deposed::Dds(_) = why {
                         self.wires.mail.close();
-                        // Another candidate may hear them.
+                        // Another candidate may receive the workers' messages.
                         let _ = leadership.resign().await;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "no campaign for the slice level"),
+                Err(error) => {
+                    tracing::warn!(%error, "a campaign for the leadership of the slice level failed")
+                }
             }
             sleep(RETRY).await;
         }
     }
 
-    /// Joins the stream anew, if it hears nothing of it any more.
+    /// Joins the stream again if the thread that reads messages has ended.
     fn reconnect(&mut self) -> Result<(), DdsError> {
         if self.wires.mail.is_closed() {
             self.wires = Wires::connect(&self.stream)?;
@@ -205,7 +209,7 @@ impl Office {
         Ok(())
     }
 
-    /// Leads until it is deposed, or nobody is left who could ask.
+    /// Leads until it is deposed. Returns `Ok` after [`Ask::Stop`], or when no handle is left.
     async fn lead(&mut self, leadership: &mut Leadership, begun: Instant) -> Result<(), Deposed> {
         let mut kept = match self.store.get(&self.key).await? {
             Some(entry) => Kept::decode(&entry.value)?,
@@ -214,7 +218,11 @@ impl Office {
         let term = Term(leadership.term().0.0);
         let (options, topics) = (self.options.clone(), self.wires.topics.number);
         let mut desk = Desk::new(begun.elapsed(), term, options, topics, &kept);
-        tracing::info!(stream = self.options.name, term = term.0, "leads the slice level");
+        tracing::info!(
+            stream = self.options.name,
+            term = term.0,
+            "became leader of the slice level"
+        );
         let mut ticks = interval(self.options.protocol.resend / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for change in self.connections.now() {
@@ -243,7 +251,8 @@ impl Office {
                 },
                 _ = ticks.tick() => is_due = true,
             }
-            // What has come together is written together; and nobody is given up whose mail waits.
+            // Handles all waiting messages before the tick. One write covers them, and no worker is
+            // declared lost while its message waits.
             while let Ok(letter) = self.wires.mail.try_recv() {
                 desk.mail(begun.elapsed(), letter);
             }
@@ -264,8 +273,8 @@ impl Office {
         }
     }
 
-    /// Does outputs in their order: a message goes out when the records before it are in the store.
-    /// What is only noted is written beside all that. Returns whether a worker is new.
+    /// Carries out the desk's outputs in order. It sends a message after the store has the records
+    /// before it. A noted record delays no message. Returns whether a worker is new.
     async fn carry_out(
         &mut self,
         desk: &mut Desk,
@@ -273,7 +282,7 @@ impl Office {
         kept: &mut Kept,
         pen: &mut Pen,
     ) -> Result<bool, Deposed> {
-        // It may have stood still, with mail that is long out of date.
+        // The process may have been paused, and its messages may be out of date.
         if !leadership.is_held() {
             return Err(Deposed::Lease);
         }
@@ -300,7 +309,7 @@ impl Office {
                 }
             }
         }
-        // All records at once: the messages between them may as well wait for the last.
+        // One write for all records: the messages between them can wait for the last one.
         if unwritten {
             self.write(leadership, kept, pen).await?;
             pen.finish().await?;
@@ -314,7 +323,7 @@ impl Office {
         Ok(is_new)
     }
 
-    /// Publishes the desk's status, with what others count.
+    /// Publishes the desk's status, with the counts of other parts.
     fn tell(&self, status: Status) {
         let mail_unreadable = self.wires.drops.of(DropReason::MailUnreadable);
         let connections_strange = self.strangers.load(Relaxed);
@@ -322,24 +331,24 @@ impl Office {
         self.told.send_replace(Status { mail_unreadable, connections_strange, unread, ..status });
     }
 
-    /// Tells workers where to connect.
+    /// Announces to workers the addresses for their connections.
     fn announce(&self) {
         let Some(listens) = self.connections.listens() else { return };
         let told = post(&self.wires.down, &Mail::Listens(listens.clone()), &mut Vec::new());
         if let Err(error) = told {
-            tracing::debug!(%error, "an announcement to workers was not sent");
+            tracing::debug!(%error, "failed to send an announcement to workers");
         }
     }
 
-    /// Has the members of the domain forget a worker whose process has ended: until its DDS lease
-    /// is over, its readers would hold up the writers of clients.
+    /// Makes all members of the domain forget a worker after the end of its process. Otherwise its
+    /// readers would block the writers of clients until its DDS lease expires.
     fn announce_death(&mut self, life: Life) {
         let Some(participant) = self.connections.lost(life) else { return };
         let (domain, settings) = (self.stream.domain, self.stream.dds.clone());
         let announce = move || {
             for _ in 0..2 {
                 if let Err(error) = equipoise_dds::announce_death(domain, &settings, participant) {
-                    tracing::warn!(%error, "clients may wait for a worker that has ended, until its DDS lease is over");
+                    tracing::warn!(%error, "failed to announce the end of a worker: clients may wait for it until its DDS lease expires");
                 }
                 std::thread::sleep(AGAIN);
             }
@@ -347,7 +356,7 @@ impl Office {
         drop(tokio::task::spawn_blocking(announce));
     }
 
-    /// Begins to write all that there is, after what is under way.
+    /// Starts a write of the whole record, after the end of the present write.
     async fn write(
         &self,
         leadership: &Leadership,
@@ -365,8 +374,10 @@ fn post(down: &DdsWriter, letter: &Mail, cdr: &mut Vec<u8>) -> Result<(), Depose
     letter.encode(cdr)?;
     letter.passes(Passing::Sends);
     match down.write(cdr) {
-        // The protocol says it again.
-        Err(error) if is_late(&error) => tracing::debug!("mail to workers was not taken in time"),
+        // The protocol sends it again.
+        Err(error) if is_late(&error) => {
+            tracing::debug!("DDS did not accept a message to workers in time")
+        }
         written => written?,
     }
     letter.passes(Passing::Sent);
@@ -374,7 +385,7 @@ fn post(down: &DdsWriter, letter: &Mail, cdr: &mut Vec<u8>) -> Result<(), Depose
 }
 
 fn refuse(ask: Ask) {
-    // Who asked may have gone.
+    // The caller may no longer wait for the answer.
     match ask {
         Ask::Resize(_, answer) => drop(answer.send(Err(AskError::NotLeading))),
         Ask::Move(_, _, answer) => drop(answer.send(Err(AskError::NotLeading))),

@@ -1,4 +1,4 @@
-//! Writing to the store while the office goes on.
+//! Writes to the store while the office continues.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 
 use crate::controller::office::Deposed;
 
-/// Writes to the store, one thing after the other, while the office goes on.
+/// Writes to the store, one transaction at a time, while the office continues.
 #[derive(Debug, Default)]
 pub(super) struct Pen {
-    /// Something is to be written that is not under way.
+    /// The store lacks a change, and no write of it has started.
     pub(super) noted: bool,
     writing: Option<JoinSet<Result<Committed, StoreError>>>,
 }
@@ -20,22 +20,22 @@ impl Pen {
         self.writing.is_some()
     }
 
-    /// Begins; what was under way has been finished.
+    /// Starts a write. The caller has waited for the end of the write before.
     pub(super) fn write(&mut self, transaction: Transaction, store: &Arc<dyn Store>) {
         self.noted = false;
         let store = store.clone();
-        // Dropped with this: one that is deposed leaves nothing that writes.
+        // The task ends when `Pen` is dropped: a deposed controller leaves no write running.
         let mut task = JoinSet::new();
         task.spawn(async move { store.commit(transaction).await });
         self.writing = Some(task);
     }
 
-    /// Waits for what is under way.
+    /// Waits for the end of the present write, if there is one.
     pub(super) async fn finish(&mut self) -> Result<(), Deposed> {
         if self.is_writing() { self.written().await } else { Ok(()) }
     }
 
-    /// Returns when something is written that was under way; if nothing is, never. Safe to cancel.
+    /// Waits for the end of the present write; without one, waits for ever. Safe to cancel.
     pub(super) async fn written(&mut self) -> Result<(), Deposed> {
         let Some(task) = &mut self.writing else { return std::future::pending().await };
         let ended = task.join_next().await;

@@ -1,4 +1,4 @@
-//! What a balancing round would do, and why it would do no more; for people.
+//! The moves of a balancing round, and why there are no more, for operators.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,138 +6,138 @@ use std::time::Duration;
 use equipoise_slice::balance::Hot;
 use equipoise_slice::{HandoverId, SliceId};
 
-/// What a balancing round would do now.
+/// A preview of the next balancing round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
-    /// What it would move.
+    /// The moves that the round would begin.
     pub moves: Vec<PlannedMove>,
-    /// Why it would move no more.
+    /// Why the round would begin no more.
     pub why: PlanReason,
-    /// Workers, by name.
+    /// Workers, sorted by name.
     pub workers: Vec<PlannedWorker>,
     /// Slices that no move can even out.
     pub hot: Vec<Hot>,
-    /// What the most loaded worker has over the mean, as a share of the mean.
+    /// Excess of the most loaded worker over the mean, as a share of the mean.
     pub imbalance: f64,
 }
 
-/// Slices that would be moved together.
+/// Slices that would move together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedMove {
-    /// From whom.
+    /// The source.
     pub giver: String,
-    /// To whom.
+    /// The target.
     pub taker: String,
-    /// Which.
+    /// The slices.
     pub slices: Vec<SliceId>,
-    /// Their load, in cores, with that of the items that wait.
+    /// Their load in cores, with that of the waiting items.
     pub load: f64,
-    /// Because an operator pinned them there.
+    /// They move because an operator pinned them to the target.
     pub pinned: bool,
 }
 
 /// Why a round moves no more than it does ([`equipoise_slice::balance::Why`], with names).
 #[derive(Debug, Clone, PartialEq)]
 pub enum PlanReason {
-    /// No worker may be given slices.
+    /// No worker may receive slices.
     NobodyTakes,
-    /// One worker alone may have slices.
+    /// Only one worker may receive slices.
     OneTakes(String),
-    /// Nothing was measured.
+    /// No load was measured.
     NothingMeasured,
-    /// No worker has more over the mean than this, as a share of the mean.
+    /// The excess of each worker over the mean is at most this share of the mean.
     Even(f64),
-    /// Rounds may move nothing by themselves.
+    /// Balancing is off.
     Off,
-    /// It moves what is best now.
+    /// The round begins the best moves.
     Moves,
-    /// The move that would help most has to wait.
+    /// The best move has to wait.
     Held {
-        /// The slice that would be moved.
+        /// The slice that would move.
         slice: SliceId,
-        /// Who has it.
+        /// Its owner.
         giver: String,
-        /// Who would get it.
+        /// Its new owner.
         taker: String,
-        /// What it waits for.
+        /// The reason to wait.
         by: HoldReason,
     },
-    /// No slice that could be moved makes it more even.
+    /// No move of a slice reduces the imbalance.
     NoSliceHelps {
         /// The most loaded worker.
         giver: String,
-        /// How many slices it has.
+        /// The number of its slices.
         slices: usize,
     },
 }
 
-/// Why a slice is not moved now.
+/// Why a slice does not move now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HoldReason {
-    /// An operator keeps it on this worker.
+    /// An operator pinned it to this worker.
     Pinned(String),
     /// It is in this handover.
     Handover(HandoverId),
-    /// It was moved lately, and stays this much longer.
+    /// It moved recently, and stays for this much longer.
     CoolDown(Duration),
     /// It has more load than one round may move.
     TooLarge,
 }
 
-/// A worker, as a round sees it.
+/// A worker, with the values that a round has of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedWorker {
     /// Its name.
     pub name: String,
-    /// The load of the items that come, in cores.
+    /// Load of its arriving items, in cores.
     pub load: f64,
-    /// The load of the items that wait, in cores.
+    /// Load of its waiting items, in cores.
     pub queue_load: f64,
-    /// The items that wait at the worker, or are being done.
+    /// Items that wait at the worker or are in progress.
     pub queued: u64,
-    /// What both loads, by its weight, are over the mean, as a share of the mean; below it:
-    /// negative. `None`: it takes no part.
+    /// Excess of both loads over the mean, by weight, as a share of the mean; negative below it.
+    /// `None`: it takes no part.
     pub over_mean: Option<f64>,
-    /// The load that it has below its share, in cores. `None`: it takes no part.
+    /// Load that it lacks to its share, in cores. `None`: it takes no part.
     pub room: Option<f64>,
     /// Slices that it owns.
     pub slices: u32,
-    /// Of these, pinned to it.
+    /// Slices of these that are pinned to it.
     pub pinned: u32,
-    /// Of these, in a handover.
+    /// Slices of these that are in a handover.
     pub in_handover: u32,
-    /// Of these, moved lately, so that they stay.
+    /// Slices of these that stay, because they moved recently.
     pub cooling: u32,
-    /// What the round has to do with it.
+    /// Its part in the round.
     pub reason: WorkerReason,
 }
 
-/// What a round has to do with a worker.
+/// A worker's part in a round.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerReason {
-    /// It would give so many slices.
+    /// It would give this number of slices.
     Gives(usize),
-    /// It would take so many.
+    /// It would receive this number of slices.
     Takes(usize),
     /// It has about its share.
     Even,
-    /// It has more than its share, and keeps it for the plan's reason.
+    /// It has more than its share, and keeps it, for the reason of the plan.
     Over,
-    /// It has less than its share, and gets nothing for the plan's reason.
+    /// It has less than its share, and receives nothing, for the reason of the plan.
     Under,
-    /// It is left without slices; why.
+    /// It has to give up its slices, for this reason.
     Leaves(String),
     /// It has a weight of 0.
     Standby,
     /// No load was measured, of any worker.
     Idle,
-    /// Nothing is known of its load: it has not reported.
+    /// Its load is unknown: it has not reported.
     NoReport,
-    /// Items wait, and it does none: why.
+    /// It has items and finishes none, for this reason.
     Stuck(String),
-    /// Nothing was heard of it since this controller leads.
+    /// It has sent nothing since this controller became leader.
     Awaited,
-    /// It is given up.
+    /// It is lost.
     Lost,
 }
 
@@ -149,29 +149,29 @@ impl fmt::Display for PlanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NobodyTakes => f.write_str(
-                "no worker may be given slices: none is here, or all are draining or have a weight of 0",
+                "no worker may receive slices: none is present, or all are draining or have a weight of 0",
             ),
-            Self::OneTakes(worker) => write!(f, "{worker} is the only worker that may have slices"),
+            Self::OneTakes(worker) => write!(f, "{worker} is the only worker that may receive slices"),
             Self::NothingMeasured => {
-                f.write_str("no load was measured: no items come, or none has been done yet")
+                f.write_str("no load was measured: no items arrive, or none is finished yet")
             }
             Self::Even(within) => {
                 write!(f, "balanced: no worker has more than {} over the mean", per_cent(*within))
             }
             Self::Off => f.write_str(
-                "rounds move nothing by themselves (`share-max = 0` in [slice.balancing])",
+                "balancing is off (`share-max = 0` in [slice.balancing])",
             ),
             Self::Moves => {
-                f.write_str("this is what helps most now; the next round looks again")
+                f.write_str("these are the best moves now; the next round continues")
             }
             Self::Held { slice, giver, taker, by } => write!(
                 f,
-                "what would help most is slice {} from {giver} to {taker}, but {by}",
+                "the best move is slice {} from {giver} to {taker}, but {by}",
                 slice.0
             ),
             Self::NoSliceHelps { giver, slices } => write!(
                 f,
-                "none of the {slices} slices of {giver} makes it more even if it is moved: there are too few slices, or some \
+                "no move of one of the {slices} slices of {giver} reduces the imbalance: there are too few slices, or some \
                  are too large"
             ),
         }
@@ -185,7 +185,7 @@ impl fmt::Display for HoldReason {
             Self::Handover(id) => write!(f, "it is in handover {}", id.0),
             Self::CoolDown(left) => write!(
                 f,
-                "it was moved lately and stays for another {:.1} s (`cool-down`)",
+                "it moved recently and stays for another {:.1} s (`cool-down`)",
                 left.as_secs_f64()
             ),
             Self::TooLarge => f.write_str("it has more load than one round may move (`share-max`)"),
@@ -201,12 +201,14 @@ impl fmt::Display for WorkerReason {
             Self::Even => f.write_str("has its share"),
             Self::Over => f.write_str("has more than its share"),
             Self::Under => f.write_str("has less than its share"),
-            Self::Leaves(why) => write!(f, "is left without slices: {why}"),
-            Self::Standby => f.write_str("has a weight of 0, so gets slices of lost workers only"),
+            Self::Leaves(why) => write!(f, "gives up its slices: {why}"),
+            Self::Standby => {
+                f.write_str("has a weight of 0, so it receives only slices of lost workers")
+            }
             Self::Idle => f.write_str("no load was measured"),
             Self::NoReport => f.write_str("has not reported its load yet"),
             Self::Stuck(why) => write!(f, "is stuck: {why}"),
-            Self::Awaited => f.write_str("was not heard since this controller leads"),
+            Self::Awaited => f.write_str("has sent nothing since this controller became leader"),
             Self::Lost => f.write_str("is lost"),
         }
     }

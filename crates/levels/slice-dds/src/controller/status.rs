@@ -1,4 +1,4 @@
-//! How the slice level stands, for people.
+//! Status of the slice level, for operators.
 
 use std::time::Duration;
 
@@ -8,66 +8,71 @@ use serde::Serialize;
 
 use crate::controller::unread::Unread;
 
-/// How a stream stands.
+/// Status of a stream.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Status {
-    /// Whether this controller leads. If not, the rest is empty.
+    /// Whether this controller leads. If not, the other fields are empty.
     pub leading: bool,
-    /// Workers, by name.
+    /// Workers, sorted by name.
     pub workers: Vec<WorkerStatus>,
     /// Slices, in order.
     pub slices: Vec<SliceStatus>,
-    /// How many slices there are to be, if the stream is being resized, and what that waits for.
+    /// The requested number of slices while the stream is being resized, and a text about the
+    /// condition that it waits for.
     pub resizing: Option<(u32, String)>,
-    /// Handovers that are not over.
+    /// Open handovers.
     pub handovers: Vec<HandoverStatus>,
     /// Slices that are too large to be balanced.
     pub hot: Vec<Hot>,
-    /// What the most loaded worker has over the mean, as a share of the mean.
+    /// Excess of the most loaded worker over the mean, as a share of the mean.
     pub imbalance: f64,
-    /// Publishers whose items reach no worker.
+    /// Publishers that no worker can read.
     pub unread: Vec<Unread>,
-    /// Messages that could not be read: of another version, or nobody's of ours.
+    /// Messages that could not be decoded: of another version, or not from equipoise.
     pub mail_unreadable: u64,
-    /// Connections of strangers to the port for workers, and those beyond its bounds.
+    /// Connections to the workers' port that are not from workers, and connections beyond its
+    /// limits.
     pub connections_strange: u64,
-    /// Handovers that this leader has seen the end of.
+    /// Handovers that moved slices while this controller leads, begun by balancing or by an
+    /// operator.
     pub handovers_done: u64,
-    /// How those ended that somebody asked for or balancing began.
+    /// Results of the handovers that balancing or an operator began.
     pub totals: HandoverTotals,
-    /// How long the last ones took, from their begin until the taker was active.
+    /// Durations of the last of them that moved slices, from their start until the target was
+    /// active.
     pub handover_times: Vec<Duration>,
-    /// The same ones, step by step.
+    /// The steps of the same handovers.
     pub handover_steps: Vec<HandoverSteps>,
 }
 
-/// How long a handover took until each of its steps was known to the controller, from its begin on. Items of the slices are
-/// held up between the cut and the taker's activity, and not before.
+/// Time from the start of a handover until the controller knew of each of its steps. Items of the
+/// slices wait between the cut and the activation of the target, and not before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct HandoverSteps {
-    /// The taker shadows.
+    /// The target receives and keeps the slices' items (it shadows).
     pub ready: Duration,
-    /// The giver has cut. As `active`, if the taker was heard first.
+    /// The source has cut. Equal to `active` if the target's message arrived first.
     pub cut: Duration,
-    /// The taker is active.
+    /// The target is active.
     pub active: Duration,
 }
 
-/// How handovers ended, and how long those took that moved slices.
+/// Results of handovers, and durations of those that moved slices.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HandoverTotals {
-    /// The slices are the taker's.
+    /// Handovers after which the target owned the slices.
     pub moved: u64,
-    /// They stayed where they were.
+    /// Handovers after which the source kept the slices.
     pub called_off: u64,
-    /// By upper bound of [`HandoverTotals::BUCKETS`]; the last are longer than all.
+    /// Counts of durations by upper bound ([`HandoverTotals::BUCKETS`]). The last one counts those
+    /// above all bounds.
     pub times: [u64; HandoverTotals::BUCKETS.len() + 1],
-    /// Of all times.
+    /// Sum of all durations.
     pub time_sum: Duration,
 }
 
 impl HandoverTotals {
-    /// Upper bounds of times.
+    /// Upper bounds of durations.
     pub const BUCKETS: [Duration; 9] = [
         Duration::from_micros(500),
         Duration::from_millis(1),
@@ -87,92 +92,94 @@ impl HandoverTotals {
     }
 }
 
-/// Whether a worker takes part.
+/// State of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum WorkerState {
-    /// It owns slices, or may.
+    /// It owns slices, or may receive some.
     Active,
-    /// It has not reported yet, or its first slices are on their way.
+    /// It has not reported yet, or its first handover is in progress.
     Joining,
-    /// It has a weight of 0 and owns nothing: it gets only slices of workers that are lost, and those pinned to it.
+    /// It has a weight of 0 and owns nothing. It receives only slices of lost workers and slices
+    /// that are pinned to it.
     Standby,
-    /// Its slices go to others, or it still has items of slices that went.
+    /// Its slices move to others, or it still has items of them.
     Draining,
-    /// It has no slices and no items any more.
+    /// It has no slices and no items.
     Drained,
-    /// It has had items for long and has finished none: it gets no slices.
+    /// Its program has had items for a long time and has finished none. It receives no slices.
     Stuck,
-    /// It was started as it should not be: it is left without slices.
+    /// Its settings differ from those of the controller. It receives no slices, and gives up its
+    /// own.
     Refused,
-    /// Known by the store; this controller has not heard it yet.
+    /// The store lists it, and it has not reported to this controller yet.
     Awaited,
-    /// Given up: its slices go to others.
+    /// Its process ended, or its lease expired. Its slices move to others.
     Lost,
 }
 
 /// A worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerStatus {
-    /// Its name; its number while it has not reported.
+    /// Its name, or its id while it has not reported.
     pub name: String,
-    /// Whether it takes part.
+    /// Its state.
     pub state: WorkerState,
-    /// For how long it has been so; for one that is lost, how long ago it was heard last.
+    /// Time in this state; for a lost worker, time since its last message.
     pub since: Duration,
-    /// Why it is so, where that is not plain.
+    /// The reason for the state, if it is not obvious.
     pub reason: Option<String>,
-    /// It is given up as lost.
+    /// It is lost.
     pub lost: bool,
-    /// It is to be left without slices.
+    /// It has to give up its slices.
     pub leaving: bool,
     /// An operator drained it.
     pub drained: bool,
-    /// Why it gets no slices, or what else is wrong with it.
+    /// The reason why it receives no slices, or another problem.
     pub problem: Option<String>,
-    /// Where it runs; `None` while it was not heard.
+    /// Its host and process. `None` while this controller has received nothing from it.
     pub process: Option<Process>,
     /// Slices that it owns.
     pub slices: u32,
-    /// Its load: cores that its slices keep busy, or would.
+    /// Its load: the number of cores that its slices keep busy, or would.
     pub load: f64,
-    /// Items that it did, of the last period, for each second.
+    /// Items per second that it processed in its last report's period.
     pub items_per_second: f64,
-    /// Items that wait there or are being done.
+    /// Items that wait there or are in progress.
     pub queued: u64,
-    /// Of those, the ones that its program has.
+    /// Items of these that its program has.
     pub in_hand: u64,
-    /// How long the oldest of the others has waited.
+    /// Waiting time of the oldest of the others.
     pub queue_age: Duration,
-    /// For how long its program has had items and finished none.
+    /// Time for which its program has had items and has finished none.
     pub stalled: Duration,
-    /// Items that were done since it started.
+    /// Items that were processed since its start.
     pub done: u64,
-    /// Items that were let go since it started, by reason.
+    /// Items that were dropped since its start, by reason.
     pub drops: Vec<(String, u64)>,
 }
 
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SliceStatus {
-    /// Which.
+    /// Its number.
     pub slice: SliceId,
-    /// Who owns it.
+    /// Its owner.
     pub owner: Option<String>,
-    /// Since which handover.
+    /// The last handover, which gave it to its owner.
     pub epoch: HandoverId,
     /// Its load, in cores.
     pub load: f64,
     /// Items that wait.
     pub queued: u64,
-    /// How long the oldest of them has waited.
+    /// Waiting time of the oldest of them.
     pub queue_age: Duration,
-    /// Where it is pinned.
+    /// The worker that it is pinned to.
     pub pinned: Option<String>,
-    /// Why it is not moved now.
+    /// The reason why it cannot move now.
     pub blocked: Option<String>,
-    /// For how long it has been in a handover, if that is why.
+    /// Time in its handover, if that is the reason.
     pub blocked_for: Option<Duration>,
-    /// It was moved lately: for how long balancing still leaves it where it is.
+    /// Rest of the time for which balancing leaves it where it is, after a recent move.
     pub cools: Option<Duration>,
 }
 
@@ -181,16 +188,16 @@ pub struct SliceStatus {
 pub struct HandoverStatus {
     /// Its number.
     pub id: HandoverId,
-    /// Who gives; `None`: nobody does, the slices are assigned.
+    /// The source. `None`: the slices have no owner, and are assigned.
     pub giver: Option<String>,
-    /// Who takes.
+    /// The target.
     pub taker: String,
-    /// How many slices.
+    /// Number of slices.
     pub slices: usize,
-    /// How far it is.
+    /// Its state.
     pub state: &'static str,
-    /// What it waits for, and of whom.
+    /// The worker that it waits for, and the step.
     pub waits_for: String,
-    /// How long ago it was begun.
+    /// Time since its start.
     pub since: Duration,
 }

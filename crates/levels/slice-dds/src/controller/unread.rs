@@ -1,4 +1,4 @@
-//! Publishers whose items reach no worker: DDS keeps them apart without a word.
+//! Publishers that no worker can read, because DDS does not connect incompatible endpoints.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use equipoise_basics::lock;
 use equipoise_dds::{Error, Guid, Publication, Publications};
 
-/// Between two looks.
+/// Interval between two examinations.
 const LOOK: Duration = Duration::from_millis(500);
-/// So many are told of.
+/// Limit of publishers in the status.
 const TOLD_MAX: usize = 32;
 
 /// A publisher on the topic of items that no worker can read.
@@ -17,23 +17,23 @@ const TOLD_MAX: usize = 32;
 pub struct Unread {
     /// Its writer.
     pub writer: Guid,
-    /// Why.
+    /// The reason.
     pub why: UnreadReason,
 }
 
 /// Why no worker can read a publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnreadReason {
-    /// Its type goes by another name.
+    /// Its type has another name.
     OtherType {
-        /// Its name.
+        /// The publisher's type.
         theirs: String,
-        /// What workers read.
+        /// The type that workers read.
         ours: String,
     },
-    /// Its type has a key, or (`false`) none, where ours is the other way round.
+    /// Its type has a key and the workers' type has none, or (`false`) the reverse.
     Keyed(bool),
-    /// It does not send again what is lost on the way.
+    /// It is best-effort: it does not resend lost samples.
     BestEffort,
 }
 
@@ -42,23 +42,24 @@ impl fmt::Display for UnreadReason {
         match self {
             Self::OtherType { theirs, ours } => write!(
                 f,
-                "its type is `{theirs}`, and workers read `{ours}`: publish that, or set `item-type`"
+                "its type is `{theirs}`, but workers read `{ours}`: publish `{ours}`, or set `item-type`"
             ),
             Self::Keyed(true) => f.write_str(
-                "its type has a key, and that which workers read has none: publish without `@key`",
+                "its type has a key, but the workers' type has none: publish a type without `@key`",
             ),
             Self::Keyed(false) => f.write_str(
-                "its type has no key, and that which workers read has one: publish with `@key`",
+                "its type has no key, but the workers' type has one: publish a type with `@key`",
             ),
             Self::BestEffort => f.write_str(
-                "it is best-effort, and workers read reliable writers: publish with reliable QoS",
+                "it is best-effort, but workers read only reliable writers: publish with reliable QoS",
             ),
         }
     }
 }
 
 impl UnreadReason {
-    /// Of a writer, where workers read `ours`.
+    /// The reason for a writer, where workers read type `ours`, with a key if `keyed`. `None`:
+    /// workers can read it.
     fn of(writer: &Publication, ours: &str, keyed: bool) -> Option<Self> {
         if writer.type_name != ours {
             let (theirs, ours) = (writer.type_name.clone(), ours.to_string());
@@ -71,7 +72,7 @@ impl UnreadReason {
     }
 }
 
-/// What is told of them; looked for on the thread that reads mail.
+/// The publishers that the thread for messages has found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told(Arc<Mutex<Vec<Unread>>>);
 
@@ -81,7 +82,7 @@ impl Told {
     }
 }
 
-/// Looks for them.
+/// Finds such publishers.
 #[derive(Debug)]
 pub(super) struct Lookout {
     publications: Publications,
@@ -96,7 +97,7 @@ impl Lookout {
         Self { publications, ours: ours.to_string(), keyed, told, looked: None }
     }
 
-    /// Looks, if it is time.
+    /// Examines all publishers, at most once in [`LOOK`].
     pub(super) fn look(&mut self) -> Result<(), Error> {
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
             return Ok(());

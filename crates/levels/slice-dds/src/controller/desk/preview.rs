@@ -1,4 +1,4 @@
-//! What a balancing round would do, and why it would do no more.
+//! A preview of a balancing round: its moves, and why there are no more.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use crate::controller::plan::{
 };
 use crate::controller::status::{WorkerState, WorkerStatus};
 
-/// What is this close to the mean, as a share of it, is said to be even in any case.
+/// A worker is called balanced if its load is at least this close to the mean, as a share of the
+/// mean.
 const EVEN: f64 = 0.02;
 
 impl Desk {
-    /// What a round would do now.
+    /// The moves of a round now.
     pub(super) fn preview(&self, now: Duration) -> Planned {
         let (workers, slices) = self.inputs();
         let mut balancer = self.balancer.clone();
@@ -72,7 +73,7 @@ impl Desk {
         match (by, busy, self.wishes.pins.get(&slice)) {
             (Hold::Blocked, Some(handover), _) => HoldReason::Handover(handover),
             (Hold::Blocked, None, Some(worker)) => HoldReason::Pinned(worker.clone()),
-            // It has become free since.
+            // The slice has become free since.
             (Hold::Blocked, None, None) => {
                 HoldReason::CoolDown(self.balancer.cools(now, slice).unwrap_or_default())
             }
@@ -81,7 +82,7 @@ impl Desk {
         }
     }
 
-    /// Workers with what the round knows of them.
+    /// Workers, with the values that a round has of them.
     fn parts(&self, balancer: &Balancer, inputs: &[WorkerInput], now: Duration) -> Vec<Part> {
         let part = |(id, worker): (WorkerId, WorkerStatus)| {
             let (load, queue_load) = self.loads(balancer, id);
@@ -106,7 +107,7 @@ impl Desk {
             }
         };
         let mut parts: Vec<_> = self.workers(now).into_iter().map(part).collect();
-        // What lost workers had is on its way to the others.
+        // Slices of lost workers are on their way to the others.
         let load: f64 = parts.iter().filter(|it| it.counts).map(Part::whole).sum();
         let weights: f64 = parts.iter().filter_map(|it| it.weight).sum();
         if load > 0.0 && weights > 0.0 {
@@ -119,7 +120,7 @@ impl Desk {
         parts
     }
 
-    /// The load of what comes to a worker's slices, and of what waits, as rounds have them.
+    /// Load of a worker's arriving items, and of its waiting items, as rounds count them.
     fn loads(&self, balancer: &Balancer, worker: WorkerId) -> (f64, f64) {
         let owned = self.protocol.table().iter();
         let owned = owned.filter(|(_, row)| row.owner.is_some_and(|life| life.worker == worker));
@@ -128,7 +129,7 @@ impl Desk {
         })
     }
 
-    /// Of a worker's slices, how many are pinned to it, in a handover, or have to cool down.
+    /// Numbers of a worker's slices that are pinned to it, in a handover, or in their cool-down.
     fn held(&self, now: Duration, worker: WorkerId) -> (u32, u32, u32) {
         let owned = self.protocol.table().iter();
         let owned = owned.filter(|(_, row)| row.owner.is_some_and(|life| life.worker == worker));
@@ -142,14 +143,14 @@ impl Desk {
     }
 }
 
-/// A worker, and what the round knows of it.
+/// A worker, with the values that a round has of it.
 struct Part {
     worker: WorkerStatus,
     load: f64,
     queue_load: f64,
-    /// Its load is to be spread, or may stay.
+    /// Its load will be spread, or may stay.
     counts: bool,
-    /// Above 0, if it may be given slices.
+    /// Above 0. `None`: it may not receive slices.
     weight: Option<f64>,
     over_mean: Option<f64>,
     room: Option<f64>,
@@ -159,7 +160,7 @@ struct Part {
 }
 
 impl Part {
-    /// What rounds even out.
+    /// The load that rounds even out.
     fn whole(&self) -> f64 {
         self.load + self.queue_load
     }

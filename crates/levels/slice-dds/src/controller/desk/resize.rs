@@ -1,4 +1,4 @@
-//! Resizes: the wish for one, and what follows for pins and balancing.
+//! Resizes: the request of an operator, and the effects on pins and balancing.
 
 use equipoise_slice::balance::Balancer;
 use equipoise_slice::controller::{ResizeRefused, ResizeWaits};
@@ -8,7 +8,7 @@ use crate::controller::AskError;
 use crate::controller::desk::{Desk, Seen};
 
 impl Desk {
-    /// An operator wants this many slices.
+    /// Handles an operator's request for this number of slices.
     pub(super) fn resize(&mut self, slices: u32) -> Result<(), AskError> {
         let numbering = *self.protocol.numbering();
         if slices < numbering.slices {
@@ -19,7 +19,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Slices that are joined stay where both are pinned.
+    /// Two slices that will be joined may be pinned only to one worker.
     fn can_join_pins(&self, numbering: &Numbering, slices: u32) -> Result<(), AskError> {
         let to = numbering.resized(slices, numbering.epoch);
         let pins = &self.wishes.pins;
@@ -30,7 +30,7 @@ impl Desk {
         apart.map_or(Ok(()), |(one, other)| Err(AskError::PinnedApart(one, other)))
     }
 
-    /// Renumbers pins, and forgets loads, when slices have new numbers. Begins a resize that an
+    /// After a resize: renumbers pins and forgets measured loads. Also starts a resize that an
     /// earlier leader did not finish.
     pub(super) fn follow_numbering(&mut self) {
         let to = *self.protocol.numbering();
@@ -61,34 +61,32 @@ impl Desk {
         }
         match self.protocol.resize(wanted) {
             Ok(()) if self.protocol.resizing().is_some() => {}
-            // It is done, or the file has another number by now.
+            // The resize is done, or the file has another number of slices now.
             Ok(()) | Err(ResizeRefused::NoStep { .. }) => self.resized.wanted = None,
             Err(refused) => {
-                tracing::warn!(stream = self.options.name, %refused, "not resized");
+                tracing::warn!(stream = self.options.name, %refused, "the stream was not resized");
                 self.resized.wanted = None;
             }
         }
     }
 
-    /// How many slices there are to be, and what that waits for, in words.
+    /// The requested number of slices, and a text about the condition that it waits for.
     pub(super) fn resizing(&self) -> Option<(u32, String)> {
         let (slices, waits) = self.protocol.resizing()?;
         let waits = match waits {
-            ResizeWaits::Survey => "workers, to say what they own".into(),
+            ResizeWaits::Survey => "workers to report their slices".into(),
             ResizeWaits::Halves(count) => {
-                format!(
-                    "{count} slices, to move to the owner of the slice that they are joined with"
-                )
+                format!("{count} slices to move to the owner of the slice that each is joined with")
             }
-            ResizeWaits::Owners(count) => format!("{count} slices, to have an owner"),
+            ResizeWaits::Owners(count) => format!("{count} slices to have an owner"),
             ResizeWaits::Workers(workers) => {
                 let names: Vec<_> = workers.iter().map(|worker| self.name_of(*worker)).collect();
                 format!(
-                    "{}: it has handovers or recoveries under way, or gave slices away in the last seconds",
+                    "{}, with open handovers or recoveries, or with slices that moved in the last seconds",
                     names.join(", ")
                 )
             }
-            ResizeWaits::Handovers(count) => format!("{count} handovers, to end"),
+            ResizeWaits::Handovers(count) => format!("{count} handovers to end"),
         };
         Some((slices, waits))
     }

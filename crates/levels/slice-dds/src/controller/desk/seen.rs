@@ -1,4 +1,4 @@
-//! What workers report between two rounds, added up.
+//! Sums of the workers' reports between two rounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,26 +10,27 @@ use crate::mail::Report;
 /// Reports since the last round.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The time that each worker's are of.
+    /// Time that the reports of each worker cover.
     time: BTreeMap<Life, Duration>,
-    /// What owners say of their slices.
+    /// Activity of each slice, as its owner reported it.
     slices: BTreeMap<SliceId, (Life, Activity)>,
 }
 
-/// What was going on in a slice.
+/// Activity in a slice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Activity {
-    /// Items that came.
+    /// Items that arrived.
     pub(super) arrived: u64,
-    /// Items that were done.
+    /// Items that were processed.
     pub(super) done: u64,
-    /// How long those took.
+    /// Time spent on these.
     pub(super) busy: Duration,
 }
 
 impl Seen {
-    /// A report, and the last one of the same worker: what has come is what was done, and what waits more than before, but for
-    /// what had come to the last owner.
+    /// Adds a report; `before` is the previous one of the same worker. The arrivals of a slice are
+    /// its processed items and the growth of its queue, without the items that the previous owner
+    /// handed over.
     pub(super) fn add(
         &mut self,
         report: &Report,
@@ -44,7 +45,7 @@ impl Seen {
             .flat_map(|before| before.slices.iter().map(|of| (of.slice, of.queued)))
             .collect();
         for of in &report.slices {
-            // What another still has in hand of it came before.
+            // A previous owner reports items that it still has in hand; they arrived earlier.
             if owner(of.slice) != Some(life) {
                 continue;
             }
@@ -59,13 +60,13 @@ impl Seen {
         }
     }
 
-    /// What `owner` has said of `slice`.
+    /// Activity of `slice`, as `owner` reported it.
     pub(super) fn of(&self, slice: SliceId, owner: Life) -> Activity {
         let of = self.slices.get(&slice).filter(|(life, _)| *life == owner);
         of.map(|(_, activity)| *activity).unwrap_or_default()
     }
 
-    /// Of how much time `life` has reported.
+    /// Time that the reports of `life` cover.
     pub(super) fn time(&self, life: Life) -> Duration {
         self.time.get(&life).copied().unwrap_or_default()
     }
@@ -121,7 +122,7 @@ mod tests {
         let busy = Duration::from_millis(12);
         assert_eq!(of(1), Activity { arrived: 13, done: 12, busy }, "3 of them had waited");
         assert_eq!(of(2), Activity { arrived: 9, ..Activity::default() });
-        assert_eq!(of(3), Activity::default(), "it is another's");
+        assert_eq!(of(3), Activity::default(), "another worker owns it");
     }
 
     #[test]

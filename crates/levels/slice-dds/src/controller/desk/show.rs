@@ -1,4 +1,4 @@
-//! How it stands, for people.
+//! The status for operators.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::controller::desk::Desk;
 use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
 use crate::mail::{Report, SliceReport};
 
-/// A process that was refused is told of for so long.
+/// Time for which the status shows a refused process.
 const TWIN: Duration = Duration::from_secs(30);
 
 impl Desk {
-    /// A worker's name; its number while it has not reported.
+    /// A worker's name, or its id while it has not reported.
     pub(super) fn name_of(&self, worker: WorkerId) -> String {
         let report = self.reports.get(&worker);
         report.map_or_else(|| format!("{:016x}", worker.0), |report| report.name.clone())
@@ -24,7 +24,7 @@ impl Desk {
         self.name_of(life.worker)
     }
 
-    /// How it stands.
+    /// The status of the stream.
     pub(in crate::controller) fn status(&mut self, now: Duration) -> Status {
         self.watch_standings(now);
         let reported = self.reported();
@@ -48,7 +48,7 @@ impl Desk {
         }
     }
 
-    /// Every worker, by name.
+    /// All workers, sorted by name.
     pub(super) fn workers(&self, now: Duration) -> Vec<(WorkerId, WorkerStatus)> {
         let all_owned = self.owned();
         let mut workers: Vec<_> = self
@@ -136,25 +136,25 @@ impl Desk {
         }
     }
 
-    /// What a handover waits for, and of whom.
+    /// The worker that a handover waits for, and the step.
     fn waits_for(&self, of: &Handover) -> String {
         let taker = self.name(of.taker);
         let Some(giver) = of.giver.map(|giver| self.name(giver)) else {
-            return format!("{taker}, to take slices that nobody has");
+            return format!("{taker} to take over slices without an owner");
         };
         match of.state {
-            HandoverState::Preparing => format!("{taker}, to follow the slices' items"),
+            HandoverState::Preparing => format!("{taker} to follow the slices' items"),
             HandoverState::Releasing => {
-                format!("{giver}, to come as far as {taker} has followed, and stop")
+                format!("{giver} to reach the positions of {taker}, and to stop")
             }
-            HandoverState::AbortingGiver { .. } => format!("{giver}, to keep the slices"),
-            HandoverState::AbortingTaker { .. } => format!("{taker}, to give the slices up"),
-            HandoverState::Activating { .. } => format!("{taker}, to begin with the slices"),
+            HandoverState::AbortingGiver { .. } => format!("{giver} to keep the slices"),
+            HandoverState::AbortingTaker { .. } => format!("{taker} to give up the slices"),
+            HandoverState::Activating { .. } => format!("{taker} to begin with the slices"),
             HandoverState::Settling { giver_lost: true } => {
-                format!("{taker}, to do what {giver} left when it was lost")
+                format!("{taker} to process the items that {giver} had when it was lost")
             }
             HandoverState::Settling { .. } => {
-                format!("{giver}, to hand over what waits and to finish what it has started")
+                format!("{giver} to hand over its waiting items and to finish those it has started")
             }
             HandoverState::Moved
             | HandoverState::Kept
@@ -164,16 +164,16 @@ impl Desk {
     }
 }
 
-/// How long the oldest item waits.
+/// Waiting time of the oldest item.
 fn oldest(report: &Report) -> Duration {
     report.slices.iter().map(|slice| slice.queue_age).max().unwrap_or_default()
 }
 
-/// Another process that wants to work under the name of `member`.
+/// A text about another process with the name of `member`.
 fn twin(now: Duration, member: &Member) -> Option<String> {
     let (twin, _) = member.twin.as_ref().filter(|(_, at)| now.saturating_sub(*at) < TWIN)?;
     Some(format!(
-        "another process has the same name and was refused: pid {} on {}. Give it a name of its own",
+        "another process has the same name and was refused: pid {} on {}. Give it another name",
         twin.pid, twin.host
     ))
 }

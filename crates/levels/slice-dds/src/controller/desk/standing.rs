@@ -1,4 +1,4 @@
-//! How workers stand, since when, and why.
+//! States of workers, with their start and their reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::controller::desk::Desk;
 use crate::controller::status::WorkerState;
 use crate::mail::Report;
 
-/// How a worker stands, and since when.
+/// State of a worker, and its start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     state: WorkerState,
     since: Duration,
 }
 
-/// What a worker owns.
+/// Slices of a worker, and their load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Owned {
     pub(super) slices: u32,
-    /// In cores.
+    /// Load in cores.
     pub(super) load: f64,
 }
 
 impl Desk {
-    /// Notes when workers' states change.
+    /// Records changes of workers' states.
     pub(super) fn watch_standings(&mut self, now: Duration) {
         let owned = self.owned();
         let of = |worker| owned.get(&worker).copied().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Desk {
         }
     }
 
-    /// For how long `member` has been in `state`.
+    /// Time for which `member` has been in `state`; if it is lost, time since its last message.
     pub(super) fn since(&self, now: Duration, member: &Member, state: WorkerState) -> Duration {
         if state == WorkerState::Lost {
             return now.saturating_sub(member.heard);
@@ -55,7 +55,7 @@ impl Desk {
         now.saturating_sub(since)
     }
 
-    /// How `member` stands, and why, where that is not plain.
+    /// State of `member`, with a reason if that is not obvious.
     pub(super) fn state(
         &self,
         now: Duration,
@@ -68,7 +68,7 @@ impl Desk {
             return (WorkerState::Lost, Some(why_lost(member).into()));
         }
         if !member.is_here {
-            let why = "it has not been heard since this controller leads";
+            let why = "it has sent nothing since this controller became leader";
             return (WorkerState::Awaited, Some(why.into()));
         }
         let Some(report) = report else {
@@ -97,27 +97,29 @@ impl Desk {
         }
     }
 
-    /// The evidence about a worker that is silent.
+    /// Evidence about a silent worker.
     fn suspicion(&self, now: Duration, member: &Member) -> Option<String> {
         let connection = match self.protocol.connection(member.life) {
             Connection::Closed => {
-                return Some("its connection closed; it is asked whether it lives".into());
+                return Some(
+                    "its connection closed; the controller checks whether it is alive".into(),
+                );
             }
-            Connection::Open => "connection open: its process is there, and may be paused",
+            Connection::Open => "connection open: its process exists, and may be paused",
             Connection::None => "no connection: it may be paused, cut off or dead",
         };
         let protocol = &self.options.protocol;
         let (silence, until) = (now.saturating_sub(member.heard), protocol.lease + protocol.margin);
         member.suspected.then(|| {
             format!(
-                "silent for {:.1} s, {connection}; its slices stay with it for {:.1} s",
+                "silent for {:.1} s, {connection}; it loses its slices after {:.1} s",
                 silence.as_secs_f64(),
                 until.as_secs_f64()
             )
         })
     }
 
-    /// An item that its program has had for long while it does others.
+    /// A text about an item that the program has had for a long time while it processes others.
     pub(super) fn hangs(&self, report: &Report) -> Option<String> {
         let oldest = report.oldest.filter(|oldest| oldest.age >= self.balancer.stuck_after())?;
         let what = match oldest.id {
@@ -126,27 +128,27 @@ impl Desk {
         };
         let (slice, age) = (oldest.slice.0, oldest.age.as_secs());
         Some(format!(
-            "its program has had {what} of slice {slice} for {age} s, and nothing of that slice is done meanwhile. If it hangs, \
-             restart it; others then do what it had"
+            "its program has had {what} of slice {slice} for {age} s, and processes nothing else of that slice. If the program \
+             hangs, restart the worker: others then process its items"
         ))
     }
 
-    /// What being stuck comes to.
+    /// A text about a stuck worker and its slices.
     fn stuck(&self, report: &Report) -> String {
         let moved = match self.options.protocol.order.is_strict() {
-            true => "its slices cannot go on elsewhere before it has",
-            false => "it gets no slices, and its own go to others",
+            true => "no other worker may continue its slices before it has finished",
+            false => "it receives no slices, and its own move to others",
         };
         format!(
-            "its program has acknowledged nothing for {} s, with {} items in hand and {} queued: {moved}. Restart it; others \
-             then do what it had",
+            "its program has acknowledged nothing for {} s, with {} items in hand and {} queued: {moved}. Restart the worker: \
+             others then process its items",
             report.stalled.as_secs(),
             report.in_hand,
             report.queued.saturating_sub(report.in_hand),
         )
     }
 
-    /// How many slices each worker owns, and their load.
+    /// Number of slices of each worker, and their load.
     pub(super) fn owned(&self) -> BTreeMap<WorkerId, Owned> {
         let mut owned: BTreeMap<WorkerId, Owned> = BTreeMap::new();
         for (slice, row) in self.protocol.table() {
@@ -163,7 +165,7 @@ impl Desk {
 fn why_lost(member: &Member) -> &'static str {
     match member.loss {
         Some(Loss::Closed) => "its connection closed: its process has ended",
-        Some(Loss::Silence) => "it was silent for its lease",
-        None => "nothing is heard of it",
+        Some(Loss::Silence) => "it was silent until its lease expired",
+        None => "it sends nothing",
     }
 }
