@@ -214,5 +214,5 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_counts_what_it_drops() {
     assert!((200..=201).contains(&(dropped + done)), "{dropped} dropped, {done} done of 200");
     let shown = bed.said(&["status"]);
     assert!(shown.contains("given_up") && shown.contains("silent for longer"), "{shown}");
-    bed.workers["one"].wait_for_text("the controller gave this worker up");
+    bed.workers["one"].wait_for_text("the controller declared this worker lost");
 }

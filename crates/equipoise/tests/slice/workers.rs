@@ -308,7 +308,7 @@ fn what_is_wrong_on_the_command_line_is_said() {
     let used = std::os::unix::net::UnixListener::bind(folder.path("used")).unwrap();
     let used_path = folder.path("used");
     for (path, expected) in
-        [(&none, "is there and no unix socket"), (&used_path, "another process listens")]
+        [(&none, "exists and is not a unix socket"), (&used_path, "another process listens")]
     {
         let args = ["slice", "worker", "--slices", "5", "--domain", "67", "--socket", text(path)];
         let output = equipoise(&args);
@@ -360,5 +360,5 @@ fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_status_says_so
     bed.until("it is counted", |status| worker(status, "one")["drops"]["set_aside"] == 1);
     let shown = bed.said(&["status"]);
     assert!(shown.contains("set_aside") && shown.contains("the client was informed"), "{shown}");
-    bed.workers["one"].wait_for_text("set aside: the slice worker's program has ended so often");
+    bed.workers["one"].wait_for_text("set aside: the slice worker's program has ended repeatedly");
 }

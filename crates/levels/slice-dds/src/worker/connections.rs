@@ -1,10 +1,10 @@
-//! A worker's connections to controllers: the kernel closes them when the process ends, and so the
-//! controller knows at once.
+//! A worker's connections to controllers. The kernel closes them when the process ends, so the
+//! controller notices that at once.
 //!
-//! A thread for each controller that announces itself connects, sends the worker's name, and waits:
-//! nothing ever comes, so that it costs nothing. When the connection ends while the worker lives,
-//! it connects again at once, by which the controller sees that the worker lives. Without a
-//! connection the lease decides, as ever: nothing here can fail a worker.
+//! For each controller that announces itself, a thread connects, sends the worker's id and waits.
+//! The controller sends nothing, so the thread causes no load. If the connection ends while the
+//! worker is alive, the thread connects again at once, and the controller sees that the worker is
+//! alive. Without a connection only the lease counts. No error here can end a worker.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,19 +19,19 @@ use rustix::net::sockopt;
 
 use crate::hello::{Hello, Listens, Nonce};
 
-/// A controller that has not announced itself for this long is left.
+/// Time after which a controller without a new announcement is forgotten.
 const FORGET: Duration = Duration::from_secs(15);
-/// Controllers with connections at a time.
+/// Limit of controllers with a connection.
 const CONTROLLERS_MAX: usize = 16;
-/// Addresses of one controller that are tried.
+/// Limit of the addresses of one controller that are tried.
 const ADDRESSES_MAX: usize = 16;
 const CONNECT: Duration = Duration::from_secs(1);
 const WRITE: Duration = Duration::from_secs(1);
-/// Between two attempts. It doubles, up to the longest, while no connection lasts.
+/// Pause between two attempts. It doubles, up to `RETRY_MAX`, while no connection lasts.
 const RETRY: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// The connections. Dropped, they close without a word: the worker has ended.
+/// The connections. A drop closes them, when the worker has ended.
 #[derive(Debug)]
 pub(crate) struct Connections(Arc<Shared>);
 
@@ -39,7 +39,7 @@ pub(crate) struct Connections(Arc<Shared>);
 struct Shared {
     participant: Guid,
     state: Mutex<State>,
-    /// The worker has ended, or a controller has announced itself.
+    /// Signals that the worker has ended, or that a controller has announced itself.
     changed: Condvar,
 }
 
@@ -50,7 +50,7 @@ struct State {
     controllers: BTreeMap<Nonce, Candidate>,
 }
 
-/// A controller that announced itself.
+/// A controller that has announced itself.
 #[derive(Debug)]
 struct Candidate {
     listens: Listens,
@@ -65,7 +65,7 @@ impl Connections {
         Self(Arc::new(Shared { participant, state, changed }))
     }
 
-    /// A controller announced itself.
+    /// Handles an announcement of a controller.
     pub(crate) fn heard(&self, listens: Listens) {
         let mut state = self.0.state();
         let (nonce, heard) = (listens.nonce, Instant::now());
@@ -74,18 +74,18 @@ impl Connections {
             return self.0.changed.notify_all();
         }
         if state.controllers.len() >= CONTROLLERS_MAX {
-            return tracing::debug!("too many controllers announce themselves");
+            return tracing::debug!("too many controllers announce themselves; ignoring one");
         }
         state.controllers.insert(nonce, Candidate { listens, heard, stream: None });
         let shared = self.0.clone();
         let thread = std::thread::Builder::new().name("slice-connect".into());
         if let Err(error) = thread.spawn(move || shared.keep(nonce)) {
             state.controllers.remove(&nonce);
-            tracing::debug!(%error, "no thread for a controller's connection");
+            tracing::debug!(%error, "cannot start a thread for the connection to a controller");
         }
     }
 
-    /// The worker begins a new life in the same process.
+    /// Handles a new incarnation of the worker in the same process.
     pub(crate) fn reborn(&self, life: Life) {
         let mut state = self.0.state();
         if state.life == life {
@@ -97,7 +97,7 @@ impl Connections {
             if let Some(stream) = &mut candidate.stream
                 && stream.write_all(&hello.encode(*nonce)).is_err()
             {
-                // Its thread connects again.
+                // The connection's thread connects again.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
@@ -123,8 +123,8 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// A thread's: keeps a connection to a controller, until that is silent or the worker has
-    /// ended.
+    /// The loop of a thread: keeps a connection to a controller, until the controller is silent or
+    /// the worker has ended.
     fn keep(&self, nonce: Nonce) {
         let mut waits = Waits::new(RETRY, RETRY_MAX);
         loop {
@@ -132,7 +132,7 @@ impl Shared {
             let connected = Instant::now();
             if let Some(stream) = connect(&listens) {
                 self.hold(nonce, stream);
-                // One that lasted is replaced at once.
+                // A connection that has lasted is replaced at once.
                 if connected.elapsed() >= RETRY_MAX {
                     waits.succeeded();
                     continue;
@@ -144,7 +144,8 @@ impl Shared {
         }
     }
 
-    /// Where the controller is, if there is to be a connection. One that is silent is forgotten.
+    /// The addresses of the controller, if a connection is still wanted. Forgets a silent
+    /// controller.
     fn wanted(&self, nonce: Nonce) -> Option<Listens> {
         let mut state = self.state();
         let known = state.controllers.get(&nonce).filter(|it| it.heard.elapsed() < FORGET);
@@ -155,18 +156,18 @@ impl Shared {
         listens
     }
 
-    /// Sends the hello, and waits until the connection ends.
+    /// Sends the first frame, and waits until the connection ends.
     fn hold(&self, nonce: Nonce, mut stream: TcpStream) {
         {
             let mut state = self.state();
             let hello = Hello { life: state.life, participant: self.participant };
-            // Under the lock, so that no new life comes between.
+            // Under the lock, so that the incarnation cannot change in between.
             let said = stream.write_all(&hello.encode(nonce)).and_then(|()| stream.try_clone());
             let (Ok(clone), false) = (said, state.ended) else { return };
             let Some(candidate) = state.controllers.get_mut(&nonce) else { return };
             candidate.stream = Some(clone);
         }
-        // Nothing ever comes but the end.
+        // The controller sends nothing; a read returns when the connection ends.
         let mut byte = [0];
         while stream.read(&mut byte).is_ok_and(|read| read > 0) {}
         if let Some(candidate) = self.state().controllers.get_mut(&nonce) {
@@ -182,7 +183,7 @@ fn connect(listens: &Listens) -> Option<TcpStream> {
     bound_silence(&stream).is_ok().then_some(stream)
 }
 
-/// Ends the connection within two minutes when the controller's machine has vanished.
+/// Ends the connection within two minutes after the controller's machine has vanished.
 fn bound_silence(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(WRITE))?;

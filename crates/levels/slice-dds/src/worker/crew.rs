@@ -1,13 +1,16 @@
-//! The worker's threads. The *clerk* waits for mail, and looks at everything from time to time. The others are *hands*: one of them
-//! listens for items, does the first itself, and then another listens if there is one that is free; who has done a job takes
-//! the next. So an item goes from its arrival to its reply on one thread, and while every hand is at a job nobody is woken by
-//! items that could not be done anyway: they wait in DDS, until a hand is free or the clerk comes by.
+//! The worker's threads. The *clerk*, the control thread, waits for messages and examines
+//! everything periodically. The others are *hands*, which process items. One hand listens for items
+//! and processes the first one itself. Then another hand listens, if one is free. A hand that has
+//! finished a job takes the next. So an item stays on one thread from its arrival to its reply.
+//! While every hand has a job, arriving items wake no thread: they wait in DDS until a hand is free
+//! or the clerk reads them.
 //!
-//! An application that does jobs elsewhere has the clerk alone, who then waits for items as well.
+//! With an application that processes jobs elsewhere, the clerk is the only thread, and also waits
+//! for items.
 //!
 //! # Source
-//! Schmidt, O'Ryan, Pyarali, Kircher, Buschmann: Leader/Followers, a design pattern for efficient multi-threaded event
-//! demultiplexing and dispatching, PLoP 2000.
+//! Schmidt, O'Ryan, Pyarali, Kircher, Buschmann: Leader/Followers, a design pattern for efficient
+//! multi-threaded event demultiplexing and dispatching, PLoP 2000.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,47 +26,47 @@ use crate::worker::error::WorkerError;
 use crate::worker::replies::Replies;
 use crate::worker::threads::{Threads, work};
 
-/// A hand that listens looks by itself after this: it is woken for all that it has to know.
+/// Longest time that a hand listens without a wake-up. Every event that it needs wakes it.
 const LISTEN: Duration = Duration::from_secs(10);
 
 pub(super) struct Crew {
     posts: Mutex<Posts>,
-    /// For hands that are idle.
+    /// For idle hands.
     changed: Condvar,
-    /// Of mail, for the clerk.
+    /// Of messages, for the clerk.
     post: Bell,
-    /// Of items; of all there is, if the clerk is alone.
+    /// Of items. If the clerk is the only thread: of items and messages.
     bell: Bell,
     waker: Waker,
-    /// How long the clerk waits when nothing comes and something is under way.
+    /// Time that the clerk waits without an event while work is in progress.
     patience: Duration,
-    /// What jobs are done by; none: they are done elsewhere.
+    /// The application that the hands run. `None`: it processes jobs elsewhere.
     hands: Option<Threads>,
     replies: Arc<Replies>,
 }
 
 struct Posts {
-    /// None: the worker has ended.
+    /// `None`: the worker has ended.
     engine: Option<Engine>,
-    /// A hand waits for items.
+    /// A hand is waiting for items.
     listening: bool,
-    /// The clerk waits for longer than usual: nothing was under way.
+    /// The clerk waits for longer than usual, because no work was in progress.
     sleeps: bool,
-    /// Hands that wait to be called.
+    /// Number of hands that wait for a call.
     idle: usize,
-    /// By thread: it is at a job.
+    /// By thread: it is processing a job.
     working: Vec<bool>,
     failed: Option<WorkerError>,
 }
 
-/// The crew's threads, which end with this.
+/// The crew's threads. A drop ends them.
 pub(super) struct Threaded {
     crew: Arc<Crew>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Crew {
-    /// Starts the clerk, and as many hands as are to be at jobs.
+    /// Starts the clerk, and as many hands as may process jobs at a time.
     pub(super) fn start(
         engine: Engine,
         hands: Option<Threads>,
@@ -72,7 +75,7 @@ impl Crew {
         let count = 1 + hands.as_ref().map_or(0, |hands| hands.count);
         let transport = engine.driver.transport();
         let (bell, post, waker) = (transport.bell(), transport.mail_bell(), transport.waker());
-        // Half of what the protocol asks, so that a busy machine is in time.
+        // Half of the interval that the protocol requires, so that a busy machine is in time.
         let patience = engine.options.protocol.resend / 2;
         let working = vec![false; count];
         let engine = Some(engine);
@@ -104,7 +107,7 @@ impl Crew {
         }
     }
 
-    /// The clerk's, where there are no hands.
+    /// The clerk's loop without hands.
     fn lead(&self) -> Result<(), WorkerError> {
         let mut patience = self.patience;
         loop {
@@ -119,12 +122,12 @@ impl Crew {
         }
     }
 
-    /// The clerk's, where hands wait for items.
+    /// The clerk's loop while hands wait for items.
     fn keep_books(&self) -> Result<(), WorkerError> {
         let (mut patience, mut done) = (self.patience, None);
         loop {
             self.post.wait(patience)?;
-            // What mail asks for depends on the items that have come.
+            // The answer to a message depends on the items that have arrived.
             self.bell.look()?;
             let mut posts = self.posts();
             let Some(engine) = &mut posts.engine else { return Ok(()) };
@@ -139,14 +142,14 @@ impl Crew {
         }
     }
 
-    /// A hand's.
+    /// The loop of a hand.
     fn work(&self, number: usize, hands: &Threads) -> Result<(), WorkerError> {
         let mut posts = self.posts();
         loop {
             let Some(engine) = &mut posts.engine else { return Ok(()) };
             if let Some(started) = engine.start() {
                 posts.working[number] = true;
-                // There may be one more job; and somebody who is free should listen.
+                // There may be a further job, and a free hand should listen.
                 if posts.idle > 0 && (posts.should_listen() || posts.has_more(hands.count)) {
                     self.changed.notify_one();
                 }
@@ -155,7 +158,8 @@ impl Crew {
                 let done = catch_unwind(AssertUnwindSafe(work));
                 posts = self.posts();
                 posts.working[number] = false;
-                // What it was at, nobody knows: others have its slices when this worker has ended.
+                // The state of the job is unknown: other workers receive its slices when this
+                // worker has ended.
                 let done = done.map_err(|panic| WorkerError::panicked(panic.as_ref()))?;
                 if let Some(engine) = &mut posts.engine {
                     engine.done(done)?;
@@ -174,8 +178,8 @@ impl Crew {
                 let sleeps = posts.sleeps;
                 if let Some(engine) = &mut posts.engine {
                     engine.step()?;
-                    // The clerk sees to what is under way from now on. Whether the worker is idle
-                    // is asked last: the answer examines every slice.
+                    // From now on the clerk has to watch the work in progress. Whether the worker
+                    // is idle is examined last, because that examines every slice.
                     if sleeps && engine.idle_for().is_none() {
                         posts.sleeps = false;
                         self.post.waker().wake();
@@ -185,7 +189,7 @@ impl Crew {
         }
     }
 
-    /// If there is something to do, or to listen for, and a hand that is free.
+    /// Wakes a hand if there is a job, or if one should listen, and a hand is free.
     fn call_a_hand(&self, posts: &Posts) {
         let has_more = posts.has_more(self.hands.as_ref().map_or(0, |hands| hands.count));
         if posts.idle > 0 && (has_more || posts.should_listen()) {
@@ -195,7 +199,7 @@ impl Crew {
         }
     }
 
-    /// To see that the worker has ended, or leaves.
+    /// Wakes all threads, so that they see that the worker ends or leaves.
     fn wake_all(&self) {
         self.changed.notify_all();
         self.waker.wake();
@@ -208,14 +212,14 @@ impl Crew {
 }
 
 impl Posts {
-    /// Whether nobody listens for items, and some may be this worker's. Those that come while it owns no slice are nobody's
-    /// work here, and wake nobody: the clerk reads them.
+    /// Whether no hand listens for items, and some may be for this worker. Items that arrive while
+    /// it owns no slice are not its work, and wake no hand: the clerk reads them.
     fn should_listen(&self) -> bool {
         let engine = self.engine.as_ref();
         !self.listening && engine.is_some_and(|engine| engine.driver.worker().slice_count() > 0)
     }
 
-    /// Whether somebody else should have a job, too.
+    /// Whether a further hand should have a job.
     fn has_more(&self, count: usize) -> bool {
         let engine = self.engine.as_ref();
         engine.is_some_and(|engine| engine.under_way < count && engine.driver.queued() > 0)
@@ -223,17 +227,17 @@ impl Posts {
 }
 
 impl Threaded {
-    /// Has all threads look at what there is.
+    /// Makes all threads examine the worker's state.
     pub(super) fn wake(&self) {
         self.crew.wake_all();
     }
 
-    /// Whether it still runs: DDS may have ended it, or another worker of its name.
+    /// Whether it still runs. An error of DDS or another worker of its name may have ended it.
     pub(super) fn is_running(&self) -> bool {
         self.crew.posts().engine.is_some() && !self.crew.posts.is_poisoned()
     }
 
-    /// Ends it at once. What a thread is at it still does, and nobody counts it.
+    /// Ends the worker at once. Jobs in progress run to their end, but are not counted.
     pub(super) fn end(&mut self) -> Result<(), WorkerError> {
         let (engine, failed, working) = {
             let mut posts = self.crew.posts();
@@ -243,7 +247,7 @@ impl Threaded {
         drop(engine);
         let mut panicked = None;
         for (thread, is_working) in self.threads.drain(..).zip(working) {
-            // Those at a job see by themselves that it has ended.
+            // Threads with a job notice the end themselves.
             if !is_working && let Err(panic) = thread.join() {
                 panicked = Some(panic);
             }
@@ -259,7 +263,7 @@ impl Threaded {
 impl Drop for Threaded {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::warn!(%error, "the slice worker had ended");
+            tracing::warn!(%error, "the slice worker had ended with an error");
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Why a worker has ended that nobody stopped.
+//! The errors that end a worker.
 
 use std::any::Any;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_slice::Process;
 
-/// What ended a worker.
+/// The error that ended a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
-    /// DDS left it no way to go on.
+    /// An error of DDS after which the worker cannot continue.
     #[error(transparent)]
     Dds(#[from] equipoise_dds::Error),
-    /// [`crate::worker::Process`] panicked at an item. Its slices go to other workers, and the item comes to one of them.
+    /// [`crate::worker::Process`] panicked while it processed an item. Other workers receive its
+    /// slices and the item.
     #[error("the worker's program panicked: {0}")]
     Panicked(String),
-    /// Another process works under its name.
+    /// Another process works under the worker's name.
     #[error(
-        "another worker is called {name}: pid {} on {}, started {} ago. Give this one a name of its own, or stop the other",
+        "another worker has the name {name}: pid {} on {}, started {} ago. Give this one another name, or stop the other",
         .holder.pid, .holder.host, ago(.holder)
     )]
     NameTaken {
@@ -31,7 +32,7 @@ impl WorkerError {
     pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Self::Panicked(text.unwrap_or_else(|| "and said nothing".into()))
+        Self::Panicked(text.unwrap_or_else(|| "without a message".into()))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Says in the log, now and then, what is lost here and how to have it lost no more. Publishers that are no clients of ours hear
-//! nothing of it, and publish nothing again.
+//! Logs which items are lost here, and how to prevent that. Publishers that are not our clients do
+//! not notice the loss, and do not publish again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,50 +8,50 @@ use equipoise_slice::worker::Reason;
 
 use crate::drops::DropReason;
 
-/// Between two lines of one reason.
+/// Interval between two log lines of one reason.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What was said.
+/// The losses that were logged.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// By reason: how many, and when.
+    /// By reason: the count at the last log line, and its time.
     told: BTreeMap<&'static str, (u64, Duration)>,
 }
 
-/// What is lost, and what helps.
+/// Reasons, with their explanation and remedy.
 fn remedies() -> [(&'static str, &'static str); 6] {
     [
         (
             Reason::GivenUp.name(),
-            "the controller gave this worker up, as it stood still or was cut off for longer than its lease, and others have its slices: \
+            "the controller declared this worker lost, because it was paused or cut off for longer than its lease; others have its slices: \
              give it CPU time, or a longer lease (slice.workers.lease)",
         ),
         (
             DropReason::QueueFull.name(),
-            "too much waits here: add workers, or room by --queue-max and --held-bytes-max, or have publishers wait for replies",
+            "this worker's queue is full: add workers, raise --queue-max and --held-bytes-max, or let publishers wait for replies",
         ),
         (
             Reason::TailFull.name(),
-            "publishers began while their slices moved, with more than is kept for the taker: have them begin slowly, or publish again \
-             what has no reply",
+            "publishers started while their slices moved, and sent more than is kept for the target: let them start slowly, or republish \
+             items without a reply",
         ),
         (
             DropReason::NoSuchSlice.name(),
-            "their slices are none of the stream's: have publishers know how many there are",
+            "the stream has no such slices: give publishers the right number of slices",
         ),
         (
             DropReason::Malformed.name(),
-            "they are too short, or of another type under the same name: look for a publisher with an older type",
+            "they are too short, or of another type with the same name: look for a publisher with an older type",
         ),
         (
             DropReason::UnknownWriter.name(),
-            "their publishers were gone before they were known: have them stay until items are acknowledged",
+            "their publishers ended before discovery described them: let them stay until their items are acknowledged",
         ),
     ]
 }
 
 impl Losses {
-    /// `counts`: by reason, since the worker started.
+    /// `counts`: lost items by reason, since the worker started.
     pub(super) fn tell(&mut self, now: Duration, counts: &[(String, u64)]) {
         for (reason, lost, remedy) in self.due(now, counts) {
             tracing::warn!(
@@ -62,7 +62,7 @@ impl Losses {
         }
     }
 
-    /// What there is to say now: the reason, how many more, and what helps.
+    /// The log lines that are due: the reason, the number of further items, and the remedy.
     fn due(
         &mut self,
         now: Duration,
@@ -96,7 +96,7 @@ mod tests {
             let due = losses.due(Duration::from_secs(seconds), &counts);
             due.into_iter().map(|(reason, count, _)| (reason, count)).collect::<Vec<_>>()
         };
-        assert_eq!(at(0, 0, 9), [], "what is no loss is not told");
+        assert_eq!(at(0, 0, 9), [], "a reason that is no loss is not logged");
         assert_eq!(at(1, 3, 9), [("queue_full", 3)]);
         assert_eq!(at(5, 70, 9), []);
         assert_eq!(at(11, 80, 9), [("queue_full", 77)]);

@@ -1,20 +1,27 @@
-//! Where replies go out. One writer serves all clients; a reliable writer waits while one of its readers lacks half a megabyte,
-//! and so a client that stands still would hold up the replies to all others, until the lease that *it* announced is over: 10 s
-//! for a program that says nothing of it.
+//! The writers of one topic of replies. A reliable writer waits while one of its readers lacks half
+//! a megabyte. One writer serves all clients, so one paused client would hold up the replies to all
+//! others. It would do so until the lease expires that *it* announced: 10 s for a program with
+//! default settings.
 //!
-//! So there is a second writer, *beside* the first. Cyclone DDS never has a writer wait that keeps the last few of each instance
-//! (`ddsi_endpoint.c`, "aggressive keep last"), and what it keeps it repeats until it is acknowledged. Who takes nothing for
-//! [`STALLED`] is passed by through that one, and finds its replies there when it goes on. What is kept so is bounded here: by
-//! bytes, and by how many of one instance the writer keeps, so that it lets none go.
+//! So there is a second writer, *beside* the first. Cyclone DDS never blocks a writer that keeps
+//! only the last few samples of each instance (`ddsi_endpoint.c`, "aggressive keep last"), and
+//! repeats these samples until they are acknowledged. A client that has accepted nothing for
+//! [`STALLED`] is bypassed: replies go to the second writer, which still has them when the client
+//! continues. The memory for this is bounded here, by bytes and by the number of samples of one
+//! instance, so that the second writer discards none.
 //!
-//! A client that is only slow is waited for: a writer that keeps the last few floods it. Replies keep their order when no packet is
-//! lost: the first writer is back when both have been acknowledged.
+//! The first writer waits for a client that is only slow: a writer that keeps the last few samples
+//! would flood it. Replies keep their order if no packet is lost: the first writer is used again
+//! after both writers have all acknowledgements.
 //!
-//! | instead | because |
-//! |---|---|
-//! | the second writer alone | nothing would keep workers from writing more than a network takes: packets are lost, and repeated |
-//! | a larger high-water mark (`Internal/Watermarks/WhcHigh`) | it is one for all writers of the process, and so for clients' items |
-//! | a partition for each client | as many writers as workers times clients, and nothing gained for plain readers, ROS 2's among them |
+//! Alternatives:
+//!
+//! - The second writer alone: no limit would keep workers from writing more than the network
+//!   carries, so packets would be lost and repeated.
+//! - A larger high-water mark (`Internal/Watermarks/WhcHigh`): it applies to all writers of the
+//!   process, and so to clients' items.
+//! - A partition for each client: as many writers as workers times clients, without a gain for
+//!   plain readers such as those of ROS 2.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,53 +36,53 @@ use equipoise_slice::Group;
 use crate::stream::{is_late, item_qos};
 use crate::worker::renewed::Renewed;
 
-/// A writer of replies waits so long for its readers.
+/// Longest time that a writer of replies waits for its readers.
 const BLOCKING_MAX: Duration = Duration::from_millis(10);
-/// A client that has had the first writer wait for this long is passed by.
+/// A client that has made the first writer wait for this long is bypassed.
 const STALLED: Duration = Duration::from_millis(50);
-/// Bytes of replies that may be kept for those who are passed by.
+/// Limit of the bytes of replies that are kept for bypassed clients.
 const BESIDE_BYTES: usize = 64 << 20;
-/// What DDS keeps of a reply beside its bytes.
+/// Memory of DDS for a reply in addition to its bytes.
 const OVERHEAD: usize = 512;
-/// Of one id, whoever asked: clients number their items alike.
+/// Limit of replies of one id, for all clients, because they use the same ids.
 const DEPTH_KEYED: u32 = 16;
-/// Where replies have no key, all are of one instance: as many as there is room for.
+/// Replies without a key are all of one instance: as many as the limit of bytes allows.
 const DEPTH_KEYLESS: u32 = (BESIDE_BYTES / OVERHEAD) as u32;
-/// Between two looks at whether who was passed by takes replies again.
+/// Interval between checks whether bypassed clients accept replies again.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The writers of replies.
+/// The writers of one topic of replies.
 #[derive(Debug)]
 pub(super) struct Outlet {
     first: Renewed,
     beside: Renewed,
     state: Mutex<State>,
-    /// As `state` says, for those who would rather not wait for it: each reply asks.
+    /// Copies of `state` that a thread reads without the lock, for each reply.
     blocked: AtomicBool,
     passing: AtomicBool,
     bounds: Bounds,
 }
 
-/// How a reply went out.
+/// How a reply was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// To all.
+    /// Through the first writer, to all.
     Usual,
-    /// Past a client that takes nothing.
+    /// Through the second writer, because a client accepts nothing.
     Beside,
-    /// Not at all, now.
+    /// Not written now.
     Late,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when the first writer has taken nothing.
+    /// The time since which the first writer has accepted nothing.
     blocked: Option<Instant>,
-    /// Somebody is passed by; what the second writer keeps for it.
+    /// While a client is bypassed: the replies that the second writer keeps.
     beside: Option<Kept>,
 }
 
-/// What the second writer has to keep, of which each of these may be unacknowledged.
+/// Replies that the second writer has to keep. Each may be unacknowledged.
 #[derive(Debug, Default)]
 struct Kept {
     bytes: usize,
@@ -89,7 +96,7 @@ struct Bounds {
 }
 
 impl Kept {
-    /// Whether there is room for a reply; counts it then.
+    /// Whether there is space for a reply. If so, counts it.
     fn add(&mut self, key: i64, bytes: usize, bounds: Bounds) -> bool {
         let of_key = self.by_key.entry(key).or_default();
         let has_room = *of_key < bounds.depth && self.bytes + bytes <= bounds.bytes;
@@ -102,7 +109,7 @@ impl Kept {
 }
 
 impl Outlet {
-    /// `keyed`: replies have a key, their id. `user_data`: of the writers.
+    /// `keyed`: replies have a key, their id. `user_data`: user data of the writers.
     pub(super) fn new(topic: &Topic, keyed: bool, user_data: &[u8]) -> Result<Self, Error> {
         let usual = item_qos(Group::BASE, user_data.to_vec());
         let usual = Qos { blocking_max: BLOCKING_MAX, ..usual };
@@ -118,10 +125,10 @@ impl Outlet {
         })
     }
 
-    /// Writes a reply, as far as DDS takes it. Waits for [`BLOCKING_MAX`] at most.
+    /// Writes a reply if DDS accepts it. Waits for [`BLOCKING_MAX`] at most.
     ///
     /// # Errors
-    /// What DDS will never take.
+    /// An error of DDS because of which it will never accept the reply.
     pub(super) fn write(&self, cdr: &[u8]) -> Result<Sent, Error> {
         if self.is_passing()
             && let Some(kept) = &mut self.state().beside
@@ -142,7 +149,7 @@ impl Outlet {
         }
     }
 
-    /// The first writer has not taken it.
+    /// Handles a reply that the first writer did not accept in time.
     fn write_late(&self, cdr: &[u8]) -> Result<Sent, Error> {
         let mut state = self.state();
         let since = *state.blocked.get_or_insert_with(Instant::now);
@@ -166,24 +173,24 @@ impl Outlet {
         self.beside.write(cdr).map(|()| Sent::Beside)
     }
 
-    /// The writer that replies go through while every client takes them.
+    /// The writer of replies while every client accepts them.
     pub(super) fn writer(&self) -> Arc<DdsWriter> {
         self.first.writer()
     }
 
-    /// Readers of replies that it has met and does not reach.
+    /// Incompatible readers of replies.
     pub(super) fn incompatible(&self) -> Result<Incompatible, Error> {
         self.first.incompatible()
     }
 
-    /// Whether somebody is passed by.
+    /// Whether a client is bypassed.
     pub(super) fn is_passing(&self) -> bool {
         self.passing.load(Relaxed)
     }
 
-    /// Waits for a moment until who was passed by takes replies again, or is gone.
+    /// Waits for a moment until bypassed clients accept replies again, or have ended.
     pub(super) fn look(&self) {
-        // What is written meanwhile is for those who keep up.
+        // Threads may write at the same time: such replies go to clients that accept them.
         let caught_up = [&self.first, &self.beside]
             .into_iter()
             .all(|writer| writer.wait_for_acknowledgements(LOOK).is_ok());

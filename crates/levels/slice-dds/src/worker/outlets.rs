@@ -1,10 +1,10 @@
-//! The topics that replies go out on, each with its own [`Outlet`].
+//! The topics of replies, each with its own [`Outlet`].
 //!
 //! Replies of the paper's type have the id of their item as a key, and any program can read them.
 //! DDS keeps memory for each key, at the writer and at every reader, until the writer ends
 //! (`renewed.rs`). When a writer ends, each of its readers examines every id that it wrote: 16 ms
 //! for 16,384 replies, in which it receives nothing else. Our own clients find a reply by its
-//! content. They read a second topic, of the same replies without a key, whose writer stays.
+//! content. They read a second topic, of the same replies without a key. Its writer stays.
 //!
 //! A worker writes a reply to each topic that a program depends on. That is nearly always one.
 
@@ -83,17 +83,17 @@ impl Outlets {
         })
     }
 
-    /// Readers that are kept apart from the topic that any program can read.
+    /// Incompatible readers of the topic that any program can read.
     pub(super) fn incompatible(&self) -> Result<Incompatible, Error> {
         self.keyed.as_ref().map_or(&self.unkeyed, |keyed| &keyed.outlet).incompatible()
     }
 
-    /// Whether a reader is passed by.
+    /// Whether a reader is bypassed.
     pub(super) fn is_passing(&self) -> bool {
         self.all().any(Outlet::is_passing)
     }
 
-    /// Waits for a moment until readers that were passed by take replies again, or are gone.
+    /// Waits for a moment until bypassed readers accept replies again, or have ended.
     pub(super) fn look(&self) {
         self.all().filter(|outlet| outlet.is_passing()).for_each(Outlet::look);
     }
@@ -218,7 +218,7 @@ mod tests {
             ours.take(&both, &mut samples).unwrap();
             samples.len() == 10
         });
-        // A program that any vendor's DDS may have made, or a client of the version before.
+        // A program with any vendor's DDS, or a client of the version before.
         let any = keyed(&program).reader(&Qos::default()).unwrap();
         eventually("the program is met", || of_keyed().is_needed().unwrap());
         write(&outlets, 10..20);

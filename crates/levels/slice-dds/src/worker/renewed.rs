@@ -1,13 +1,15 @@
-//! A writer of samples with ever new keys.
+//! A writer for samples of which each has a new key.
 //!
-//! Cyclone DDS keeps something of every key that a writer has written, at the writer and at each of its readers, until the writer takes
-//! the key back or ends (`dds_whc.c`, `whc_default_insert`; some 500 bytes). Replies have the ids of their items for keys. So their
-//! writer ends now and then, when the next one has long met every reader, and all that it wrote is acknowledged.
+//! Cyclone DDS stores every key of a writer, at the writer and at each of its readers, until the
+//! writer unregisters the key or ends (`dds_whc.c`, `whc_default_insert`; about 500 bytes each).
+//! The keys of replies are the ids of their items. So the writer of replies is replaced
+//! periodically. The old writer ends when the new one has long discovered every reader, and all
+//! samples of the old one are acknowledged.
 //!
-//! | instead | because |
+//! | alternative | disadvantage |
 //! |---|---|
-//! | take each key back (`dds_unregister_instance`) | a second message for each reply |
-//! | replies without a key | our own clients alone read them (`outlets.rs`) |
+//! | unregister each key (`dds_unregister_instance`) | a second message for each reply |
+//! | replies without a key | only our own clients read them (`outlets.rs`) |
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,16 +17,16 @@ use std::time::{Duration, Instant};
 
 use equipoise_dds::{Error, Incompatible, Qos, Topic, Writer as DdsWriter};
 
-/// After so many samples the next writer is made.
+/// Number of samples after which the next writer is created.
 const RENEW: u64 = 1 << 14;
-/// By then it has met every reader there is.
+/// Time after which the next writer has discovered every present reader.
 const SETTLE: Duration = Duration::from_secs(3);
-/// A writer whose time is over waits so long for acknowledgements, as of a client that stands still.
+/// Longest time that a replaced writer waits for acknowledgements, for example of a paused client.
 const KEPT: Duration = Duration::from_secs(60);
-/// One of so many samples looks whether there is anything to do.
+/// One write in this number checks whether a writer has to be created or ended.
 const LOOK: u64 = 1 << 8;
 
-/// A writer, and who succeeds and preceded it.
+/// A DDS writer that is replaced periodically.
 #[derive(Debug)]
 pub(super) struct Renewed {
     topic: Topic,
@@ -42,7 +44,7 @@ struct Turn {
 }
 
 impl Renewed {
-    /// `keyed`: samples have keys, each another one. Otherwise the writer stays as it is.
+    /// `keyed`: each sample has another key. Otherwise the writer is never replaced.
     pub(super) fn new(topic: &Topic, qos: Qos, keyed: bool) -> Result<Self, Error> {
         Ok(Self {
             now: RwLock::new(Arc::new(topic.writer(&qos)?)),
@@ -57,7 +59,7 @@ impl Renewed {
     /// Writes a sample.
     ///
     /// # Errors
-    /// What DDS says.
+    /// An error of DDS.
     pub(super) fn write(&self, cdr: &[u8]) -> Result<(), Error> {
         if self.keyed && (self.written.fetch_add(1, Relaxed) + 1).is_multiple_of(LOOK) {
             self.look();
@@ -65,23 +67,23 @@ impl Renewed {
         self.now().write(cdr)
     }
 
-    /// The writer that writes now.
+    /// The present writer.
     pub(super) fn writer(&self) -> Arc<DdsWriter> {
         self.now()
     }
 
-    /// Waits until all that was written has been acknowledged.
+    /// Waits until the present writer has all acknowledgements.
     ///
     /// # Errors
-    /// What DDS says; that it was not, in time.
+    /// An error of DDS, or a timeout.
     pub(super) fn wait_for_acknowledgements(&self, patience: Duration) -> Result<(), Error> {
         self.now().wait_for_acknowledgements(patience)
     }
 
-    /// Readers that it has met and does not reach.
+    /// Incompatible readers.
     ///
     /// # Errors
-    /// What DDS says.
+    /// An error of DDS.
     pub(super) fn incompatible(&self) -> Result<Incompatible, Error> {
         self.now().incompatible()
     }
@@ -90,9 +92,10 @@ impl Renewed {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes the next writer, or lets it take over, if it is time; ends those that nobody needs any more.
+    /// Creates the next writer or switches to it, if it is time. Ends old writers that are no
+    /// longer needed.
     fn look(&self) {
-        // Another thread is at it.
+        // If the lock is held, another thread is doing this.
         let Ok(mut turn) = self.turn.try_lock() else { return };
         let is_needed = |(writer, since): &(Arc<DdsWriter>, Instant)| {
             since.elapsed() < KEPT && writer.wait_for_acknowledgements(Duration::ZERO).is_err()
@@ -110,7 +113,9 @@ impl Renewed {
                     turn.next = Some((Arc::new(next), Instant::now()));
                     self.written.store(0, Relaxed);
                 }
-                Err(error) => tracing::debug!(%error, "the writer of replies stays"),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot replace the writer of replies; it stays")
+                }
             },
             None => {}
         }
@@ -137,7 +142,7 @@ mod tests {
         let mut cdr = Vec::new();
         let end = Instant::now() + Duration::from_secs(60);
         let mut most = 0;
-        // Until the third one writes.
+        // Until the third writer is in use.
         let first = Arc::as_ptr(&writer.now());
         let mut met = vec![first];
         while met.len() < 3 {

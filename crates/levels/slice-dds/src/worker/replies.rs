@@ -1,10 +1,11 @@
 //! Replies to clients.
 //!
-//! A reply is written at once by whoever did the item. While DDS takes none (`outlet.rs`) replies wait for a thread of their
-//! own, and items go on. An item whose reply waits is not finished.
+//! The thread that has processed an item writes its reply at once. While DDS accepts no reply
+//! (`outlet.rs`), replies wait for a separate thread, and the worker continues with other items. An
+//! item is not finished while its reply waits.
 //!
-//! What was written is kept for a while: a client that was cut off or stood still publishes its item again, and gets the
-//! same reply.
+//! The worker keeps written replies for some time. A client that was cut off or paused publishes
+//! its item again, and receives the same reply.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,19 +23,20 @@ use crate::payload::Payload;
 use crate::worker::outlet::Sent;
 use crate::worker::outlets::{Outlets, Taken};
 
-/// Bytes of replies that are kept; the oldest go first, and each after [`equipoise_slice::Config::remember`].
+/// Limit of the bytes of kept replies. The oldest go first, and each goes after
+/// [`equipoise_slice::Config::remember`].
 const KEPT_BYTES: usize = 64 << 20;
-/// Bytes of replies that wait. Beyond it whoever has done an item waits, too.
+/// Limit of the bytes of waiting replies. Beyond it a thread that has processed an item waits, too.
 const WAITING_BYTES: usize = 64 << 20;
-/// What a reply costs beside its bytes: the tables, which double when they grow, and what the
-/// allocator adds.
+/// Memory of a reply in addition to its bytes: the tables, which double when they grow, and the
+/// allocator's overhead.
 const OVERHEAD: usize = 200;
 
-/// An item's name.
+/// The identity of an item.
 type Name = (Writer, u64);
 type Cdr = Arc<[u8]>;
 
-/// Answers clients.
+/// Sends replies to clients.
 #[derive(Debug)]
 pub(super) struct Replies {
     outlets: Outlets,
@@ -46,22 +48,22 @@ pub(super) struct Replies {
     changed: Condvar,
 }
 
-/// The last replies.
+/// Replies that were sent recently.
 #[derive(Debug, Default)]
 struct Kept {
     by_item: HashMap<Name, Cdr>,
-    /// Each with when it was sent first.
+    /// Each with the time when it was first sent.
     in_order: VecDeque<(Instant, Name)>,
     bytes: usize,
 }
 
-/// Replies that DDS has not taken.
+/// Replies that DDS has not accepted yet.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
     names: HashSet<Name>,
     bytes: usize,
-    /// Those it has taken by now.
+    /// Items with replies that DDS has accepted since the last call of [`Replies::taken`].
     taken: Vec<Started<Payload>>,
     closed: bool,
 }
@@ -71,11 +73,11 @@ struct Waiting {
     name: Name,
     cdr: Cdr,
     taken: Taken,
-    /// The item is finished with it; `None`: it was before.
+    /// The item that is finished by this reply. `None`: the item was finished before.
     started: Option<Started<Payload>>,
 }
 
-/// The thread that writes what waits. It ends with this.
+/// The thread that writes waiting replies. A drop ends it.
 #[derive(Debug)]
 pub(super) struct Writing {
     replies: Arc<Replies>,
@@ -93,7 +95,7 @@ impl Replies {
         Arc::new(Self { outlets, form, waker, drops, kept, queue, changed })
     }
 
-    /// Begins to write what waits.
+    /// Starts the thread that writes waiting replies.
     pub(super) fn start(self: &Arc<Self>) -> Result<Writing, Error> {
         let replies = self.clone();
         let thread = std::thread::Builder::new().name("slice-replies".into());
@@ -101,34 +103,39 @@ impl Replies {
         Ok(Writing { replies: self.clone(), thread: Some(thread) })
     }
 
-    /// How items and replies are serialized.
+    /// Serialization of items and replies.
     pub(super) fn form(&self) -> &Form {
         &self.form
     }
 
-    /// Counts among what is let go.
+    /// Counts a drop.
     pub(super) fn count(&self, reason: DropReason) {
         self.drops.count(reason);
     }
 
-    /// Counts readers that it has met and does not reach; `known`: how many that were.
+    /// Counts new incompatible readers. `known`: their number so far.
     pub(super) fn count_incompatible(&self, known: &mut u32) -> Result<(), Error> {
         let met = self.outlets.incompatible()?;
         let new = met.count.saturating_sub(*known);
         if new > 0 {
             *known = met.count;
-            tracing::warn!(new, "a reader of replies gets none: {}", met.why);
+            tracing::warn!(
+                new,
+                "a reader of replies is incompatible, and receives none: {}",
+                met.why
+            );
             self.drops.add(DropReason::IncompatibleReader, new.into());
         }
         Ok(())
     }
 
-    /// Answers the item that was done. `false`: the reply waits, and [`Replies::taken`] tells when it does no more.
+    /// Sends the reply to a processed item. `false`: the reply waits, and [`Replies::taken`] will
+    /// return the item when it has been sent.
     pub(super) fn send(&self, started: &Started<Payload>, cdr: Vec<u8>) -> bool {
         let Task::Execute(item) = &started.task else { return true };
         let (name, cdr) = ((item.writer, item.position), Arc::<[u8]>::from(cdr));
         self.kept().keep(Instant::now(), name, cdr.clone());
-        // What comes later does not wait for the same client once more.
+        // While replies wait, later ones do not wait again for the same client.
         let is_next = self.queue().waiting.is_empty();
         let mut taken = Taken::default();
         if is_next && self.is_written(&cdr, &mut taken) {
@@ -144,29 +151,31 @@ impl Replies {
         false
     }
 
-    /// The item was answered, and comes again: sends the same reply again, if it is still there.
+    /// Sends the reply to an item again that arrived again after its reply, if the reply is still
+    /// kept.
     pub(super) fn send_again(&self, item: &Item<Payload>) {
         let name = (item.writer, item.position);
         let Some(cdr) = self.kept().by_item.get(&name).cloned() else { return };
         let mut queue = self.queue();
-        // It comes once more if there is no room now.
+        // Without space now, the client publishes the item once more.
         if queue.bytes < WAITING_BYTES && !queue.names.contains(&name) {
             queue.push(Waiting { name, cdr, taken: Taken::default(), started: None });
             self.changed.notify_all();
         }
     }
 
-    /// Forgets replies that were sent longer ago than `keep`. Whether there were any.
+    /// Forgets replies that were sent longer ago than `keep`. Returns whether there were any.
     pub(super) fn forget(&self, keep: Duration) -> bool {
         self.kept().forget(Instant::now(), keep)
     }
 
-    /// Items whose replies waited, and wait no more.
+    /// Items with replies that waited and have now been sent.
     pub(super) fn taken(&self) -> Vec<Started<Payload>> {
         std::mem::take(&mut self.queue().taken)
     }
 
-    /// How many wait; one more while somebody has not taken what is kept for it, and would find nothing if the worker ended.
+    /// Number of waiting replies, plus 1 while a bypassed client has not accepted the replies that
+    /// are kept for it. It would lose them if the worker ended.
     pub(super) fn waiting(&self) -> usize {
         self.queue().waiting.len() + usize::from(self.outlets.is_passing())
     }
@@ -194,7 +203,7 @@ impl Replies {
         }
     }
 
-    /// Writes the first reply that waits, if there is one. `false`: it still waits.
+    /// Writes the first waiting reply, if there is one. `false`: it still waits.
     fn write_next(&self, next: Option<(Cdr, Taken)>) -> bool {
         let Some((cdr, mut taken)) = next else { return false };
         let is_written = self.is_written(&cdr, &mut taken);
@@ -204,23 +213,24 @@ impl Replies {
         is_written
     }
 
-    /// `false`: DDS does not take it now.
+    /// `false`: DDS does not accept it now.
     fn is_written(&self, cdr: &[u8], taken: &mut Taken) -> bool {
         match self.outlets.write(cdr, taken) {
             Ok(Sent::Usual) => true,
             Ok(Sent::Late) => false,
             Ok(Sent::Beside) => {
                 self.drops.count(DropReason::ReplyBeside);
-                // Somebody has to see when that is over. Under the lock, as the thread may be about to wait.
+                // The thread has to notice the end of the bypass. Under the lock, because the
+                // thread may be about to wait.
                 let queue = self.queue();
                 self.changed.notify_all();
                 drop(queue);
                 true
             }
             Err(error) => {
-                // It never will.
+                // DDS will never accept it.
                 self.drops.count(DropReason::ReplyRefused);
-                tracing::debug!(%error, "a reply was not taken");
+                tracing::debug!(%error, "DDS refused a reply");
                 true
             }
         }
@@ -290,7 +300,7 @@ impl Drop for Writing {
         self.replies.queue().closed = true;
         self.replies.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It waits for DDS for a moment at most.
+            // It waits for DDS for a short time at most.
             let _ = thread.join();
         }
     }
@@ -311,7 +321,7 @@ mod tests {
         let megabyte = || Cdr::from(vec![0; 1 << 20]);
         for position in 0..200 {
             kept.keep(Instant::now(), name(position), megabyte());
-            // Once more: it is not counted twice.
+            // Once more: it is counted once.
             kept.keep(Instant::now(), name(position), megabyte());
         }
         assert_eq!((kept.by_item.len(), kept.in_order.len()), (63, 63));

@@ -10,7 +10,7 @@ use crate::stage::{HERE, PATIENCE, Stage};
 
 #[test]
 fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
-    // The first is lost when it stands still, and not before.
+    // The first worker is lost while it is paused, and not before.
     let times = Times { lease: Duration::from_secs(4), ..Times::SHORT };
     let mut stage = Stage::new(58, times, HERE, &["one", "two"]);
     let load = Load::start(stream(58, "lo", 0), std::thread::spawn);
@@ -27,7 +27,7 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(
-        refused.starts_with(&format!("another worker is called one: pid {pid} on ")),
+        refused.starts_with(&format!("another worker has the name one: pid {pid} on ")),
         "{refused}"
     );
     load.published_more(100);
@@ -36,18 +36,19 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
     let done = stage.done();
     assert!(done.values().all(|count| *count == 1), "something was done twice");
 
-    // A third comes while the first stands still, and has its place when its lease is over; the first ends when it goes on.
+    // A third one starts while the first is paused, and gets its place when its lease has expired.
+    // The first ends when it continues.
     stage.of("one").signal(Signal::STOP);
     stage.start_as("third", "worker", "one");
     stage.until("controller", "the first is lost", |seen| seen.all_with(&["two"]));
-    // Not before: whichever is heard first has the place.
+    // Not before: the place belongs to the worker of the first message.
     stage.until_heard("third");
     stage.of("one").signal(Signal::CONT);
     let end = Instant::now() + PATIENCE;
     let pid = stage.of("third").ask("process").unwrap();
     loop {
         let said = stage.of("one").ask("how is it").unwrap();
-        if said.starts_with(&format!("another worker is called one: pid {pid} on ")) {
+        if said.starts_with(&format!("another worker has the name one: pid {pid} on ")) {
             break;
         }
         assert!(Instant::now() < end, "the first says {said}");
@@ -62,16 +63,16 @@ fn a_worker_that_starts_anew_has_its_place_though_the_controller_stands_still_me
     let mut stage = Stage::new(92, Times::SHORT, HERE, &["one"]);
     stage.of("one").signal(Signal::KILL);
     stage.start("worker", "one");
-    // The one that was killed seems to live, until its lease is over.
+    // The worker that was killed seems alive until its lease expires.
     let end = Instant::now() + PATIENCE;
     while stage.of("controller").ask("refused").as_deref() == Some("0")
         && stage.of("one").ask("fenced").as_deref() == Some("true")
     {
-        assert!(Instant::now() < end, "nobody has heard of the new one");
+        assert!(Instant::now() < end, "the controller has no message from the new one");
         std::thread::sleep(Duration::from_millis(5));
     }
     stage.of("controller").signal(Signal::STOP);
-    // For longer than a worker waits whose name is taken.
+    // For longer than a worker with a taken name waits.
     std::thread::sleep(Times::SHORT.lease + Duration::from_secs(3));
     stage.of("controller").signal(Signal::CONT);
     stage.until_heard("one");

@@ -1,13 +1,16 @@
-//! What a program has of its worker, and is to get. No I/O.
+//! The jobs of a worker's program: those that it has, and those that wait. No I/O.
 //!
-//! An item that ends the program comes back to it when that is started again, and would end it for ever. So ends are counted for each
-//! item that was in hand. Of several that were, one may be at fault: from then on each of them is given out *alone*, so that
-//! what it is counted for is its own. What the program had not read was not in hand: a program that ends before it reads
-//! anything, as one does whose database is gone, costs no item anything. An acknowledgement ends the count.
+//! A program that is started again receives its unacknowledged items again. An item that ends the
+//! program would end it for ever. So the desk counts, for each item, the ends of the program with
+//! this item in hand. If several items were in hand, any of them may be the cause. From then on the
+//! program receives each of them *alone*, so that a further end counts for one item only. An item
+//! that the program had not read was not in hand. So a program that ends before it reads anything,
+//! for example because its database is down, adds to no count. An acknowledgement ends the count.
 //!
 //! # Source
-//! As queues of messages do with what they have delivered too often: Amazon SQS (`maxReceiveCount`), RabbitMQ
-//! (`delivery-limit`), NATS (`max_deliver`). Deviates: these count what was delivered and not acknowledged, whoever is at fault.
+//! Message queues limit deliveries in this way: Amazon SQS (`maxReceiveCount`), RabbitMQ
+//! (`delivery-limit`), NATS (`max_deliver`). Deviates: these count every delivery without an
+//! acknowledgement, whatever its cause.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,53 +19,53 @@ use crate::worker::{Job, Work};
 /// Jobs of a program.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    /// Those that it has, or is to get.
+    /// The jobs that it has and those that wait, by number.
     jobs: BTreeMap<u64, Held>,
-    /// Those it is to get.
+    /// Numbers of the jobs that wait, in order.
     waiting: VecDeque<u64>,
-    /// The one that it has alone.
+    /// Number of the job that it has alone.
     alone: Option<u64>,
     last: u64,
-    /// No more to come.
+    /// No further jobs will come.
     pub(super) closed: bool,
-    /// Which start of the program is served: an earlier one's thread gives nothing out.
+    /// Number of the present run of the program. The thread of an earlier run sends nothing.
     pub(super) running: u64,
 }
 
-/// A job of the program's.
+/// A job of the program.
 #[derive(Debug)]
 struct Held {
     job: Job,
-    /// How often in a row the program has ended with it in hand.
+    /// Successive ends of the program with this job in hand.
     ends: u32,
-    /// Where it begins in what the program was given since it was started.
+    /// Offset of the job in the bytes that were sent to this run of the program.
     at: u64,
 }
 
-/// A job that the program had in hand when it ended, not for the first time.
+/// A job that the program had in hand at several ends.
 #[derive(Debug)]
 pub(super) struct Suspect {
-    /// Its number.
+    /// The job's number.
     pub(super) number: u64,
-    /// How often that was.
+    /// The number of these ends.
     pub(super) ends: u32,
 }
 
 impl Desk {
-    /// One more is to be done.
+    /// Adds a job.
     pub(super) fn add(&mut self, job: Job) {
         self.last += 1;
         self.jobs.insert(self.last, Held { job, ends: 0, at: 0 });
         self.waiting.push_back(self.last);
     }
 
-    /// Whether the program is to get more.
+    /// Whether jobs wait for the program.
     pub(super) fn has_more(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The next job that the program is to get, if it may be begun now; it begins at `at` in what the program is given. What waits
-    /// and is the worker's no more goes.
+    /// The next job for the program, if it may begin now; `at` is its offset in the bytes sent.
+    /// Withdraws waiting jobs that no longer belong to the worker.
     pub(super) fn next(&mut self, at: u64) -> Option<(u64, &Job)> {
         while let Some(number) = self.waiting.front().copied() {
             let has_some = self.jobs.len() > self.waiting.len();
@@ -89,7 +92,8 @@ impl Desk {
         None
     }
 
-    /// The program has acknowledged a job. `None`: it has none of this number, or acknowledged it before.
+    /// Handles an acknowledgement. `None`: there is no job of this number, or it was acknowledged
+    /// before.
     pub(super) fn acknowledged(&mut self, number: u64) -> Option<Job> {
         if self.alone == Some(number) {
             self.alone = None;
@@ -97,14 +101,15 @@ impl Desk {
         Some(self.jobs.remove(&number)?.job)
     }
 
-    /// The program has ended, and had read `read` bytes of what it was given. Returns what it had in hand before, too.
+    /// The program has ended, after it had read `read` bytes. Returns the jobs that it had in hand
+    /// at this and at an earlier end.
     pub(super) fn ended(&mut self, read: u64) -> Vec<Suspect> {
         self.alone = None;
         let mut suspects = Vec::new();
         for (number, held) in &mut self.jobs {
             if !self.waiting.contains(number) && held.at < read {
                 held.ends += 1;
-                // Once may be chance.
+                // One end may be chance.
                 if held.ends > 1 {
                     suspects.push(Suspect { number: *number, ends: held.ends });
                 }
@@ -113,18 +118,19 @@ impl Desk {
         suspects
     }
 
-    /// What the program had is given once more, in the old order, to the next one.
+    /// All its jobs wait again, in the old order, for the next run.
     pub(super) fn again(&mut self) {
         self.running += 1;
         self.waiting = self.jobs.keys().copied().collect();
     }
 
-    /// What is to be done by the job of this number.
+    /// The work of the job with this number.
     pub(super) fn work(&self, number: u64) -> Option<Work<'_>> {
         self.jobs.get(&number)?.job.work()
     }
 
-    /// Whether the job of this number may be begun now, and so be answered, too. One that is the worker's no more goes.
+    /// Whether the job with this number may begin now, and so may also be answered. Withdraws a job
+    /// that no longer belongs to the worker.
     pub(super) fn may_begin(&mut self, number: u64) -> bool {
         match self.jobs.get(&number) {
             Some(held) if held.job.is_current() => held.job.may_begin(),
@@ -137,7 +143,7 @@ impl Desk {
         }
     }
 
-    /// Takes a job from the program.
+    /// Removes a job.
     pub(super) fn remove(&mut self, number: u64) -> Option<Job> {
         self.waiting.retain(|waiting| *waiting != number);
         Some(self.jobs.remove(&number)?.job)

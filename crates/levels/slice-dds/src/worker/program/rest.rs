@@ -1,9 +1,11 @@
-//! What a program leaves running when it has ended.
+//! Ends the processes that a program leaves behind.
 //!
-//! Its children have its standard output, and while one lives nobody would see that the program is gone: its items would wait for
-//! good. So when its first process has ended, those of its process group are given a moment, and then killed. The moment is for those
-//! that have the output: once nobody has it, the rest are killed at once. A program that has no group of its own is told from its
-//! worker by nothing, and left alone.
+//! A program's children have its standard output. While one of them lives, the worker would not
+//! notice the end of the program, and the program's items would wait for ever. So some time after
+//! the end of the first process, the worker kills the program's process group. That time is for
+//! children with further output: when no process has the output open any more, the rest are killed
+//! at once. A program without a process group of its own cannot be distinguished from its worker,
+//! so its children are left alone.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,20 +13,20 @@ use std::time::Duration;
 use equipoise_basics::lock;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, waitid};
 
-/// What the rest may still say, after the end of the first process.
+/// Time for further output after the end of the first process.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// A program's process group.
 #[derive(Debug)]
 pub(super) struct Rest {
     leader: Option<Pid>,
-    /// Its number may be another's by now.
+    /// The group was killed. From then on its id may belong to another group.
     is_over: Mutex<bool>,
 }
 
 impl Rest {
-    /// Of the program with this process id. Its end is waited for on a thread, and the process is still to be waited for by its
-    /// parent, after [`Rest::end`].
+    /// The process group of the program with this process id. A thread waits for the end of the
+    /// program. The parent must also wait for it, but only after [`Rest::end`].
     pub(super) fn of(pid: u32) -> Arc<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let leader = pid.filter(|pid| getpgid(Some(*pid)) == Ok(*pid));
@@ -46,11 +48,12 @@ impl Rest {
         rest
     }
 
-    /// Kills the group. Nothing is done by it once its first process was waited for.
+    /// Kills the group, at the first call only. The parent has not waited for the first process
+    /// yet, so the group's id cannot belong to another group.
     pub(super) fn end(&self) {
         let mut is_over = lock(&self.is_over);
         if let (false, Some(leader)) = (std::mem::replace(&mut *is_over, true), self.leader) {
-            // It may be gone already.
+            // The group may have ended already.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }

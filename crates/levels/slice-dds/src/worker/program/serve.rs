@@ -1,4 +1,4 @@
-//! Gives a program its jobs, and takes its acknowledgements, while one start of it lasts.
+//! Sends jobs to a program and receives its acknowledgements, during one run of the program.
 
 use std::io::{self, BufReader, Read, Write};
 use std::process::ChildStdin;
@@ -9,29 +9,31 @@ use std::time::{Duration, Instant};
 use super::desk::Desk;
 use super::{Format, Shared, batches, lines};
 
-/// A batch to the program is closed when it has this many bytes.
+/// Size from which a batch to the program is closed.
 const BATCH_BYTES: usize = 256 << 10;
-/// What may not be begun, as the worker's lease has lapsed or the program has one that it is to have alone, is looked at again after
-/// this.
+/// Interval between checks of jobs that may not begin: the worker's lease has lapsed, or the
+/// program has a job that it must have alone.
 const LAPSED: Duration = Duration::from_millis(20);
-/// What a program has read of what it was given is known at once when it has ended, unless others have its input: this long a busy
-/// machine may leave the thread that knows it without any time.
+/// Longest wait for the number of bytes that the program had read when it ended. The thread that
+/// counts them answers at once, unless it has no CPU time or another process has the program's
+/// input.
 const READ: Duration = Duration::from_secs(5);
 
-/// The way to a program.
+/// The input of a program.
 pub(super) trait Input: Write + Send + 'static {
-    /// Bytes on their way that it has not read, as far as that can be told.
+    /// Bytes that were written and that the program has not read, as far as the system knows.
     fn unread(&self) -> u64;
 }
 
 impl Input for ChildStdin {
     fn unread(&self) -> u64 {
-        // At the end of a pipe where one writes, too.
+        // Also works at the writing end of a pipe.
         rustix::io::ioctl_fionread(self).unwrap_or(0)
     }
 }
 
-/// Gives and takes until the program says nothing more; then `end` makes sure that it has ended. Returns how many bytes it had read.
+/// Sends and receives until the program's output ends. Then `end` makes sure that the program has
+/// ended. Returns how many bytes the program had read.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     input: impl Input,
@@ -44,32 +46,33 @@ pub(super) fn serve(
     let giving = move || {
         let mut given = Given { input, bytes: 0 };
         if let Err(error) = give(&giver, &mut given, serving) {
-            tracing::debug!(%error, "the slice worker's program takes nothing");
+            tracing::debug!(%error, "cannot write to the slice worker's program");
         }
-        // Who waited for it may have given up.
+        // The receiver may have stopped waiting.
         let _ = read.send(given.bytes.saturating_sub(given.input.unread()));
     };
     let giving = std::thread::Builder::new().name("slice-program-in".into()).spawn(giving);
     match take(shared, output) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            tracing::error!(%error, "the slice worker's program wrote what is no acknowledgement");
+            tracing::error!(%error, "the slice worker's program wrote an invalid acknowledgement");
         }
-        Err(error) => tracing::debug!(%error, "the slice worker's program says nothing more"),
-        Ok(()) => tracing::debug!("the slice worker's program says nothing more"),
+        Err(error) => tracing::debug!(%error, "cannot read from the slice worker's program"),
+        Ok(()) => tracing::debug!("the slice worker's program has closed its output"),
     }
     end();
     shared.desk().running += 1;
     shared.changed.notify_all();
-    // It ends as soon as it sees that another start is served, or the program's input is gone. Where a child of the program's holds
-    // that open, nobody knows: then it has read all.
+    // The thread ends when it sees that another run is served, or that the program's input is
+    // closed. If a child of the program has the input open, the number of bytes is unknown, and the
+    // program counts as having read all.
     drop(giving);
     reads.recv_timeout(READ).unwrap_or(u64::MAX)
 }
 
-/// What a program was given.
+/// The input of a program, with a count.
 struct Given<I> {
     input: I,
-    /// How many bytes the system has taken.
+    /// Number of bytes that the system has accepted.
     bytes: u64,
 }
 
@@ -90,7 +93,7 @@ impl<I: Write> Given<I> {
     }
 }
 
-/// Gives the program what waits, until it ends or nothing more is to come.
+/// Sends waiting jobs to the program, until it ends or no more will come.
 fn give(shared: &Shared, given: &mut Given<impl Write>, serving: u64) -> io::Result<()> {
     let mut batch = Vec::new();
     loop {
@@ -115,7 +118,7 @@ fn give(shared: &Shared, given: &mut Given<impl Write>, serving: u64) -> io::Res
             }
         }
         if batch.len() == empty {
-            // Nothing of what waits may be begun.
+            // No waiting job may begin now.
             drop(shared.changed.wait_timeout(desk, LAPSED));
             continue;
         }
@@ -127,7 +130,7 @@ fn give(shared: &Shared, given: &mut Given<impl Write>, serving: u64) -> io::Res
     }
 }
 
-/// Takes acknowledgements until the program ends.
+/// Receives acknowledgements until the program's output ends.
 fn take(shared: &Shared, output: impl Read) -> io::Result<()> {
     let mut output = BufReader::new(output);
     let mut batch = Vec::new();
@@ -146,20 +149,20 @@ fn take(shared: &Shared, output: impl Read) -> io::Result<()> {
     }
 }
 
-/// A job is done. `last`: when the one before was.
+/// Handles an acknowledgement. `last`: the time of the one before.
 fn acknowledge(shared: &Shared, number: u64, reply: Vec<u8>, last: &mut Instant) {
     let job = {
         let mut desk = shared.desk();
         let job = desk.acknowledged(number);
         if desk.has_more() {
-            // Something may have waited for it to be over.
+            // A waiting job may have needed the end of this one.
             shared.changed.notify_all();
         }
         job
     };
-    // One that it has acknowledged before is done.
+    // `None`: the program has acknowledged it before.
     if let Some(job) = job {
-        // It does them one after the other, as far as anybody can tell.
+        // A program is assumed to process its jobs one after the other.
         job.begun(*last);
         *last = Instant::now();
         job.done(Some(reply));

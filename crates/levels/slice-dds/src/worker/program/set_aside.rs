@@ -1,4 +1,4 @@
-//! Items that ended the program again and again.
+//! Quarantine of items with which the program ended repeatedly.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,17 +7,19 @@ use super::Shared;
 use super::desk::Suspect;
 use crate::worker::Work;
 
-/// How often a program may end with one item in hand, if nobody says.
+/// Default of [`SetAside::after`].
 pub const SET_ASIDE_AFTER: u32 = 5;
-/// How a reply begins to an item that was set aside.
+/// The first words of the reply to a quarantined item.
 pub const SET_ASIDE_REPLY: &str = "equipoise: set aside";
 
-/// When an item is taken from the program that ends it, and where it goes.
+/// When an item is quarantined, and where it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
-    /// When the program has ended so often in a row with it in hand. 0: never; 1 is as 2, as one end may be chance.
+    /// Number of successive ends of the program with the item in hand after which it is
+    /// quarantined. 0: never. 1 counts as 2, because a single end may be chance.
     pub after: u32,
-    /// The folder in which its message is kept, in a file `SLICE-ID-SENDER-TIMESTAMP`. None: its publisher alone has it.
+    /// Folder for the item's message, in a file `SLICE-ID-SENDER-TIMESTAMP`. `None`: only the
+    /// publisher has it.
     pub folder: Option<PathBuf>,
 }
 
@@ -28,7 +30,7 @@ impl Default for SetAside {
 }
 
 impl Shared {
-    /// The program has ended, not for the first time, with this job in hand.
+    /// Handles a job that the program has had in hand at several ends.
     pub(super) fn suspect(&self, suspect: &Suspect) {
         let Suspect { number, ends } = *suspect;
         let desk = self.desk();
@@ -36,7 +38,7 @@ impl Shared {
             Some(Work::Item(item)) => {
                 (item.slice_id, item.id, item.sender_id, item.timestamp, item.message.to_vec())
             }
-            // A state: nobody else may go on with its slice.
+            // A state is not quarantined: no other job of its slice may continue without it.
             Some(_) => {
                 tracing::error!(
                     ends,
@@ -54,24 +56,25 @@ impl Shared {
                 sender,
                 timestamp,
                 ends,
-                "the slice worker's program has ended again with this item in hand: if that is why, have it answer such items"
+                "the slice worker's program has ended again with this item in hand: if the item is the cause, change the program to acknowledge such items"
             );
             return;
         }
         if !self.desk().may_begin(number) {
             return;
         }
-        // The desk is not held meanwhile: the worker's engine needs it for every job. Nobody else takes the job, as no program runs.
+        // The desk is not locked during the write, because the worker's engine needs it for every
+        // job. No program runs, so no other thread takes the job.
         let name = format!("{slice}-{id}-{sender}-{timestamp}");
         if let Some(folder) = &self.set_aside.folder
             && let Err(error) = keep(folder, &name, &message)
         {
             let folder = folder.display();
-            tracing::error!(slice, id, sender, timestamp, %folder, %error, "cannot keep the item that ends the program: it is tried again");
+            tracing::error!(slice, id, sender, timestamp, %folder, %error, "cannot store the item that ends the program; the program receives it again");
             return;
         }
         let mut desk = self.desk();
-        // Where the disk is slow, the slice may have become another's.
+        // During a slow write the slice may have moved to another worker.
         if !desk.may_begin(number) {
             return;
         }
@@ -83,7 +86,7 @@ impl Shared {
             sender,
             timestamp,
             ends,
-            "set aside: the slice worker's program has ended so often with this item in hand. Its client is told so"
+            "set aside: the slice worker's program has ended repeatedly with this item in hand"
         );
         job.set_aside(ends);
     }

@@ -1,4 +1,5 @@
-//! A program that connects to a unix socket of the worker's, instead of having items on its standard input.
+//! A program that connects to a unix socket of the worker, instead of using its standard input and
+//! output.
 
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -9,35 +10,36 @@ use std::sync::Arc;
 use super::serve::{self, serve};
 use super::{Dealings, Program, Shared};
 
-/// The socket, which goes with this.
+/// The socket. A drop removes it.
 #[derive(Debug)]
 pub(super) struct Listening {
     path: PathBuf,
 }
 
-/// Why there is no socket.
+/// Why the worker does not listen on the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Something else is there.
-    #[error("{} is there and no unix socket: name another path", .0.display())]
+    /// A file that is not a socket has this path.
+    #[error("{} exists and is not a unix socket: choose another path", .0.display())]
     NoSocket(PathBuf),
-    /// Another process answers.
-    #[error("another process listens on {}: name another path, or stop it", .0.display())]
+    /// Another process listens there.
+    #[error("another process listens on {}: choose another path, or stop that process", .0.display())]
     InUse(PathBuf),
-    /// The system refused.
+    /// An error of the system.
     #[error("cannot listen on {}", path.display())]
     Io {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
 }
 
 impl Program {
-    /// Listens on a unix socket for a program that somebody else starts. One connection is served at a time; when it ends, the
-    /// next gets what it had not acknowledged once more. The format is the same.
+    /// Listens on a unix socket for a program that the worker does not start. It serves one
+    /// connection at a time. The next connection receives again all jobs that the one before did
+    /// not acknowledge. The format is the same.
     ///
     /// # Errors
     /// [`ListenError`]
@@ -45,7 +47,7 @@ impl Program {
         Self::listen_with(Dealings::default(), path)
     }
 
-    /// Listens for one that is dealt with otherwise.
+    /// The same, with other options.
     ///
     /// # Errors
     /// [`ListenError`]
@@ -63,7 +65,7 @@ impl Program {
     }
 }
 
-/// What a process that was killed has left.
+/// Removes the socket of a process that was killed.
 fn remove_stale(path: &Path) -> Result<(), ListenError> {
     let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !there.file_type().is_socket() {
@@ -94,17 +96,18 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
     }
 }
 
-/// Serves a program until it goes. Returns how many bytes it may have read.
+/// Serves a program until its connection ends. Returns how many bytes it may have read.
 fn connected(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<u64> {
     let (input, output) = (Input(stream.try_clone()?), stream.try_clone()?);
     let end = || {
-        // It may be gone already.
+        // The connection may have ended already.
         let _ = stream.shutdown(std::net::Shutdown::Both);
     };
     Ok(serve(shared, input, output, end))
 }
 
-/// The way to the program: its end is shown, though the other half of the socket is still open.
+/// The input of the program. A drop shuts it down, although the other half of the socket is still
+/// open.
 struct Input(UnixStream);
 
 impl Write for Input {
@@ -119,21 +122,21 @@ impl Write for Input {
 
 impl serve::Input for Input {
     fn unread(&self) -> u64 {
-        // What the other end has not read goes with it.
+        // Unread bytes are lost with the connection.
         0
     }
 }
 
 impl Drop for Input {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The connection may have ended already.
         let _ = self.0.shutdown(std::net::Shutdown::Write);
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Ends the thread that accepts; the file may have been removed by others.
+        // Ends the thread that accepts. Another process may have removed the file.
         let _ = UnixStream::connect(&self.path);
         let _ = std::fs::remove_file(&self.path);
     }
