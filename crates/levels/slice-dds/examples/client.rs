@@ -1,4 +1,4 @@
-//! A client of one's own: publishes the lines of its standard input, each as an item, and prints the replies.
+//! A simple client: publishes each line of its standard input as an item, and prints the replies.
 //!
 //!     cargo run --example client -- DOMAIN SLICES < FILE
 
@@ -19,16 +19,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut answers = Vec::new();
     for (id, line) in std::io::stdin().lines().enumerate() {
         let (slice, line) = (slices.slice(id as u64), line?);
-        // As many as the window allows are under way.
+        // The client's window limits the items without a reply.
         loop {
             match client.publish(slice, id as i64, line.as_bytes()) {
                 Err(PublishError::WindowFull(_)) => {}
-                // Every other error ends it, with items that have no reply.
+                // Any other error ends the program, with items that have no reply.
                 published => break published?,
             }
             client.replies(Duration::from_millis(10), &mut answers)?;
         }
-        // Also while there is room: workers may ask for what was lost.
+        // Also while the window has space: workers may ask for lost items.
         client.replies(Duration::ZERO, &mut answers)?;
     }
     while client.pending() > 0 {

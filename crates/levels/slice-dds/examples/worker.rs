@@ -1,9 +1,9 @@
-//! A worker of one's own: counts the words of each item, on as many threads as there are cores.
+//! A simple worker: counts the words of each item, on as many threads as there are cores.
 //!
 //!     cargo run --example worker -- DOMAIN SLICES NAME
 //!
-//! It needs a controller (`equipoise run` with a `[[slice]]` table of that domain and so many slices). It ends when its
-//! standard input does, and hands its slices over first.
+//! It needs a controller: `equipoise run` with a `[[slice]]` table of the same domain and number of
+//! slices. When its standard input ends, it hands over its slices and ends.
 
 use std::error::Error;
 use std::io::Read;

@@ -1,44 +1,50 @@
-//! What the runtime lets go, beside what the protocol does.
+//! Drops counted by the runtime, in addition to those of the protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Why something was let go.
+/// The cause of a drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// The item's slice is none of the stream's.
+    /// The stream has no slice of this number.
     NoSuchSlice,
-    /// The sample is no item: too short, or of another type that has the same name.
+    /// The sample is not an item: too short, or of another type with the same name.
     Malformed,
-    /// The worker's queue was full, and the item's publisher is not one of our clients, who would publish it again.
+    /// The worker's queue was full, and the publisher is not one of our clients, which would
+    /// publish the item again.
     QueueFull,
-    /// The writer was gone before anything was known of it.
+    /// The writer ended before discovery described it.
     UnknownWriter,
-    /// A message between workers and controllers that cannot be read: another version, or none of ours.
+    /// A message between workers and controllers that cannot be decoded: of another version, or not
+    /// from equipoise.
     MailUnreadable,
-    /// A message between workers and controllers that DDS did not take in time, as when one of them has just died. It is said
-    /// again.
+    /// A message between workers and controllers that DDS did not accept in time, for example
+    /// because a recipient has just died. The protocol sends it again.
     MailRefused,
-    /// Not dropped: an item of a publisher whose timestamps do not grow. When its slice moves just then it may be lost, or done
-    /// twice.
+    /// Not dropped: an item of a publisher without growing timestamps. If its slice moves at that
+    /// moment, the item may be lost or executed twice.
     TimestampRepeated,
-    /// Not dropped: a reply that was not taken at once, as a client takes none. It waits.
+    /// Not dropped: a reply that DDS did not accept at once, because a client accepts none. It
+    /// waits.
     ReplyLate,
-    /// Not dropped: a reply that went out past a client that takes none. It is kept for that one.
+    /// Not dropped: a reply written while a client accepts none. The worker keeps it for that
+    /// client.
     ReplyBeside,
-    /// A reply that DDS refused for good.
+    /// A reply that DDS will never accept.
     ReplyRefused,
-    /// Not dropped: a publisher that is kept apart, as its type has another content under the same name. Its items reach nobody.
+    /// Not dropped: an incompatible publisher. Its type has another content under the same name.
+    /// No worker receives its items.
     IncompatibleType,
-    /// Not dropped: a publisher that is kept apart for its QoS. Its items reach nobody.
+    /// Not dropped: a publisher with incompatible QoS. No worker receives its items.
     IncompatibleQos,
-    /// Not dropped: a reader of replies that is kept apart, for its type or QoS. It gets none.
+    /// Not dropped: a reader of replies with an incompatible type or QoS. It receives none.
     IncompatibleReader,
-    /// An item with which in hand its program ended again and again. Its client is told.
+    /// A quarantined item: its program ended repeatedly with this item in hand. The client receives
+    /// a reply about that, if the type of replies has a text.
     SetAside,
 }
 
 impl DropReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 14] = [
         Self::NoSuchSlice,
         Self::Malformed,
@@ -56,7 +62,7 @@ impl DropReason {
         Self::SetAside,
     ];
 
-    /// Its name in metrics.
+    /// The reason's label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoSuchSlice => "no_such_slice",
@@ -77,7 +83,7 @@ impl DropReason {
     }
 }
 
-/// How often.
+/// Number of drops by reason.
 #[derive(Debug, Default)]
 pub(crate) struct DropCounts([AtomicU64; DropReason::ALL.len()]);
 

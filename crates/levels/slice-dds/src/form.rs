@@ -1,9 +1,9 @@
-//! How items and replies are serialized: in the stream's usual types, or in types of the clients'
-//! own. No I/O.
+//! Serialization of items and replies: in the stream's usual types, or in the clients' own types.
+//! No I/O.
 //!
-//! An item of a type of the clients' own says its slice by one of its fields: the hash of its
-//! value, modulo the number of slices. It has no id either. Where one is asked for, the source
-//! timestamp stands, and a hash of the writer's GUID for the sender.
+//! An item of the clients' own type has a key field instead of a slice number. Its slice is the
+//! hash of that field's value, modulo the number of slices. Such an item has no id either: its
+//! source timestamp replaces the id, and a hash of the writer's GUID replaces the sender.
 
 use std::sync::Arc;
 
@@ -16,20 +16,21 @@ use equipoise_slice::{Item, Numbering};
 use crate::payload::Payload;
 use crate::stream::Stream;
 
-/// A type of items that is the clients' own.
+/// A type of items that clients define.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnType {
-    /// IDL that declares the struct of the stream's `item_type`. If it declares that of
-    /// `reply_type`, too, what workers answer is a serialized sample of that.
+    /// IDL that declares the struct of the stream's `item_type`. If it also declares the struct of
+    /// `reply_type`, each answer of a worker is a serialized sample of that struct.
     pub idl: String,
-    /// The field whose value says the slice; a path such as `header.frame_id` leads into structs.
+    /// The field that determines the slice; a path such as `header.frame_id` leads into nested
+    /// structs.
     pub key: String,
 }
 
-/// How a stream's samples are serialized.
+/// Serialization of a stream's samples.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Form {
-    /// None: items are [`DataItem`]s.
+    /// `None`: items are [`DataItem`]s.
     own: Option<Arc<Own>>,
 }
 
@@ -37,13 +38,13 @@ pub(crate) struct Form {
 struct Own {
     items: Arc<Struct>,
     key: KeyField,
-    /// None: replies are [`Reply`]s.
+    /// `None`: replies are [`Reply`]s.
     replies: Option<Arc<Struct>>,
 }
 
 impl OwnType {
-    /// Whether the IDL declares the type of items with this key, and a type of replies that can be
-    /// one.
+    /// Checks that the IDL declares the type of items with this key, and that its type of replies,
+    /// if it has one, is usable.
     ///
     /// # Errors
     /// [`IdlError`]
@@ -66,25 +67,25 @@ impl OwnType {
 }
 
 impl Form {
-    /// That of a stream.
+    /// The form of a stream.
     pub(crate) fn of(stream: &Stream) -> Result<Self, IdlError> {
         let Some(own) = &stream.own else { return Ok(Self::default()) };
         let own = own.read(&stream.item_type, &stream.reply_type)?;
         Ok(Self { own: Some(Arc::new(own)) })
     }
 
-    /// The type of items, if it is the clients' own.
+    /// The type of items, if clients define it.
     pub(crate) fn own_items(&self) -> Option<&Struct> {
         self.own.as_ref().map(|own| &*own.items)
     }
 
-    /// The type of replies, likewise.
+    /// The type of replies, if clients define it.
     pub(crate) fn own_replies(&self) -> Option<&Struct> {
         self.own.as_ref().and_then(|own| own.replies.as_deref())
     }
 
-    /// What says the slice of a serialized item ([`Numbering::slice_of`]). `None`: a number of a
-    /// slice that the stream does not have.
+    /// The key of a serialized item, from which [`Numbering::slice_of`] derives the slice. `None`:
+    /// the item has a slice number that the stream does not have.
     #[inline]
     pub(crate) fn key(&self, cdr: &[u8], numbering: &Numbering) -> Result<Option<u64>, Malformed> {
         let Some(own) = &self.own else {
@@ -94,8 +95,8 @@ impl Form {
         Ok(Some(hash_of(own.key.peek(cdr)?)))
     }
 
-    /// The item as programs get it. One of a type of the clients' own is its message, with the
-    /// header of its serialization.
+    /// The item as programs receive it. The message of an item of the clients' own type is the
+    /// whole serialized item, with its header.
     pub(crate) fn item<'a>(&self, item: &'a Item<Payload>) -> Result<DataItem<'a>, Malformed> {
         let cdr = item.payload.cdr();
         if self.own.is_none() {
@@ -110,7 +111,7 @@ impl Form {
         })
     }
 
-    /// The serialized reply to an item. `None`: there is none.
+    /// The serialized reply to an item. `None`: the item has no reply.
     pub(crate) fn reply(&self, item: &DataItem<'_>, answer: Vec<u8>) -> Option<Vec<u8>> {
         if self.own_replies().is_some() {
             return Some(answer).filter(|answer| !answer.is_empty());
@@ -121,13 +122,14 @@ impl Form {
         Some(cdr)
     }
 
-    /// What the client of an item is told that is not done, if replies can say so.
+    /// The reply to an item that will not be processed. `None`: the stream's type of replies has no
+    /// field for a text.
     pub(crate) fn refusal(&self, text: String) -> Option<Vec<u8>> {
         if self.own_replies().is_some() { None } else { Some(text.into_bytes()) }
     }
 }
 
-/// Says the slice of a key's value.
+/// Hash of a key's value, which determines the slice.
 fn hash_of(value: KeyValue<'_>) -> u64 {
     match value {
         KeyValue::Text(text) => key_hash(text),

@@ -1,10 +1,10 @@
-//! What the paper's evaluation does with items, for the demo and the lab: colour images (PPM, P6) made on the spot, and their
-//! greyscale.
+//! The processing of items in the paper's evaluation, for the demo and the lab: generated colour
+//! images (PPM, P6), and their greyscale.
 //!
 //! # Source
 //! Vasconcelos, DPSLB (PUC-Rio), the evaluation's application.
 
-/// An image of `width` by `height` pixels; which one, by `seed`.
+/// An image of `width` by `height` pixels. Each `seed` gives another image.
 pub fn colour(width: usize, height: usize, seed: u64) -> Vec<u8> {
     let mut image = format!("P6\n{width} {height}\n255\n").into_bytes();
     for y in 0..height {
@@ -17,7 +17,7 @@ pub fn colour(width: usize, height: usize, seed: u64) -> Vec<u8> {
     image
 }
 
-/// 0.3 R + 0.59 G + 0.11 B of each pixel, as in the paper. `None`: it is no such image.
+/// 0.3 R + 0.59 G + 0.11 B of each pixel, as in the paper. `None`: the bytes are not such an image.
 pub fn grey(image: &[u8]) -> Option<Vec<u8>> {
     let text = image.strip_prefix(b"P6\n")?;
     let head = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1)?.0;

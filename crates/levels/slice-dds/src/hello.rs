@@ -1,6 +1,6 @@
-//! The frames on a worker's connection to a controller. Both directions of trust come from DDS: the
-//! controller announces its addresses with a nonce on the control topic, and only those that read
-//! it can name it.
+//! The frames on a worker's connection to a controller. Trust in both directions comes from DDS:
+//! the controller announces its addresses with a nonce on the control topic, and only processes
+//! that read this topic know the nonce.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | 8 | its incarnation |
 //! | 16 | its DDS participant |
 //!
-//! Numbers are little-endian. The controller sends nothing. A worker that lives never closes the
+//! Numbers are little-endian. The controller sends nothing. A live worker never closes the
 //! connection.
 
 use std::net::SocketAddr;
@@ -26,23 +26,23 @@ const MAGIC: &[u8; 8] = b"eqslice1";
 /// Addresses at which a controller accepts workers' connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listens {
-    /// Of this controller's process alone.
+    /// Belongs to one controller process.
     pub(crate) nonce: Nonce,
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// Names a controller; its announcements contain it.
+/// Identifies a controller; its announcements contain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Nonce(pub(crate) [u8; 16]);
 
-/// The frame that a worker sends when it opens the connection and when it begins a new life.
+/// The frame that a worker sends when it opens the connection and when it begins a new incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) life: Life,
     pub(crate) participant: Guid,
 }
 
-/// Bytes that are no frame for this controller.
+/// Bytes that are not a frame for this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no frame of a worker that read this controller's announcement")]
 pub(crate) struct Strange;

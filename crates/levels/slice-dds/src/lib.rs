@@ -1,11 +1,14 @@
-//! The slice level over DDS: what `equipoise_slice` decides, done.
+//! The slice level over DDS: carries out the decisions of `equipoise_slice`.
 //!
-//! - [`worker::Worker`]: reads the groups of its slices, speaks the protocol, and gives an [`worker::Application`] one job of
-//!   each slice at a time. In: items and mail of DDS. Out: replies, mail, jobs.
-//! - [`controller`]: the table of slices in the store, the balancing, what operators ask for; by the leader of an election.
-//! - [`client::Client`]: publishes items, each into its group, and keeps them until there is a reply.
+//! - [`worker::Worker`]: reads the groups of its slices, runs the protocol, and gives an
+//!   [`worker::Application`] one job of each slice at a time. Input: items and messages from DDS.
+//!   Output: replies, messages, jobs.
+//! - [`controller`]: the table of slices in the store, balancing and operators' commands. Only the
+//!   leader of an election does this.
+//! - [`client::Client`]: publishes items, each into its group, and keeps each until its reply
+//!   comes.
 //!
-//! A program of one's own needs this crate alone:
+//! A program with its own worker or client needs only this crate:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -38,8 +41,8 @@
 //! # }
 //! ```
 //!
-//! It fails with DDS's or the store's errors. What comes of the network and makes no sense is dropped with a
-//! [`DropReason`].
+//! Its functions fail with errors of DDS or of the store. Invalid input from the network is dropped
+//! with a [`DropReason`].
 
 pub mod client;
 pub mod controller;

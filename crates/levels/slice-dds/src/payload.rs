@@ -1,4 +1,4 @@
-//! An item's content, which the protocol hands around by reference.
+//! An item's content, which the protocol passes by reference.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use equipoise_dds::Sample;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// An item as it came: of DDS, or of another worker that passed it on.
+/// An item as received from DDS or from another worker.
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// As DDS holds it.
+    /// In DDS's memory.
     Sample(Arc<Held>),
     /// As another worker sent it.
     Passed(Arc<[u8]>),
 }
 
-/// A sample, counted as long as anything here holds it: a queue, a shadow, what is kept for a taker or as a standby.
+/// A sample. Its bytes are counted until the last reference is dropped: by a queue, a shadow, the
+/// tail for a target, or a standby.
 #[derive(Debug)]
 pub struct Held {
     sample: Sample,
@@ -25,7 +26,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Counts it in `bytes`.
+    /// Adds its size to `bytes`.
     pub(crate) fn new(sample: Sample, bytes: &Arc<AtomicUsize>) -> Arc<Self> {
         bytes.fetch_add(sample.cdr().len(), Relaxed);
         Arc::new(Self { sample, bytes: bytes.clone() })
@@ -39,7 +40,7 @@ impl Drop for Held {
 }
 
 impl Payload {
-    /// Serialized, with its header.
+    /// The serialized item, with its header.
     pub fn cdr(&self) -> &[u8] {
         match self {
             Self::Sample(held) => held.sample.cdr(),

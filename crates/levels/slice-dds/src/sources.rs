@@ -1,9 +1,10 @@
-//! The writers that a reader hears, and their items' positions. No I/O.
+//! The writers that a reader receives from, and the positions of their items. No I/O.
 //!
-//! Every worker that hears an item has to find the same writer and position for it. A client of ours says both. For any
-//! other publisher the writer's GUID and the source timestamp have to do: two items with one timestamp, or a clock that
-//! goes back, count on from the last position. Two workers that began to hear the publisher at different times may count
-//! differently, so that such items may be lost or done twice when their slice moves just then; they are counted.
+//! Every worker that receives an item must derive the same writer and position for it. Our own
+//! clients send both. For any other publisher they are the writer's GUID and the source timestamp.
+//! If a timestamp repeats or goes back, the position is the last one plus 1. Two workers that
+//! discovered the publisher at different times may then count differently. If a slice moves at that
+//! moment, such items may be lost or executed twice; the worker counts them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,15 +27,16 @@ struct Source {
     last: u64,
 }
 
-/// What an item is by.
+/// The identity of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) writer: Writer,
     pub(crate) position: u64,
     pub(crate) again: bool,
-    /// Its publisher keeps no copy: refused, it is lost.
+    /// Its publisher keeps no copy: if the worker refuses the item, it is lost.
     pub(crate) plain: bool,
-    /// Its timestamp says too little, so its position was counted. Another worker may have counted otherwise.
+    /// Its timestamp did not grow, so its position was counted. Another worker may have counted
+    /// differently.
     pub(crate) is_counted: bool,
 }
 
@@ -57,7 +59,7 @@ impl Sources {
         self.known.insert(handle, Source { writer, numbering, last: 0 });
     }
 
-    /// `None` for a writer that was not learnt.
+    /// `None`: the writer is unknown.
     pub(crate) fn origin(&mut self, handle: WriterHandle, timestamp_ns: i64) -> Option<Origin> {
         let source = self.known.get_mut(&handle)?;
         let time = u64::try_from(timestamp_ns).unwrap_or(0);
@@ -69,7 +71,7 @@ impl Sources {
         Some(Origin { writer, position, again, plain, is_counted })
     }
 
-    /// Forgets writers that are not among `present`. Returns those whose items come no more.
+    /// Forgets writers that are not among `present`. Returns those that will send no more items.
     pub(crate) fn retain(&mut self, present: &HashSet<WriterHandle>) -> Vec<Writer> {
         let mut gone = Vec::new();
         self.known.retain(|handle, source| {
@@ -79,7 +81,7 @@ impl Sources {
             }
             here
         });
-        // One that was lost and found again within a moment has two handles.
+        // A writer that was lost and rediscovered within a moment has two handles.
         let back = |writer: &Writer| self.known.values().any(|source| source.writer == *writer);
         gone.retain(|writer| !back(writer));
         gone

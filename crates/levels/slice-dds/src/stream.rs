@@ -1,4 +1,4 @@
-//! What a stream is called in DDS: its domain, topics and partitions, and what writers say of themselves.
+//! Names of a stream in DDS (domain, topics, partitions), and the user data of its writers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use equipoise_slice::{Group, WorkerId};
 
 use crate::form::{Form, OwnType};
 
-/// What goes between workers and controllers: `to` is a worker's number, or 0 for controllers.
+/// A message between workers and controllers. `to` is the worker's id, or 0 for controllers.
 const CONTROL: StructType = StructType {
     name: "equipoise::Control",
     members: &[
@@ -20,7 +20,7 @@ const CONTROL: StructType = StructType {
     ],
 };
 
-/// Replies for our own clients: those of [`REPLY`], without a key.
+/// Replies for our own clients: [`REPLY`] without a key.
 const REPLY_UNKEYED: StructType = StructType {
     name: "equipoise::Reply",
     members: &[
@@ -31,27 +31,28 @@ const REPLY_UNKEYED: StructType = StructType {
     ],
 };
 
-/// The stream of items that is balanced.
+/// A stream of items that equipoise balances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// The DDS domain, 0 to 232.
     pub domain: u32,
-    /// How DDS works there.
+    /// Settings of DDS in this domain.
     pub dds: Settings,
     /// The topic of items.
     pub items: String,
-    /// The topic of replies. Where replies have a key, the same without it come under this name and
-    /// then `/unkeyed`: our own clients read them.
+    /// The topic of replies. If replies have a key, workers also write them without it, to the
+    /// topic of this name followed by `/unkeyed`. Our own clients read that topic.
     pub replies: String,
-    /// The name of items' type. One that ROS 2 made (`PACKAGE::msg::dds_::NAME_`) is as ROS 2 has them: without a key.
+    /// The name of the items' type. A type with a name of ROS 2 (`PACKAGE::msg::dds_::NAME_`) has
+    /// no key, as in ROS 2.
     pub item_type: String,
-    /// The name of replies' type; likewise.
+    /// The name of the replies' type, with the same rule.
     pub reply_type: String,
-    /// Items are of the clients' own type, and one of its fields says their slice.
-    /// [`crate::client::Client`] publishes none of it.
+    /// The clients' own type of items, one field of which determines the slice. `None`: the usual
+    /// type. [`crate::client::Client`] cannot publish the clients' own type.
     pub own: Option<OwnType>,
-    /// Of the topics between workers and controllers: its name, and then `/up` or `/down`. By the one with `/again`
-    /// workers ask clients to publish again what a lost one had.
+    /// Prefix of the topics between workers and controllers, which end in `/up` and `/down`. On the
+    /// topic that ends in `/again` workers ask clients to publish the items of a lost worker again.
     pub control: String,
 }
 
@@ -75,17 +76,18 @@ impl Default for Stream {
 pub(crate) struct Topics {
     pub(crate) participant: Participant,
     pub(crate) items: Topic,
-    /// Of replies without a key.
+    /// Replies without a key.
     pub(crate) replies: Topic,
-    /// Of replies with a key, if the stream's type of replies has one: for any program.
+    /// Replies with a key, for any program. `None`: the stream's type of replies has no key.
     pub(crate) keyed_replies: Option<Topic>,
     pub(crate) up: Topic,
     pub(crate) down: Topic,
     pub(crate) again: Topic,
-    /// Topics of items and replies, their types and key, as a number: other ones have another.
+    /// Hash of the topics of items and replies, their types and the key. Differs if one of these
+    /// differs.
     pub(crate) number: u64,
     pub(crate) form: Form,
-    /// Whether items have a key of DDS.
+    /// Whether the type of items has a DDS key.
     pub(crate) keyed_items: bool,
 }
 
@@ -97,7 +99,7 @@ impl Stream {
         fnv1a(names.join(" ").as_bytes())
     }
 
-    /// Whether replies are of the usual type, which has a key, under whatever name.
+    /// Whether replies are of the usual type, which has a key, under any name.
     fn has_usual_replies(&self, form: &Form) -> bool {
         form.own_replies().is_none() && !equipoise_dds::is_ros2(&self.reply_type)
     }
@@ -111,7 +113,7 @@ impl Stream {
                 Some(own) => participant.topic_declared(name, own, type_name),
                 None => participant.topic_named(name, usual, type_name),
             };
-        // The usual type has a key, and so may items of the clients' own.
+        // The usual type has a key, and the clients' own type may have one.
         let keyed_items = !equipoise_dds::is_ros2(&self.item_type)
             && form.own_items().is_none_or(|own| own.members.iter().any(|member| member.key));
         let named = topic(&self.replies, &REPLY, form.own_replies(), &self.reply_type)?;
@@ -137,12 +139,12 @@ impl Stream {
     }
 }
 
-/// The partition of a group. The base topic is in none: there publish those that know no groups.
+/// The partition of a group. The base topic has none: publishers without groups publish there.
 pub fn partition(group: Group) -> Option<String> {
     (group != Group::BASE).then(|| format!("g{}", group.number()))
 }
 
-/// QoS of items' readers and writers in `group`.
+/// QoS of readers and writers of items in `group`.
 pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
     Qos { partition: partition(group), user_data, ..Qos::default() }
 }
@@ -150,20 +152,20 @@ pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
 /// Messages to one recipient that a writer keeps until all readers have acknowledged them.
 const MAIL_KEPT: u32 = 64;
 
-/// QoS of writers of mail. A writer that keeps all samples waits for a reader that has died or is paused, until DDS takes that
-/// one for dead, and all others get no mail meanwhile. A writer that keeps the last few never waits; the protocol repeats
-/// what gets lost so.
+/// QoS of writers of messages. A writer that keeps all samples waits for a dead or paused reader
+/// until DDS declares it dead, and during that time no other reader receives messages. A writer
+/// that keeps only the last few never waits; the protocol repeats the messages that are lost.
 pub(crate) fn mail_qos() -> Qos {
     let (blocking_max, keep_last) = (Duration::from_millis(20), Some(MAIL_KEPT));
     Qos { blocking_max, keep_last, ..item_qos(Group::BASE, Vec::new()) }
 }
 
-/// Whether DDS did not take it in time.
+/// Whether DDS did not accept the sample in time.
 pub(crate) fn is_late(error: &Error) -> bool {
     matches!(error, Error::Refused { cause: Cause::Timeout, .. })
 }
 
-/// The number of the worker of this name: what it keeps when it starts anew. Never 0.
+/// The id of the worker of this name, the same after each restart. Never 0.
 pub fn worker_id(name: &str) -> WorkerId {
     WorkerId(fnv1a(name.as_bytes()).max(1))
 }
@@ -178,20 +180,21 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// How a writer numbers its items. It says so in its user data, which discovery brings before its first item.
+/// How a writer numbers its items. The writer's user data contains it, and discovery delivers that
+/// before the first item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbering {
-    /// By nothing but the time: any publisher.
+    /// Any publisher: only by time.
     Plain,
-    /// Source timestamps are positions and grow with each item; the writer has this number.
+    /// Source timestamps are positions and grow with each item. The value is the writer's id.
     First(u64),
-    /// What the writer of this number published before comes again, with its first positions.
+    /// Repeats items that the writer of this id published before, with their original positions.
     Again(u64),
 }
 
-/// User data of a client's reader of replies with a key: the client reads those without one, too.
+/// User data of a client's reader of replies with a key. The client also reads those without one.
 pub(crate) const READS_UNKEYED: &[u8] = b"equipoise-slice/1/reads-unkeyed";
-/// User data of a worker's writer of replies with a key: the worker writes those without one, too.
+/// User data of a worker's writer of replies with a key. The worker also writes those without one.
 pub(crate) const WRITES_UNKEYED: &[u8] = b"equipoise-slice/1/writes-unkeyed";
 
 const FIRST: &[u8] = b"equipoise-slice/1/first/";

@@ -1,8 +1,8 @@
 //! A client's readers of replies.
 //!
-//! Workers write the same replies on two topics, without a key and with one
-//! (`worker/outlets.rs`). Workers of the version before write those with a key alone. So for one
-//! version a client reads both, and drops the replies with a key of each worker that writes both.
+//! Workers write the same replies on two topics, without a key and with one (`worker/outlets.rs`).
+//! Workers of the version before write only those with a key. So during one version a client reads
+//! both topics. It drops the replies with a key of each worker that writes both.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ use equipoise_slice::Group;
 use crate::client::{KEYED_REPLIES, REPLIES};
 use crate::stream::{READS_UNKEYED, Topics, WRITES_UNKEYED, item_qos};
 
-/// Writers of replies that are known at a time. A worker's follow each other (`renewed.rs`).
+/// Writers of replies that are known at a time. A worker replaces its writer periodically
+/// (`renewed.rs`).
 const WRITERS_MAX: usize = 256;
 
-/// The readers.
+/// A client's readers of replies.
 #[derive(Debug)]
 pub(crate) struct ReplyReaders {
     unkeyed: Reader,
@@ -26,7 +27,7 @@ pub(crate) struct ReplyReaders {
 #[derive(Debug)]
 struct Keyed {
     reader: Reader,
-    /// Whether the writer's worker writes both.
+    /// By writer: its worker writes both topics.
     writers: BTreeMap<WriterHandle, bool>,
 }
 
@@ -51,7 +52,7 @@ impl ReplyReaders {
         }
     }
 
-    /// Adds the replies of readers that are `ready`.
+    /// Adds the replies of the readers that are `ready`.
     pub(crate) fn take(&mut self, ready: &[u32], samples: &mut Vec<Sample>) -> Result<(), Error> {
         if ready.contains(&REPLIES) {
             self.unkeyed.take(samples)?;
@@ -75,7 +76,7 @@ impl Keyed {
         if let Some(both) = self.writers.get(&writer) {
             return *both;
         }
-        // A writer that has gone, and was not known, counts as one of the version before.
+        // A writer that ended before it was known counts as one of the version before.
         let endpoint = self.reader.writer(writer);
         let both = endpoint.is_some_and(|endpoint| endpoint.user_data == WRITES_UNKEYED);
         if self.writers.len() >= WRITERS_MAX {

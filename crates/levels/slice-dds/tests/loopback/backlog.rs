@@ -1,4 +1,4 @@
-//! What waits goes with its slice.
+//! Waiting items move with their slice.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, Load, PATIENCE, SLICES};
 /// Items that wait when the slices move.
 const ITEMS: usize = 10_000;
 
-/// Holds up whoever passes, until it is opened.
+/// Blocks every thread until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -30,7 +30,7 @@ impl Gate {
     }
 }
 
-/// A worker that stands at its first item until the gate is open.
+/// A worker that blocks at its first item until the gate is open.
 fn held_up(cluster: &Cluster, name: &str, gate: &Gate) -> Worker {
     let (log, gate, me) = (cluster.log.clone(), gate.clone(), name.to_string());
     let process = move |item: &DataItem<'_>| {
@@ -41,8 +41,8 @@ fn held_up(cluster: &Cluster, name: &str, gate: &Gate) -> Worker {
     cluster.worker_of(name, Threads::new(1, process))
 }
 
-/// `a` is at one item, and all others wait. `b` joins, `a` leaves: all but that one item are done while `a` still stands.
-/// Returns how many of them were done by then.
+/// `a` blocks at one item, and all others wait. `b` joins and `a` leaves. All items but that one
+/// are processed while `a` still blocks. Returns the number of items processed by then.
 fn a_queue_changes_hands(domain: u32, order: Order) -> usize {
     let cluster = Cluster::with(domain, |options| {
         options.round = Duration::from_millis(200);
@@ -51,7 +51,7 @@ fn a_queue_changes_hands(domain: u32, order: Order) -> usize {
     let gate = Gate::default();
     let a = held_up(&cluster, "a", &gate);
     cluster.eventually("all slices have owners", || cluster.all_owned());
-    // Nothing is lost here; what waits need not come again.
+    // No item is lost, so waiting items need not be published again.
     let options = client::Options {
         window: 2 * ITEMS,
         resend: PATIENCE,
@@ -70,7 +70,7 @@ fn a_queue_changes_hands(domain: u32, order: Order) -> usize {
         a.slices() == 0 && b.slices() == u64::from(SLICES)
     });
     let moved = left.elapsed();
-    // In strict order what is behind the item at which `a` stands has to wait.
+    // In strict order the items of the same slice behind the one at which `a` blocks have to wait.
     let waiting = if order.is_strict() { ITEMS / SLICES as usize } else { 1 };
     cluster.eventually("all is done that need not wait for a", || {
         load.read(Duration::from_millis(5));

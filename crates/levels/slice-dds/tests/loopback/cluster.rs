@@ -16,13 +16,14 @@ use equipoise_store::{Embedded, EmbeddedOptions};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SLICES: u32 = 20;
 
-/// Who did which item, in the order in which they were done.
+/// Each processed item with its worker, in the order of processing.
 pub(crate) type Log = Arc<Mutex<Vec<(i64, i32, String)>>>;
 
-/// Where somebody is lost, and others wait for that. On a busy machine it may seem to be so of who lives.
+/// Lease of workers in tests that wait for a loss. On a busy machine a live worker may seem lost,
+/// too.
 pub(crate) const SOON: Duration = Duration::from_secs(2);
 
-/// Nobody is lost because the machine is slow.
+/// With this lease no worker is lost because the machine is slow.
 pub(crate) fn protocol() -> Config {
     let (lease, margin) = (Duration::from_secs(15), Duration::from_millis(500));
     Config { lease, margin, recovery: Duration::from_millis(2500), ..Config::default() }
@@ -42,7 +43,7 @@ impl Cluster {
         Self::with_order(domain, round, Order::Free)
     }
 
-    /// Whose workers are given up after [`SOON`].
+    /// A cluster in which workers are lost after [`SOON`].
     pub(crate) fn where_some_are_lost(domain: u32) -> Self {
         Self::with(domain, |options| options.protocol.lease = SOON)
     }
@@ -55,7 +56,7 @@ impl Cluster {
     }
 
     pub(crate) fn with(domain: u32, change: impl FnOnce(&mut Options)) -> Self {
-        // Nobody is to be taken for dead because the machine is slow.
+        // DDS must not declare a process dead because the machine is slow.
         let lease = Duration::from_secs(30);
         let dds = Settings { interfaces: vec!["lo".into()], lease, ..Settings::default() };
         let stream = Stream { domain, dds, ..Stream::default() };
@@ -66,7 +67,7 @@ impl Cluster {
         let store = EmbeddedOptions::new(folder.join("store"));
         let store = runtime.block_on(Embedded::open(store)).unwrap();
         let usual = Options::new("test", SLICES);
-        // A busy machine may give nobody any time for seconds.
+        // On a busy machine a process may have no CPU time for seconds.
         let leadership = Duration::from_secs(30);
         let mut options =
             Options { round: Duration::ZERO, protocol: protocol(), leadership, ..usual };
@@ -92,21 +93,22 @@ impl Cluster {
     }
 
     pub(crate) fn worker_of(&self, name: &str, doer: impl Into<Doer>) -> Worker {
-        // A handover is over when readers are settled; on loopback they soon are, if there is time for them.
+        // A handover ends when its readers have settled. On loopback they settle soon if they have
+        // CPU time.
         let settle = Duration::from_secs(1);
         let usual = worker::Options::new(name, SLICES);
         let options = worker::Options { protocol: self.protocol.clone(), settle, ..usual };
         Worker::start(&self.stream, options, doer).unwrap()
     }
 
-    /// Has half of the slices on each of two workers.
+    /// Moves half of the slices to each of two workers.
     pub(crate) fn share(&self, one: &str, other: &str) {
         let wanted = |slice: u32| if slice.is_multiple_of(2) { one } else { other };
         self.eventually("each has half of the slices", || {
             let away =
                 (0..SLICES).filter(|slice| self.owner(*slice).as_deref() != Some(wanted(*slice)));
             for slice in away.collect::<Vec<_>>() {
-                // Refused while the worker is not there, or the slice is in a handover.
+                // Refused while the worker is absent or the slice is in a handover.
                 let moved = self.controller.move_slices(vec![SliceId(slice)], wanted(slice));
                 let _ = self.runtime.block_on(moved);
             }
@@ -116,7 +118,7 @@ impl Cluster {
         });
     }
 
-    /// Has all slices on `taker`, in as many handovers as there are owners, while items are published.
+    /// Moves all slices to `taker`, in one handover per owner, while items are published.
     pub(crate) fn gather(&self, taker: &str, load: &mut Load) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -132,7 +134,7 @@ impl Cluster {
             }
             assert!(Instant::now() < end, "{:#?}", self.controller.status().handovers);
             for slices in away.into_values() {
-                // Status is of a moment ago.
+                // The status may be out of date.
                 let _ = self.runtime.block_on(self.controller.move_slices(slices, taker));
             }
             load.publish_some(5);
@@ -154,7 +156,7 @@ impl Cluster {
         owned == SLICES as usize && status.handovers.is_empty()
     }
 
-    /// How a worker stands.
+    /// Status of a worker.
     pub(crate) fn seen(&self, name: &str) -> Option<WorkerStatus> {
         self.controller.status().workers.into_iter().find(|worker| worker.name == name)
     }
@@ -180,7 +182,7 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        // What was late because there was no time says little of what comes then.
+        // A late reply because of missing CPU time is no measure for later replies.
         let resend_max = Duration::from_secs(2);
         Self::with(cluster, client::Options { resend_max, ..client::Options::new(7) })
     }
@@ -204,7 +206,7 @@ impl Load {
         }
     }
 
-    /// Publishes while others wait for something: no more than workers can do meanwhile, on whatever machine.
+    /// Publishes during a wait: no more than workers can process in that time on any machine.
     pub(crate) fn publish_some(&mut self, count: usize) {
         if self.client.pending() < 300 {
             self.publish(count);
@@ -223,7 +225,7 @@ impl Load {
         }
     }
 
-    /// Every item has exactly one reply, and it is its own.
+    /// Checks that each item has exactly one reply, and that it is the right one.
     pub(crate) fn check(&self) {
         let mut ids: Vec<_> = self.answers.iter().map(|answer| answer.id).collect();
         ids.sort_unstable();

@@ -1,5 +1,5 @@
-//! Connections of workers: what ends one, and what does not; and what a worker that was given up
-//! still writes.
+//! Connections of workers, and which of their ends are evidence of a death; late writes of a lost
+//! worker.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use rustix::net::Shutdown;
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES, protocol};
 
-/// No lease is over while a test runs.
+/// No lease expires during a test.
 const LEASE: Duration = Duration::from_secs(600);
 
 fn cluster(domain: u32, order: Order) -> (Cluster, u16) {
@@ -35,7 +35,8 @@ fn connections(port: u16) -> Vec<i32> {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();
     let numbers = fds.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_ours = |fd: &i32| {
-        // SAFETY: used at once; that it may have been closed and be another's is what is looked at.
+        // SAFETY: used at once. The descriptor may have been closed and reused; the check of its
+        // peer allows that.
         let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
         let peer = rustix::net::getpeername(fd).ok().flatten();
         let peer = peer.and_then(|peer| rustix::net::SocketAddrAny::try_into(peer).ok());
@@ -58,7 +59,7 @@ fn the_end_of_a_worker_is_known_long_before_its_lease_is_over() {
     let mut load = Load::new(&cluster);
     load.open_all();
     load.publish(100);
-    // As a crash: it gives nothing away.
+    // As in a crash, it hands over nothing.
     drop(one);
     let ended = Instant::now();
     cluster.eventually("the other has its slices", || two.slices() == u64::from(SLICES));
@@ -66,7 +67,7 @@ fn the_end_of_a_worker_is_known_long_before_its_lease_is_over() {
     load.publish(100);
     load.read_all();
     load.check();
-    // Status follows what workers do.
+    // The status may lag behind.
     cluster.eventually("one is lost", || {
         cluster.seen("one").is_some_and(|one| one.state == WorkerState::Lost)
     });
@@ -85,8 +86,8 @@ fn a_connection_that_is_reset_ends_no_worker() {
     for _ in 0..5 {
         is_connected(&cluster, port, 1);
         for fd in connections(port) {
-            // As a box on the way would: neither side closed it. SAFETY: it is a connection of this
-            // process's worker, and its thread waits for the end.
+            // As a device on the way would: neither side closed it. SAFETY: it is a connection of
+            // this process's worker, and its thread waits for the end.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             let _ = rustix::net::shutdown(fd, Shutdown::Both);
         }
@@ -108,7 +109,7 @@ fn strangers_on_the_port_end_nobody_and_are_bounded_and_counted() {
     cluster.eventually("all slices have owners", || cluster.all_owned());
     is_connected(&cluster, port, 1);
     let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
-    // Some say nothing, some what is no frame, some a frame that names another controller.
+    // Some send nothing, some an invalid frame, some a frame with the nonce of another controller.
     let mut silent: Vec<_> = (0..100).map(|_| connect()).collect();
     for length in [0, 1, 7, 55, 56, 57, 4096] {
         let mut stream = connect();
@@ -122,7 +123,7 @@ fn strangers_on_the_port_end_nobody_and_are_bounded_and_counted() {
     cluster.eventually("they are counted", || {
         cluster.controller.status().connections_strange >= 50 + 84
     });
-    // The port is there for others, and those beyond its bounds are gone.
+    // The port still accepts workers, and has closed the connections beyond its limits.
     let mut gone = 0;
     for stream in &mut silent {
         stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -138,7 +139,7 @@ fn strangers_on_the_port_end_nobody_and_are_bounded_and_counted() {
     two.stop().unwrap();
 }
 
-/// A sink that refuses the writes of earlier owners: it keeps the largest epoch of each slice.
+/// A sink that refuses writes of earlier owners: it keeps the largest epoch of each slice.
 #[derive(Debug, Default)]
 struct Sink {
     epochs: BTreeMap<SliceId, u64>,
@@ -157,7 +158,7 @@ impl Sink {
     }
 }
 
-/// Writes each item to the sink; item 7 after a signal.
+/// Writes each item to the sink, but item 7 only after a signal.
 struct Writes {
     who: &'static str,
     sink: Arc<Mutex<Sink>>,
@@ -193,7 +194,7 @@ fn a_sink_that_compares_tokens_refuses_what_a_worker_writes_that_was_given_up() 
     load.open_all();
     load.publish(8);
     begins.recv_timeout(PATIENCE).unwrap();
-    // Its process seems to have ended, and a thread of it is still at the item.
+    // Its process seems to have ended, but one of its threads is still at the item.
     drop(one);
     let two = cluster.worker_of("two", Threads::new(1, writes("two", None)));
     load.read_all();

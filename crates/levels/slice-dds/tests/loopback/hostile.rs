@@ -1,4 +1,4 @@
-//! Publishers, workers and networks that do not behave.
+//! Misbehaving publishers, workers and networks.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use equipoise_slice_dds::{DropReason, worker_id};
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES, SOON};
 
-/// It reads, and says nothing.
+/// A program that reads and acknowledges nothing.
 fn mute_program() -> Program {
     let command = || {
         let mut command = Command::new("sh");
@@ -24,7 +24,7 @@ fn mute_program() -> Program {
     Program::start(command).unwrap()
 }
 
-/// As between workers and controllers.
+/// The type of messages between workers and controllers.
 const CONTROL: StructType = StructType {
     name: "equipoise::Control",
     members: &[
@@ -33,7 +33,7 @@ const CONTROL: StructType = StructType {
     ],
 };
 
-/// Not what items are.
+/// A type that differs from that of items.
 const STRANGE: StructType = StructType {
     name: "strange::Item",
     members: &[Member { name: "text", kind: Kind::Octets, key: false }],
@@ -48,15 +48,16 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
     let other = Participant::new(domain, &[]).unwrap();
     let items = other.topic(&cluster.stream.items, &DATA_ITEM).unwrap();
     let items = items.writer(&Qos::default()).unwrap();
-    // To DDS these are in another process.
+    // For DDS these participants are in another process.
     let wire = "<CycloneDDS><Domain><Discovery><ExternalDomainId>48</ExternalDomainId></Discovery></Domain></CycloneDDS>";
     let settings = Settings { more: Some(wire.into()), ..cluster.stream.dds.clone() };
     let elsewhere = || Participant::new(Domain::open(56, &settings).unwrap(), &[]).unwrap();
-    // A topic of the same name with another type meets nobody.
+    // A topic of the same name with another type has no counterpart.
     let stranger = elsewhere();
     let strange = stranger.topic(&cluster.stream.items, &STRANGE).unwrap();
     let strange = strange.writer(&Qos::default()).unwrap();
-    // One that says no more of its type than its name, which is right, and has fewer members.
+    // A writer that announces only the name of its type. The name is right, but members are
+    // missing.
     let short = StructType { name: DATA_ITEM.name, members: &DATA_ITEM.members[..2] };
     let nameless = elsewhere();
     let short = nameless.topic_by_name_alone(&cluster.stream.items, &short).unwrap();
@@ -75,9 +76,9 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
         DataItem { slice_id, id: 1, sender_id: 1, timestamp: 1, message }.encode(&mut cdr);
         items.write(&cdr).unwrap();
     }
-    // Too short to be of its type: our own side of DDS refuses to send it.
+    // Too short for its type: our side of DDS refuses to send it.
     assert!(items.write(&cdr[..9]).is_err());
-    // This one's is sent.
+    // The other writer can send its samples.
     for slice in 0..3 {
         let mut encoder = equipoise_dds::cdr::Encoder::new(&mut cdr);
         encoder.i32(slice);
@@ -125,7 +126,7 @@ fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
         Participant::new(domain, &[]).unwrap()
     };
     let (items, replies) = (&cluster.stream.items, &cluster.stream.replies);
-    // The right names and keys, and something else behind them.
+    // The right names and keys, but other members.
     const TEXT: Member = Member { name: "text", kind: Kind::Octets, key: false };
     const ITEM: [Member; 2] = [DATA_ITEM.members[0], TEXT];
     const ANSWER: [Member; 2] = [REPLY.members[0], TEXT];
@@ -149,7 +150,7 @@ fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
             .iter()
             .all(|name| drops.iter().any(|(of, count)| of == name && *count > 0))
     });
-    // Counted once, not at each look.
+    // Counted once, and not at each check.
     assert!(one.drops(DropReason::IncompatibleType) < 10);
     let mut load = Load::new(&cluster);
     load.open_all();
@@ -162,10 +163,10 @@ fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
 #[test]
 fn a_slow_worker_holds_up_nobody_else() {
     let cluster = Cluster::with(49, |options| {
-        // It is slow, and not stuck.
+        // The worker is slow, but not stuck.
         options.policy.stuck = Duration::from_secs(3600);
     });
-    // It does nothing before the other has done all.
+    // It processes nothing before the other worker has finished.
     let goes_on = Arc::new(AtomicBool::new(false));
     let may = goes_on.clone();
     let process = move |item: &DataItem<'_>| {
@@ -190,7 +191,7 @@ fn a_slow_worker_holds_up_nobody_else() {
         assert!(Instant::now() < end, "the quick one waits");
         load.read(Duration::from_millis(5));
     }
-    // Its threads are all at items, so it looks at what has come every few milliseconds.
+    // All its threads process items, so it reads arriving items every few milliseconds.
     cluster.eventually("the slow one has many left", || slow.queued() > 50);
     goes_on.store(true, Relaxed);
     load.read_all();
@@ -214,11 +215,12 @@ fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_m
         load.read(Duration::from_millis(5));
     }
     assert_eq!(mute.done(), 0);
-    // Its slices go to the other, and what comes then is done; what it has in hand is so until it ends.
+    // Its slices move to the other worker, which processes new items. The item in hand waits until
+    // the worker ends.
     let slices: Vec<_> =
         (0..SLICES).filter(|s| owners[*s as usize] == "mute").map(SliceId).collect();
     let moved = || {
-        // New slices stay for a while.
+        // New slices do not move for some time.
         let asked = cluster.controller.move_slices(slices.clone(), "good");
         let _ = cluster.runtime.block_on(asked);
         slices.iter().all(|slice| cluster.owner(slice.0).as_deref() == Some("good"))
@@ -230,7 +232,7 @@ fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_m
         assert!(Instant::now() < end, "{} of {}", load.answers.len() - before, 100);
         load.read(Duration::from_millis(5));
     }
-    // Now it is killed, and what it never did is done.
+    // Now it is killed, and its unfinished items are processed.
     drop(mute);
     load.read_all();
     load.check();
@@ -242,7 +244,7 @@ fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
         options.protocol.lease = SOON;
         options.round = Duration::from_millis(200);
         options.policy.stuck = Duration::from_secs(1);
-        // Nothing is moved for its load.
+        // Balancing moves no load.
         options.policy.share_max = 0.0;
     });
     let mute = cluster.worker_of("mute", mute_program());
@@ -267,7 +269,7 @@ fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
     let asked = cluster.controller.move_slices(vec![SliceId(0)], "mute");
     let refused = cluster.runtime.block_on(asked).map(|_| ()).unwrap_err().to_string();
     assert!(refused.contains("stuck") || refused.contains("in handover"), "{refused}");
-    // What comes now is done, while what it has in hand waits for it to end.
+    // New items are processed. The item in hand waits until the worker ends.
     let before = load.answers.len();
     load.publish(100);
     let end = Instant::now() + PATIENCE;

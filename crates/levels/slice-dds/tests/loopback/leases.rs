@@ -1,4 +1,4 @@
-//! Workers that end, leave, or whose lease has lapsed; clients of one number.
+//! Workers that end, leave, or have an expired lease; clients with the same number.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,7 @@ fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_t
     load.open_all();
     load.publish(1);
     cluster.eventually("it has the item", || one.queued() > 0);
-    // Its controller ends.
+    // The cluster's controller ends.
     let mut elsewhere = Cluster::new(55, Duration::ZERO);
     std::mem::swap(&mut cluster.controller, &mut elsewhere.controller);
     drop(elsewhere);
@@ -66,7 +66,7 @@ fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_t
         assert!(Instant::now() < end, "its lease does not lapse");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The item waits for a program, and here is one.
+    // The item waits for a program, and one connects now.
     let mut program = UnixStream::connect(&socket).unwrap();
     program.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let mut batch = [0; 4];
@@ -89,7 +89,7 @@ fn two_clients_of_one_number_have_each_its_own_replies() {
     for id in 0..100 {
         for (number, load) in loads.iter_mut().enumerate() {
             load.client.publish(SliceId(id % 20), i64::from(id), &[number as u8]).unwrap();
-            // The other's replies come, too.
+            // Replies to the other client arrive, too.
             load.read(Duration::ZERO);
         }
     }
@@ -97,7 +97,7 @@ fn two_clients_of_one_number_have_each_its_own_replies() {
         load.read_all();
         assert!(load.answers.iter().all(|answer| answer.message == [number as u8]));
         assert_eq!(load.answers.len(), 100);
-        assert!(load.client.strange() > 0, "the other's were told from them");
+        assert!(load.client.strange() > 0, "replies to the other client were distinguished");
     }
     one.stop().unwrap();
 }

@@ -1,4 +1,5 @@
-//! Workers, controller and clients of one process, over DDS on loopback; each test in a DDS domain of its own.
+//! Workers, controller and clients in one process, over DDS on loopback; each test in its own DDS
+//! domain.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backlog;

@@ -1,4 +1,4 @@
-//! Slices move, workers come and go.
+//! Slices move; workers join and leave.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -146,12 +146,12 @@ fn what_only_waits_is_hardly_published_again_and_never_done_twice() {
     let cluster = Cluster::new(40, Duration::ZERO);
     let _slow = cluster.worker("slow", Duration::from_millis(10));
     cluster.eventually("all slices have owners", || cluster.all_owned());
-    // New slices are asked for.
+    // The successor of each new slice asks clients for items.
     std::thread::sleep(protocol().recovery + Duration::from_secs(1));
     let resend = Duration::from_millis(50);
     let mut load = Load::with(&cluster, client::Options { resend, ..client::Options::new(7) });
     load.open_all();
-    // Three seconds of work at once: by the clock that were 30 times each.
+    // Three seconds of work at once. A fixed interval would publish each item about 30 times.
     load.publish(300);
     load.read_all();
     load.check();
@@ -166,7 +166,7 @@ fn what_only_waits_is_hardly_published_again_and_never_done_twice() {
 fn a_lost_worker_is_forgotten_after_a_time() {
     let cluster = Cluster::with(38, |options| {
         options.protocol.lease = SOON;
-        // It is seen to be lost before.
+        // Longer than the test needs to see that it is lost.
         options.protocol.retire = Duration::from_secs(5);
     });
     let one = cluster.worker("one", Duration::ZERO);
@@ -180,6 +180,6 @@ fn a_lost_worker_is_forgotten_after_a_time() {
     cluster.eventually("it is listed no more", || cluster.seen("one").is_none());
     assert!(cluster.seen("two").is_some_and(|worker| worker.slices > 0));
     two.leave();
-    // Nobody could take its slices: it only ends.
+    // No other worker can take its slices: it just ends.
     drop(two);
 }

@@ -1,4 +1,4 @@
-//! What a stricter order than the usual promises, over DDS.
+//! Guarantees of the stricter orders, over DDS.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn in_strict_order_items_of_a_slice_are_done_in_their_order_by_whomever() {
     let mut load = Load::new(&cluster);
     load.open_all();
     for round in 0..6 {
-        // What the giver has in hand is to be done before the taker begins.
+        // The target may begin only after the source has finished its item in hand.
         load.publish(200);
         cluster.gather(if round % 2 == 0 { "one" } else { "two" }, &mut load);
     }
@@ -38,7 +38,7 @@ fn in_strict_order_items_of_a_slice_are_done_in_their_order_by_whomever() {
     assert!(changes > 20, "slices hardly moved: {changes} times");
 }
 
-/// Counts the items of each slice; that is a slice's state.
+/// Counts the items of each slice. The count is the slice's state.
 #[derive(Clone, Default)]
 struct Counting(Arc<Mutex<BTreeMap<SliceId, u64>>>);
 
@@ -110,7 +110,7 @@ fn the_state_of_a_program_moves_with_its_slice() {
         cluster.gather(if round % 2 == 0 { "one" } else { "two" }, &mut load);
     }
     load.read_all();
-    // It answers each item with how many of its slice there were, wherever they were done.
+    // The answer to each item is its number among the items of its slice, in all workers.
     let mut answers: Vec<_> = load.answers.iter().map(|answer| answer.id).collect();
     answers.sort_unstable();
     assert_eq!(answers, (0..load.next).collect::<Vec<_>>());

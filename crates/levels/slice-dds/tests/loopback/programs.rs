@@ -1,4 +1,4 @@
-//! Programs that end, hang, and never start, over DDS.
+//! Programs that end, hang, or never start, over DDS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster::{Cluster, Load, SLICES, protocol};
 
-/// What a program leaves behind.
+/// The folder with the files that a program writes.
 struct Traces(PathBuf);
 
 impl Traces {
@@ -40,7 +40,8 @@ impl Drop for Traces {
     }
 }
 
-/// A shell that reads lines, in the folder of its traces; up to four jobs at a time.
+/// A worker with a shell program for lines, which runs in the folder of `traces`; up to four jobs
+/// at a time.
 fn shell(cluster: &Cluster, name: &str, script: &str, traces: &Traces, aside: SetAside) -> Worker {
     let (script, folder) = (script.to_string(), traces.0.clone());
     let command = move || {
@@ -120,7 +121,7 @@ fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_no_other_is() 
     worker.stop().unwrap();
 }
 
-/// It cannot work until there is a file, and says so before it reads anything.
+/// A program that needs a file, and exits before it reads anything if that is missing.
 const NOT_YET: &str = "echo >> starts; [ -e database ] || exit 1; \
                        while read -r kind job slice id sender time message; do echo $job $message; done";
 
@@ -147,7 +148,8 @@ fn a_program_that_ends_before_it_reads_costs_no_item_anything() {
     worker.stop().unwrap();
 }
 
-/// Notes each item before it acknowledges it. At one it hangs, once, with a child that outlives it and has its output.
+/// Records each item before it acknowledges it. At one item it hangs, once, with a child that
+/// outlives it and has its output.
 const HANGS: &str = "
     while read -r kind job slice id sender time message; do
         if [ $id = 45 ] && ! [ -e hung ]; then echo $$ > hung.new; mv hung.new hung; sleep 60 & wait; fi
@@ -169,9 +171,9 @@ fn what_a_hanging_program_had_is_done_once_and_in_its_order_when_it_is_killed_wh
         load.read(Duration::from_millis(5));
         !traces.text("hung").is_empty()
     });
-    // Those of its slice: in what order others come is for nobody to say.
+    // The items of its slice; the order of other items is arbitrary.
     assert!(load.client.pending() >= 3, "what comes behind waits");
-    // Its slices are on their way, and wait for what it has in hand.
+    // Its slices are about to move, and wait for its item in hand.
     let _two = cluster.worker("two", Duration::ZERO);
     cluster.eventually("another may have them", || {
         let all = (0..SLICES).map(SliceId).collect();

@@ -1,4 +1,4 @@
-//! Slices are split and joined while items flow.
+//! Splits and joins slices while items flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use equipoise_slice_dds::controller::AskError;
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES};
 
-/// Publishes some items, of this many slices.
+/// Publishes some items of this many slices.
 fn publish(load: &mut Load, slices: u32) {
     for _ in 0..5 {
         if load.client.pending() < 300 {
@@ -21,7 +21,7 @@ fn publish(load: &mut Load, slices: u32) {
     load.read(Duration::from_millis(2));
 }
 
-/// Has the stream resized while items of `published` slices flow; how long that took.
+/// Resizes the stream while items of `published` slices flow. Returns how long that took.
 fn resize(cluster: &Cluster, load: &mut Load, slices: u32, published: u32) -> Duration {
     let begun = Instant::now();
     cluster.runtime.block_on(cluster.controller.resize(slices)).unwrap();
@@ -62,7 +62,7 @@ fn slices_are_split_and_joined_while_items_flow() {
     let doubled = resize(&cluster, &mut load, 2 * SLICES, SLICES);
     assert_eq!(owners(&cluster), [before.clone(), before].concat(), "every half has its owner");
     assert_eq!(cluster.controller.status().handovers_done, moved, "nothing was moved");
-    // Publishers may use the new numbers now, and halves move alone.
+    // Publishers may use the new numbers now, and each half can move without the other.
     (0..50).for_each(|_| publish(&mut load, 2 * SLICES));
     let halves: Vec<_> =
         (SLICES..2 * SLICES).step_by(2).map(SliceId).filter(|it| it.0 % 4 == 0).collect();

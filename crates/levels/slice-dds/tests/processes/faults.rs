@@ -1,4 +1,4 @@
-//! `kill -9` of each party at each of its steps of a handover; two controllers with one store.
+//! `kill -9` of each process at each of its steps of a handover; two controllers with one store.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::stage::{HERE, Here, PATIENCE, Seen, Stage};
 
 const WORKERS: [&str; 3] = ["one", "two", "three"];
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Party {
     Giver,
@@ -23,7 +23,8 @@ fn load(domain: u32) -> Load {
     Load::start(stream(domain, "lo", 0), std::thread::spawn)
 }
 
-/// A move in which `victim` has its part, as things are now: who gives, of whose slices all but the pinned one, and who takes.
+/// A command for a move with `victim` as `party`, in the present state: source, slices without the
+/// pinned one, and target.
 fn handover(seen: &Seen, party: Party, victim: &str) -> Option<String> {
     let owner = |slice: &usize| seen.owner(*slice);
     let all = || (1..seen.owners.len()).filter(|slice| WORKERS.contains(&owner(slice)));
@@ -32,7 +33,7 @@ fn handover(seen: &Seen, party: Party, victim: &str) -> Option<String> {
         Party::Taker => all().map(|slice| seen.owner(slice)).find(|giver| *giver != victim),
         Party::Controller => None,
     };
-    // If it cannot be so at once, it can be when these have moved.
+    // If that is impossible now, it is possible after the move of these slices.
     let giver = giver.or_else(|| all().next().map(|slice| seen.owner(slice)))?;
     let taker = match party {
         Party::Giver | Party::Taker if giver != victim => victim,
@@ -43,8 +44,8 @@ fn handover(seen: &Seen, party: Party, victim: &str) -> Option<String> {
     Some(format!("move {} {taker}", slices.join(",")))
 }
 
-/// Kills `party` at each of these steps, one handover after the other. Returns how often something was executed more than
-/// once.
+/// Kills `party` at each of these steps, in one handover each. Returns the number of items that
+/// were executed more than once.
 fn kill_at(domain: u32, times: Times, order: Order, party: Party, steps: &[&str]) -> usize {
     kill_where(domain, times, Here { order, ..HERE }, party, steps)
 }
@@ -63,12 +64,14 @@ fn kill_where(domain: u32, times: Times, here: Here, party: Party, steps: &[&str
         };
         assert_eq!(stage.of(victim).ask(&format!("arm {step}")).as_deref(), Some("armed"));
         let end = Instant::now() + PATIENCE;
-        // A handover may be called off before it comes so far: as when the giver still takes what comes again.
+        // A handover may be called off earlier, for example while the source still receives
+        // republished items.
         let mut asked = None;
         while !stage.of(victim).has_ended() {
             assert!(Instant::now() < end, "{step}: {victim} lives, {asked:?}");
             let seen = stage.seen_by("controller");
-            // It may be over, too, without the victim's having come so far: what is not heard at once may be needed no more.
+            // It may also have ended without this step of the victim: a message that is late may no
+            // longer be needed.
             if seen.open.is_empty()
                 && let Some(wanted) = handover(&seen, party, victim)
             {
@@ -134,7 +137,7 @@ fn a_controller_that_is_killed_at_any_step_is_succeeded_and_nothing_is_done_twic
     assert_eq!(twice, 0, "no worker was lost");
 }
 
-/// Items come faster than workers do them: what waits goes with its slice.
+/// Items arrive faster than workers process them, so waiting items move with their slice.
 #[test]
 fn a_giver_that_is_killed_while_it_hands_over_what_waits_loses_nothing() {
     let queueing = Here { work_ms: 4, ..HERE };
@@ -147,7 +150,8 @@ fn a_taker_that_is_killed_while_it_is_handed_what_waits_loses_nothing() {
     kill_where(99, Times::SHORT, queueing, Party::Taker, &["Received tail", "Sent active"]);
 }
 
-/// In stricter orders a taker waits for what the giver has in hand, and for its state.
+/// In stricter orders the target waits for the items that the source has in hand, and for the
+/// state.
 #[test]
 fn in_strict_order_a_giver_that_is_killed_after_its_cut_loses_nothing() {
     kill_at(95, Times::SHORT, Order::Strict, Party::Giver, &["Sent cut"]);
@@ -172,7 +176,7 @@ fn of_two_controllers_with_one_store_one_moves_slices_and_who_was_stopped_moves_
         return;
     };
     let place = Here { etcd: Some(etcd.endpoint(0)), ..HERE };
-    // None of them loses its office because the machine is busy.
+    // No controller loses its leadership because the machine is busy.
     let times = Times { leadership: Duration::from_secs(6), ..Times::LONG };
     let mut stage = Stage::new(62, times, place, &["one", "two"]);
     stage.start("controller", "second");
@@ -180,20 +184,20 @@ fn of_two_controllers_with_one_store_one_moves_slices_and_who_was_stopped_moves_
     stage.settled("controller", &["one", "two"]);
     stage.until_done("controller", "pin 0 two");
     assert!(!stage.seen_by("second").leading);
-    // Who owns what follows from the load; this one is to be the first one's.
+    // The load determines the owners; this slice has to belong to worker `one`.
     let moved = 1;
     stage.until_moved("controller", moved, "one");
-    // The leader stands still, as its machine may.
+    // The leader is paused, as its machine may be.
     stage.of("controller").signal(Signal::STOP);
     let seen = stage.settled("second", &["one", "two"]);
     assert_eq!(seen.pins[0], "two", "the next controller knows the pin");
     stage.until("second", "it knows the owner", |seen| seen.owner(moved) == "one");
-    // New slices stay for a while.
+    // New slices do not move for some time.
     stage.until_done("second", &format!("move {moved} two"));
     stage.until("second", "it has moved", |seen| {
         seen.open.is_empty() && seen.owner(moved) == "two" && seen.owner(0) == "two"
     });
-    // It goes on as if nothing had been, and is asked at once.
+    // It continues as if it still led, and is asked at once.
     stage.of("controller").signal(Signal::CONT);
     let answer = stage.of("controller").ask(&format!("move {moved} one")).unwrap();
     stage.until("controller", "it knows that another leads", |seen| !seen.leading);

@@ -1,16 +1,17 @@
-//! What a worker costs that waits.
+//! The CPU cost of an idle worker.
 
 use std::time::{Duration, Instant};
 
 use crate::role::Times;
 use crate::stage::{HERE, PATIENCE, Stage};
 
-/// As by default.
+/// The default lease.
 const USUAL: Duration = Duration::from_secs(5);
-/// How often a thread of an idle worker may wait, in a second.
+/// Limit of waits per second of all threads of an idle worker.
 const WAITS_MAX: u64 = 50;
 
-/// How often the threads of a process gave up the CPU to wait. A thread that a busy machine takes off its CPU is not counted.
+/// Number of times that the threads of a process gave up the CPU to wait. A thread that lost its
+/// CPU to another one is not counted.
 fn waits(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -31,7 +32,7 @@ fn a_worker_that_has_nothing_to_do_is_hardly_ever_woken() {
     stage.settled("controller", &["one"]);
     let pid = stage.of("one").ask("process").unwrap().parse().unwrap();
     let end = Instant::now() + PATIENCE;
-    // What begins the worker takes some seconds: readers settle, and clients are asked for items.
+    // The start of a worker takes some seconds: readers settle, and it asks clients for items.
     loop {
         let (before, begun) = (waits(pid), Instant::now());
         std::thread::sleep(Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! `kill -9` of workers at the defaults, beside other programs that want the processors: how soon
-//! their slices are served again.
+//! `kill -9` of workers with default settings, while other programs use the processors: the time
+//! until their slices are served again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::stage::{HERE, Here, PATIENCE, Seen, Stage};
 
 const DOMAIN: u32 = 30;
 const WORKERS: [&str; 3] = ["one", "two", "three"];
-/// Kills, unless `SLICE_KILLS` has another number.
+/// Number of kills, unless `SLICE_KILLS` is set.
 const KILLS: usize = 3;
 const PER_SECOND: f64 = 1000.0;
-/// The product's own times, of DDS as well.
+/// The default times, also those of DDS.
 pub(crate) const DEFAULTS: &[(&str, &str)] = &[("DEFAULTS", "1"), ("LEASE_S", "5")];
 
-/// Threads that want the processors as well.
+/// Threads that also use the processors.
 pub(crate) struct Busy {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -50,28 +50,29 @@ impl Drop for Busy {
     }
 }
 
-/// What a client saw.
+/// The results of a client.
 pub(crate) struct Outcome {
     pub(crate) published: i64,
     pub(crate) answered: Vec<Answered>,
     pub(crate) resent: u64,
 }
 
-/// An answer, and when its item was published first.
+/// A reply, with the time when its item was first published.
 pub(crate) struct Answered {
     id: i64,
     published: Instant,
     at: Instant,
 }
 
-/// A client that has met the workers of all slices.
+/// A client that has discovered the workers of all slices.
 pub(crate) fn opened(stream: &Stream) -> Client {
     let mut client = Client::join(stream, Options::new(3)).unwrap();
     (0..SLICES).for_each(|slice| client.open(SliceId(slice), PATIENCE).unwrap());
     client
 }
 
-/// Publishes so many items a second until it is stopped, and then waits for the last reply.
+/// Publishes this number of items per second until it is stopped, and then waits for the last
+/// reply.
 pub(crate) fn publish(mut client: Client, per_second: f64, stop: &AtomicBool) -> Outcome {
     let (begun, mut next, mut answers, mut answered) =
         (Instant::now(), 0_i64, Vec::new(), Vec::new());
@@ -85,7 +86,7 @@ pub(crate) fn publish(mut client: Client, per_second: f64, stop: &AtomicBool) ->
             }
         } else {
             let due = (begun.elapsed().as_secs_f64() * per_second) as i64;
-            // No more than a few before the next look at replies.
+            // Only a few before the next check for replies.
             for _ in next..due.min(next + 50) {
                 match client.publish(SliceId(next as u32 % SLICES), next, &next.to_le_bytes()) {
                     Ok(()) => next += 1,
@@ -110,7 +111,7 @@ pub(crate) struct Killed {
 }
 
 impl Killed {
-    /// It is about to be.
+    /// To be called just before the kill or cut.
     pub(crate) fn now(name: &'static str, seen: &Seen) -> Self {
         let slices = (0..SLICES as usize).filter(|slice| seen.owner(*slice) == name).collect();
         let at_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
@@ -118,7 +119,7 @@ impl Killed {
     }
 }
 
-/// Until each of its slices answered an item that was published after its end.
+/// Time until each of its slices has answered an item that was published after the kill.
 pub(crate) fn served_after(killed: &Killed, answered: &[Answered]) -> Duration {
     let mut unserved = killed.slices.clone();
     for answer in answered.iter().filter(|answer| answer.published > killed.at) {
@@ -130,7 +131,7 @@ pub(crate) fn served_after(killed: &Killed, answered: &[Answered]) -> Duration {
     panic!("slices {unserved:?} of {} were never served again", killed.name);
 }
 
-/// The longest that an item waited for its reply that was published within a second of the kill.
+/// The longest time until the reply among items that were published within a second of the kill.
 fn longest_wait(killed: &Killed, answered: &[Answered]) -> Duration {
     let about = |answer: &&Answered| {
         let begin = killed.at - Duration::from_millis(100);
@@ -139,7 +140,7 @@ fn longest_wait(killed: &Killed, answered: &[Answered]) -> Duration {
     answered.iter().filter(about).map(|it| it.at - it.published).max().unwrap_or_default()
 }
 
-/// The first time that each kind of message passed in each process after the kill, milliseconds.
+/// Time of the first message of each kind in each process after the kill, in milliseconds.
 fn timeline(trace: &str, killed: &Killed) -> String {
     let mut first: BTreeMap<String, f64> = BTreeMap::new();
     for line in trace.lines() {
@@ -176,7 +177,7 @@ fn slices_of_killed_workers_are_served_again_at_the_defaults_beside_busy_loops()
     let busy = Busy::start(busy);
     let mut killed = Vec::new();
     for _ in 0..kills {
-        // The last loss is recovered.
+        // The last loss has been recovered.
         std::thread::sleep(Duration::from_secs(3));
         let seen = stage.settled("controller", &WORKERS);
         let count = |name: &&str| seen.owners.iter().filter(|owner| owner == name).count();

@@ -1,4 +1,4 @@
-//! A client that publishes steadily, on a thread of its own.
+//! A client that publishes steadily, on a separate thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ pub(crate) struct Load {
     thread: JoinHandle<Outcome>,
 }
 
-/// What the client saw in the end.
+/// The results of the client.
 pub(crate) struct Outcome {
     pub(crate) published: i64,
-    /// How often each item was answered.
+    /// Number of replies to each item.
     pub(crate) answered: BTreeMap<i64, u32>,
     pub(crate) resent: u64,
 }
 
 impl Load {
-    /// `spawn` starts the thread: where its sockets are to be.
+    /// `spawn` starts the thread, in the network namespace for its sockets.
     pub(crate) fn start(
         stream: Stream,
         spawn: impl FnOnce(Box<dyn FnOnce() -> Outcome + Send>) -> JoinHandle<Outcome>,
@@ -36,7 +36,7 @@ impl Load {
         Self::windowed(stream, Options::new(0).window, spawn)
     }
 
-    /// With so many items without a reply at most.
+    /// The same with this limit of items without a reply.
     pub(crate) fn windowed(
         stream: Stream,
         window: usize,
@@ -50,7 +50,7 @@ impl Load {
         load
     }
 
-    /// Waits until so many more were published.
+    /// Waits until this number of further items were published.
     pub(crate) fn published_more(&self, count: i64) {
         let (begun, end) = (self.published.load(Relaxed), Instant::now() + PATIENCE);
         while self.published.load(Relaxed) < begun + count {
@@ -59,7 +59,7 @@ impl Load {
         }
     }
 
-    /// Publishes no more; every item has a reply.
+    /// Stops publishing, and checks that every item has one reply.
     pub(crate) fn finish(self) -> Outcome {
         self.stop.store(true, Relaxed);
         let outcome = self.thread.join().unwrap();
@@ -70,7 +70,7 @@ impl Load {
 }
 
 fn publish(stream: &Stream, window: usize, stop: &AtomicBool, published: &AtomicI64) -> Outcome {
-    // What was late because a process had no time says little of what comes then.
+    // A late reply because of missing CPU time is no measure for later replies.
     let (resend, resend_max) = (Duration::from_millis(150), Duration::from_secs(2));
     let options = Options { resend, resend_max, window, ..Options::new(3) };
     let mut client = Client::join(stream, options).unwrap();
@@ -84,7 +84,7 @@ fn publish(stream: &Stream, window: usize, stop: &AtomicBool, published: &Atomic
             let slice = SliceId(id as u32 % SLICES);
             match client.publish(slice, id, &id.to_le_bytes()) {
                 Ok(()) => published.store(id + 1, Relaxed),
-                // Nothing is answered for long: where workers are lost, and the machine is busy.
+                // No reply for a long time, because workers were lost and the machine is busy.
                 Err(PublishError::WindowFull(_)) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -1,4 +1,4 @@
-//! The memory of a worker: a plateau under load, and what it gives back afterwards.
+//! The memory of a worker: constant under load, and released afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,22 @@ use equipoise_slice_dds::client::{Client, Options, PublishError};
 use crate::role::{SLICES, Times, stream};
 use crate::stage::{HERE, Here, PATIENCE, Stage};
 
-/// Finished items and replies are remembered for this long in the tests that always run.
+/// Time for which finished items and replies are kept, in the tests that always run.
 const REMEMBER: Duration = Duration::from_secs(1);
-/// Growth that is none: the allocator's, of some threads.
+/// Growth that is ignored: overhead of the allocator for some threads.
 const NOISE_KB: u64 = 6 << 10;
-/// The plateau goes up and down with the writers of replies, which take turns: each has half a
-/// kilobyte for each of its replies.
+/// Variation because of the writers of replies, which are replaced: each keeps half a kilobyte for
+/// each of its replies.
 const TURNS_KB: u64 = 24 << 10;
 
-/// Memory of a process that is resident, KiB.
+/// Resident memory of a process, in KiB.
 fn resident_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
-/// A controller, a worker, and a client that has met it.
+/// A controller, a worker, and a client that has discovered it.
 fn begun(domain: u32, remember: Duration) -> (Stage<Here>, u32, Client) {
     let remember = [("REMEMBER_MS", remember.as_millis().to_string())];
     let mut stage = Stage::bare(domain, Times::LONG, HERE);
@@ -38,7 +38,7 @@ fn begun(domain: u32, remember: Duration) -> (Stage<Here>, u32, Client) {
     (stage, pid, client)
 }
 
-/// Publishes items until this one, and waits for all replies.
+/// Publishes items with these ids, and waits for all replies.
 fn publish(client: &mut Client, ids: std::ops::Range<i64>, message: &[u8]) {
     let (mut id, end, mut answers) = (ids.start, Instant::now() + 3 * PATIENCE, Vec::new());
     while id < ids.end || client.pending() > 0 {
@@ -55,7 +55,7 @@ fn publish(client: &mut Client, ids: std::ops::Range<i64>, message: &[u8]) {
     }
 }
 
-/// The most memory that the worker had while these thousands of items were done.
+/// Largest memory of the worker while it processed these thousands of items.
 fn most_kb(pid: u32, client: &mut Client, thousands: std::ops::Range<i64>) -> u64 {
     let most = thousands.step_by(5).map(|thousand| {
         publish(client, thousand * 1000..(thousand + 5) * 1000, b"an item");
@@ -70,7 +70,7 @@ fn most_kb(pid: u32, client: &mut Client, thousands: std::ops::Range<i64>) -> u6
 #[ignore = "a measurement: on a busy machine the plateau is reached later and is higher"]
 fn a_workers_memory_has_a_plateau_however_many_items_it_does() {
     let (_stage, pid, mut client) = begun(60, REMEMBER);
-    // Until everything has been used once that each item needs.
+    // Until every part that an item needs has been used once.
     let plateau = most_kb(pid, &mut client, 0..60);
     let later = most_kb(pid, &mut client, 60..140);
     assert!(later < plateau + TURNS_KB, "from {plateau} to {later} KiB");

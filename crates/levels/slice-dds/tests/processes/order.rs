@@ -1,4 +1,5 @@
-//! `kill -9` of workers in strict order, again and again: items of a slice are begun in their order, whoever does them.
+//! Repeated `kill -9` of workers in strict order: the items of a slice are begun in their order, in
+//! all workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,18 +16,18 @@ const DOMAIN: u32 = 56;
 const WORKERS: [&str; 5] = ["one", "two", "three", "four", "five"];
 /// Workers that are killed together.
 const TOGETHER: usize = 2;
-/// Kills, unless `SLICE_KILLS` says how many.
+/// Number of kills, unless `SLICE_KILLS` is set.
 const KILLS: usize = 20;
-/// Items without a reply: what a lost worker has of them comes again.
+/// Limit of items without a reply, which may be published again after a loss.
 const WINDOW: usize = 400;
 
-/// What was begun, judged by the order in which it was.
+/// The items that workers began, judged by their order.
 #[derive(Debug, Default)]
 struct Judged {
     begun: usize,
     /// Begun for the first time after a later item of its slice.
     out_of_order: Vec<(i32, i64, i64)>,
-    /// Begun once more, as its worker was killed before its reply had come.
+    /// Begun again, because the worker was killed before its reply arrived.
     repeated: usize,
 }
 

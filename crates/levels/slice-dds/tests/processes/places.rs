@@ -1,4 +1,4 @@
-//! Lossy networks, and hosts of their own.
+//! Lossy networks, and processes on separate hosts.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use crate::load::Load;
 use crate::role::{Times, by_peers, stream};
 use crate::stage::{HERE, Here, PATIENCE, Place, Stage};
 
-/// All slices go to and fro, while items flow.
+/// Moves all slices back and forth while items flow.
 fn to_and_fro<P: Place>(stage: &mut Stage<P>, load: &Load, times: usize) {
     for round in 0..times {
         let (from, to) = if round % 2 == 0 { ("one", "two") } else { ("two", "one") };
@@ -29,7 +29,7 @@ fn to_and_fro<P: Place>(stage: &mut Stage<P>, load: &Load, times: usize) {
                 break;
             }
             assert!(Instant::now() < end, "{said:?}, {seen:?}");
-            // Once more, if it was called off: new slices stay for a while.
+            // Once more if the move was called off: new slices do not move for some time.
             said = stage.of("controller").ask(&format!("move {} {to}", left.join(",")));
         }
         load.published_more(30);
@@ -53,12 +53,12 @@ fn where_one_packet_in_a_hundred_is_lost_every_item_is_done_once() {
     each_was_done_once(&stage, load);
 }
 
-/// Each process on a host of its own.
+/// Each process on a separate host.
 struct Hosts<'a> {
     hosts: &'a [Host],
-    /// Who is asked for participants, where there is no multicast.
+    /// Addresses for discovery without multicast.
     peers: &'a [&'a str],
-    /// More settings, by name.
+    /// Further settings, by name.
     more: &'a [(&'static str, &'static str)],
 }
 
@@ -76,8 +76,8 @@ impl Place for Hosts<'_> {
     }
 }
 
-/// A controller, two workers and a client on one switch; slices go to and fro so often. The clients of both tests are of one
-/// process, so they need domains of their own.
+/// A controller, two workers and a client on one switch. Slices move `times` times. The clients of
+/// both tests are in one process, so they need different domains.
 fn on_hosts_of_their_own(domain: u32, peers: &[&str], times: usize) {
     if let Some(reason) = unavailable() {
         println!("skipped: {reason}");
@@ -111,9 +111,9 @@ fn hosts_find_each_other_by_peers_where_there_is_no_multicast() {
     on_hosts_of_their_own(1, &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 1);
 }
 
-/// The lease of workers by default.
+/// The default lease of workers.
 const LEASE: Duration = Duration::from_secs(5);
-/// And what a taker may need beyond it.
+/// Time that a target may need beyond the lease.
 const BEYOND: Duration = Duration::from_millis(500);
 
 #[test]
@@ -145,7 +145,7 @@ fn slices_of_a_machine_that_is_cut_off_are_served_again_soon_after_its_lease() {
     joined.recv_timeout(PATIENCE).unwrap();
     let mut cuts = Vec::new();
     for (victim, host) in [("one", &hosts[1]), ("two", &hosts[2])] {
-        // The balancer has given the other its share back, and the last loss is recovered.
+        // Balancing has returned its share to the other, and the last loss has been recovered.
         let seen = stage.until("controller", "both have slices", |seen| {
             seen.leading
                 && seen.open.is_empty()
@@ -154,12 +154,12 @@ fn slices_of_a_machine_that_is_cut_off_are_served_again_soon_after_its_lease() {
         });
         std::thread::sleep(Duration::from_secs(3));
         host.ip("link set eth0 down").unwrap();
-        // What is published from now on reaches others alone.
+        // Items that are published from now on reach only the other workers.
         let cut = Killed::now(victim, &seen);
         stage.until("controller", "the other has its slices", |seen| {
             seen.owners.iter().all(|owner| owner != victim && owner != "-")
         });
-        // It is back before the test ends, and does nothing of what it had.
+        // It is back before the test ends, and processes none of its former items.
         std::thread::sleep(Duration::from_secs(2));
         host.ip("link set eth0 up").unwrap();
         stage.until_heard(victim);

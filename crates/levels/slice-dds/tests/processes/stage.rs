@@ -1,4 +1,4 @@
-//! Processes, started, asked and killed.
+//! Starts, asks and kills processes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use crate::role::{SLICES, Times};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that plays a role.
+/// A process with a role.
 pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
@@ -22,13 +22,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it, by `command` for this program; ready.
+    /// Starts this program with `command`, and waits until it is ready.
     fn start(mut command: Command, role: &[(&str, String)]) -> Self {
         command
             .args(["--exact", "role", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A panic is to be seen.
+            // Shows panics.
             .stderr(Stdio::inherit());
         for (name, value) in role {
             command.env(format!("SLICE_ROLE_{name}"), value);
@@ -50,10 +50,10 @@ impl Process {
         process
     }
 
-    /// Says a line; what it answers, or nothing if it ends.
+    /// Sends a line and returns the answer, or `None` if the process ends.
     pub(crate) fn ask(&mut self, line: &str) -> Option<String> {
         writeln!(self.input, "{line}").ok()?;
-        // Longer than what it waits for itself.
+        // Longer than the process itself waits.
         match self.lines.recv_timeout(2 * PATIENCE) {
             Ok(said) => Some(said),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
@@ -78,7 +78,7 @@ impl Drop for Process {
     }
 }
 
-/// How a controller sees it.
+/// The status of a stream from a controller.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) leading: bool,
@@ -88,12 +88,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Who owns a slice; nobody, as far as one knows that does not lead.
+    /// The owner of a slice; `-` if it has none, or if the controller does not lead.
     pub(crate) fn owner(&self, slice: usize) -> &str {
         self.owners.get(slice).map_or("-", String::as_str)
     }
 
-    /// Whether each slice is with one of these workers.
+    /// Whether one of these workers owns each slice.
     pub(crate) fn all_with(&self, workers: &[&str]) -> bool {
         self.owners.len() == SLICES as usize
             && self.owners.iter().all(|owner| workers.contains(&owner.as_str()))
@@ -112,30 +112,30 @@ impl Seen {
     }
 }
 
-/// How processes are started: where, and with what settings.
+/// Where processes run, and their settings.
 pub(crate) trait Place {
-    /// This program, to be run there.
+    /// The command of this program, to run there.
     fn command(&self, process: &str) -> Command;
 
-    /// More of their environment.
+    /// Further environment variables.
     fn settings(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
-/// On this machine's loopback.
+/// On the loopback of this machine.
 pub(crate) struct Here {
     pub(crate) loss_permille: u16,
     pub(crate) etcd: Option<String>,
-    /// In which order items are done.
+    /// The order of items.
     pub(crate) order: Order,
-    /// What an item takes, milliseconds.
+    /// Processing time of an item, in milliseconds.
     pub(crate) work_ms: u64,
-    /// More settings, by name.
+    /// Further settings, by name.
     pub(crate) more: &'static [(&'static str, &'static str)],
 }
 
-/// As is usual.
+/// The usual settings.
 pub(crate) const HERE: Here =
     Here { loss_permille: 0, etcd: None, order: Order::Free, work_ms: 0, more: &[] };
 
@@ -156,19 +156,19 @@ impl Place for Here {
     }
 }
 
-/// Workers and controllers.
+/// Workers and controllers of a test.
 pub(crate) struct Stage<P> {
     domain: u32,
     times: Times,
     place: P,
     folder: Folder,
     processes: BTreeMap<String, Process>,
-    /// Where processes note their messages.
+    /// File in which processes record their messages.
     trace: Option<PathBuf>,
 }
 
 impl<P: Place> Stage<P> {
-    /// With a controller, `controller`, and these workers, among whom the slices are.
+    /// Starts a controller, `controller`, and these workers, and waits until they own all slices.
     pub(crate) fn new(domain: u32, times: Times, place: P, workers: &[&str]) -> Self {
         let mut stage = Self::bare(domain, times, place);
         stage.start("controller", "controller");
@@ -195,7 +195,7 @@ impl<P: Place> Stage<P> {
         read.map_or_else(String::new, Result::unwrap)
     }
 
-    /// With no process yet.
+    /// Starts no process.
     pub(crate) fn bare(domain: u32, times: Times, place: P) -> Self {
         let folder = Folder::new(&format!("slice-{domain}"));
         Self { domain, times, place, folder, processes: BTreeMap::new(), trace: None }
@@ -205,12 +205,12 @@ impl<P: Place> Stage<P> {
         self.start_as(name, role, name);
     }
 
-    /// Starts it, and calls it `process` here.
+    /// Starts a process with the role and name, which the test calls `process`.
     pub(crate) fn start_as(&mut self, process: &str, role: &str, name: &str) {
         self.start_with(process, role, name, &[]);
     }
 
-    /// With more in its environment.
+    /// The same with further environment variables.
     pub(crate) fn start_with(
         &mut self,
         process: &str,
@@ -232,7 +232,7 @@ impl<P: Place> Stage<P> {
         self.processes.insert(process.to_string(), started);
     }
 
-    /// Ends it, as by `kill -9`.
+    /// Kills the process, as `kill -9` does.
     pub(crate) fn kill(&mut self, process: &str) {
         assert!(self.processes.remove(process).is_some(), "there is no {process}");
     }
@@ -257,14 +257,15 @@ impl<P: Place> Stage<P> {
         }
     }
 
-    /// Each slice is with one of these workers, and nothing moves.
+    /// Waits until these workers own all slices, and no handover is open.
     pub(crate) fn settled(&mut self, by: &str, workers: &[&str]) -> Seen {
         self.until(by, "slices have owners", |seen| {
             seen.leading && seen.open.is_empty() && seen.all_with(workers)
         })
     }
 
-    /// The controller has let the worker in: who had its name before is lost, and that is known.
+    /// Waits until the controller has accepted the worker, after the loss of an earlier worker of
+    /// that name.
     pub(crate) fn until_heard(&mut self, worker: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -283,7 +284,8 @@ impl<P: Place> Stage<P> {
         }
     }
 
-    /// Asks a controller for something until it says that it is done: on a busy machine it may lose its office for a moment.
+    /// Repeats a request to a controller until it succeeds: on a busy machine the controller may
+    /// lose its leadership for a moment.
     pub(crate) fn until_done(&mut self, by: &str, asked: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -296,7 +298,7 @@ impl<P: Place> Stage<P> {
         }
     }
 
-    /// Has a slice moved to a worker, if it is not there.
+    /// Moves a slice to a worker, unless the worker owns it.
     pub(crate) fn until_moved(&mut self, by: &str, slice: usize, to: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -305,13 +307,13 @@ impl<P: Place> Stage<P> {
                 return;
             }
             assert!(Instant::now() < end, "{slice} does not move to {to}: {seen:?}");
-            // It may be on its way already.
+            // The slice may be moving already.
             self.of(by).ask(&format!("move {slice} {to}"));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// The slice and id of each item that a worker began, in the order of all workers.
+    /// Slice and id of each item that a worker began, in the order over all workers.
     pub(crate) fn begun(&self) -> Vec<(i32, i64)> {
         let begun = std::fs::read(self.folder.root().join("begun")).unwrap();
         let entry = |entry: &[u8]| {
@@ -322,7 +324,7 @@ impl<P: Place> Stage<P> {
         begun.chunks_exact(12).map(entry).collect()
     }
 
-    /// How often each item was done, by id.
+    /// Number of times that each item was processed, by id.
     pub(crate) fn done(&self) -> BTreeMap<i64, u32> {
         let mut done = BTreeMap::new();
         for entry in std::fs::read_dir(self.folder.root()).unwrap() {

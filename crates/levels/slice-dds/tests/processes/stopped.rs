@@ -1,4 +1,4 @@
-//! Clients and workers that stand still, for longer than DDS waits for them, and go on.
+//! Clients and workers that are paused for longer than DDS waits for them, and continue.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use rustix::process::Signal;
 use crate::role::{SLICES, Times, stream};
 use crate::stage::{HERE, Here, PATIENCE, Stage};
 
-/// As participants of these tests say, and a moment.
+/// The DDS lease of participants in these tests, with a margin.
 const LOST: Duration = Duration::from_millis(1300);
 
-/// Every item was done; how many more than once.
+/// Checks that every item was processed. Returns how many were processed more than once.
 fn twice(stage: &Stage<Here>, published: i64) -> usize {
     let done = stage.done();
     let never: Vec<_> = (0..published).filter(|id| !done.contains_key(id)).collect();
@@ -42,7 +42,7 @@ fn a_worker_that_stood_still_does_what_was_published_meanwhile() {
     for _ in 0..2 {
         assert_eq!(stage.of("client").ask("more").as_deref(), Some("published"));
         stage.of("one").signal(Signal::STOP);
-        // Its slices stay its own for half a second longer.
+        // It keeps its slices for another half a second.
         std::thread::sleep(LOST);
         stage.of("one").signal(Signal::CONT);
     }
@@ -50,7 +50,7 @@ fn a_worker_that_stood_still_does_what_was_published_meanwhile() {
     twice(&stage, published.parse().unwrap());
 }
 
-/// Publishes items and reads their replies; how long each took.
+/// Publishes items and reads their replies. Returns the time of each reply.
 fn with_replies_of(client: &mut Client, bytes: usize, ids: Range<i64>) -> Vec<Duration> {
     let message = vec![7; bytes];
     for id in ids {
@@ -65,14 +65,14 @@ fn with_replies_of(client: &mut Client, bytes: usize, ids: Range<i64>) -> Vec<Du
     answers.iter().map(|answer| answer.delay).collect()
 }
 
-/// Of replies that are more than DDS keeps for one that takes nothing.
+/// The same with replies that exceed the limit of DDS for a reader that accepts nothing.
 fn with_large_replies(client: &mut Client, first: i64) -> Vec<Duration> {
     with_replies_of(client, 20_000, first..first + 300)
 }
 
-/// A client of this process.
+/// A client in this process.
 fn other(domain: u32) -> Client {
-    // What has no reply stays without one.
+    // It never publishes an item again.
     let options = Options { resend: 2 * PATIENCE, resend_max: 2 * PATIENCE, ..Options::new(9) };
     let mut other = Client::join(&stream(domain, "lo", 0), options).unwrap();
     for slice in 0..SLICES {
@@ -81,7 +81,7 @@ fn other(domain: u32) -> Client {
     other
 }
 
-/// It is not taken for dead in the time of the test.
+/// A DDS lease that does not expire during the test.
 const LONG: (&str, fn() -> String) = ("LEASE_S", || (10 * PATIENCE.as_secs()).to_string());
 
 #[test]
@@ -109,7 +109,7 @@ fn a_reader_of_replies_that_stands_still_lacks_none_when_it_goes_on() {
     let mut other = other(94);
     let (mut met, end) = (0, Instant::now() + PATIENCE);
     while stage.of("reader").ask("above 0").as_deref() == Some("0") {
-        assert!(Instant::now() < end, "it hears no worker");
+        assert!(Instant::now() < end, "it receives no replies");
         met += 1;
         with_replies_of(&mut other, 100, met..met + 1);
     }
