@@ -48,7 +48,6 @@ fn find<'a, 'b>(rows: &'b [Row<'a>], node: &str) -> &'b Row<'a> {
 /// If fewer nodes are left than the panic share of the wanted ones, those return that were silent
 /// for the shortest time; if none is left, all wanted ones return. Drained and disabled nodes never
 /// return.
-/// never do.
 fn presences(policy: &Policy, members: &[&Row]) -> (Vec<f64>, bool) {
     let own = |row: &&Row| if row.plan.standing.is_in() { row.plan.presence } else { 0.0 };
     let mut presences: Vec<f64> = members.iter().map(own).collect();
