@@ -4,12 +4,15 @@
     pip install cyclonedds
     client.py DOMAIN SLICES COUNT [INTERFACE [modulo|hash|range]]
 
-Types, QoS and assignment functions are in dpslb.py, which has to lie beside it. It keeps each item until its reply has come, and
-publishes it again after a second without one, so that nothing is lost with a worker. When the successor of a lost worker asks for
-the items of some slices, and when its readers are met, it publishes those at once. So that workers know what comes again from
-what is new, it does so through a second writer, which names the first one in its user data, and with the item's first source
-timestamp. Without a name for the assignment it publishes in no partition, where every worker reads; with one it opens a pair of
-writers for each group of slices when the group has its first item, so that an item goes to the workers of its group alone.
+Types, QoS and assignment functions are in dpslb.py, which must be in the same folder.
+
+The client keeps each item until its reply has arrived, and republishes it after a second without a reply. So no item is lost
+with a worker. The successor of a lost worker asks for the items of some slices. The client republishes these items at once, and
+again when it discovers the successor's readers. It republishes through a second writer, with the item's first source timestamp.
+The user data of this writer names the first one, so workers can distinguish republished items from new ones.
+
+Without an assignment argument, the client publishes in no partition, where every worker reads. With one, it opens a pair of
+writers for each group of slices at the group's first item. Then an item reaches only the workers of its group.
 """
 
 import os
@@ -26,13 +29,14 @@ from cyclonedds.topic import Topic
 from dpslb import GROUPS, LEASE, POLICIES, QOS, WATERMARKS, Control, DataItem, Reply
 from dpslb import by_hash, by_modulo, by_range, slices_asked_for
 
-# As `control` in the file of the controller.
+# Value of `control` in the file of the controller.
 CONTROL = os.environ.get("CONTROL", "equipoise/slice")
 
-# Replies go to all clients: these are told from others by the sender, and from those to an earlier run by the timestamp.
+# All clients receive all replies. The sender distinguishes this client's replies from others, and the timestamp distinguishes
+# them from replies to an earlier run.
 SENDER = random.getrandbits(31)
 AGAIN_S = 1.0
-# A successor that was not heard for longer asks no more.
+# A request of a successor counts for this long.
 ASKING_S = 4.0
 PATIENCE_S = 60.0
 
@@ -43,7 +47,7 @@ def numbered(kind, number):
 
 
 class Writers:
-    """Two writers: for what is new, and for what comes again."""
+    """Two writers: for new items, and for republished ones."""
 
     def __init__(self, participant, items, partition, replies):
         number = random.getrandbits(64)
@@ -55,16 +59,16 @@ class Writers:
         self.met = self.readers()
 
     def readers(self):
-        """Those that both writers have met by now."""
+        """The readers that the two writers have discovered."""
         return {*self.first.get_matched_subscriptions(), *self.again.get_matched_subscriptions()}
 
     def has_met_others(self):
-        """Whether there are new readers since the last call: they lack what was published before."""
+        """Whether there are new readers since the last call. They lack the items published before."""
         before, self.met = self.met, self.readers()
         return not self.met <= before
 
     def wait_for_workers(self, replies):
-        """Until items reach somebody and replies come here: what is written before, DDS delivers to nobody."""
+        """Waits until a worker reads items and its replies arrive here: DDS delivers no earlier items."""
         end = time.monotonic() + PATIENCE_S
         while not (
             self.first.get_matched_subscriptions()
@@ -74,7 +78,7 @@ class Writers:
             if time.monotonic() > end:
                 sys.exit("there is no worker")
             time.sleep(0.01)
-        # The other workers.
+        # Time for the other workers.
         time.sleep(0.2)
 
 
@@ -106,7 +110,7 @@ class Client:
         self.waiting[id] = (item, time.monotonic())
 
     def answers(self):
-        """Takes all replies that are there; the first to each item."""
+        """Takes all replies that have arrived. Yields the first one to each item."""
         while replies := self.replies.take(N=1000):
             for reply in replies:
                 if not reply.sample_info.valid_data or reply.senderId != SENDER:
@@ -117,7 +121,7 @@ class Client:
                     yield reply
 
     def wanted(self):
-        """Slices whose items a successor wants now: those that it asks for the first time, and those whose readers it has new."""
+        """The slices to republish now: with a new request of a successor, or with a request and new readers."""
         now, wanted = time.monotonic(), set()
         for sample in self.asks.take(N=1000):
             if sample.sample_info.valid_data:
@@ -132,7 +136,7 @@ class Client:
         return wanted
 
     def publish_again(self):
-        """What a successor wants, and what has no reply for too long. After `answers`: not what is answered already."""
+        """Republishes items for a successor, and items without a reply. Call it after `answers`, which removes answered items."""
         wanted, now = self.wanted(), time.monotonic()
         for id, (item, said) in self.waiting.items():
             if item.sliceId in wanted or now - said > AGAIN_S:
@@ -147,7 +151,7 @@ def main():
         None: by_modulo(slices),
         "modulo": by_modulo(slices),
         "hash": by_hash(slices),
-        # As many ids for each slice.
+        # The same number of ids for each slice.
         "range": by_range([count * slice // slices for slice in range(1, slices)]),
     }[assignment]
     interface = f'<Interfaces><NetworkInterface name="{interface}"/></Interfaces>' if interface else ""

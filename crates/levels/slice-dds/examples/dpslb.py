@@ -1,8 +1,7 @@
-"""The types of the slice level's topics, the QoS of their readers and writers, and the functions that give items their slices, for
-Python's `cyclonedds` package.
+"""Types and QoS of the slice level's topics, and functions that assign items to slices, for Python's `cyclonedds` package.
 
     from dpslb import DataItem, Reply, QOS          # the stream's usual types
-    DataItem, Reply = types_of("my_msgs.msg.dds_.DataItem_", "my_msgs.msg.dds_.Reply_", keyed=False)    # as ROS 2 has them
+    DataItem, Reply = types_of("my_msgs.msg.dds_.DataItem_", "my_msgs.msg.dds_.Reply_", keyed=False)    # as in ROS 2
 """
 
 from bisect import bisect_right
@@ -16,7 +15,7 @@ from cyclonedds.util import duration
 
 
 def types_of(item_type, reply_type, keyed=True):
-    """Items and replies under these names (modules with `.`); `keyed`: by slice and by id."""
+    """Types of items and replies with these names (modules with `.`). `keyed`: the keys are slice and id."""
 
     @dataclass
     @final
@@ -47,33 +46,33 @@ DataItem, Reply = types_of("dpslb.DataItem", "dpslb.Reply")
 @final
 @keylist(["to"])
 class Control(IdlStruct, typename="equipoise.Control"):
-    """What workers and controllers write to each other; on the topic `CONTROL/again` workers ask clients."""
+    """Messages between workers and controllers. On the topic `CONTROL/again` workers ask clients to republish items."""
 
     to: uint64
     body: sequence[byte]
 
 
 def slices_asked_for(body):
-    """The slices whose items the successor of a lost worker asks for, and the number of slices by which it numbers them; an item
-    is meant if its `sliceId` modulo that number is among them. An empty set and 1 if the message is another."""
+    """The slices that the successor of a lost worker asks for, and its number of slices. It asks for the items with a `sliceId`
+    modulo that number in the set. An empty set and 1 if the message is of another kind."""
     numbers, number, shift = [], 0, 0
-    # After a version: numbers of seven bits a byte, the lowest first; all but their last bytes have the highest bit set.
+    # A version, then numbers of seven bits per byte, the lowest first. All bytes but the last of a number have the highest bit set.
     for octet in bytes(body[1:]):
         number |= (octet & 0x7F) << shift
         shift += 7
         if octet < 0x80:
             numbers.append(number)
             number, shift = 0, 0
-    # A kind, how many slices, and these; then the numbering: the resize that introduced it, how many slices, how many ever.
+    # The kind, the count of slices, the slices; then the numbering: its resize, the number of slices, the number of ids ever used.
     if numbers[:1] != [AGAIN] or numbers[1:2] != [len(numbers) - 5]:
         return set(), 1
     return set(numbers[2:-3]), max(numbers[-2], 1)
 
 
-# The kind of message that asks for items again.
+# The kind of a message that asks clients to republish items.
 AGAIN = 3
 
-# Nothing is lost, all is kept, and a writer that ends has not taken back what it wrote.
+# Reliable; keeps all samples; the end of a writer does not dispose of its samples.
 POLICIES = (
     Policy.Reliability.Reliable(duration(seconds=10)),
     Policy.History.KeepAll,
@@ -81,20 +80,20 @@ POLICIES = (
 )
 QOS = Qos(*POLICIES)
 
-# Into Cyclone DDS's configuration, beside <General>. A program that is silent for its lease is taken for dead: a shorter pause costs
-# it nothing, and until then workers keep replies for it. By default the lease is 10 s, and renewed after 8 s of silence.
+# For Cyclone DDS's configuration, beside <General>. DDS declares a program dead that is silent for its lease. Until then workers
+# keep its replies, so a shorter pause loses nothing. The default lease is 10 s, renewed after 8 s of silence.
 LEASE = "<Discovery><LeaseDuration>5 s</LeaseDuration><SPDPInterval>1 s</SPDPInterval></Discovery>"
 
-# Beside it. By default what a writer may have unacknowledged falls to 1 kB in time, and then a worker that is new or a moment late
-# holds up its clients.
+# Beside it. By default the limit of a writer's unacknowledged data falls to 1 kB in time. Then a new or slightly late worker
+# blocks its clients.
 WATERMARKS = "<Internal><Watermarks><WhcLow>64 kB</WhcLow><WhcHighInit>128 kB</WhcHighInit></Watermarks></Internal>"
 
-# A group of slices is one partition, `g` and its number.
+# Number of groups of slices. The partition of a group is `g` and its number.
 GROUPS = 64
 
 
 def by_modulo(slices):
-    """For ids that count up."""
+    """For ids that are counted up."""
     return lambda id: id % slices
 
 
@@ -111,5 +110,5 @@ def by_hash(slices):
 
 
 def by_range(bounds):
-    """Ids that are near each other are of one slice. `bounds`: the first ids of slice 1, slice 2 and so on, ascending."""
+    """Adjacent ids have the same slice. `bounds`: the first ids of slice 1, slice 2 and so on, ascending."""
     return lambda id: bisect_right(bounds, id)

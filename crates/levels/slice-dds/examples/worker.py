@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A slice worker's program in Python: turns images (PPM, P6) to greyscale (PGM, P5).
 
-It gets batches of items on its standard input and acknowledges each on its standard output; the reply to the client is
-"processed WIDTH HEIGHT". What it does with the grey image is up to you. It counts the items of each slice, and where state moves
-with slices, the counts do: an item that is no image is answered by its slice's count. With --crash-after N it dies after N items.
+It receives batches of items on its standard input, and acknowledges each item on its standard output. The reply to the client is
+"processed WIDTH HEIGHT"; the program discards the grey image. It also counts the items of each slice, as an example of a state
+that moves with its slice. The reply to an item that is not an image has this count. With --crash-after N it exits after N items.
 
     equipoise slice worker ... -- python3 worker.py
 """
@@ -17,7 +17,7 @@ ITEM, IMPORT, LOST, EXPORT = range(4)  # the two highest bits of a job
 
 
 def grey(image):
-    """0.3 R + 0.59 G + 0.11 B of every pixel; None if it is no P6 image with 8 bits."""
+    """0.3 R + 0.59 G + 0.11 B of every pixel. None if the bytes are not a P6 image with 8 bits."""
     parts = image.split(maxsplit=4) if image[:2] == b"P6" else []
     if len(parts) < 4 or parts[3] != b"255":
         return None
@@ -28,7 +28,7 @@ def grey(image):
 
 
 def batches(stream):
-    """Items, batch by batch: job, slice, id, sender, timestamp, message."""
+    """Yields batches of items: job, slice, id, sender, timestamp, message."""
     while len(length := stream.read(4)) == 4:
         batch, at, items = stream.read(int.from_bytes(length, "little")), 0, []
         while at < len(batch):
@@ -40,7 +40,7 @@ def batches(stream):
 
 
 def work(counts, kind, slice, message):
-    """Does a job; the reply."""
+    """Processes a job. Returns the reply."""
     if kind == EXPORT:
         return COUNT.pack(counts.pop(slice, 0))
     if kind in (IMPORT, LOST):

@@ -38,7 +38,7 @@ def main():
         "the workers are not there",
         lambda: len(scans.get_matched_subscriptions()) >= workers and len(nearest.get_matched_publications()) >= workers,
     )
-    # They, too, have to discover this writer.
+    # The workers also have to discover this writer.
     time.sleep(0.5)
     for n in range(count):
         header = Header(Time(n, 0), f"robot_{n % 10}/base_scan")
