@@ -245,6 +245,19 @@ pub struct BackendStatus {
     /// Responses with ambiguous framing, and unsolicited bytes (multiplexed pools).
     #[serde(default)]
     pub multiplex_faults_total: u64,
+    /// Requests on a connection shared with other clients (multiplexed pools).
+    #[serde(default)]
+    pub multiplex_shared_total: u64,
+    /// Requests that could share a connection and got one of their own, because their path has slow
+    /// or large responses or all shared ones were full (multiplexed pools).
+    #[serde(default)]
+    pub multiplex_alone_total: u64,
+    /// Shared connections handed over to the client of a slow or large response.
+    #[serde(default)]
+    pub multiplex_handed_over_total: u64,
+    /// Requests sent again because their shared connection ended before their turn.
+    #[serde(default)]
+    pub multiplex_repeated_total: u64,
     /// Such a fault disabled multiplexing: the backend's sessions are exclusive until an operator
     /// undrains or enables it.
     #[serde(default)]

@@ -236,6 +236,7 @@ fn details(status: &Status, out: &mut String) {
             lines.extend(learnt_detail(&pool.name, backend));
             lines.extend(group_detail(&pool.name, backend));
             lines.extend(multiplexing_detail(&pool.name, backend));
+            lines.extend(sharing_detail(&pool.name, backend));
             if !backend.failures.is_empty() {
                 lines.push(format!(
                     "{}/{}: failed {}",
@@ -283,6 +284,18 @@ fn multiplexing_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     backend.multiplexing_lost.then(|| {
         format!(
             "{pool}/{name}: not multiplexed after {faults} responses with ambiguous framing or without a request; after fixing the backend: equipoise undrain {pool}/{name}"
+        )
+    })
+}
+
+/// A line about slow or large responses on shared connections.
+fn sharing_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
+    let name = &backend.name;
+    let (shared, alone) = (backend.multiplex_shared_total, backend.multiplex_alone_total);
+    let (over, again) = (backend.multiplex_handed_over_total, backend.multiplex_repeated_total);
+    (over > 0).then(|| {
+        format!(
+            "{pool}/{name}: {shared} requests on shared connections, {alone} on their own; {over} connections handed over for slow or large responses, {again} requests sent again"
         )
     })
 }

@@ -205,6 +205,15 @@ pub struct BackendStats {
     /// Responses that could not be framed beyond doubt, and times that bytes came that no request
     /// was due (HTTP, multiplexed pools).
     pub multiplex_faults: Counter,
+    /// Requests that were put on a shared session (HTTP, multiplexed pools).
+    pub multiplex_shared: Counter,
+    /// Requests that could share a session and got one of their own: their path has slow or large
+    /// responses, or all sessions were full.
+    pub multiplex_alone: Counter,
+    /// Shared sessions that were handed over to the client of a slow or large response.
+    pub multiplex_handed_over: Counter,
+    /// Requests that were sent again because their shared session ended before their turn.
+    pub multiplex_repeated: Counter,
     /// Upstream sessions open now, idle ones included.
     pub sessions_open: Counter,
     /// Bytes sent to it.

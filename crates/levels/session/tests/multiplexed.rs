@@ -7,10 +7,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use common::{Plan, Proxy, get, post, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
+use equipoise_session::stats::{BackendStats, Counter};
 use equipoise_testkit::{
     Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, Received, ReservedPort, Step, eventually,
     free_port,
@@ -126,6 +128,42 @@ fn nobody_waits_behind_a_slow_answer_for_ever() {
     for client in &mut slow {
         assert_eq!(client.response().map(|r| r.text()), Ok("slow".to_owned()));
     }
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn a_slow_path_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
+    let gate = Gate::new();
+    let slow = Answer::ok("slow").first(Step::Wait(gate.clone()));
+    let backend = HttpBackend::start(move |r| match r.head.target().split('?').next() {
+        Some("/slow") => slow.clone(),
+        _ => Answer::ok(r.head.target()),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 1;
+        // The others may not count as slow, even on a busy machine.
+        p.multiplex_slow = Duration::from_secs(2);
+    });
+    let proxy = proxy.start();
+    let count =
+        |of: fn(&BackendStats) -> &Counter| proxy.backends[0].live.stats.sum(|s| of(s).get());
+    let mut first = proxy.connect();
+    first.send(get("/slow?1"));
+    assert!(eventually(|| count(|s| &s.multiplex_handed_over) == 1));
+    everybody_gets_their_own(proxy.address, 4, 10);
+    assert_eq!(count(|s| &s.multiplex_alone), 0, "the backend is shared as before");
+    let mut others: Vec<_> = (0..10).map(|_| proxy.connect()).collect();
+    for (number, client) in others.iter_mut().enumerate() {
+        client.send(get(&format!("/slow?{number}")));
+    }
+    assert!(eventually(|| count(|s| &s.multiplex_alone) == 10));
+    everybody_gets_their_own(proxy.address, 4, 10);
+    assert_eq!(count(|s| &s.multiplex_handed_over), 1);
+    gate.open();
+    for client in others.iter_mut().chain([&mut first]) {
+        assert_eq!(client.response().map(|r| r.text()), Ok("slow".to_owned()));
+    }
+    assert_eq!(count(|s| &s.multiplex_shared), 81);
     proxy.assert_drops(&[]);
 }
 

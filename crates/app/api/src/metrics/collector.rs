@@ -227,7 +227,7 @@ impl Collected {
 
     fn backend_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         type Of = fn(&BackendReading) -> u64;
-        let families: [(&str, &str, Option<&Unit>, Of); 6] = [
+        let families: [(&str, &str, Option<&Unit>, Of); 10] = [
             (
                 "backend_requests",
                 "Requests, connections or client addresses sent to the backend",
@@ -243,6 +243,30 @@ impl Collected {
                 "Responses with ambiguous framing, and unsolicited bytes",
                 None,
                 |b| b.multiplex_faults,
+            ),
+            (
+                "backend_multiplex_shared",
+                "Requests on a connection shared with other clients",
+                None,
+                |b| b.multiplex_shared,
+            ),
+            (
+                "backend_multiplex_alone",
+                "Requests that could share a connection and got one of their own",
+                None,
+                |b| b.multiplex_alone,
+            ),
+            (
+                "backend_multiplex_handed_over",
+                "Shared connections handed over to the client of a slow or large response",
+                None,
+                |b| b.multiplex_handed_over,
+            ),
+            (
+                "backend_multiplex_repeated",
+                "Requests sent again because their shared connection ended before their turn",
+                None,
+                |b| b.multiplex_repeated,
             ),
             ("backend_sent", "Bytes to the backend", Some(&Unit::Bytes), |b| b.bytes_out),
             ("backend_received", "Bytes from the backend", Some(&Unit::Bytes), |b| b.bytes_in),

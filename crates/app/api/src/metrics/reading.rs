@@ -163,6 +163,14 @@ pub struct BackendReading {
     pub sessions_reused: u64,
     /// Responses with ambiguous framing, and bytes received without an outstanding request.
     pub multiplex_faults: u64,
+    /// Requests that were put on a shared session.
+    pub multiplex_shared: u64,
+    /// Requests that could share a session and got one of their own.
+    pub multiplex_alone: u64,
+    /// Shared sessions that were handed over to the client of a slow or large response.
+    pub multiplex_handed_over: u64,
+    /// Requests that were sent again because their shared session ended before their turn.
+    pub multiplex_repeated: u64,
     /// Bytes to the backend.
     pub bytes_out: u64,
     /// Bytes from the backend.

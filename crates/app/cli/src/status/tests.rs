@@ -26,6 +26,10 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         sessions_opened_total: 10,
         sessions_reused_total: 990,
         multiplex_faults_total: 0,
+        multiplex_shared_total: 0,
+        multiplex_alone_total: 0,
+        multiplex_handed_over_total: 0,
+        multiplex_repeated_total: 0,
         multiplexing_lost: false,
         bytes_out_total: 0,
         bytes_in_total: 0,
@@ -159,6 +163,19 @@ fn a_backend_that_lost_multiplexing_has_a_line_with_the_remedy() {
     status.pools[0].backends[0].multiplexing_lost = true;
     assert!(lost(&status));
     assert!(rendered(&status).contains("equipoise undrain db/a\n"), "{}", rendered(&status));
+}
+
+#[test]
+fn a_backend_with_slow_responses_on_shared_connections_has_a_line_with_the_counts() {
+    let mut status = status();
+    let one = &mut status.pools[0].backends[0];
+    (one.multiplex_shared_total, one.multiplex_alone_total) = (900, 30);
+    assert!(!rendered(&status).contains("on shared connections"));
+    let one = &mut status.pools[0].backends[0];
+    (one.multiplex_handed_over_total, one.multiplex_repeated_total) = (2, 5);
+    let text = rendered(&status);
+    let line = "db/a: 900 requests on shared connections, 30 on their own; 2 connections handed over for slow or large responses, 5 requests sent again";
+    assert!(text.contains(line), "{text}");
 }
 
 /// The status as a terminal with this many columns shows it.

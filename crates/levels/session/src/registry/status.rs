@@ -164,6 +164,14 @@ pub struct BackendStatus {
     pub sessions_reused: u64,
     /// Responses that could not be framed beyond doubt, and times of unsolicited bytes.
     pub multiplex_faults: u64,
+    /// Requests that were put on a shared session.
+    pub multiplex_shared: u64,
+    /// Requests that could share a session and got one of their own.
+    pub multiplex_alone: u64,
+    /// Shared sessions that were handed over to the client of a slow or large response.
+    pub multiplex_handed_over: u64,
+    /// Requests that were sent again because their shared session ended before their turn.
+    pub multiplex_repeated: u64,
     /// True if such a fault disabled its multiplexing.
     pub multiplexing_lost: bool,
     /// Bytes sent to it.
@@ -368,6 +376,10 @@ fn backend(
         sessions_opened: sum(|s| &s.sessions_opened),
         sessions_reused: sum(|s| &s.sessions_reused),
         multiplex_faults: sum(|s| &s.multiplex_faults),
+        multiplex_shared: sum(|s| &s.multiplex_shared),
+        multiplex_alone: sum(|s| &s.multiplex_alone),
+        multiplex_handed_over: sum(|s| &s.multiplex_handed_over),
+        multiplex_repeated: sum(|s| &s.multiplex_repeated),
         multiplexing_lost: backend.live.is_multiplexing_lost(),
         bytes_out: sum(|s| &s.bytes_out),
         bytes_in: sum(|s| &s.bytes_in),

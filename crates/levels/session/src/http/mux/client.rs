@@ -38,9 +38,12 @@ impl ClientConnection {
         begun: Instant,
         leased: Instant,
     ) -> Shared {
-        let Some(session) = self.worker.mux.choose(&self.worker, &lease, leased) else {
+        let path = self.worker.mux.path_of(&outgoing.first);
+        let Some(session) = self.worker.mux.choose(&self.worker, &lease, path) else {
+            lease.stats().multiplex_alone.add(1);
             return Shared::NoRoom(lease);
         };
+        lease.stats().multiplex_shared.add(1);
         let view = self.door.view();
         let ticket = self.ticket.get_or_insert_with(|| {
             Ticket::new(self.client.clone(), self.door.clone(), self.deadline.clone())
@@ -60,6 +63,7 @@ impl ClientConnection {
         let slot = Slot {
             ticket: ticket.clone(),
             head: outgoing.head,
+            path,
             lease,
             begun,
             leased,

@@ -7,21 +7,22 @@
 //! endpoint for many clients.
 //!
 //! Responses come in the order of the requests, so that a slow or large one delays those behind it.
-//! Then the session is handed over to the client of that response, as an exclusive session, the
-//! requests behind it are retried elsewhere (only idempotent ones are here), and the backend gets
-//! exclusive sessions for a while.
+//! Then the session is handed over to the client of that response, as an exclusive session, and the
+//! requests behind it are retried on another (only idempotent ones are here). Requests of a path
+//! with such responses get exclusive sessions from then on ([`paths`]).
 //!
 //! A response belongs to a request by its place alone, so that a backend which sends too much would
 //! answer one client with another's response. A backend with this fault gets exclusive sessions
 //! from then on ([`BackendLive::lose_multiplexing`](crate::BackendLive)).
 
 mod client;
+mod paths;
 mod session;
 mod ticket;
 
 use std::cell::RefCell;
+use std::hash::RandomState;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
 
@@ -32,22 +33,21 @@ use crate::lease::Lease;
 use crate::upstream::ByBackend;
 use crate::worker::Worker;
 pub(super) use client::Shared;
+use paths::{PathId, Paths};
 use session::MuxSession;
 pub(super) use ticket::{HandOver, Lost, Ticket};
-
-/// How long a backend is left to exclusive sessions after a response that held others up.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// One thread's multiplexed sessions, by backend.
 #[derive(Default)]
 pub(crate) struct MuxSessions {
     by_backend: RefCell<ByBackend<Backend>>,
+    hasher: RandomState,
 }
 
 #[derive(Default)]
 struct Backend {
     sessions: Vec<Rc<MuxSession>>,
-    paused_until: Option<Instant>,
+    paths: Paths,
 }
 
 /// Whether a request may share a session: sent again it does no harm, and its body ends with its
@@ -68,17 +68,18 @@ pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
 }
 
 impl MuxSessions {
-    /// The session to put a request for the leased backend on: an idle one, a new one while there
-    /// may be more, or the one with the fewest requests. `None` if it is better off alone: the
-    /// backend is paused, all are full, or the wait would be a slow response's.
+    /// The session to put a request of this path for the leased backend on: an idle one, a new one
+    /// while there may be more, or the one with the fewest requests. `None` if it is better off
+    /// alone: its path has slow or large responses, all sessions are full, or the wait would be a
+    /// slow response's.
     ///
     /// Gathering requests on few sessions as long as none waits noticeably was tried: larger
     /// batches, but the backend and this thread then take turns, and a request cost a tenth more.
-    fn choose(&self, worker: &Rc<Worker>, lease: &Lease, now: Instant) -> Option<Rc<MuxSession>> {
+    fn choose(&self, worker: &Rc<Worker>, lease: &Lease, path: PathId) -> Option<Rc<MuxSession>> {
         let options = &lease.pool().options;
         let mut all = self.by_backend.borrow_mut();
         let backend = all.entry(lease.backend().id).or_default();
-        if backend.paused_until.is_some_and(|until| now < until) {
+        if backend.paths.goes_alone(path) {
             return None;
         }
         backend.sessions.retain(|session| session.is_open());
@@ -101,14 +102,19 @@ impl MuxSessions {
     pub(crate) fn sweep(&self) {
         self.by_backend.borrow_mut().retain(|_, backend| {
             backend.sessions.retain(|session| session.is_open());
-            !backend.sessions.is_empty() || backend.paused_until.is_some_and(|t| t > Instant::now())
+            !backend.sessions.is_empty()
         });
     }
 
-    /// Leaves the backend to exclusive sessions for a while.
-    fn pause(&self, backend: u32, now: Instant) {
+    /// Notes that a response of this path was slow or large.
+    fn note_slow(&self, backend: u32, path: PathId) {
         if let Some(backend) = self.by_backend.borrow_mut().get_mut(&backend) {
-            backend.paused_until = Some(now + PAUSE);
+            backend.paths.note(path);
         }
+    }
+
+    /// The path of a request, which begins with its request line.
+    fn path_of(&self, request: &[u8]) -> PathId {
+        PathId::of(request, &self.hasher)
     }
 }

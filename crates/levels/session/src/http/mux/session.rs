@@ -112,6 +112,9 @@ impl MuxSession {
         let rest = if next == Lost::Unsent { Lost::Unsent } else { Lost::Behind };
         let fates = std::iter::once(next).chain(std::iter::repeat(rest));
         for (slot, fate) in self.queue.take().into_iter().zip(fates) {
+            if fate == Lost::Behind {
+                slot.lease.stats().multiplex_repeated.add(1);
+            }
             slot.ticket.tell(State::Lost(fate));
         }
     }
@@ -138,12 +141,18 @@ impl Times {
 
 async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, times: Times) {
     // Peers' sessions, which alone are encrypted, are exclusive.
-    let open = Session::open(&backend, None, &worker, || ());
-    let connect = tokio::time::timeout(times.connect, open);
-    let Ok(Ok(session)) = connect.await else {
-        // Waiting requests try an exclusive session, which counts the reason of the failure.
-        shared.close(Lost::Unsent);
-        return;
+    let session = match worker.idle.take(&backend, None) {
+        Some(session) => session,
+        None => {
+            let open = Session::open(&backend, None, &worker, || ());
+            let Ok(Ok(session)) = tokio::time::timeout(times.connect, open).await else {
+                // Waiting requests try an exclusive session, which counts the reason of the
+                // failure.
+                shared.close(Lost::Unsent);
+                return;
+            };
+            Box::new(session)
+        }
     };
     shared.remote.set(session.remote());
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
@@ -155,7 +164,8 @@ async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, t
         instance,
         deadline,
         times,
-        session: Some(Box::new(session)),
+        before: session.written,
+        session: Some(session),
         writing: Vec::new(),
         written: 0,
         input: None,
@@ -186,6 +196,8 @@ struct Task {
     times: Times,
     /// `None` after it was handed over.
     session: Option<Box<Session>>,
+    /// Bytes that were written to it before it was shared.
+    before: u64,
     writing: Vec<u8>,
     written: usize,
     input: Option<Buffer>,
@@ -284,9 +296,10 @@ impl Task {
             self.cut(if removed { Reason::BackendRemoved } else { Reason::UpstreamClosed });
             self.outstanding -= 1;
         }
-        self.shared.close(match (self.outstanding, self.completed) {
-            (0, _) => Lost::Behind,
-            (_, 0) => Lost::NextOnNew,
+        let is_new = self.completed == 0 && !self.session.as_ref().is_some_and(|it| it.reused);
+        self.shared.close(match self.outstanding {
+            0 => Lost::Behind,
+            _ if is_new => Lost::NextOnNew,
             _ => Lost::NextOnUsed,
         });
     }
@@ -384,7 +397,7 @@ impl Task {
             return keep_alive;
         }
         if left.max(unsent) > LARGE_BYTES || current.head.framing == Framing::UntilClose {
-            self.hand_over(now);
+            self.hand_over();
             return false;
         }
         true
@@ -431,26 +444,24 @@ impl Task {
     }
 
     /// Gives the session to the client at the front; the requests behind are sent again elsewhere.
-    fn hand_over(&mut self, now: Instant) {
+    fn hand_over(&mut self) {
         let mut queue = self.shared.queue.borrow_mut();
         let (Some(slot), Some(mut session)) = (queue.pop_front(), self.session.take()) else {
             return;
         };
-        let behind = !queue.is_empty();
         drop(queue);
-        let shared = session.written > slot.end;
-        session.reused = self.completed > 0;
+        let written = session.written - self.before;
+        session.reused |= self.completed > 0;
         self.outstanding = 0;
-        if shared || behind {
-            self.worker.mux.pause(self.backend.id, now);
-        }
-        let unsent = slot.end.saturating_sub(session.written);
+        slot.lease.stats().multiplex_handed_over.add(1);
+        self.worker.mux.note_slow(self.backend.id, slot.path);
+        let unsent = slot.end.saturating_sub(written);
         let hand_over = HandOver {
             lease: slot.lease,
             session,
             input: self.input.take().filter(|input| !input.is_empty()),
             response: self.current.take().map(|current| (current.head, current.pump)),
-            shared,
+            shared: written > slot.end,
             unsent: usize::try_from(unsent).unwrap_or(usize::MAX),
         };
         slot.ticket.tell(State::HandedOver(Box::new(hand_over)));
@@ -472,7 +483,7 @@ impl Task {
             self.deadline.set(now, if idle { self.times.idle } else { self.times.slow });
         } else if self.deadline.is_past() {
             if !idle {
-                self.hand_over(now);
+                self.hand_over();
             }
             return Poll::Ready(());
         }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use super::paths::PathId;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
@@ -170,6 +171,7 @@ impl Ticket {
 pub(super) struct Slot {
     pub(super) ticket: Rc<Ticket>,
     pub(super) head: crate::http::request::RequestHead,
+    pub(super) path: PathId,
     pub(super) lease: Lease,
     /// When its head was read.
     pub(super) begun: Instant,
