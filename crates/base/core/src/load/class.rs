@@ -94,6 +94,25 @@ impl<T> IndexMut<RequestClass> for PerClass<T> {
     }
 }
 
+/// Requests of one class at a node so far, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Arrived from clients.
+    pub arrived: u64,
+    /// Served by peers.
+    pub delegated: u64,
+    /// Delegated to peers, served or not yet, without those that came back.
+    pub given: u64,
+    /// Answered with 503 because the whole cluster was overloaded.
+    pub refused: u64,
+    /// Taken from peers.
+    pub taken: u64,
+    /// Of those, handed back to the peer for lack of room.
+    pub handed_back: u64,
+    /// Bytes of the requests that were served here.
+    pub bytes: u64,
+}
+
 /// Requests of one class at a node in the measured period, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassRate {

@@ -20,10 +20,11 @@ mod overload;
 mod path;
 mod percent;
 mod relief;
+mod shares;
 mod smoothing;
 
 pub use admission::{REFUSED_FIRST, refuse};
-pub use class::{ClassRate, ClassRates, PerClass, RequestClass};
+pub use class::{ClassCounts, ClassRate, ClassRates, PerClass, RequestClass};
 pub use classify::{ClassRule, ClassRules};
 pub use coefficients::{Coefficients, CoefficientsRefused, Signals};
 pub use costs::ClassCosts;
@@ -36,4 +37,5 @@ pub use node::NodeLoad;
 pub use overload::{OverloadRule, OverloadRuleRefused};
 pub use percent::{Percent, PercentOutOfRange};
 pub use relief::{ClassUse, Resource, relieve};
+pub use shares::Shares;
 pub use smoothing::{Ewma, Holt, Smoothing, SmoothingRefused};

@@ -12,11 +12,12 @@ mod in_flight;
 mod marker;
 mod room;
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use equipoise_core::load::{ClassRules, DispatchTable, PerClass, RequestClass};
+use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
+
+pub use equipoise_core::load::Shares;
 
 pub use encryption::{Encryption, PeerCertificate, PeerCertificates, PeerTls, Transport};
 pub(crate) use encryption::{Shown, is_distrust};
@@ -44,17 +45,6 @@ pub struct NodeDoor {
     pub keep: PerClass<f64>,
 }
 
-/// The keep shares of a node, and the targets of the rest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Shares {
-    /// The part of each class that it keeps, 0..=1.
-    pub keep: PerClass<f64>,
-    /// The part of the rest for each node. Nodes that are missing take nothing.
-    pub weights: BTreeMap<String, f64>,
-    /// The part of each class that is refused of what clients bring, 0..=1.
-    pub refuse: PerClass<f64>,
-}
-
 /// Node mode as the data plane sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchView {
@@ -78,18 +68,5 @@ impl NodeDoor {
     /// The table without a plan, for peers of these weights.
     pub(crate) fn stated(&self, weights: impl Iterator<Item = u32>) -> DispatchTable {
         DispatchTable::new(self.keep, weights.map(f64::from))
-    }
-}
-
-impl Shares {
-    /// True if the node must keep no request, because it is drained.
-    pub(crate) fn keeps_nothing(&self) -> bool {
-        RequestClass::ALL.iter().all(|class| self.keep[*class] <= 0.0)
-    }
-
-    /// For these peers, by name.
-    pub(crate) fn table<'a>(&self, peers: impl Iterator<Item = &'a str>) -> DispatchTable {
-        let weight = |name: &str| self.weights.get(name).copied().unwrap_or(0.0);
-        DispatchTable::new(self.keep, peers.map(weight)).refusing(self.refuse)
     }
 }

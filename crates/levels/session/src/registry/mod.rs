@@ -26,12 +26,14 @@ use std::sync::{Arc, RwLock};
 use equipoise_core::{AdminState, Weight};
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use equipoise_core::load::ClassCounts;
+
 pub use actor::Registry;
 pub use changes::{Changed, Changes};
 pub use error::{ApplyError, Known, RegistryError};
 pub use pools::{BackendState, PoolState};
 pub use status::{
-    BackendSeries, BackendStatus, ClassCounts, DispatchStatus, FrontDoorSeries, FrontDoorStatus,
+    BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus,
     LastCheck, PoolSeries, PoolStatus, StatsView, Status, class_counts,
 };
 

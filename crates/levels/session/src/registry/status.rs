@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_core::concurrency::Report;
-use equipoise_core::load::PerClass;
+use equipoise_core::load::{ClassCounts, PerClass};
 use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind, Weight};
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
@@ -75,25 +75,6 @@ pub struct DispatchStatus {
     pub markers_refused: u64,
     /// Encryption between nodes.
     pub encryption: Encryption,
-}
-
-/// Requests of one class so far, and their bytes. [`ClassStats`] describes the counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassCounts {
-    /// Arrived from clients.
-    pub arrived: u64,
-    /// Served by peers.
-    pub delegated: u64,
-    /// Delegated to peers, served or not yet, without those that came back.
-    pub given: u64,
-    /// Answered with 503 because the whole cluster was overloaded.
-    pub refused: u64,
-    /// Taken from peers.
-    pub taken: u64,
-    /// Of those, handed back to the peer for lack of room.
-    pub handed_back: u64,
-    /// Bytes of the requests that were served here.
-    pub bytes: u64,
 }
 
 /// State of a pool.
@@ -304,7 +285,7 @@ fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
     }
 }
 
-/// A front door's requests by class, over all threads.
+/// A front door's requests by class, over all threads. [`ClassStats`] describes the counters.
 pub fn class_counts(stats: &Sharded<FrontDoorStats>) -> PerClass<ClassCounts> {
     PerClass::from_fn(|class| {
         let sum = |of: fn(&ClassStats) -> &Counter| {
