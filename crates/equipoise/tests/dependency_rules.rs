@@ -49,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-slice",
             "equipoise-slice-dds",
+            "equipoise-store",
             "equipoise-dds",
         ],
     ),

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use equipoise_cluster::{Cluster, ClusterRole};
 use equipoise_session::config::Place;
 use tokio::runtime::Builder;
 
 use equipoise_config::{
-    self as config, Cluster, ClusterRole, Config, ConfigErrors, FileKind, Loaded, Problem,
-    Severity, Surroundings,
+    self as config, Config, ConfigErrors, FileKind, Loaded, Problem, Severity, Surroundings,
 };
 
 /// Longest time that a check waits for host names.

@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use equipoise_api::wire::cluster::ClusterToken;
 use equipoise_basics::rough;
 use equipoise_cluster::wire::CreateToken;
 use equipoise_cluster::{
-    Asker, Authority, ClientError, ControllerAddress, Fingerprint, FolderError, Name, StateFile,
-    StateFolder, TokenId,
+    Asker, Authority, ClientError, Cluster, ClusterRole, ControllerAddress, Fingerprint, Name,
+    StateFile, StateFolder, TokenId,
 };
 
 use crate::process::ApiArgs;
 use crate::table::{Align, Cell, Table, Tone};
 use crate::view::View;
-use equipoise_config::{self as config, Cluster, ClusterRole, Config};
+use equipoise_config::{self as config, Config};
 
 use controller::{Controller, NodeRow};
 
@@ -239,7 +239,7 @@ impl Here {
                 controllers.join(", ")
             );
         }
-        let authority = authority(&self.cluster.folder())?;
+        let authority = Authority::load(&self.cluster.folder())?;
         Ok(Asker::operator(&authority, &self.name()?, self.controllers()?)?)
     }
 
@@ -254,27 +254,6 @@ impl Here {
     }
 }
 
-/// Reads the authority from a folder.
-///
-/// # Errors
-/// A file is missing, cannot be read, or is no authority.
-pub fn authority(folder: &StateFolder) -> anyhow::Result<Authority> {
-    let read = |file| {
-        folder.read(file).map_err(|error| match error {
-            FolderError::Missing { path } => anyhow!(
-                "this machine does not have the cluster's certificate authority ({} does not exist): on the first controller, \
-                 create it with `equipoise cluster init`; to the others, copy ca.pem and ca.key from there",
-                path.display()
-            ),
-            // The error has its own remedy.
-            other => other.into(),
-        })
-    };
-    let (certificate, key) =
-        (read(StateFile::AuthorityCertificate)?, read(StateFile::AuthorityKey)?);
-    Ok(Authority::from_pem(&certificate, &key)?)
-}
-
 fn init(args: &InitArgs) -> anyhow::Result<()> {
     let here = Here::load(&args.config.config)?;
     let ClusterRole::Controller { name, .. } = &here.cluster.role else {
@@ -284,7 +263,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     };
     let (folder, now) = (here.cluster.folder(), SystemTime::now());
     if args.renew {
-        let renewed = authority(&folder)?.renewed(now)?;
+        let renewed = Authority::load(&folder)?.renewed(now)?;
         folder.replace(StateFile::AuthorityCertificate, &renewed.certificate_pem())?;
         outln!("issued the authority's certificate again, for the same key");
         outln!("copy {} to the other controllers, and restart", shown(&folder, true));

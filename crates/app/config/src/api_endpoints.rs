@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::problem::Findings;
 use super::text::ApiListen;
-use super::{
-    ConfigErrors, FileKind, cluster, default_api_socket, files, read_despite, read_document,
-};
+use super::{ConfigErrors, FileKind, default_api_socket, files, read_despite, read_document};
 
 /// API endpoints that a configuration file states.
 #[derive(Debug)]
@@ -61,7 +59,7 @@ pub fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsError> {
     let state = values.table("cluster").and_then(|cluster| cluster.text("state"));
     Ok(ApiEndpoints {
         socket: socket.filter(|socket| *socket != default_api_socket()),
-        agent_socket: state.map(|state| cluster::agent_socket(Path::new(state))),
+        agent_socket: state.map(|state| equipoise_cluster::agent_socket(Path::new(state))),
         listen: listen.and_then(|ApiListen(address)| address),
     })
 }

@@ -52,6 +52,7 @@ use std::time::Duration;
 
 use equipoise_api::Policy;
 use equipoise_api::audit::AuditTarget;
+use equipoise_cluster::Cluster;
 use equipoise_core::SchedulerKind;
 use equipoise_dns::DnsConfig;
 use equipoise_packet::abi::{FlowKey, Forward};
@@ -61,7 +62,6 @@ use toml::de::DeTable;
 
 pub use api_endpoints::{ApiEndpoints, ApiEndpointsError, api_endpoints};
 pub use checked::{asked, checked};
-pub use cluster::{Cluster, ClusterRole, EtcdPlace, TokenPlace};
 #[cfg(feature = "slice")]
 pub use dds_stream::dds_stream;
 pub use declared::Declaration;

@@ -1,6 +1,7 @@
 //! The cluster's own certificate authority.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
@@ -14,7 +15,7 @@ use rustls::pki_types::{
 };
 
 use crate::identity::NotCertified;
-use crate::{Certified, Fingerprint, Identity, Name, Role};
+use crate::{Certified, Fingerprint, FolderError, Identity, Name, Role, StateFile, StateFolder};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -23,6 +24,26 @@ pub const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 
 /// Certificates are valid from a little before their creation, because machines' clocks differ.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(300);
+
+/// The authority cannot be read from its folder.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotLoadAuthority {
+    /// This machine does not have it.
+    #[error(
+        "this machine does not have the cluster's certificate authority ({path} does not exist): on the first controller, \
+         create it with `equipoise cluster init`; to the others, copy ca.pem and ca.key from there"
+    )]
+    Missing {
+        /// The file's path.
+        path: PathBuf,
+    },
+    /// A file cannot be read. The error has its own remedy.
+    #[error(transparent)]
+    Folder(FolderError),
+    /// The files are no authority.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+}
 
 /// Signs the certificates of one cluster.
 ///
@@ -121,6 +142,22 @@ impl Authority {
             return Err(AuthorityError::Mismatch);
         }
         Ok(Authority { certificate, key, certified })
+    }
+
+    /// Reads the authority from a folder.
+    ///
+    /// # Errors
+    /// A file is missing, cannot be read, or is no authority.
+    pub fn load(folder: &StateFolder) -> Result<Authority, CannotLoadAuthority> {
+        let read = |file| {
+            folder.read(file).map_err(|error| match error {
+                FolderError::Missing { path } => CannotLoadAuthority::Missing { path },
+                other => CannotLoadAuthority::Folder(other),
+            })
+        };
+        let (certificate, key) =
+            (read(StateFile::AuthorityCertificate)?, read(StateFile::AuthorityKey)?);
+        Ok(Authority::from_pem(&certificate, &key)?)
     }
 
     /// The same key in a certificate with a new validity. Earlier signatures stay valid, also in

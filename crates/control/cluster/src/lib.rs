@@ -24,6 +24,7 @@ mod authority;
 mod backoff;
 mod changes;
 mod client;
+mod config;
 mod evicted;
 mod fingerprint;
 mod folder;
@@ -42,8 +43,11 @@ pub mod wire;
 pub use address::{ControllerAddress, NotAnAddress};
 pub use asker::{Asker, CannotAsk};
 pub use attempts::AttemptLimits;
-pub use authority::{AUTHORITY_LIFETIME, Authority, AuthorityError, Issued, SigningRequest};
+pub use authority::{
+    AUTHORITY_LIFETIME, Authority, AuthorityError, CannotLoadAuthority, Issued, SigningRequest,
+};
 pub use client::{ClientError, Patience};
+pub use config::{Cluster, ClusterRole, TokenPlace, agent_socket};
 pub use fingerprint::{Fingerprint, NotAFingerprint};
 pub use folder::{FolderError, StateFile, StateFolder};
 pub use identity::{Certified, Identity, NotCertified, Role};

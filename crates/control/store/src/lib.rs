@@ -8,7 +8,8 @@
 //!
 //! [`Embedded`] keeps the state in a file on one machine, [`Etcd`] in an etcd cluster. Consensus is
 //! always etcd's. Both support [`Election`] (one leader at a time, with a term that fences off
-//! earlier leaders) and [`Membership`] (the list of live members).
+//! earlier leaders) and [`Membership`] (the list of live members). [`OpenStore`] opens the store
+//! that a configuration names.
 //!
 //! Operations fail with [`StoreError`], which tells whether a write may have been done. Losing the
 //! store does not interrupt service: levels continue with their last instructions.
@@ -21,6 +22,8 @@ mod etcd;
 mod key;
 mod lease;
 mod membership;
+mod open;
+pub mod place;
 mod store;
 mod transaction;
 mod watch;
@@ -33,6 +36,7 @@ pub use etcd::{ConnectError, Etcd, EtcdOptions, EtcdTls, EtcdUser};
 pub use key::{Key, KeyError, Prefix};
 pub use lease::{HeldLease, Lease, LeaseId};
 pub use membership::{JoinError, Member, Membership};
+pub use open::{CannotOpen, EtcdPlace, OpenStore};
 pub use store::Store;
 pub use transaction::{Committed, Expect, Refusal, Transaction, TransactionError, Write};
 pub use watch::{Watch, WatchEvent};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Api, serve_unix};
-use equipoise_cluster::{NodeClient, NodeOptions, Sightings};
+use equipoise_cluster::{Cluster, ClusterRole, NodeClient, NodeOptions, Sightings};
 use equipoise_controller::{NodeKind, NodeReport, Pressure};
 use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -20,7 +20,7 @@ use super::planning::{LEAVE_PATIENCE, capacity, monitor::begin};
 use super::{Asked, Signals, cluster};
 use crate::run::entrance::Entrance;
 use equipoise_cli::logs::Logs;
-use equipoise_config::{self as config, Cluster, ClusterRole, Config, Loaded};
+use equipoise_config::{self as config, Config, Loaded};
 
 /// Sends reports as `file` configures, until the process is stopped.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {

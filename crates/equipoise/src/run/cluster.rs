@@ -1,101 +1,28 @@
 //! This machine's part in a cluster: a controller's store and server, or a node's client.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use equipoise_api::metrics::PlanningReading;
 use equipoise_api::wire::cluster::{ClusterStanding, ControllerContact, OwnLoad};
 use equipoise_cluster::{
-    ClusterServer, ControllerAddress, Journal, Lookout, Name, NodeClient, NodeOptions, NodeStatus,
-    ReportStatus, ServerOptions, Sightings, TokenSource,
+    Authority, Cluster, ClusterRole, ClusterServer, ControllerAddress, Journal, Lookout, Name,
+    NodeClient, NodeOptions, NodeStatus, ReportStatus, ServerOptions, Sightings, TokenPlace,
+    TokenSource,
 };
 use equipoise_controller::{Instructions, Intake, NodeKind, NodeReport};
 use equipoise_core::load::{Coefficients, Signals};
 use equipoise_monitor::Utilisation;
 use equipoise_session::config::Protocol;
-use equipoise_store::{
-    Embedded, EmbeddedOptions, Etcd, EtcdOptions, EtcdTls, EtcdUser, Restored, Store,
-};
+use equipoise_store::{EtcdPlace, Store};
 use tokio::sync::watch;
 
 use super::planning::capacity;
-use equipoise_cli::cluster::authority;
-use equipoise_config::{Cluster, ClusterRole, Config, EtcdPlace, FileKind, TokenPlace};
+use equipoise_config::Config;
 
 /// Peers that a node probes in each period.
 const PEERS_LOOKED_FOR: usize = 3;
-
-/// A controller's store. An embedded one must be closed at the end.
-pub(super) struct OpenStore {
-    pub(super) store: Arc<dyn Store>,
-    embedded: Option<Arc<Embedded>>,
-}
-
-impl OpenStore {
-    /// Opens the store's file of this machine, in an existing folder.
-    pub(super) async fn embedded(file: PathBuf) -> anyhow::Result<OpenStore> {
-        let embedded = Embedded::open(EmbeddedOptions::new(file.clone())).await?;
-        if let Some(restored) = embedded.restored() {
-            say_restored(&file, restored);
-        }
-        let embedded = Arc::new(embedded);
-        Ok(OpenStore { store: Arc::clone(&embedded) as Arc<dyn Store>, embedded: Some(embedded) })
-    }
-
-    /// Connects to the store that all controllers share. Retries for a few seconds.
-    pub(super) async fn etcd(place: &EtcdPlace) -> anyhow::Result<OpenStore> {
-        let etcd = Etcd::connect(etcd_options(place)?).await?;
-        Ok(OpenStore { store: Arc::new(etcd), embedded: None })
-    }
-
-    /// Closes the store once nothing uses it any more.
-    pub(super) async fn close(self) {
-        drop(self.store);
-        if let Some(embedded) = self.embedded {
-            Arc::unwrap_or_clone(embedded).close().await;
-        }
-    }
-}
-
-/// Logs the operator's tasks after a store was restored to an older state.
-fn say_restored(file: &Path, restored: Restored) {
-    let Restored { found, lost, .. } = restored;
-    let file = file.display();
-    tracing::warn!(
-        %found, %lost,
-        "the store's file {file} {restored}. Plans continue in a later term, so that every node follows them. All later changes are \
-         lost: pins, pauses and drains. In a cluster, nodes that were evicted later may return, and join tokens that \
-         were used or revoked later are valid again. The audit log has these changes: repeat them \
-         (`equipoise cluster evict`, `equipoise cluster token revoke`), and remove backends that scripts or a service \
-         created later and that `equipoise status --cluster` does not show"
-    );
-}
-
-fn etcd_options(place: &EtcdPlace) -> anyhow::Result<EtcdOptions> {
-    let read = |path: &PathBuf| {
-        equipoise_basics::files::read_text(path, FileKind::Certificates.bytes_max())
-            .with_context(|| format!("cannot read {} (table `cluster.store`)", path.display()))
-    };
-    let mut options = EtcdOptions::new(place.endpoints.iter().cloned());
-    options.namespace.clone_from(&place.namespace);
-    if let Some(authority) = &place.authority {
-        let identity_pem = match &place.identity {
-            Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
-            None => None,
-        };
-        let authority_pem = read(authority)?;
-        let server_name = place.server_name.clone();
-        options.tls = Some(EtcdTls { authority_pem, identity_pem, server_name });
-    }
-    if let Some((name, password)) = &place.user {
-        let password = read(password)?.trim_end().to_string();
-        options.user = Some(EtcdUser { name: name.clone(), password });
-    }
-    Ok(options)
-}
 
 /// The part of this machine in a cluster.
 pub(super) enum Seat {
@@ -187,7 +114,7 @@ impl Seat {
         let Seat::Controller(ControllerSeat { cluster, listen, etcd, journal, .. }) = self else {
             return Ok(None);
         };
-        let authority = authority(&cluster.folder())?;
+        let authority = Authority::load(&cluster.folder())?;
         let name: Name = instance.parse()?;
         let mut options = ServerOptions::new(*listen, name, cluster.hosts(*listen, instance));
         options.journal = Arc::clone(journal);

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use equipoise_config::{ClusterRole, ConfigErrors, Loaded, Surroundings, parse};
+use equipoise_cluster::ClusterRole;
+use equipoise_config::{ConfigErrors, Loaded, Surroundings, parse};
 
 fn outcome(text: &str) -> Result<Loaded, ConfigErrors> {
     let around = Surroundings {

@@ -22,7 +22,6 @@ pub(crate) mod monitor;
 mod office;
 mod operator;
 mod peers;
-pub(in crate::run) mod place;
 mod premises;
 mod report;
 mod rosters;
@@ -50,6 +49,7 @@ use equipoise_monitor::Utilisation;
 use equipoise_session::config::SessionConfig;
 use equipoise_session::dispatch::PeerTls;
 use equipoise_session::registry::RegistryHandle;
+use equipoise_store::{OpenStore, place};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -63,7 +63,7 @@ use self::scaling::Scalers;
 pub(crate) use self::shares::{PlannedShare, PlannedShares};
 pub(in crate::run) use self::views::machine;
 use self::wish::Wish;
-use crate::run::cluster::{OpenStore, Seat};
+use crate::run::cluster::Seat;
 use equipoise_basics::lock;
 use equipoise_config::Config;
 use equipoise_config::encryption::peer_tls;
@@ -362,11 +362,11 @@ impl Planner {
         let etcd = self.seat.etcd();
         let opened = match etcd {
             Some(etcd) => OpenStore::etcd(etcd).await,
-            None => place::open(&file).await,
+            None => OpenStore::embedded(&file).await,
         };
         let started = match opened {
             Ok(store) => self.run(store).await,
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         };
         let active = match started {
             Ok(running) => {

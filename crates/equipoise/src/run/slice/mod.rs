@@ -16,15 +16,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
+use equipoise_cluster::ClusterRole;
 use equipoise_slice_dds::controller::{Controller, Handle};
-use equipoise_store::{Election, Store};
+use equipoise_store::{Election, EtcdPlace, OpenStore, Store, place};
 use tokio::runtime::{Builder, Runtime};
 
 use self::stream::options;
-use crate::run::cluster::OpenStore;
-use crate::run::planning::place;
-use equipoise_basics::lock;
-use equipoise_config::{ClusterRole, Config, EtcdPlace, SliceStream, dds_stream};
+use equipoise_basics::{lock, with_causes};
+use equipoise_config::{Config, SliceStream, dds_stream};
 
 /// Threads of all candidates together: one may wait for a writer while another renews the lease of
 /// the leadership.
@@ -190,7 +189,7 @@ impl SlicePlane {
         let opened = match &self.place {
             Place::File(file) => {
                 let file = file.clone();
-                runtime.spawn(async move { place::open(&file).await }).await
+                runtime.spawn(async move { OpenStore::embedded(&file).await }).await
             }
             Place::Etcd(etcd) => {
                 let etcd = etcd.clone();
@@ -199,7 +198,7 @@ impl SlicePlane {
             Place::Node => return Err("a node has no store".into()),
         };
         let open = opened.map_err(|panic| panic.to_string())?;
-        let open = open.map_err(|error| format!("{error:#}"))?;
+        let open = open.map_err(|error| with_causes(&error))?;
         let store = Arc::clone(&open.store);
         state.store = Some(open);
         Ok(store)

@@ -1,11 +1,9 @@
-//! The place of the controller's persistent state.
+//! The place of the store's file on this machine.
 
-use crate::run::cluster::OpenStore;
-use anyhow::Context;
 use std::path::{Path, PathBuf};
 
 /// The store's file of an instance, in the stated folder or in the user's state folder.
-pub(in crate::run) fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
+pub fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
     let folder = stated.map_or_else(state_folder, Path::to_path_buf);
     folder.join(plain(instance)).join("controller.store")
 }
@@ -33,26 +31,13 @@ fn state_folder() -> PathBuf {
 }
 
 /// Replaces characters of a host name that files or keys may not have.
-pub(in crate::run) fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let plain: String = name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect();
     match plain.trim_start_matches('.') {
         "" => "equipoise".to_string(),
         _ => plain,
     }
-}
-
-/// Opens the store's file, and creates it if it does not exist.
-pub(in crate::run) async fn open(file: &Path) -> anyhow::Result<OpenStore> {
-    if let Some(folder) = file.parent() {
-        use std::os::unix::fs::DirBuilderExt;
-        let mut make = std::fs::DirBuilder::new();
-        let made = make.recursive(true).mode(0o750).create(folder);
-        made.with_context(|| {
-            format!("cannot create the folder {}; set [controller] state to a folder that this user can write", folder.display())
-        })?;
-    }
-    OpenStore::embedded(file.to_path_buf()).await
 }
 
 #[cfg(test)]
