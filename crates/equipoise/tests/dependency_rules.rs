@@ -19,13 +19,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-packet",
             "equipoise-dns",
+            "equipoise-planning",
+            "equipoise-status",
             // The slice level: the options of its protocol, and DDS if the binary has it.
             "equipoise-slice",
             "equipoise-slice-dds",
             "equipoise-dds",
             "equipoise-core",
             "equipoise-controller",
-            "equipoise-driver",
             "equipoise-basics",
             "equipoise-planner",
             "equipoise-store",
@@ -46,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-basics",
             "equipoise-packet",
             "equipoise-planner",
+            "equipoise-planning",
             "equipoise-session",
             "equipoise-slice",
             "equipoise-slice-dds",
@@ -66,6 +68,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-slice",
             "equipoise-slice-dds",
+        ],
+    ),
+    // The states of the control side, as types of the API.
+    (
+        "equipoise-status",
+        &[
+            "equipoise-api",
+            "equipoise-cluster",
+            "equipoise-controller",
+            "equipoise-core",
+            "equipoise-monitor",
+            "equipoise-planner",
+            "equipoise-planning",
         ],
     ),
     // Its machines are network namespaces, and its load is a client's.
@@ -113,6 +128,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-driver", &["equipoise-basics"]),
+    (
+        "equipoise-planning",
+        &[
+            "equipoise-basics",
+            "equipoise-cluster",
+            "equipoise-controller",
+            "equipoise-core",
+            "equipoise-driver",
+            "equipoise-monitor",
+            "equipoise-planner",
+            "equipoise-store",
+        ],
+    ),
     ("equipoise-slice", &["equipoise-core"]),
     ("equipoise-dds", &["equipoise-basics"]),
     (

@@ -4,23 +4,13 @@
 use std::io;
 use std::net::IpAddr;
 
-use equipoise_driver::Limits;
+use equipoise_planning::Declaration;
 use toml::{Table, Value};
 
 use super::driver::maker;
 use super::problem::Findings;
 use super::values::Values;
 use super::{Surroundings, tables};
-
-/// A `[pool.elastic]` table that a controller declares for nodes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Declaration {
-    /// TOML text of a configuration file with this pool's name and its `[pool.elastic]` only. The
-    /// text names files with secrets; each node reads its own.
-    pub text: String,
-    /// Limits for the driver of each node.
-    pub limits: Limits,
-}
 
 /// Whether the controllers' files declare this `[pool.elastic]` table.
 pub(super) fn by_controllers(elastic: &Values) -> bool {
@@ -56,7 +46,7 @@ pub(super) fn declaration(
 
 /// The declaration for a node with the address `own`. A process without a stated `address` gets
 /// this address, which other nodes can reach. `None` if the text is not a valid [`Declaration`].
-pub fn text_for(text_of_all: &str, own: Option<IpAddr>) -> Option<String> {
+pub(super) fn text_for(text_of_all: &str, own: Option<IpAddr>) -> Option<String> {
     let document: Table = toml::from_str(text_of_all).ok()?;
     let pool = document.get("pool")?.as_array()?.first()?;
     let (name, mut elastic) = (pool.get("name")?.as_str()?, pool.get("elastic")?.clone());

@@ -7,21 +7,13 @@ use equipoise_driver::{
     DriverOptions, ExecOptions, Limits, LogOptions, Ports, ProcessOptions, SizeLimit, Token,
     WebhookOptions,
 };
+use equipoise_planning::Maker;
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::text::PortRange;
 use super::values::Values;
 use super::{FileKind, Surroundings};
-
-/// The driver of an elastic pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Maker {
-    /// The kind of driver, with its options.
-    pub driver: DriverOptions,
-    /// Bounds on number and speed. `max` is the pool's; listed backends are not subtracted yet.
-    pub limits: Limits,
-}
 
 const KINDS: [&str; 3] = ["process", "exec", "webhook"];
 

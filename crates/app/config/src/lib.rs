@@ -13,6 +13,7 @@ mod cluster;
 #[cfg(feature = "slice")]
 mod dds_stream;
 mod declared;
+mod declared_pool;
 mod dispatch;
 mod dns;
 mod doors;
@@ -57,6 +58,7 @@ use equipoise_core::SchedulerKind;
 use equipoise_dns::DnsConfig;
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::PacketConfig;
+use equipoise_planning::Planning;
 use equipoise_session::config::SessionConfig;
 use toml::de::DeTable;
 
@@ -64,15 +66,11 @@ pub use api_endpoints::{ApiEndpoints, ApiEndpointsError, api_endpoints};
 pub use checked::{asked, checked};
 #[cfg(feature = "slice")]
 pub use dds_stream::dds_stream;
-pub use declared::Declaration;
-pub use declared::text_for;
+pub use declared_pool::declared_pool;
 pub use dispatch::{peer_check_interval, peers_of};
-pub use driver::Maker;
 pub use files::FileKind;
 pub use loading::Loader;
 pub use loading::load;
-pub use names::NamesByLoad;
-pub use planning::Planning;
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use slice::{SliceNetwork, SliceStream, SliceType};
 pub use tables::Multicast;

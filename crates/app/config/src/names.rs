@@ -5,14 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use equipoise_cluster::Name as Member;
 use equipoise_dns::Name;
 use equipoise_dns::config::{DnsConfig, ZoneConfig};
+use equipoise_planning::NamesByLoad;
 
 use super::problem::Findings;
 use super::tables;
 use super::values::{Values, chosen};
-
-/// For each zone (with its final dot): the cluster member of each backend, by pool and backend
-/// name.
-pub type NamesByLoad = BTreeMap<String, BTreeMap<(String, String), String>>;
 
 /// The zones with `shares = "load"`.
 pub(super) fn by_load(

@@ -6,42 +6,16 @@ use std::path::PathBuf;
 use equipoise_core::load::{Coefficients, OverloadRule, Smoothing};
 use equipoise_planner::elastic::{Elasticity, ElasticityRefused, Mode, ScheduledMin, Size, Target};
 use equipoise_planner::{DispatchPolicy, Policy};
+use equipoise_planning::{NamesByLoad, Planning};
 use equipoise_session::config::PoolConfig;
 
 use super::Surroundings;
-use super::declared::{self, Declaration};
-use super::driver::{Maker, maker};
-use super::names::NamesByLoad;
+use super::declared;
+use super::driver::maker;
 use super::problem::Findings;
 use super::tables;
 use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday, Zone};
 use super::values::{Values, chosen};
-
-/// Configuration of planning: load, elastic pools, names.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Planning {
-    /// `[load]`.
-    pub policy: Policy,
-    /// `[load] capacity-max`, in cores.
-    pub capacity_max: Option<f64>,
-    /// `[[load.links]]`: link speeds in bits per second, by interface.
-    pub link_speeds: BTreeMap<String, u64>,
-    /// `[controller] state`; `None` means the default folder of this user.
-    pub state: Option<PathBuf>,
-    /// `[pool.elastic]`, by pool.
-    pub elastic: BTreeMap<String, Elasticity>,
-    /// Drivers of elastic pools, by pool.
-    pub makers: BTreeMap<String, Maker>,
-    /// On a controller: `[pool.elastic]` tables for nodes, by pool.
-    pub declared: BTreeMap<String, Declaration>,
-    /// On a node: elastic pools that the controllers declare. They are in neither `elastic` nor
-    /// `makers`.
-    pub awaited: BTreeSet<String>,
-    /// `[[pool.backends]] node`, by pool and backend.
-    pub machines: BTreeMap<(String, String), String>,
-    /// `[[dns]] shares = "load"`, by zone.
-    pub names: NamesByLoad,
-}
 
 /// Builds the configuration from values that were read. A policy that the planner rejects is an
 /// error.

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Api, serve_unix};
+use equipoise_cli::logs::Logs;
 use equipoise_cluster::{Cluster, ClusterRole, NodeClient, NodeOptions, Sightings};
+use equipoise_config::{self as config, Config, Loaded};
 use equipoise_controller::{NodeKind, NodeReport, Pressure};
 use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
+use equipoise_planning::{LEAVE_PATIENCE, begin, capacity, look_out, member};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::desk::Desk;
 use super::notify::{Notice, notify};
-use super::planning::{LEAVE_PATIENCE, capacity, monitor::begin};
-use super::{Asked, Signals, cluster};
+use super::{Asked, Signals};
 use crate::run::entrance::Entrance;
-use equipoise_cli::logs::Logs;
-use equipoise_config::{self as config, Config, Loaded};
 
 /// Sends reports as `file` configures, until the process is stopped.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
@@ -45,7 +45,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         );
     }
     let mut signals = Signals::install().context("cannot handle signals")?;
-    let node = cluster::node(place, controllers, token.as_ref(), &config.instance.name)?;
+    let node = member(place, controllers, token.as_ref(), &config.instance.name)?;
     // An agent applies no instructions, so it does not save them.
     let client = NodeClient::start(NodeOptions { keeps: false, ..node });
     let mut instructions = client.instructions();
@@ -53,13 +53,10 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     if let Err(error) = serve(&desk, &config, place) {
         tracing::warn!("the agent reports, but cannot serve its API: {error:#}");
     }
-    let seen = cluster::look_out(
-        &config.instance.name,
-        instructions.clone(),
-        config.planning.policy.period(),
-    );
+    let seen =
+        look_out(&config.instance.name, instructions.clone(), config.planning.policy.period());
     let mut monitor = monitor(&config);
-    let mut addresses = cluster::addresses(place).await;
+    let mut addresses = equipoise_planning::addresses(place).await;
     let period = config.planning.policy.period();
     let mut turns = interval_at(Instant::now() + period, period);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,7 +75,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
         }
         // The network may have come up after the start.
         if addresses.is_empty() {
-            addresses = cluster::addresses(place).await;
+            addresses = equipoise_planning::addresses(place).await;
         }
         let used = monitor.sample();
         desk.measured(&used);

@@ -13,7 +13,7 @@ use crate::run::entrance::Entrance;
 use crate::run::hosts::HostNames;
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
-use crate::run::planning::{PlannedShares, Planner};
+use crate::run::planning::with_joined;
 use crate::run::rates::{PERIOD, RateWindow};
 use crate::run::reload::Reloads;
 use crate::run::slice::SlicePlane;
@@ -22,6 +22,7 @@ use crate::run::{reading, sources};
 use equipoise_basics::lock;
 use equipoise_cli::logs::Logs;
 use equipoise_config::{Config, Loader};
+use equipoise_planning::{PlannedShares, Planner};
 
 /// The control side of a running process.
 pub(crate) struct Control {
@@ -182,7 +183,7 @@ impl Control {
 
     /// The session level's configuration with elastic backends, peers and resolved addresses.
     pub(super) fn session(&self, config: &SessionConfig) -> SessionConfig {
-        self.levels.hosts.resolved(self.levels.planner.with_made(config))
+        self.levels.hosts.resolved(with_joined(&self.levels.planner, config))
     }
 
     async fn join_made(&self, config: &Config) -> anyhow::Result<()> {

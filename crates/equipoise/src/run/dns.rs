@@ -15,13 +15,13 @@ use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::stats::{BUCKETS_US, Figures};
 use equipoise_dns::{NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Standing, build};
 use equipoise_planner::Standing as Planned;
+use equipoise_planning::{PlannedShare, PlannedShares};
 use equipoise_session::LogLines;
 use equipoise_session::registry::PoolState;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use self::grown::Grown;
-use crate::run::planning::{PlannedShare, PlannedShares};
 use crate::run::sources;
 
 /// Largest number of resolvers in status and metrics.

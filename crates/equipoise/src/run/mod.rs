@@ -1,7 +1,6 @@
 //! `equipoise run`: starts a process from a configuration file, and runs it until its end.
 
 mod agent;
-mod cluster;
 mod control;
 mod dns;
 mod entrance;
@@ -12,7 +11,7 @@ mod operator;
 mod packet;
 mod packet_reading;
 mod plane;
-pub(crate) mod planning;
+mod planning;
 mod rates;
 mod reading;
 mod reload;
@@ -49,7 +48,6 @@ use crate::run::hosts::HostNames;
 use crate::run::notify::{Notice, notify};
 use crate::run::packet::{PacketPlane, PacketWish};
 use crate::run::plane::DataPlane;
-use crate::run::planning::Planner;
 use crate::run::slice::SlicePlane;
 use equipoise_cli::logs::{Logs, line_format};
 use equipoise_config::{self as config, Config, Loaded, Operations};
@@ -104,7 +102,7 @@ impl Running {
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
-        let planner = Planner::start(&config, plane.registry.clone(), entrance.journal()).await;
+        let planner = planning::start(&config, plane.registry.clone(), entrance.journal()).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);
         slices.follow(&config.slices).await?;

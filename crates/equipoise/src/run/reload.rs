@@ -9,6 +9,7 @@ use equipoise_session::registry::ApplyError;
 
 use crate::run::control::Control;
 use crate::run::packet::PacketWish;
+use crate::run::planning::planning_config;
 use equipoise_basics::{lock, with_causes};
 use equipoise_config::{Config, Loaded};
 
@@ -114,13 +115,13 @@ impl Control {
     /// Applies the packet level first, because it can be restored without losing a flow. A front
     /// door that was closed cannot be restored.
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
-        let wish = |config: &Config| {
+        let packet = |config: &Config| {
             PacketWish::new(config.packet.clone(), self.session(&config.session).pools)
         };
         let pools = self.levels.registry.pools().borrow().clone();
-        self.levels.packet.follow(wish(after), &pools).await?;
+        self.levels.packet.follow(packet(after), &pools).await?;
         if let Err(error) = self.levels.dns.follow(after.dns.clone(), || self.seen()).await {
-            if let Err(error) = self.levels.packet.follow(wish(before), &pools).await {
+            if let Err(error) = self.levels.packet.follow(packet(before), &pools).await {
                 tracing::error!("could not restore the packet level: {error:#}");
             }
             return Err(error);
@@ -137,7 +138,7 @@ impl Control {
             if let Err(error) = back {
                 tracing::error!("could not restore the DNS level: {error:#}");
             }
-            let back = self.levels.packet.follow(wish(before), &pools).await;
+            let back = self.levels.packet.follow(packet(before), &pools).await;
             if let Err(error) = back {
                 tracing::error!("could not restore the packet level: {error:#}");
             }
@@ -145,7 +146,7 @@ impl Control {
             return Err(error.into());
         }
         self.sync_levels().await;
-        self.levels.planner.follow(after).await;
+        self.levels.planner.follow(planning_config(after), after.cluster.as_ref()).await;
         Ok(())
     }
 

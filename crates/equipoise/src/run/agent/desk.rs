@@ -14,13 +14,12 @@ use equipoise_api::{
 };
 use equipoise_basics::lock;
 use equipoise_cluster::NodeClient;
+use equipoise_config::{self as config, Config, Loader};
 use equipoise_controller::NodeKind;
 use equipoise_core::load::Coefficients;
 use equipoise_monitor::Utilisation;
-
-use crate::run::cluster;
-use crate::run::planning::machine;
-use equipoise_config::{self as config, Config, Loader};
+use equipoise_status::cluster;
+use equipoise_status::plan::machine;
 
 /// State behind the API of an agent.
 pub(super) struct Desk {

@@ -5,16 +5,18 @@ use std::time::Instant;
 
 use equipoise_api::metrics::Reading;
 use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::controller::ControllerStatus;
 use equipoise_api::wire::{Phase, Reloaded, Status};
 use equipoise_api::{OperateError, ProcessOperator};
 use equipoise_config as config;
 
-use super::refused;
+use super::{cluster, refused};
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::reload::Prepared;
 use crate::run::{dns, packet_reading, reading};
 use equipoise_basics::lock;
+use equipoise_status as status;
 
 impl ProcessOperator for Control {
     type Prepared = Prepared;
@@ -24,7 +26,7 @@ impl ProcessOperator for Control {
     }
 
     fn degraded(&self) -> Vec<&'static str> {
-        let controller = self.levels.planner.controller_status();
+        let controller = self.controller_status();
         let is_degraded = controller.is_some_and(|controller| controller.problem.is_some());
         let parts = [
             ("controller", is_degraded),
@@ -71,8 +73,8 @@ impl ProcessOperator for Control {
             front_doors: doors.collect(),
             pools,
             packet,
-            cluster: self.levels.planner.standing(),
-            controller: self.levels.planner.controller_status(),
+            cluster: cluster::standing(self.planner()),
+            controller: self.controller_status(),
             dns,
             streams: self.levels.slices.summary(),
         })
@@ -96,8 +98,8 @@ impl ProcessOperator for Control {
                 .collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
             packet,
-            machine: self.levels.planner.machine(),
-            planning: self.levels.planner.reading(),
+            machine: self.planner().utilisation().as_ref().map(status::plan::machine),
+            planning: cluster::reading(self.planner()),
             dns,
             streams: self.levels.slices.reading(),
         })
@@ -134,5 +136,14 @@ impl ProcessOperator for Control {
             config_file: self.file.display().to_string(),
             errors,
         })
+    }
+}
+
+impl Control {
+    /// State of the controller; `None` if no controller should run here.
+    fn controller_status(&self) -> Option<ControllerStatus> {
+        let planner = self.planner();
+        let controller = planner.controller_now()?;
+        Some(status::controller::status(&controller, planner.period()))
     }
 }
