@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-packet",
             "equipoise-dns",
+            "equipoise-planes",
             "equipoise-planning",
             "equipoise-status",
             // The slice level: the options of its protocol, and DDS if the binary has it.
@@ -29,7 +30,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-controller",
             "equipoise-basics",
             "equipoise-planner",
-            "equipoise-store",
             "equipoise-monitor",
             "equipoise-netns",
         ],
@@ -70,17 +70,42 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice-dds",
         ],
     ),
-    // The states of the control side, as types of the API.
+    // Each level's engine, with its input from the configuration, the pools and the plan.
+    (
+        "equipoise-planes",
+        &[
+            "equipoise-basics",
+            "equipoise-cluster",
+            "equipoise-config",
+            "equipoise-controller",
+            "equipoise-core",
+            "equipoise-dns",
+            "equipoise-packet",
+            "equipoise-planner",
+            "equipoise-planning",
+            "equipoise-session",
+            "equipoise-slice-dds",
+            "equipoise-store",
+        ],
+    ),
+    // The states of all levels, as types of the API.
     (
         "equipoise-status",
         &[
             "equipoise-api",
             "equipoise-cluster",
+            "equipoise-config",
             "equipoise-controller",
             "equipoise-core",
+            "equipoise-dns",
             "equipoise-monitor",
+            "equipoise-packet",
+            "equipoise-planes",
             "equipoise-planner",
             "equipoise-planning",
+            "equipoise-session",
+            "equipoise-slice",
+            "equipoise-slice-dds",
         ],
     ),
     // Its machines are network namespaces, and its load is a client's.

@@ -5,24 +5,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use equipoise_session::config::SessionConfig;
-use equipoise_session::registry::{PoolState, RegistryHandle};
-
-use crate::run::dns::DnsPlane;
-use crate::run::entrance::Entrance;
-use crate::run::hosts::HostNames;
-use crate::run::packet::{PacketPlane, PacketWish};
-use crate::run::plane::DataPlane;
-use crate::run::planning::with_joined;
-use crate::run::rates::{PERIOD, RateWindow};
-use crate::run::reload::Reloads;
-use crate::run::slice::SlicePlane;
-use crate::run::sources::{LEARN_PERIOD, Seen};
-use crate::run::{reading, sources};
 use equipoise_basics::lock;
 use equipoise_cli::logs::Logs;
 use equipoise_config::{Config, Loader};
+use equipoise_planes::{
+    DataPlane, DnsPlane, HostNames, LEARN_PERIOD, PacketPlane, PacketWish, Seen, SlicePlane, rates,
+};
 use equipoise_planning::{PlannedShares, Planner};
+use equipoise_session::config::SessionConfig;
+use equipoise_session::registry::{PoolState, RegistryHandle};
+use equipoise_status::rates::{PERIOD, RateWindow};
+use equipoise_status::session::totals;
+
+use crate::run::entrance::Entrance;
+use crate::run::planning::with_joined;
+use crate::run::reload::Reloads;
 
 /// The control side of a running process.
 pub(crate) struct Control {
@@ -222,7 +219,7 @@ impl Control {
         loop {
             ticks.tick().await;
             let Ok(status) = self.levels.registry.status().await else { return };
-            lock(&self.rates).add(Instant::now(), reading::totals(&status));
+            lock(&self.rates).add(Instant::now(), totals(&status));
         }
     }
 
@@ -242,7 +239,7 @@ impl Control {
             let Some(work) = data.take_sources() else { return };
             let over = last.elapsed();
             last += over;
-            let own = sources::rates(&work, over);
+            let own = rates(&work, over);
             let of_all = self.levels.planner.newest().borrow().sources.clone();
             self.levels.dns.learn(if of_all.is_empty() { &own } else { &of_all }).await;
             if in_cluster {

@@ -2,25 +2,12 @@
 
 mod agent;
 mod control;
-mod dns;
 mod entrance;
-pub(crate) mod hosts;
 mod limits;
 mod notify;
 mod operator;
-mod packet;
-mod packet_reading;
-mod plane;
 mod planning;
-mod rates;
-mod reading;
 mod reload;
-#[cfg(feature = "slice")]
-pub(crate) mod slice;
-#[cfg(not(feature = "slice"))]
-#[path = "slice_absent.rs"]
-pub(crate) mod slice;
-mod sources;
 
 pub(crate) use agent::agent;
 
@@ -34,7 +21,10 @@ use anyhow::Context;
 use equipoise_api::audit::Audit;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
+use equipoise_cli::logs::{Logs, line_format};
+use equipoise_config::{self as config, Config, Loaded, Operations};
 use equipoise_packet::engine::Leave;
+use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,15 +32,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::run::control::{Control, Levels};
-use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
-use crate::run::hosts::HostNames;
 use crate::run::notify::{Notice, notify};
-use crate::run::packet::{PacketPlane, PacketWish};
-use crate::run::plane::DataPlane;
-use crate::run::slice::SlicePlane;
-use equipoise_cli::logs::{Logs, line_format};
-use equipoise_config::{self as config, Config, Loaded, Operations};
 
 /// Runs as `file` configures, until the process is stopped.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {

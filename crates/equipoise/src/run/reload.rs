@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::ReloadReading;
 use equipoise_api::wire::{LastReload, Reloaded};
+use equipoise_basics::{lock, with_causes};
+use equipoise_config::{Config, Loaded};
+use equipoise_planes::PacketWish;
 use equipoise_session::registry::ApplyError;
 
 use crate::run::control::Control;
-use crate::run::packet::PacketWish;
 use crate::run::planning::planning_config;
-use equipoise_basics::{lock, with_causes};
-use equipoise_config::{Config, Loaded};
 
 /// Time for which a reload waits for new host names. Names that do not resolve in time join their
 /// pools later.

@@ -5,6 +5,10 @@ mod packet;
 mod plan;
 mod pools;
 mod process;
+#[cfg(feature = "slice")]
+mod slice;
+#[cfg(not(feature = "slice"))]
+#[path = "slice_absent.rs"]
 mod slice;
 
 use equipoise_api::wire::Phase;

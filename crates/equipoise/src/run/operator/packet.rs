@@ -11,12 +11,12 @@ use equipoise_packet::config::{MacAddress, VipConfig};
 use equipoise_packet::control::{FlowId, PinError, RegisteredPin};
 use equipoise_packet::engine::{Engine, Stopped};
 use equipoise_packet::{BackendId, Ports, VipId};
+use equipoise_planes::{PacketWish, id};
 use equipoise_session::config::BackendConfig;
+use equipoise_status::packet as status;
 use tokio::task::spawn_blocking;
 
 use crate::run::control::Control;
-use crate::run::packet::{PacketWish, id};
-use crate::run::packet_reading;
 
 type Running = (Arc<Engine>, PacketWish);
 
@@ -57,7 +57,7 @@ impl PacketOperator for Control {
         let destination = SocketAddr::new(to.address, port);
         let explained =
             ask(&engine, move |e| e.explain(source, destination, to.protocol, mac)).await?;
-        Ok(packet_reading::answer(&explained, &wish))
+        Ok(status::answer(&explained, &wish))
     }
 
     async fn pins(&self) -> Result<Pins, OperateError> {
@@ -105,8 +105,8 @@ impl Control {
     /// The status of the packet level; `None` if its engine does not run.
     pub(crate) async fn packet_status(&self) -> Option<PacketStatus> {
         let (engine, wish) = self.packet().running().await?;
-        let status = ask(&engine, Engine::status).await.ok()?;
-        Some(packet_reading::status(&status, &wish, Instant::now()))
+        let seen = ask(&engine, Engine::status).await.ok()?;
+        Some(status::status(&seen, &wish, Instant::now()))
     }
 
     /// Creates a pin, or moves an existing one (`there`).
@@ -220,7 +220,7 @@ fn shown(pin: &RegisteredPin, wish: &PacketWish) -> Pin {
     Pin {
         vip: pin.vip.to_string(),
         flow: flow_text(pin),
-        backend: packet_reading::backend_name(&pin.backend, &pin.vip, wish),
+        backend: status::backend_name(&pin.backend, &pin.vip, wish),
         in_force: pin.in_force,
     }
 }

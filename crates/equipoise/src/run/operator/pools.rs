@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use equipoise_api::wire::{Admin, Changed};
 use equipoise_api::{OperateError, PoolOperator};
+use equipoise_basics::lock;
 use equipoise_core::Weight;
+use equipoise_status::{packet, session};
 
 use super::refused;
 use crate::run::control::Control;
-use crate::run::{packet_reading, reading};
-use equipoise_basics::lock;
 
 impl PoolOperator for Control {
     async fn set_admin(
@@ -47,10 +47,10 @@ impl Control {
         let pool = status.pools.iter().find(|entry| &*entry.name == pool).ok_or_else(gone)?;
         let named = |entry: &&_| is_named(entry, backend);
         let backend = pool.backends.iter().find(named).ok_or_else(gone)?;
-        let mut backend = reading::backend(pool, backend, &lock(&self.rates), Instant::now());
-        if let Some(packet) = self.packet_status().await {
+        let mut backend = session::backend(pool, backend, &lock(&self.rates), Instant::now());
+        if let Some(status_of_packet) = self.packet_status().await {
             let has_door = status.front_doors.iter().any(|door| door.pool == pool.name);
-            packet_reading::add_to_backend(&mut backend, &pool.name, &packet, has_door);
+            packet::add_to_backend(&mut backend, &pool.name, &status_of_packet, has_door);
         }
         Ok(Changed { pool: pool.name.to_string(), backend })
     }

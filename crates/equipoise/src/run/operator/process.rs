@@ -8,15 +8,14 @@ use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::controller::ControllerStatus;
 use equipoise_api::wire::{Phase, Reloaded, Status};
 use equipoise_api::{OperateError, ProcessOperator};
+use equipoise_basics::lock;
 use equipoise_config as config;
+use equipoise_status as status;
 
-use super::{cluster, refused};
+use super::{cluster, refused, slice};
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::reload::Prepared;
-use crate::run::{dns, packet_reading, reading};
-use equipoise_basics::lock;
-use equipoise_status as status;
 
 impl ProcessOperator for Control {
     type Prepared = Prepared;
@@ -39,26 +38,28 @@ impl ProcessOperator for Control {
     }
 
     async fn status(&self) -> Result<Status, OperateError> {
-        let status = self.levels.registry.status().await.map_err(refused)?;
+        let levels = self.levels.registry.status().await.map_err(refused)?;
         let packet = self.packet_status().await.map(|mut packet| {
-            packet_reading::without_zeros(&mut packet);
+            status::packet::without_zeros(&mut packet);
             packet
         });
-        let dns = self.levels.dns.status().await.map(|mut dns| {
-            dns::without_zeros(&mut dns);
+        let dns = self.levels.dns.running().await.map(|dns| {
+            let mut dns = status::dns::status(&dns);
+            status::dns::without_zeros(&mut dns);
             dns
         });
         let view = self.levels.registry.stats();
         let now = Instant::now();
         let rates = lock(&self.rates);
-        let doors = status.front_doors.iter().map(|door| {
-            reading::front_door(door, reading::accept_pauses(&view, door), &rates, now)
+        let doors = levels.front_doors.iter().map(|door| {
+            let pauses = status::session::accept_pauses(&view, door);
+            status::session::front_door(door, pauses, &rates, now)
         });
         let mut pools: Vec<_> =
-            status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect();
+            levels.pools.iter().map(|pool| status::session::pool(pool, &rates, now)).collect();
         if let Some(packet) = &packet {
-            let has_door = |pool: &str| status.front_doors.iter().any(|door| &*door.pool == pool);
-            packet_reading::add_to_pools(&mut pools, packet, has_door);
+            let has_door = |pool: &str| levels.front_doors.iter().any(|door| &*door.pool == pool);
+            status::packet::add_to_pools(&mut pools, packet, has_door);
         }
         Ok(Status {
             instance: self.fixed.instance.name.to_string(),
@@ -76,15 +77,15 @@ impl ProcessOperator for Control {
             cluster: cluster::standing(self.planner()),
             controller: self.controller_status(),
             dns,
-            streams: self.levels.slices.summary(),
+            streams: slice::summary(&self.levels.slices),
         })
     }
 
     async fn metrics(&self) -> Result<Reading, OperateError> {
-        let status = self.levels.registry.status().await.map_err(refused)?;
+        let levels = self.levels.registry.status().await.map_err(refused)?;
         let view = self.levels.registry.stats();
         let packet = self.packet_status().await;
-        let dns = self.levels.dns.status().await;
+        let dns = self.levels.dns.running().await;
         Ok(Reading {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
@@ -94,14 +95,18 @@ impl ProcessOperator for Control {
             front_doors: view
                 .front_doors
                 .iter()
-                .map(|door| reading::front_door_figures(door, &status))
+                .map(|door| status::session::front_door_figures(door, &levels))
                 .collect(),
-            pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
+            pools: levels
+                .pools
+                .iter()
+                .map(|pool| status::session::pool_figures(pool, &view))
+                .collect(),
             packet,
             machine: self.planner().utilisation().as_ref().map(status::plan::machine),
             planning: cluster::reading(self.planner()),
-            dns,
-            streams: self.levels.slices.reading(),
+            dns: dns.as_ref().map(status::dns::status),
+            streams: slice::reading(&self.levels.slices),
         })
     }
 

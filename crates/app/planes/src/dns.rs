@@ -2,17 +2,14 @@
 
 mod grown;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use equipoise_api::wire::dns as wire;
 use equipoise_controller::SourceRates;
 use equipoise_core::{Eligibility, Generation, Health, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
-use equipoise_dns::stats::{BUCKETS_US, Figures};
 use equipoise_dns::{NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Standing, build};
 use equipoise_planner::Standing as Planned;
 use equipoise_planning::{PlannedShare, PlannedShares};
@@ -22,10 +19,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use self::grown::Grown;
-use crate::run::sources;
-
-/// Largest number of resolvers in status and metrics.
-const RESOLVERS_TOLD: usize = 20;
+use crate::sources;
 
 /// Half-life of a load that is no longer observed.
 const LOAD_HALF_LIFE: Duration = Duration::from_secs(60);
@@ -33,7 +27,7 @@ const LOAD_HALF_LIFE: Duration = Duration::from_secs(60);
 const RESOLVERS_LEARNT: usize = 256;
 
 /// The DNS level. Its engine runs while the file has zones.
-pub(crate) struct DnsPlane {
+pub struct DnsPlane {
     threads: usize,
     /// Secrets of this process.
     secrets: (u64, u64),
@@ -41,6 +35,16 @@ pub(crate) struct DnsPlane {
     /// The log that `query_log` writes to.
     lines: Option<LogLines>,
     state: Mutex<State>,
+}
+
+/// The running DNS level.
+pub struct RunningDns {
+    /// Its engine.
+    pub engine: Arc<Engine>,
+    /// The file's zones and options.
+    pub config: DnsConfig,
+    /// Lines of the query log that were not written.
+    pub unwritten: u64,
 }
 
 struct State {
@@ -74,7 +78,7 @@ impl Default for State {
 impl DnsPlane {
     /// The level without an engine. `threads` is the number of cores to use; answers are logged to
     /// `lines`.
-    pub(crate) fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
+    pub fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
         let log = lines.clone();
         let query_log =
@@ -85,7 +89,10 @@ impl DnsPlane {
     /// Applies a configuration completely or not at all. Starts the engine with the first zone, and
     /// stops it with the last one. `seen` returns pools and planned shares. It is called when no
     /// other task can change them.
-    pub(crate) async fn follow(
+    ///
+    /// # Errors
+    /// The engine does not start, or an address is not available.
+    pub async fn follow(
         &self,
         config: DnsConfig,
         seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares),
@@ -131,7 +138,7 @@ impl DnsPlane {
 
     /// Sends the current pools and planned shares to the engine, if they changed. Callers are
     /// serialized around `seen`, so that an older view never replaces a newer one.
-    pub(crate) async fn sync(&self, seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares)) {
+    pub async fn sync(&self, seen: impl FnOnce() -> (Arc<Vec<PoolState>>, PlannedShares)) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
         let (pools, shares) = seen();
@@ -160,13 +167,13 @@ impl DnsPlane {
     }
 
     /// Whether the level has a zone to answer for.
-    pub(crate) async fn runs(&self) -> bool {
+    pub async fn runs(&self) -> bool {
         self.state.lock().await.engine.is_some()
     }
 
     /// Learns the work per second of the clients of each prefix ([`sources::learn`]), which answers
     /// then take into account.
-    pub(crate) async fn learn(&self, rates: &SourceRates) {
+    pub async fn learn(&self, rates: &SourceRates) {
         let mut state = self.state.lock().await;
         let State { engine: Some(engine), loads, config, .. } = &mut *state else { return };
         let now = Instant::now();
@@ -178,7 +185,7 @@ impl DnsPlane {
     }
 
     /// Stops answering queries.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         let engine = self.state.lock().await.engine.take();
         if let Some(engine) = engine
             && let Err(error) = spawn_blocking(move || engine.stop()).await
@@ -187,14 +194,11 @@ impl DnsPlane {
         }
     }
 
-    /// The level's status, zero counts included; `None` without a zone.
-    pub(crate) async fn status(&self) -> Option<wire::DnsStatus> {
+    /// The engine and its configuration; `None` without a zone.
+    pub async fn running(&self) -> Option<RunningDns> {
         let state = self.state.lock().await;
-        let engine = state.engine.as_ref()?;
-        let mut status = status(engine, &state.config);
         let unwritten = self.lines.as_ref().map_or(0, LogLines::unwritten);
-        *status.notes.entry("query_log_dropped".to_owned()).or_default() += unwritten;
-        Some(status)
+        Some(RunningDns { engine: state.engine.clone()?, config: state.config.clone(), unwritten })
     }
 
     /// Builds a snapshot on a blocking thread: a zone may have many records and nodes.
@@ -262,89 +266,6 @@ fn standing(node: &NodeConfig, pools: &[PoolState]) -> NodeState {
         Eligibility::Unhealthy => Standing::Unhealthy,
     };
     NodeState { standing, share: backend.weight.get().into() }
-}
-
-fn status(engine: &Engine, config: &DnsConfig) -> wire::DnsStatus {
-    let published = engine.published();
-    let snapshot = &*published.snapshot;
-    let figures = engine.figures();
-    let answers = snapshot.tallies().sums().into_iter().map(|((pool, backend), answers_total)| {
-        wire::DnsAnswers { pool: pool.to_string(), backend: backend.to_string(), answers_total }
-    });
-    let resolvers = engine.top_resolvers(RESOLVERS_TOLD).into_iter();
-    let mut status = wire::DnsStatus {
-        listen: engine.addresses().iter().map(SocketAddr::to_string).collect(),
-        zones: config.zones.iter().map(|zone| zone.origin.fmt_with_dot().to_string()).collect(),
-        generation: snapshot.generation.0,
-        names: snapshot.names_told.iter().map(name).collect(),
-        answers: answers.collect(),
-        connections_open: engine.connections_open() as u64,
-        sources_known: published.loads.len() as u64,
-        top_resolvers: resolvers
-            .map(|(address, queries)| wire::DnsResolver { address: address.to_string(), queries })
-            .collect(),
-        ..wire::DnsStatus::default()
-    };
-    counted(&mut status, &figures);
-    status
-}
-
-fn counted(status: &mut wire::DnsStatus, figures: &Figures) {
-    let named = |counts: &[(&str, u64)]| {
-        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
-    };
-    status.queries = named(&[("udp", figures.queries_udp), ("tcp", figures.queries_tcp)]);
-    status.types = named(&figures.types);
-    status.rcodes = named(&figures.rcodes);
-    status.modes = named(&figures.modes);
-    status.drops = named(&figures.drops);
-    status.notes = named(&[
-        ("truncated", figures.truncated),
-        ("slipped", figures.slipped),
-        ("fail_open", figures.fail_open),
-        ("by_deficit", figures.by_deficit),
-        ("cookies_valid", figures.cookies_valid),
-        ("query_log_dropped", figures.log_dropped),
-    ]);
-    status.connections_total = figures.connections;
-    let bounds = BUCKETS_US.iter().map(|us| Some(*us as f64 / 1e6)).chain([None]);
-    status.latency = bounds.zip(figures.latency.iter().copied()).collect();
-    status.latency_seconds_sum = figures.latency_us_sum as f64 / 1e6;
-}
-
-/// Removes zero counts, for people.
-pub(crate) fn without_zeros(status: &mut wire::DnsStatus) {
-    let counts = [
-        &mut status.types,
-        &mut status.rcodes,
-        &mut status.modes,
-        &mut status.drops,
-        &mut status.notes,
-    ];
-    counts.into_iter().for_each(|counts| counts.retain(|_, count| *count > 0));
-}
-
-fn name(name: &equipoise_dns::NameStatus) -> wire::DnsNameStatus {
-    let backends = name.nodes.iter().map(|node| wire::DnsBackendStatus {
-        pool: node.pool.to_string(),
-        name: node.name.to_string(),
-        addresses: node.addresses.iter().map(ToString::to_string).collect(),
-        state: match node.standing {
-            Standing::Serving => "serving",
-            Standing::Draining | Standing::DrainingUnhealthy => "draining",
-            Standing::Unhealthy => "unhealthy",
-            Standing::Down => "down",
-        }
-        .into(),
-        share: node.share,
-    });
-    wire::DnsNameStatus {
-        name: name.name.clone(),
-        mode: name.mode.word().into(),
-        ttl_seconds: name.ttl,
-        fail_open: name.fail_open,
-        backends: backends.collect(),
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Converts the status of streams to the types of the API.
+//! The state of the slice level.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use equipoise_api::metrics::{StreamReading, TimeReading};
 use equipoise_api::wire::slice::{
     HotSlice, PlannedSliceMove, PlannedSliceWorker, PlannedWorkerReason, SliceHandover, SlicePlan,
-    SlicePlanReason, SliceResizing, SliceState, SliceWorker, StreamStatus, UnreadPublisher,
-    WorkerState,
+    SlicePlanReason, SliceResizing, SliceState, SliceWorker, StreamStatus, StreamSummary,
+    UnreadPublisher, WorkerState,
 };
+use equipoise_config::SliceStream;
+use equipoise_planes::RunningStream;
 use equipoise_slice::balance::Hot;
 use equipoise_slice::worker::Reason;
 use equipoise_slice_dds::DropReason;
@@ -17,10 +19,8 @@ use equipoise_slice_dds::controller::{
     SliceStatus, Status, Unread, WorkerReason, WorkerState as Standing, WorkerStatus,
 };
 
-use equipoise_config::SliceStream;
-
 /// Converts a stream; `leader` is the leading controller, as far as known.
-pub(super) fn stream(
+pub fn stream(
     config: &SliceStream,
     status: &Status,
     leader: Option<String>,
@@ -133,7 +133,7 @@ fn hot(hot: &[Hot]) -> Vec<HotSlice> {
 }
 
 /// Converts the plan of a balancing round.
-pub(super) fn plan(stream: &str, planned: &Planned) -> SlicePlan {
+pub fn plan(stream: &str, planned: &Planned) -> SlicePlan {
     let step = |step: &PlannedMove| PlannedSliceMove {
         slices: step.slices.iter().map(|slice| slice.0).collect(),
         giver: step.giver.clone(),
@@ -200,7 +200,7 @@ fn planned_worker(worker: &PlannedWorker) -> PlannedSliceWorker {
 
 /// Converts a stream for metrics, with zero counts for drops that never happened, so that a rate
 /// includes the first one.
-pub(super) fn reading(config: &SliceStream, status: &Status) -> StreamReading {
+pub fn reading(config: &SliceStream, status: &Status) -> StreamReading {
     let mut stream = stream(config, status, None, None);
     let reasons = Reason::ALL.map(Reason::name).into_iter();
     let reasons = reasons.chain(DropReason::ALL.map(DropReason::name));
@@ -217,4 +217,32 @@ fn time(totals: &HandoverTotals) -> TimeReading {
     let bounds = HandoverTotals::BUCKETS.iter().map(Duration::as_secs_f64);
     let buckets = bounds.chain([f64::INFINITY]).zip(totals.times).collect();
     TimeReading { buckets, sum_seconds: totals.time_sum.as_secs_f64() }
+}
+
+/// A stream in one line, for `equipoise status`.
+pub fn summary(running: &RunningStream) -> StreamSummary {
+    let (status, problem) = match &running.handle {
+        Ok(handle) => (handle.status(), None),
+        Err(why) => (Default::default(), Some(why.clone())),
+    };
+    let stream = stream(&running.config, &status, None, problem);
+    let count = |all: usize| u32::try_from(all).unwrap_or(u32::MAX);
+    let is_here =
+        |state| !matches!(state, WorkerState::Lost | WorkerState::Awaited | WorkerState::Refused);
+    let here = stream.workers.iter().filter(|worker| is_here(worker.state));
+    let blocked = stream.slices.iter().filter(|slice| slice.blocked.is_some());
+    let unowned = stream.slices.iter().filter(|slice| slice.owner.is_none());
+    StreamSummary {
+        workers: count(here.count()),
+        slices_unowned: count(unowned.count()),
+        slices_blocked: count(blocked.count()),
+        // A sum of none is -0.0.
+        items_per_second: stream.workers.iter().fold(0.0, |sum, it| sum + it.items_per_second),
+        queued: stream.workers.iter().map(|worker| worker.queued).sum(),
+        name: stream.name,
+        leading: stream.leading,
+        problem: stream.problem,
+        slices_total: stream.slices_total,
+        imbalance: stream.imbalance,
+    }
 }

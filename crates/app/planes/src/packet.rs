@@ -19,21 +19,23 @@ use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-pub(crate) use self::empty_places::EmptyPlaces;
 use self::empty_places::EmptyPlacesLog;
+pub use self::empty_places::{EmptyPlace, EmptyPlaces};
 
 /// The desired state of the packet level: the `[[packet]]` tables and the pools that they name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PacketWish {
-    pub(crate) config: PacketConfig,
-    pub(crate) pools: Vec<PoolConfig>,
+pub struct PacketWish {
+    /// The `[[packet]]` tables.
+    pub config: PacketConfig,
+    /// The pools, with resolved names.
+    pub pools: Vec<PoolConfig>,
     /// Backends that get no packets because of the addresses of their names.
-    pub(crate) empty: EmptyPlaces,
+    pub empty: EmptyPlaces,
 }
 
 impl PacketWish {
     /// The VIPs of `config`, over `pools` with resolved names.
-    pub(crate) fn new(config: PacketConfig, pools: Vec<PoolConfig>) -> PacketWish {
+    pub fn new(config: PacketConfig, pools: Vec<PoolConfig>) -> PacketWish {
         PacketWish { config, pools, empty: EmptyPlaces::new() }.with_empty_places()
     }
 
@@ -68,7 +70,7 @@ impl PacketWish {
 }
 
 /// The packet level. Its engine runs while the file has VIPs.
-pub(crate) struct PacketPlane {
+pub struct PacketPlane {
     instance: Arc<str>,
     run_folder: PathBuf,
     leave: Leave,
@@ -88,13 +90,16 @@ struct State {
 impl PacketPlane {
     /// The level without an engine. `leave` says whether the program stays loaded when the process
     /// stops.
-    pub(crate) fn new(instance: Arc<str>, run_folder: PathBuf, leave: Leave) -> PacketPlane {
+    pub fn new(instance: Arc<str>, run_folder: PathBuf, leave: Leave) -> PacketPlane {
         PacketPlane { instance, run_folder, leave, state: Mutex::default() }
     }
 
     /// Applies a configuration completely or not at all. Starts the engine with the first VIP, and
     /// stops it with the last one.
-    pub(crate) async fn follow(&self, wish: PacketWish, pools: &[PoolState]) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// The engine does not start, or refuses the configuration.
+    pub async fn follow(&self, wish: PacketWish, pools: &[PoolState]) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         if wish.config.vips.is_empty() {
             state.wish = wish;
@@ -121,7 +126,7 @@ impl PacketPlane {
     }
 
     /// Sends the current state of pools to the engine, if it changed.
-    pub(crate) async fn sync(&self, pools: &[PoolState]) {
+    pub async fn sync(&self, pools: &[PoolState]) {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
         let wish = state.wish.clone().beginning_where_checked(pools);
@@ -145,13 +150,13 @@ impl PacketPlane {
     }
 
     /// The engine, if one runs, and its last input.
-    pub(crate) async fn running(&self) -> Option<(Arc<Engine>, PacketWish)> {
+    pub async fn running(&self) -> Option<(Arc<Engine>, PacketWish)> {
         let state = self.state.lock().await;
         state.engine.clone().map(|engine| (engine, state.wish.clone()))
     }
 
     /// Stops the engine as the command line says.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         let engine = self.state.lock().await.engine.take();
         if let Some(engine) = engine {
             stop(engine, self.leave).await;
@@ -333,7 +338,7 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
 
 /// The packet level's id of a backend of a VIP. Only nat changes ports, and only for VIPs with one
 /// port.
-pub(crate) fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
+pub fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
     id_at(vip, destination(vip, backend).unwrap_or(backend.address))
 }
 

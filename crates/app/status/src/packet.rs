@@ -1,10 +1,11 @@
-//! Converts the packet level's status to the API's types.
+//! The state of the packet level.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use equipoise_api::wire as api;
 use equipoise_api::wire::packet as wire;
+use equipoise_config::{forward_word, key_word, packet_scheduler_word};
 use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
@@ -14,10 +15,9 @@ use equipoise_packet::engine::{
 };
 use equipoise_packet::twin::{Decision, Verdict};
 use equipoise_packet::{BackendId, Reason, Standing, VipId};
+use equipoise_planes::{PacketWish, id};
 
-use super::packet::{PacketWish, id};
-use super::reading;
-use equipoise_config::{forward_word, key_word, packet_scheduler_word};
+use crate::session;
 
 /// Checks through tunnels.
 type Tunnels = BTreeMap<(VipId, BackendId), TunnelReport>;
@@ -37,7 +37,7 @@ fn how_word(how: How) -> &'static str {
 }
 
 /// The status, zero counts included.
-pub(crate) fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::PacketStatus {
+pub fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::PacketStatus {
     let control = &status.control;
     let count = |number: usize| number as u64;
     let (drops, notes) = reasons(&control.reasons);
@@ -64,7 +64,7 @@ pub(crate) fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> 
 }
 
 /// Removes zero counts, for people.
-pub(crate) fn without_zeros(status: &mut wire::PacketStatus) {
+pub fn without_zeros(status: &mut wire::PacketStatus) {
     let mut counts = vec![&mut status.drops, &mut status.notes];
     for vip in &mut status.vips {
         counts.extend([&mut vip.decisions, &mut vip.drops, &mut vip.notes]);
@@ -182,7 +182,7 @@ fn backend(
         listed: status.listed,
         reachable: status.reachable,
         detail: None,
-        tunnel: tunnel.map(|report| reading::health(report.health)),
+        tunnel: tunnel.map(|report| session::health(report.health)),
         tunnel_detail: tunnel.and_then(|report| Some(report.error.as_ref()?.to_string())),
         flows: status.active.into(),
         flows_closing: status.inactive.into(),
@@ -192,7 +192,7 @@ fn backend(
 }
 
 /// Adds flows and checks of the packet level to the session level's status of pools.
-pub(crate) fn add_to_pools(
+pub fn add_to_pools(
     pools: &mut [api::PoolStatus],
     packet: &wire::PacketStatus,
     has_door: impl Fn(&str) -> bool,
@@ -208,7 +208,7 @@ pub(crate) fn add_to_pools(
 /// Adds flows and tunnel checks to the session level's status of a backend. A backend with flows is
 /// not drained. A backend that a VIP's packets do not reach is unhealthy; front doors (`has_door`)
 /// continue to use it.
-pub(crate) fn add_to_backend(
+pub fn add_to_backend(
     backend: &mut api::BackendStatus,
     pool: &str,
     packet: &wire::PacketStatus,
@@ -236,7 +236,7 @@ pub(crate) fn add_to_backend(
 }
 
 /// The backend's name in its pool; its address if the pool does not have it any more.
-pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) -> String {
+pub fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) -> String {
     let config = wish.config.vips.iter().find(|config| config.vip == *vip);
     let named = config.and_then(|config| {
         let pool = wish.pools.iter().find(|pool| pool.name == config.pool)?;
@@ -246,7 +246,7 @@ pub(crate) fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) 
 }
 
 /// Explains in words where a flow goes.
-pub(crate) fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
+pub fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
     let Explanation { decision, vip, registered, is_registered } = explanation;
     let config = vip.and_then(|id| wish.config.vips.iter().find(|config| config.vip == id));
     let turns = config.filter(|config| goes_by_turn(decision, config));

@@ -1,4 +1,4 @@
-//! Converts the session level's status to the API's types.
+//! The state of the session level.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -17,10 +17,10 @@ use equipoise_session::registry::{
 };
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
-use crate::run::rates::{RateWindow, Subject, Totals};
+use crate::rates::{RateWindow, Subject, Totals};
 
 /// The counters from which rates are computed.
-pub(crate) fn totals(status: &Status) -> HashMap<Subject, Totals> {
+pub fn totals(status: &Status) -> HashMap<Subject, Totals> {
     let doors = status.front_doors.iter().map(|door| (door_subject(door), door_totals(door)));
     let backends = status.pools.iter().flat_map(|pool| {
         let each = pool.backends.iter();
@@ -56,7 +56,8 @@ fn backend_totals(backend: &BackendStatus) -> Totals {
     }
 }
 
-pub(crate) fn front_door(
+/// The status of a front door.
+pub fn front_door(
     door: &FrontDoorStatus,
     accept_pauses: u64,
     rates: &RateWindow,
@@ -113,7 +114,8 @@ fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
     }
 }
 
-pub(crate) fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire::PoolStatus {
+/// The status of a pool.
+pub fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire::PoolStatus {
     let backends = pool.backends.iter();
     wire::PoolStatus {
         name: pool.name.to_string(),
@@ -133,7 +135,8 @@ pub(crate) fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire:
     }
 }
 
-pub(crate) fn backend(
+/// The status of a backend.
+pub fn backend(
     pool: &PoolStatus,
     backend: &BackendStatus,
     rates: &RateWindow,
@@ -231,7 +234,8 @@ fn region(region: Region) -> wire::Region {
     }
 }
 
-pub(crate) fn health(health: Health) -> wire::Health {
+/// The health of a backend.
+pub fn health(health: Health) -> wire::Health {
     match health {
         Health::Unknown => wire::Health::Unknown,
         Health::Healthy => wire::Health::Healthy,
@@ -251,13 +255,13 @@ fn state(backend: &BackendStatus) -> wire::BackendState {
 }
 
 /// Number of pauses in accepting at `door`; `view` has its counters.
-pub(crate) fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
+pub fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
     let found = view.front_doors.iter().find(|series| series.name == door.name);
     found.map_or(0, |series| series.stats.sum(|shard| shard.accept_pauses.get()))
 }
 
 /// The figures of a front door; `status` has its state.
-pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorReading {
+pub fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorReading {
     let known = status.front_doors.iter().find(|it| it.name == door.name);
     let stats = &door.stats;
     let sum = |of: fn(&FrontDoorStats) -> &Counter| stats.sum(|shard| of(shard).get());
@@ -284,7 +288,7 @@ pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> Fro
 }
 
 /// The figures of `pool`'s backends; `view` has their counters.
-pub(crate) fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
+pub fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
     let series = view.pools.iter().filter(|series| series.name == pool.name);
     let queue = series.clone().next().map(|series| &series.queue);
     let by_address: HashMap<_, _> =

@@ -10,7 +10,7 @@ use equipoise_core::SourcePrefix;
 use equipoise_dns::{ResolverLoads, Source};
 
 /// Interval at which the work of clients is read.
-pub(crate) const LEARN_PERIOD: Duration = Duration::from_secs(2);
+pub const LEARN_PERIOD: Duration = Duration::from_secs(2);
 
 /// Half-life of a load that is no longer observed.
 const HALF_LIFE: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const PREFIXES_MAX: usize = 4096;
 
 /// Work per second of every prefix in the time `over`. It is not averaged; the receiver averages
 /// it.
-pub(crate) fn rates(work: &HashMap<SourcePrefix, u64>, over: Duration) -> SourceRates {
+pub fn rates(work: &HashMap<SourcePrefix, u64>, over: Duration) -> SourceRates {
     let seconds = over.as_secs_f64().max(1e-3);
     work.iter().map(|(prefix, pieces)| (*prefix, *pieces as f64 / seconds)).collect()
 }
@@ -57,11 +57,11 @@ pub(crate) fn learn(
 /// The load of this node's clients, for reports. It is averaged over some seconds, because a report
 /// is a sample and controllers do not average.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(HashMap<SourcePrefix, f64>);
+pub struct Seen(HashMap<SourcePrefix, f64>);
 
 impl Seen {
     /// Adds the [`rates`] of the time `over`.
-    pub(crate) fn take(&mut self, rates: &SourceRates, over: Duration) {
+    pub fn take(&mut self, rates: &SourceRates, over: Duration) {
         let kept = 0.5f64.powf(over.as_secs_f64() / HALF_LIFE.as_secs_f64());
         for (prefix, rate) in rates {
             // A new prefix has its rate at once.
@@ -80,7 +80,7 @@ impl Seen {
     }
 
     /// The busiest prefixes, for the controllers.
-    pub(crate) fn told(&self) -> SourceRates {
+    pub fn told(&self) -> SourceRates {
         largest(self.0.iter().map(|(prefix, rate)| (*prefix, *rate)), SOURCES_REPORTED_MAX)
     }
 }

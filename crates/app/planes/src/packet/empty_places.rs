@@ -15,20 +15,20 @@ use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use tokio::time::Instant;
 
 use super::{destination, id};
-use crate::run::hosts::Lines;
+use crate::hosts::Lines;
 
 /// Empty places by VIP and by the address that identifies the backend.
-pub(crate) type EmptyPlaces = BTreeMap<(VipId, SocketAddr), EmptyPlace>;
+pub type EmptyPlaces = BTreeMap<(VipId, SocketAddr), EmptyPlace>;
 
 /// A backend that gets no packets of a VIP because of the address of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EmptyPlace {
+pub struct EmptyPlace {
     /// Name of the backend in its pool.
-    pub(crate) name: Arc<str>,
+    pub name: Arc<str>,
     /// Address that the VIP cannot use.
-    pub(crate) at: BackendId,
+    pub at: BackendId,
     /// Description of the problem, for `status` and the log.
-    pub(crate) detail: String,
+    pub detail: String,
 }
 
 /// The empty places of all VIPs. Addresses in the file claim their sources first, then host names

@@ -8,34 +8,45 @@ use equipoise_api::wire::Rates;
 
 /// An object that has rates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
+pub enum Subject {
+    /// A front door, by name.
     FrontDoor(Arc<str>),
-    Backend { pool: Arc<str>, backend: Arc<str> },
+    /// A backend.
+    Backend {
+        /// Name of its pool.
+        pool: Arc<str>,
+        /// Its name.
+        backend: Arc<str>,
+    },
 }
 
 /// Counters of a subject, in the order of [`Rates`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) requests: u64,
-    pub(crate) errors: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
+pub struct Totals {
+    /// Requests, connections or client addresses.
+    pub requests: u64,
+    /// Drops or failures.
+    pub errors: u64,
+    /// Bytes towards backends.
+    pub bytes_in: u64,
+    /// Bytes towards clients.
+    pub bytes_out: u64,
 }
 
 /// Interval between samples.
-pub(crate) const PERIOD: Duration = Duration::from_secs(1);
+pub const PERIOD: Duration = Duration::from_secs(1);
 /// Time over which rates are averaged, approximately.
 const WINDOW: Duration = Duration::from_secs(5);
 
 /// The samples of the last [`WINDOW`].
 #[derive(Debug, Default)]
-pub(crate) struct RateWindow {
+pub struct RateWindow {
     samples: VecDeque<(Instant, HashMap<Subject, Totals>)>,
 }
 
 impl RateWindow {
     /// Adds a sample, and removes those that are older than the window.
-    pub(crate) fn add(&mut self, now: Instant, totals: HashMap<Subject, Totals>) {
+    pub fn add(&mut self, now: Instant, totals: HashMap<Subject, Totals>) {
         while self
             .samples
             .front()
@@ -47,13 +58,13 @@ impl RateWindow {
     }
 
     /// Time over which rates at `now` are averaged; zero without a sample.
-    pub(crate) fn span(&self, now: Instant) -> Duration {
+    pub fn span(&self, now: Instant) -> Duration {
         self.samples.front().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
 
     /// The rates of `subject` with these `totals` at `now`. They are zero until it was sampled, and
     /// after it was removed and created again under its old name.
-    pub(crate) fn rates(&self, now: Instant, subject: &Subject, totals: Totals) -> Rates {
+    pub fn rates(&self, now: Instant, subject: &Subject, totals: Totals) -> Rates {
         let seconds = self.span(now).as_secs_f64();
         let Some(before) = self.samples.front().and_then(|(_, sample)| sample.get(subject)) else {
             return Rates::default();

@@ -1,3 +1,5 @@
+//! The session level of one process.
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,25 +11,26 @@ use equipoise_session::{BindError, Engine, LogLines, Snapshot};
 /// The data plane. The registry publishes snapshots to it until it is taken and stopped. The
 /// registry continues after that, so that status and metrics show how the remaining work finishes.
 #[derive(Clone)]
-pub(crate) struct DataPlane(Arc<Mutex<Option<Engine>>>);
+pub struct DataPlane(Arc<Mutex<Option<Engine>>>);
 
 impl DataPlane {
-    pub(crate) fn new(engine: Engine) -> DataPlane {
+    /// The data plane of an engine that runs.
+    pub fn new(engine: Engine) -> DataPlane {
         DataPlane(Arc::new(Mutex::new(Some(engine))))
     }
 
     /// Takes the engine; `None` if it was taken before.
-    pub(crate) fn take(&self) -> Option<Engine> {
+    pub fn take(&self) -> Option<Engine> {
         self.lock().take()
     }
 
     /// Work of clients since the last call, by prefix; `None` once the engine is taken.
-    pub(crate) fn take_sources(&self) -> Option<HashMap<SourcePrefix, u64>> {
+    pub fn take_sources(&self) -> Option<HashMap<SourcePrefix, u64>> {
         self.lock().as_ref().map(Engine::take_sources)
     }
 
     /// The access log for lines of another level; `None` once the engine is taken.
-    pub(crate) fn log_lines(&self) -> Option<LogLines> {
+    pub fn log_lines(&self) -> Option<LogLines> {
         self.lock().as_ref().map(Engine::log_lines)
     }
 

@@ -1,29 +1,21 @@
-//! The slice level of a running process: a candidate for the leadership of each stream, and the
-//! operations of the API.
+//! The slice level of a running process: a candidate for the leadership of each stream.
 //!
 //! Candidates run on their own threads, `slice-control`: a DDS writer may wait for readers, and
 //! neither checks nor the API may wait with it. If a stream's table changes, the stream is stopped
 //! and started again, which its workers notice as a change of the leader. Unchanged streams
 //! continue.
 
-mod operator;
-mod stream;
-mod summary;
-mod views;
-
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
+use equipoise_basics::{lock, with_causes};
 use equipoise_cluster::ClusterRole;
-use equipoise_slice_dds::controller::{Controller, Handle};
+use equipoise_config::{Config, SliceStream, dds_stream};
+use equipoise_slice_dds::controller::{Controller, Handle, Options};
 use equipoise_store::{Election, EtcdPlace, OpenStore, Store, place};
 use tokio::runtime::{Builder, Runtime};
-
-use self::stream::options;
-use equipoise_basics::{lock, with_causes};
-use equipoise_config::{Config, SliceStream, dds_stream};
 
 /// Threads of all candidates together: one may wait for a writer while another renews the lease of
 /// the leadership.
@@ -34,12 +26,12 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// The slice level.
-pub(crate) struct SlicePlane {
+pub struct SlicePlane {
     candidate: Arc<str>,
     place: Place,
     state: tokio::sync::Mutex<State>,
     /// The running streams for requests, which do not wait for changes.
-    told: Mutex<Vec<Told>>,
+    running: Mutex<Vec<RunningStream>>,
 }
 
 /// Place of the records, for the lifetime of the process.
@@ -66,15 +58,18 @@ struct Candidate {
 
 /// A stream as requests see it.
 #[derive(Clone)]
-struct Told {
-    config: SliceStream,
-    handle: Result<Handle, String>,
-    election: Option<Election>,
+pub struct RunningStream {
+    /// Its table.
+    pub config: SliceStream,
+    /// The controller's handle, or the reason why there is none.
+    pub handle: Result<Handle, String>,
+    /// The election of its leader; `None` without a store.
+    pub election: Option<Election>,
 }
 
 impl SlicePlane {
     /// Creates the slice level without streams.
-    pub(crate) fn new(config: &Config) -> Arc<SlicePlane> {
+    pub fn new(config: &Config) -> Arc<SlicePlane> {
         let candidate: Arc<str> = place::plain(&config.instance.name).into();
         let role = config.cluster.as_ref().map(|cluster| &cluster.role);
         let file = || place::store_file(config.planning.state.as_deref(), &candidate);
@@ -83,8 +78,8 @@ impl SlicePlane {
             Some(ClusterRole::Controller { etcd: Some(etcd), .. }) => Place::Etcd(etcd.clone()),
             _ => Place::File(file().with_file_name("slice.store")),
         };
-        let (state, told) = (tokio::sync::Mutex::default(), Mutex::default());
-        Arc::new(SlicePlane { candidate, place, state, told })
+        let (state, running) = (tokio::sync::Mutex::default(), Mutex::default());
+        Arc::new(SlicePlane { candidate, place, state, running })
     }
 
     /// Switches to these streams, completely or not at all.
@@ -92,7 +87,7 @@ impl SlicePlane {
     /// # Errors
     /// An error if DDS does not accept the settings. An unavailable store is not an error: it is
     /// tried again.
-    pub(crate) async fn follow(&self, wished: &[SliceStream]) -> anyhow::Result<()> {
+    pub async fn follow(&self, wished: &[SliceStream]) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         let before: Vec<_> = state.streams.iter().map(|it| it.config.clone()).collect();
         let outcome = self.go_over(&mut state, wished).await;
@@ -205,7 +200,7 @@ impl SlicePlane {
     }
 
     /// Starts the streams that wait for the store, for the lifetime of the process.
-    pub(crate) async fn try_again(self: Arc<Self>) {
+    pub async fn try_again(self: Arc<Self>) {
         if matches!(self.place, Place::Node) {
             return;
         }
@@ -232,24 +227,29 @@ impl SlicePlane {
 
     fn tell(&self, state: &State) {
         let store = state.store.as_ref().map(|open| &open.store);
-        let told = state.streams.iter().map(|candidate| {
+        let running = state.streams.iter().map(|candidate| {
             let SliceStream { name, controller_lease, .. } = &candidate.config;
             let office = format!("slice-{name}");
             let election = store.and_then(|store| {
                 Election::new(Arc::clone(store), &office, *controller_lease).ok()
             });
             let handle = candidate.controller.as_ref().map(|controller| controller.handle());
-            Told {
+            RunningStream {
                 config: candidate.config.clone(),
                 handle: handle.map_err(String::clone),
                 election,
             }
         });
-        *lock(&self.told) = told.collect();
+        *lock(&self.running) = running.collect();
+    }
+
+    /// The streams as this process knows them. Does not wait for changes.
+    pub fn streams(&self) -> Vec<RunningStream> {
+        lock(&self.running).clone()
     }
 
     /// Steps down from the leadership of all streams, and leaves DDS.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         let mut state = self.state.lock().await;
         for candidate in std::mem::take(&mut state.streams) {
             candidate.stop().await;
@@ -290,5 +290,18 @@ impl Drop for State {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// The options of the stream's controller.
+fn options(config: &SliceStream, candidate: &str) -> Options {
+    Options {
+        candidate: candidate.to_string(),
+        protocol: config.protocol.clone(),
+        policy: config.policy.clone(),
+        round: config.round,
+        leadership: config.controller_lease,
+        connections: config.connection_port,
+        ..Options::new(&config.name, config.slices)
     }
 }

@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Host names of backends, and their addresses.
 #[derive(Clone)]
-pub(crate) struct HostNames(Arc<Shared>);
+pub struct HostNames(Arc<Shared>);
 
 struct Shared {
     names: Mutex<BTreeMap<Arc<str>, Known>>,
@@ -57,7 +57,9 @@ impl Drop for Known {
 }
 
 impl HostNames {
-    pub(crate) fn new() -> HostNames {
+    /// No names yet.
+    #[expect(clippy::new_without_default, reason = "names are state of a process")]
+    pub fn new() -> HostNames {
         HostNames(Arc::new(Shared {
             names: Mutex::default(),
             changes: watch::Sender::new(0),
@@ -67,7 +69,7 @@ impl HostNames {
 
     /// Resolves all names now, those of `config` included. Waits for the first attempt at each of
     /// those, at most `patience`.
-    pub(crate) async fn learn(&self, config: &SessionConfig, patience: Duration) {
+    pub async fn learn(&self, config: &SessionConfig, patience: Duration) {
         let wanted = names(config);
         self.add(&wanted);
         for known in lock(&self.0.names).values().filter(|known| known.was_tried) {
@@ -86,7 +88,7 @@ impl HostNames {
     }
 
     /// Forgets every name that `config` does not have.
-    pub(crate) fn forget_others(&self, config: &SessionConfig) {
+    pub fn forget_others(&self, config: &SessionConfig) {
         let wanted = names(config);
         // A reload that ended in between may have removed some of these names.
         self.add(&wanted);
@@ -94,7 +96,7 @@ impl HostNames {
     }
 
     /// `config` with the current addresses of its host names.
-    pub(crate) fn resolved(&self, mut config: SessionConfig) -> SessionConfig {
+    pub fn resolved(&self, mut config: SessionConfig) -> SessionConfig {
         let known = lock(&self.0.names);
         for backend in config.pools.iter_mut().flat_map(|pool| &mut pool.backends) {
             if let Place::Host { name, resolved } = &mut backend.place
@@ -108,7 +110,7 @@ impl HostNames {
     }
 
     /// Changes with each new answer.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
@@ -154,7 +156,6 @@ async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) 
     }
 }
 
-/// Longest time to resolve a name, whatever `resolv.conf` allows.
 impl Shared {
     /// Stores an answer, and logs it if it changed.
     fn note(&self, name: &Arc<str>, found: Result<Found, LookupError>) {
@@ -190,14 +191,14 @@ impl Shared {
 
 /// Limits the log lines about one name.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     minute: Option<Instant>,
     written: u32,
 }
 
 impl Lines {
     /// Counts a line, and returns whether it may be written.
-    pub(super) fn may_write(&mut self, now: Instant) -> bool {
+    pub(crate) fn may_write(&mut self, now: Instant) -> bool {
         let is_same = self.minute.is_some_and(|since| now - since < Duration::from_secs(60));
         if !is_same {
             *self = Lines { minute: Some(now), written: 0 };
