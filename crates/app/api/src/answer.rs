@@ -56,9 +56,17 @@ impl<T: JsonSchema> OperationOutput for Answer<T> {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<StatusCode>, Described)> {
-        let done = Self::operation_response(ctx, operation);
-        done.map(|done| (Some(StatusCode::Code(200)), done)).into_iter().collect()
+        done::<Self>(ctx, operation)
     }
+}
+
+/// The response of an operation that was done, for the API's description.
+fn done<T: OperationOutput>(
+    ctx: &mut GenContext,
+    operation: &mut Operation,
+) -> Vec<(Option<StatusCode>, Described)> {
+    let done = T::operation_response(ctx, operation);
+    done.map(|done| (Some(StatusCode::Code(200)), done)).into_iter().collect()
 }
 
 /// A writable resource, with the tag of its state.
@@ -121,7 +129,6 @@ impl<T: JsonSchema> OperationOutput for Tagged<T> {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<StatusCode>, Described)> {
-        let done = Self::operation_response(ctx, operation);
-        done.map(|done| (Some(StatusCode::Code(200)), done)).into_iter().collect()
+        done::<Self>(ctx, operation)
     }
 }
