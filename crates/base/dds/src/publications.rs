@@ -131,8 +131,6 @@ unsafe fn is_reliable(qos: *const dds_qos_t) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
     use crate::items::{DATA_ITEM, DataItem};
     use crate::{Domain, Qos, Settings, Topic};
@@ -144,12 +142,8 @@ mod tests {
         Participant::new(Domain::open(domain, &settings).unwrap(), &[]).unwrap()
     }
 
-    fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while !holds() {
-            assert!(Instant::now() < end, "{what}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+    fn eventually(what: &str, holds: impl FnMut() -> bool) {
+        assert!(equipoise_testkit::eventually(holds), "{what}");
     }
 
     #[test]

@@ -17,12 +17,8 @@ fn participant(domain: u32) -> Participant {
     Participant::new(Domain::open(domain, &loopback()).unwrap(), b"test").unwrap()
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    assert!(equipoise_testkit::eventually(holds), "{what}");
 }
 
 fn meet(writer: &Writer, reader: &Reader) {

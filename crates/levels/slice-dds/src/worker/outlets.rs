@@ -148,7 +148,6 @@ fn once(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::time::{Duration, Instant};
 
     use equipoise_dds::items::Reply;
     use equipoise_dds::{Qos, Reader, Sample, Settings, Topic};
@@ -168,12 +167,8 @@ mod tests {
         topics.keyed_replies.as_ref().unwrap()
     }
 
-    fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while !holds() {
-            assert!(Instant::now() < end, "{what}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+    fn eventually(what: &str, holds: impl FnMut() -> bool) {
+        assert!(equipoise_testkit::eventually(holds), "{what}");
     }
 
     fn cdr(id: i64) -> Vec<u8> {

@@ -142,12 +142,8 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn eventually(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < end, "{what}: {:#?}", self.controller.status());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    pub(crate) fn eventually(&self, what: &str, holds: impl FnMut() -> bool) {
+        assert!(equipoise_testkit::eventually(holds), "{what}: {:#?}", self.controller.status());
     }
 
     pub(crate) fn all_owned(&self) -> bool {
