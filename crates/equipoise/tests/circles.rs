@@ -9,34 +9,9 @@ use std::path::{Path, PathBuf};
 const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("cluster", &["node", "peer", "server"], "a node and a server each know what the other sends"),
     (
-        "controller",
-        &[
-            "candidate",
-            "condition",
-            "controller",
-            "draft",
-            "leader",
-            "listening",
-            "roll",
-            "view",
-            "wishes",
-        ],
-        "to do: what a candidate, a leader and their handle share is no module of its own yet",
-    ),
-    (
-        "controller",
-        &["instructions", "making", "options", "pressure", "report", "roster"],
-        "to do: reports and instructions each have parts of the other",
-    ),
-    (
         "dds",
         &["participant", "publications", "reader", "wait", "writer"],
         "a participant makes the entities that keep it alive",
-    ),
-    (
-        "dns",
-        &["loads", "respond", "snapshot", "zone"],
-        "to do: a snapshot has zones and their loads",
     ),
     (
         "driver",
@@ -46,8 +21,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("health", &["checker", "named"], "a checker of a host name makes checkers of its addresses"),
     ("netns", &["host", "offload", "pass"], "parts of a host, apart for their length"),
     ("packet", &["control", "ledger"], "the ledger is the written form of the control's state"),
-    ("planner", &["elastic", "history", "inventory"], "to do: nouns of elastic pools are apart"),
-    ("planner", &["names", "planner"], "to do: shares of names are part of the plan"),
     (
         "session",
         &[

@@ -10,10 +10,10 @@ use equipoise_store::{Election, Leadership, StoreError};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::condition::Late;
-use crate::controller::{Shared, read_instructions};
+use crate::failing::Late;
 use crate::leader::{Office, lead};
 use crate::options::Premises;
+use crate::shared::{Shared, read_instructions};
 use crate::term::OfficeTerm;
 
 /// Interval between campaigns that the store did not accept.

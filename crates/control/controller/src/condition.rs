@@ -5,7 +5,8 @@ use std::time::Duration;
 use equipoise_store::StoreError;
 use tokio::time::Instant;
 
-use crate::controller::{ControllerHandle, Shared};
+use crate::failing::{Failing, Refused};
+use crate::shared::{ControllerHandle, Shared};
 use crate::{ControllerOptions, Edition, StoreView};
 use equipoise_basics::with_causes;
 
@@ -104,38 +105,6 @@ impl Condition {
 
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
-}
-
-/// A failure of the store that lasts.
-#[derive(Clone, Debug)]
-pub(crate) struct Failing {
-    since: Instant,
-    /// The last error.
-    last: String,
-    /// The store does not accept plans. A successful read does not end this failure.
-    is_unwritten: bool,
-}
-
-/// A request to the store that timed out.
-#[derive(Debug, thiserror::Error)]
-#[error("it did not answer within {0:?}; check that it runs with a majority of its members")]
-pub(crate) struct Late(pub(crate) Duration);
-
-/// A campaign that the store refused.
-#[derive(Clone, Debug)]
-pub(crate) struct Refused {
-    at: Instant,
-    said: String,
-}
-
-/// A candidate retries at once. An older refusal no longer holds: the candidate waits for the
-/// leader's end.
-const REFUSED_FOR: Duration = Duration::from_secs(15);
-
-impl Refused {
-    fn holds(&self) -> bool {
-        self.at.elapsed() < REFUSED_FOR
-    }
 }
 
 impl Shared {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use equipoise_planner::{Plan, Tick, plan};
 
 use crate::capacity;
-use crate::controller::Shared;
 use crate::hearing::Witnesses;
 use crate::options::{MadePool, Premises};
 use crate::roll::Roll;
 use crate::roster::{Gone, Seen, Step, room};
+use crate::shared::Shared;
 use crate::sources::SourceRates;
 use crate::{Edition, Enrolled, Instructions, Making, Roster};
 

@@ -6,22 +6,10 @@ use std::time::Duration;
 use equipoise_planner::{Permits, Plan};
 use serde::{Deserialize, Serialize};
 
+use crate::edition::Edition;
+use crate::kind::NodeKind;
+use crate::roster::Roster;
 use crate::sources::SourceRates;
-use crate::{NodeKind, Roster};
-
-/// Identifies instructions. The later term is newer; within a term, the larger generation. A new
-/// leader has a later term than all before it, so instructions of a former leader are always older.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(deny_unknown_fields)]
-pub struct Edition {
-    /// The store's revision when the leader was elected, or more if members already had later
-    /// instructions.
-    pub term: u64,
-    /// The plan's generation.
-    pub generation: u64,
-}
 
 /// The message of the controllers to all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -120,12 +108,6 @@ impl Instructions {
     /// True for the default: no plan exists yet.
     pub fn is_blank(&self) -> bool {
         self.edition() == Edition::default()
-    }
-}
-
-impl fmt::Display for Edition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.term, self.generation)
     }
 }
 

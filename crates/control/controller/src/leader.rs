@@ -9,11 +9,11 @@ use equipoise_planner::elastic::Scaling;
 use equipoise_store::{Committed, Leadership, StoreError, Transaction};
 use tokio::time::{Instant, timeout};
 
-use crate::condition::Late;
-use crate::controller::{Shared, read_instructions};
 use crate::draft::Draft;
+use crate::failing::Late;
 use crate::options::Premises;
 use crate::roster::Step;
+use crate::shared::{Shared, read_instructions};
 use crate::term::{Claim, OfficeTerm};
 use crate::{Instructions, Roster, Secret};
 

@@ -3,52 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use equipoise_store::{Entry, Key};
-use tokio::time::Instant;
 
-use crate::controller::Shared;
-use crate::hearing::{HearingRecord, Verdict, Witnesses};
+use crate::hearing::{HearingRecord, Verdict};
+use crate::shared::Shared;
 
 /// How long a controller waits for a better candidate while there is no leader, in times to live.
 const VACANT_TIMES: u32 = 5;
-
-/// Which members this controller and the others hear.
-#[derive(Debug, Default)]
-pub(crate) struct Hearing {
-    pub(crate) witnesses: Arc<Witnesses>,
-    /// True once the store has listed the controllers.
-    is_read: bool,
-    pub(crate) verdict: Verdict,
-    /// When the verdict changed to its present kind.
-    since: Option<Instant>,
-}
-
-impl Hearing {
-    /// The present problem, and how long it has lasted.
-    pub(crate) fn problem(&self) -> Option<(Duration, String)> {
-        Some((self.since?.elapsed(), self.verdict.problem()?))
-    }
-
-    fn conclude(&mut self, verdict: Verdict) {
-        let kind = |verdict: &Verdict| match verdict {
-            Verdict::Hears => 0,
-            Verdict::Unheard { .. } => 1,
-            Verdict::Deaf { other: None, .. } => 2,
-            Verdict::Deaf { other: Some(_), .. } => 3,
-        };
-        let (before, now) = (kind(&self.verdict), kind(&verdict));
-        if before != now {
-            self.since = Some(Instant::now());
-            match verdict.problem() {
-                Some(problem) => tracing::warn!("{problem}"),
-                None => tracing::info!("this controller receives reports from nodes again"),
-            }
-        }
-        self.verdict = verdict;
-    }
-}
 
 impl Shared {
     /// Judges what this controller hears now, and updates its record.

@@ -1,7 +1,7 @@
 use equipoise_monitor::{Sample, Utilisation};
 use serde::{Deserialize, Serialize};
 
-use crate::{Fault, ReportRefused};
+use crate::fault::{Fault, ReportRefused};
 
 /// Per cent of the last 10 s in which some work of a node waited for a resource; `None` if its
 /// kernel does not report it.

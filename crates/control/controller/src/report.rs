@@ -1,18 +1,20 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use equipoise_core::concurrency::Tally;
-use equipoise_core::load::{ClassRates, Measurement, MeasurementRefused, Reported};
+use equipoise_core::load::{ClassRates, Measurement, Reported};
 use equipoise_monitor::Utilisation;
 use equipoise_planner::Permits;
 use equipoise_planner::elastic::PoolSample;
 use serde::{Deserialize, Serialize};
 
-use crate::pressure::check_percent;
+use crate::edition::Edition;
+use crate::fault::{Fault, ReportRefused};
+use crate::kind::NodeKind;
+use crate::making::Making;
+use crate::pressure::{Pressure, check_percent};
 use crate::sources::{SOURCES_REPORTED_MAX, SourceRates};
-use crate::{Edition, Making, Pressure};
 
 /// A node's report about itself and its observations, once a period. It is also the heartbeat.
 ///
@@ -92,78 +94,6 @@ pub struct NodeReport {
 /// A backend that several balancers of a cluster may share: its pool's name, and an address that
 /// means the same on all of their machines.
 pub type SharedBackend = String;
-
-/// The kind of a member.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeKind {
-    /// Balances: it is in names and shares, and follows instructions.
-    #[default]
-    Node,
-    /// Only reports: a machine that runs backends.
-    Agent,
-}
-
-/// Refusal of a report that is not credible. No part of it is used, but it counts as a sign of
-/// life.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
-#[error("report refused: {what}")]
-pub struct ReportRefused {
-    /// The kind of fault, which is a metric's label.
-    pub fault: Fault,
-    /// Description of the fault.
-    pub what: String,
-}
-
-/// A fault of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Fault {
-    /// A value of its load is not a percentage.
-    Load,
-    /// Another number is not finite, or is negative.
-    Number,
-    /// Too many pools, backends, peers or addresses.
-    TooMany,
-    /// A name is empty, too long, or has control characters.
-    Name,
-    /// The node's own name is not valid.
-    Node,
-    /// The number of members has reached its limit.
-    TooManyMembers,
-}
-
-impl Fault {
-    /// All faults, in the order of their numbers.
-    pub const ALL: [Fault; 6] = [
-        Fault::Load,
-        Fault::Number,
-        Fault::TooMany,
-        Fault::Name,
-        Fault::Node,
-        Fault::TooManyMembers,
-    ];
-
-    /// The metric's label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Fault::Load => "load",
-            Fault::Number => "number",
-            Fault::TooMany => "too_many",
-            Fault::Name => "name",
-            Fault::Node => "node",
-            Fault::TooManyMembers => "too_many_members",
-        }
-    }
-}
-
-impl From<MeasurementRefused> for ReportRefused {
-    fn from(refused: MeasurementRefused) -> ReportRefused {
-        ReportRefused { fault: Fault::Load, what: refused.to_string() }
-    }
-}
 
 impl NodeReport {
     /// Greatest number of pools in a report.
@@ -350,15 +280,6 @@ fn check_text(what: &str, text: &str) -> Result<(), ReportRefused> {
     let most = NodeReport::NAME_BYTES_MAX;
     let what = format!("{what} {start:?}; accepted: 1 to {most} bytes, no control characters");
     Err(wrong(Fault::Name, what))
-}
-
-impl fmt::Display for NodeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NodeKind::Node => "node",
-            NodeKind::Agent => "agent",
-        })
-    }
 }
 
 #[cfg(test)]

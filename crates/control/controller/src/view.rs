@@ -7,8 +7,8 @@ use equipoise_planner::{NamePlan, Plan, PlannedLoad};
 use equipoise_store::Leader;
 
 use crate::condition::Condition;
-use crate::controller::{ControllerHandle, Shared};
 use crate::counts::Counted;
+use crate::shared::{ControllerHandle, Shared};
 use crate::{ClusterView, Fault, Instructions, MemberState, MemberView, NodeKind};
 
 /// A controller's values for metrics.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use equipoise_core::load::{Forecaster, Smoothing};
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use crate::elasticity::Target;
 
 /// A pool in one period, as all balancers together saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

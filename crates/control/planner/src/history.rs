@@ -6,7 +6,7 @@ use equipoise_core::load::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::elastic::{PoolHistory, PoolSample};
+use crate::demand::{PoolHistory, PoolSample};
 
 /// A machine's report, as received from the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 use equipoise_core::{AdminState, Health, Weight, eligibility};
 use serde::{Deserialize, Serialize};
 
-use crate::elastic::{Elasticity, ElasticityRefused};
+use crate::elasticity::{Elasticity, ElasticityRefused};
 
 /// Nodes, names and pools, with their desired state. The parts are consistent: see
 /// [`Inventory::new`].

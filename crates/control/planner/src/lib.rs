@@ -19,8 +19,10 @@
 //! | elasticity | the number and sizes of a pool's backends | `elastic/` |
 
 mod along;
+mod demand;
 mod dispatch;
 pub mod elastic;
+mod elasticity;
 mod history;
 mod inventory;
 mod liveness;
@@ -29,6 +31,7 @@ mod plan;
 mod planner;
 mod policy;
 mod room;
+mod row;
 mod steering;
 mod weights;
 

@@ -3,9 +3,9 @@
 use crate::along::Along;
 use crate::inventory::NameSpec;
 use crate::plan::{NamePlan, Share, Standing};
-use crate::planner::Row;
 use crate::policy::Policy;
 use crate::room::in_use;
+use crate::row::Row;
 use crate::steering::{Member, relative, steer};
 
 /// Shares of a name's nodes; `rows` has all nodes of the inventory.

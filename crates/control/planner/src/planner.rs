@@ -15,6 +15,7 @@ use crate::liveness::{Seen, stand};
 use crate::names;
 use crate::plan::{DispatchPlan, NodePlan, Plan, PlannedLoad, PoolPlan, Standing};
 use crate::policy::Policy;
+use crate::row::Row;
 use crate::weights;
 
 /// The time of a plan.
@@ -56,17 +57,6 @@ pub fn plan(
     let generation = before.map(|plan| plan.generation).unwrap_or_default().next();
     let nodes = rows.into_iter().map(|row| (row.name.to_string(), row.plan)).collect();
     Plan { generation, nodes, names, dispatch, pools }
-}
-
-/// A node with its measurements and its plan. Rows are ordered by name.
-pub(crate) struct Row<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) spec: &'a NodeSpec,
-    pub(crate) missed_beats: f64,
-    pub(crate) plan: NodePlan,
-    /// Its measured load; `None` before it reported.
-    pub(crate) load: Option<&'a NodeLoad>,
-    was: Option<&'a NodePlan>,
 }
 
 #[derive(Clone, Copy)]

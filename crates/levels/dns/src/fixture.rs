@@ -9,7 +9,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::config::{NameConfig, NameServer, NodeConfig, StaticRecord, ZoneConfig};
-use crate::respond::{Now, Published, Responder};
+use crate::now::Now;
+use crate::respond::{Published, Responder};
 use crate::stats::{Shard, Transport};
 use crate::zone::file;
 use crate::{

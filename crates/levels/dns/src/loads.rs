@@ -25,8 +25,8 @@ use equipoise_core::SourcePrefix;
 
 use self::account::{Account, Given, NONE, furthest_behind};
 use crate::Mode;
+use crate::now::{Now, TICKS_PER_SECOND};
 use crate::rate_limit::prefix;
-use crate::respond::Now;
 use crate::spread::{Chosen, Group};
 
 /// A source of load: a resolver or a client subnet.
@@ -185,9 +185,6 @@ struct Entry {
 /// All load. The smallest listed load is 1000 of these units.
 const UNIT: f64 = 1e8;
 
-/// Number of [`Now::ticks`] in a second.
-const TICKS_PER_SECOND: f64 = 1e5;
-
 /// Number of accounts of a name: A and AAAA answers are accounted separately.
 const FAMILIES: usize = 2;
 
@@ -321,7 +318,7 @@ impl LoadTable {
         let largest = group.members.iter().map(|member| member.share).fold(0.0, f64::max);
         let rotates = entry.load as f64 > UNIT * largest * answers;
         let since = account.since[index].swap(now.ticks, Relaxed);
-        let lived = now.ticks.saturating_sub(since) as f64 / TICKS_PER_SECOND;
+        let lived = now.ticks.saturating_sub(since) as f64 / TICKS_PER_SECOND as f64;
         let part = (lived / f64::from(ttl.max(1))).min(1.0);
 
         // `load` is the load to divide now; `has` returns the part of it that a place has.

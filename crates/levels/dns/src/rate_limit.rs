@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siphasher::sip::SipHasher13;
 
+use crate::now::TICKS_PER_SECOND;
+
 /// Limit on the responses to one client prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
@@ -40,8 +42,7 @@ impl Default for RateLimit {
     }
 }
 
-/// Clock of the buckets: 10 µs. Its 40 bits wrap after 127 days.
-pub(crate) const TICKS_PER_SECOND: u64 = 100_000;
+/// Bits of a bucket's time in ticks, which wraps after 127 days.
 const TIME_BITS: u32 = 40;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 /// Burst, in seconds of the rate.

@@ -5,7 +5,6 @@ mod exchange;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -16,7 +15,7 @@ use crate::message::edns::{Edns, Opt};
 use crate::message::name::AskedName;
 use crate::message::query::{Query, Read, read};
 use crate::message::tail::{QUESTION_POINTER, Tail, Written};
-use crate::rate_limit::TICKS_PER_SECOND;
+use crate::now::Now;
 use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
 use crate::spread::{Chosen, Group, Spread};
 use crate::stats::{Shard, Transport};
@@ -28,24 +27,6 @@ use exchange::{Exchange, KIND_ERROR};
 
 /// Maximum size of a message over TCP, bytes.
 pub const TCP_MESSAGE_MAX: usize = 65_535;
-
-/// The time that the message path uses.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Now {
-    /// Seconds since 1970, for cookies.
-    pub unix_seconds: u32,
-    /// Monotonic clock in units of 10 µs, for rates and loads.
-    pub ticks: u64,
-}
-
-impl Now {
-    /// Makes it from the time since 1970 and a monotonic time with any origin.
-    pub fn new(unix: Duration, monotonous: Duration) -> Now {
-        let ticks =
-            monotonous.as_secs() * TICKS_PER_SECOND + u64::from(monotonous.subsec_nanos()) / 10_000;
-        Now { unix_seconds: unix.as_secs() as u32, ticks }
-    }
-}
 
 /// Published inputs of answers.
 #[derive(Debug)]

@@ -269,7 +269,7 @@ pub struct NodeStatus {
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// State of the node.
-    pub standing: crate::zone::Standing,
+    pub standing: crate::standing::Standing,
     /// Fraction of clients that answers aim at for this node, 0 to 1, among nodes of its address
     /// family.
     pub share: f64,

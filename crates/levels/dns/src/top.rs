@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::rate_limit::TICKS_PER_SECOND;
+use crate::now::TICKS_PER_SECOND;
 
 /// Half-life of counts. In this time, a resolver that caches answers for a minute asks ten times.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(600);

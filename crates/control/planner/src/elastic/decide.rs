@@ -4,9 +4,9 @@ use std::time::Duration;
 use equipoise_core::{AdminState, Health};
 use serde::{Deserialize, Serialize};
 
-use super::demand::{Demand, PoolHistory};
 use super::sizes::{Kind, Kinds, cheaper, cover, fastest};
-use super::{Elasticity, Mode, Target};
+use crate::demand::{Demand, PoolHistory};
+use crate::elasticity::{Elasticity, Mode, Target};
 use crate::history::History;
 use crate::inventory::{BackendSpec, PoolSpec};
 

@@ -2,7 +2,8 @@
 
 use equipoise_core::Health;
 
-use super::{Elasticity, PoolHistory, Size};
+use crate::demand::PoolHistory;
+use crate::elasticity::{Elasticity, Size};
 use crate::inventory::{BackendSpec, PoolSpec};
 
 /// An available size.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::respond::Now;
+use crate::now::Now;
 
 /// Interval between reads of the wall clock. Only cookies use it, and their resolution is a second.
 const LOOK: Duration = Duration::from_millis(250);

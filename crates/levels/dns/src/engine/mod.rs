@@ -24,8 +24,9 @@ use equipoise_basics::lock;
 use tokio::sync::watch;
 
 use crate::loads::LoadTable;
+use crate::now::Now;
 use crate::query_log::{QueryLine, QueryLog};
-use crate::respond::{Now, Published};
+use crate::respond::Published;
 use crate::snapshot::Snapshot;
 use crate::stats::{Figures, Shard, Transport};
 use crate::top::{self, TopResolvers};

@@ -55,7 +55,7 @@ const TTL: u32 = 60;
 
 /// The time `count` TTLs after the start.
 fn ttls(count: f64) -> Now {
-    Now { ticks: (count * f64::from(TTL) * TICKS_PER_SECOND) as u64, ..Now::default() }
+    Now { ticks: (count * f64::from(TTL) * TICKS_PER_SECOND as f64) as u64, ..Now::default() }
 }
 
 /// Returns the largest distance of a node from its share, in points, averaged over `rounds` TTLs.

@@ -6,7 +6,7 @@ use equipoise_core::SourcePrefix;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
-use super::{Now, Published, TCP_MESSAGE_MAX};
+use super::{Published, TCP_MESSAGE_MAX};
 use crate::Reason;
 use crate::config::UDP_PAYLOAD_MAX;
 use crate::loads::Source;
@@ -15,6 +15,7 @@ use crate::message::edns::{Edns, OPT_BYTES, Opt, Subnet};
 use crate::message::query::Query;
 use crate::message::tail::Written;
 use crate::message::tsig::Signature;
+use crate::now::Now;
 use crate::stats::{Shard, Transport};
 
 /// Maximum response size for a client without EDNS (RFC 1035, 4.2.1).

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use rand::Rng;
 
 use super::collect::{host_name, lower, text};
-use super::{NodeState, Standing};
 use crate::Mode;
 use crate::config::{LISTED_NODES_MAX, NODES_MAX, NameConfig, NodeConfig, ZoneConfig};
 use crate::message::code::{A, AAAA, HTTPS, SRV};
 use crate::snapshot::{NameStatus, NodeStatus};
 use crate::spread::{Group, Member, Spread, record};
+use crate::standing::{NodeState, Standing};
 
 /// Record types that a balanced name answers from its nodes.
 pub(super) fn types_of(mode: Mode) -> &'static [u16] {

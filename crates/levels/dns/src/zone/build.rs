@@ -10,7 +10,6 @@ use super::balance::Spreading;
 use super::collect::{Names, collect, is_within, lower};
 use super::nested::{ZoneTree, is_elsewhere};
 use super::view::View;
-use super::{NodeState, Standing};
 use crate::config::{DnsConfig, DnsOptions, ZoneConfig};
 use crate::cookie::{CookieSecret, CookieSecrets};
 use crate::loads::Layout;
@@ -20,6 +19,7 @@ use crate::message::tail::{Tail, TailWriter, suffixes};
 use crate::rate_limit::RateLimiter;
 use crate::snapshot::{Entry, Fixed, NameStatus, NameTable, NodeTallies, Snapshot, Zone};
 use crate::spread::Spread;
+use crate::standing::{NodeState, Standing};
 
 /// Inputs of [`build`].
 pub struct SnapshotInput<'i> {

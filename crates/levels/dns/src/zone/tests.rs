@@ -7,6 +7,7 @@ use rand::rngs::SmallRng;
 use super::*;
 use crate::config::ZoneConfig;
 use crate::fixture::{config, name, records, zone};
+use crate::standing::Standing;
 use crate::{Mode, SnapshotInput, build};
 
 /// The first error of a modified zone.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use equipoise_core::AdminState;
 
 use super::{Backend, SHRINK_TO, ScalingPlan, State};
-use crate::elastic::Elasticity;
+use crate::elasticity::Elasticity;
 use crate::inventory::PoolSpec;
 
 impl State<'_> {
