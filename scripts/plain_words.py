@@ -34,7 +34,8 @@ GOALS = {"opener": 0.0, "wide": 0.0, **{name: rate for name, (_, rate) in WORDS.
 # Counts that areas may not exceed until their comments are rewritten, in the order of `CHECKS`.
 CEILINGS = {
     # opener wide who told nobody phrase
-    "slice-dds": (41, 48, 25, 13, 8, 12),
+    "slice-dds": (32, 43, 20, 12, 7, 10),
+    "slices": (9, 5, 5, 1, 1, 2),
 }
 
 # Names of public types that two or more crates have, by the reason why. A new one needs a reason
@@ -43,7 +44,7 @@ HOMONYMS = {
     "the API's form of a level's type": "BackendStatus Changed DispatchStatus FrontDoorStatus InterfaceStatus Liveness"
     " NodeStatus Phase Pins PoolStatus Role Status VipStatus WorkerState",
     "each level has one": "ApplyError BackendSpec BackendState BindError Config Engine EngineOptions Figures Limits Mode"
-    " PoolView Registry RegistryError Settings Snapshot StartError Stopped Transport",
+    " Options PoolView Registry RegistryError Settings Snapshot StartError Stopped Transport",
     "the protocol without I/O, and the same over DDS": "Client Controller Driver Member Process PublishError Reader Reply"
     " Sample Worker Writer",
     "the arguments of a command": "Args",

@@ -22,8 +22,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-planes",
             "equipoise-planning",
             "equipoise-status",
-            // The slice level: the options of its protocol, and DDS if the binary has it.
+            // The slice level: its protocol, its leader's side, and for tests workers and DDS.
             "equipoise-slice",
+            "equipoise-slices",
             "equipoise-slice-dds",
             "equipoise-dds",
             "equipoise-core",
@@ -84,7 +85,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-planner",
             "equipoise-planning",
             "equipoise-session",
-            "equipoise-slice-dds",
+            "equipoise-slices",
             "equipoise-store",
         ],
     ),
@@ -106,6 +107,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-slice",
             "equipoise-slice-dds",
+            "equipoise-slices",
         ],
     ),
     // Its machines are network namespaces, and its load is a client's.
@@ -168,14 +170,27 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("equipoise-slice", &["equipoise-core"]),
     ("equipoise-dds", &["equipoise-basics"]),
+    // The last two for tests: its workers and clients need a leader.
     (
         "equipoise-slice-dds",
         &[
             "equipoise-basics",
-            "equipoise-admission",
             "equipoise-core",
             "equipoise-dds",
             "equipoise-slice",
+            "equipoise-slices",
+            "equipoise-store",
+        ],
+    ),
+    (
+        "equipoise-slices",
+        &[
+            "equipoise-admission",
+            "equipoise-basics",
+            "equipoise-core",
+            "equipoise-dds",
+            "equipoise-slice",
+            "equipoise-slice-dds",
             "equipoise-store",
         ],
     ),
@@ -220,6 +235,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-lab-runner",
             "equipoise-slice",
             "equipoise-slice-dds",
+            "equipoise-slices",
             "equipoise-store",
         ],
     ),
@@ -326,7 +342,8 @@ const FLOORS: &[(&str, &[&str])] = &[
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("equipoise-demo", "equipoise-netns", "machines of the demo are network namespaces"),
     ("equipoise-slice-dds", "equipoise-slice", "one level in two crates: its protocol, and DDS"),
-    ("equipoise-slice-dds", "equipoise-store", "its leader's side keeps assignments in the store"),
+    ("equipoise-slices", "equipoise-slice", "the leader speaks the level's protocol"),
+    ("equipoise-slices", "equipoise-slice-dds", "the leader's messages go over the level's topics"),
 ];
 
 /// The floor of a crate in `crates/`, by the folder of its manifest.

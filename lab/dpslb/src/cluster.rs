@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use equipoise_dds::Settings;
 use equipoise_slice::{HandoverId, SliceId};
 use equipoise_slice_dds::Stream;
-use equipoise_slice_dds::controller::{Controller, HandoverSteps, Options, Status};
+use equipoise_slices::{Controller, HandoverSteps, Options, Status};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
 /// The stream of an experiment, on loopback.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use equipoise_lab_runner::{Case, Row};
-use equipoise_slice_dds::controller::HandoverSteps;
+use equipoise_slices::HandoverSteps;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

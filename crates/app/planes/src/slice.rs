@@ -13,7 +13,7 @@ use anyhow::Context;
 use equipoise_basics::{lock, with_causes};
 use equipoise_cluster::ClusterRole;
 use equipoise_config::{Config, SliceStream, dds_stream};
-use equipoise_slice_dds::controller::{Controller, Handle, Options};
+use equipoise_slices::{Controller, Handle, Options};
 use equipoise_store::{Election, EtcdPlace, OpenStore, Store, place};
 use tokio::runtime::{Builder, Runtime};
 

@@ -14,7 +14,7 @@ use equipoise_planes::RunningStream;
 use equipoise_slice::balance::Hot;
 use equipoise_slice::worker::Reason;
 use equipoise_slice_dds::DropReason;
-use equipoise_slice_dds::controller::{
+use equipoise_slices::{
     HandoverStatus, HandoverTotals, HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker,
     SliceStatus, Status, Unread, WorkerReason, WorkerState as Standing, WorkerStatus,
 };

@@ -85,18 +85,21 @@ impl DropReason {
 
 /// Number of drops by reason.
 #[derive(Debug, Default)]
-pub(crate) struct DropCounts([AtomicU64; DropReason::ALL.len()]);
+pub struct DropCounts([AtomicU64; DropReason::ALL.len()]);
 
 impl DropCounts {
-    pub(crate) fn count(&self, reason: DropReason) {
+    /// Counts one.
+    pub fn count(&self, reason: DropReason) {
         self.add(reason, 1);
     }
 
-    pub(crate) fn add(&self, reason: DropReason, count: u64) {
+    /// Counts several.
+    pub fn add(&self, reason: DropReason, count: u64) {
         self.0[reason as usize].fetch_add(count, Relaxed);
     }
 
-    pub(crate) fn of(&self, reason: DropReason) -> u64 {
+    /// The count of a reason.
+    pub fn of(&self, reason: DropReason) -> u64 {
         self.0[reason as usize].load(Relaxed)
     }
 }

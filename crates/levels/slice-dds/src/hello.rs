@@ -20,35 +20,39 @@ use equipoise_slice::{Life, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a frame.
-pub(crate) const FRAME: usize = 56;
+pub const FRAME: usize = 56;
 const MAGIC: &[u8; 8] = b"eqslice1";
 
 /// Addresses at which a controller accepts workers' connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Listens {
+pub struct Listens {
     /// Belongs to one controller process.
-    pub(crate) nonce: Nonce,
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub nonce: Nonce,
+    /// The addresses.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// Identifies a controller; its announcements contain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Nonce(pub(crate) [u8; 16]);
+pub struct Nonce(pub [u8; 16]);
 
 /// The frame that a worker sends when it opens the connection and when it begins a new incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hello {
-    pub(crate) life: Life,
-    pub(crate) participant: Guid,
+pub struct Hello {
+    /// The worker's incarnation.
+    pub life: Life,
+    /// Its DDS participant.
+    pub participant: Guid,
 }
 
 /// Bytes that are not a frame for this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no frame of a worker that read this controller's announcement")]
-pub(crate) struct Strange;
+pub struct Strange;
 
 impl Hello {
-    pub(crate) fn encode(self, nonce: Nonce) -> [u8; FRAME] {
+    /// The frame for the controller with this nonce.
+    pub fn encode(self, nonce: Nonce) -> [u8; FRAME] {
         let mut frame = [0; FRAME];
         frame[..8].copy_from_slice(MAGIC);
         frame[8..24].copy_from_slice(&nonce.0);
@@ -58,7 +62,11 @@ impl Hello {
         frame
     }
 
-    pub(crate) fn decode(frame: &[u8; FRAME], nonce: Nonce) -> Result<Self, Strange> {
+    /// Reads a frame for the controller with this nonce.
+    ///
+    /// # Errors
+    /// It is no such frame.
+    pub fn decode(frame: &[u8; FRAME], nonce: Nonce) -> Result<Self, Strange> {
         if frame[..8] != MAGIC[..] || frame[8..24] != nonce.0 {
             return Err(Strange);
         }

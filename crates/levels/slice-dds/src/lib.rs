@@ -3,8 +3,6 @@
 //! - [`worker::Worker`]: reads the groups of its slices, runs the protocol, and gives an
 //!   [`worker::Application`] one job of each slice at a time. Input: items and messages from DDS.
 //!   Output: replies, messages, jobs.
-//! - [`controller`]: the table of slices in the store, balancing and operators' commands. Only the
-//!   leader of an election does this.
 //! - [`client::Client`]: publishes items, each into its group, and keeps each until its reply
 //!   comes.
 //!
@@ -41,11 +39,12 @@
 //! # }
 //! ```
 //!
-//! Its functions fail with errors of DDS or of the store. Invalid input from the network is dropped
-//! with a [`DropReason`].
+//! The leader's side of the level is the crate `equipoise-slices`.
+//!
+//! Its functions fail with errors of DDS. Invalid input from the network is dropped with a
+//! [`DropReason`].
 
 pub mod client;
-pub mod controller;
 mod drops;
 mod form;
 #[doc(hidden)]
@@ -57,6 +56,15 @@ mod sources;
 mod stream;
 mod transport;
 pub mod worker;
+
+/// Messages, connections and topics, for the leader's side.
+#[doc(hidden)]
+pub mod leader {
+    pub use crate::drops::DropCounts;
+    pub use crate::hello::{FRAME, Hello, Listens, Nonce, Strange};
+    pub use crate::mail::{CONTROLLERS, Mail, Unreadable};
+    pub use crate::stream::{Topics, is_late, item_qos, mail_qos};
+}
 
 pub use drops::DropReason;
 pub use equipoise_dds::items::DataItem;

@@ -19,7 +19,7 @@ use crate::payload::Payload;
 const VERSION: u8 = 8;
 
 /// The number of whom mail to controllers is for.
-pub(crate) const CONTROLLERS: u64 = 0;
+pub const CONTROLLERS: u64 = 0;
 /// And to all workers.
 pub(crate) const WORKERS: u64 = 0;
 /// And to clients, on a topic of its own.
@@ -27,7 +27,7 @@ pub(crate) const CLIENTS: u64 = 0;
 
 /// A letter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Mail {
+pub enum Mail {
     /// Of the protocol.
     Envelope(Envelope<Payload>),
     /// Of a worker, to controllers.
@@ -103,7 +103,7 @@ pub struct Terms {
 impl Terms {
     /// What is wrong with a worker that has these where `ours` are the controller's, in words. A
     /// worker that was started with the number of slices before a resize follows that: `numbering`.
-    pub(crate) fn problem(&self, ours: &Terms, numbering: &Numbering) -> Option<String> {
+    pub fn problem(&self, ours: &Terms, numbering: &Numbering) -> Option<String> {
         let differs = |option: &str, theirs: String, ours: String| {
             format!(
                 "was started with {option} {theirs}, the controller has {ours}: start it with the same"
@@ -148,7 +148,7 @@ pub struct SliceReport {
 /// Mail that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mail that cannot be read")]
-pub(crate) struct Unreadable;
+pub struct Unreadable;
 
 /// Where a message of the protocol is, in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +172,7 @@ pub fn watch_messages(watcher: fn(Passing, &'static str)) {
 
 impl Mail {
     /// Tells who watches.
-    pub(crate) fn passes(&self, where_to: Passing) {
+    pub fn passes(&self, where_to: Passing) {
         if let (Some(watcher), Self::Envelope(envelope)) = (WATCHER.get(), self) {
             watcher(where_to, envelope.message.name());
         }
@@ -189,7 +189,10 @@ impl Mail {
     }
 
     /// As a sample, into `cdr`.
-    pub(crate) fn encode(&self, cdr: &mut Vec<u8>) -> Result<(), postcard::Error> {
+    ///
+    /// # Errors
+    /// Those of the encoding.
+    pub fn encode(&self, cdr: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let body = postcard::to_extend(self, vec![VERSION])?;
         let mut encoder = Encoder::new(cdr);
         encoder.u64(self.to());
@@ -199,7 +202,10 @@ impl Mail {
     }
 
     /// Of a sample, if it is for `to`.
-    pub(crate) fn decode(cdr: &[u8], to: u64) -> Result<Option<Self>, Unreadable> {
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn decode(cdr: &[u8], to: u64) -> Result<Option<Self>, Unreadable> {
         let mut decoder = Decoder::new(cdr).map_err(|_| Unreadable)?;
         if decoder.u64().map_err(|_| Unreadable)? != to {
             return Ok(None);

@@ -73,22 +73,25 @@ impl Default for Stream {
 
 /// A participant with the stream's topics.
 #[derive(Debug, Clone)]
-pub(crate) struct Topics {
-    pub(crate) participant: Participant,
+pub struct Topics {
+    /// The participant.
+    pub participant: Participant,
     pub(crate) items: Topic,
     /// Replies without a key.
     pub(crate) replies: Topic,
     /// Replies with a key, for any program. `None`: the stream's type of replies has no key.
     pub(crate) keyed_replies: Option<Topic>,
-    pub(crate) up: Topic,
-    pub(crate) down: Topic,
+    /// Messages to controllers.
+    pub up: Topic,
+    /// Messages to workers.
+    pub down: Topic,
     pub(crate) again: Topic,
     /// Hash of the topics of items and replies, their types and the key. Differs if one of these
     /// differs.
-    pub(crate) number: u64,
+    pub number: u64,
     pub(crate) form: Form,
     /// Whether the type of items has a DDS key.
-    pub(crate) keyed_items: bool,
+    pub keyed_items: bool,
 }
 
 impl Stream {
@@ -104,7 +107,12 @@ impl Stream {
         form.own_replies().is_none() && !equipoise_dds::is_ros2(&self.reply_type)
     }
 
-    pub(crate) fn join(&self) -> Result<Topics, Error> {
+    /// Joins the domain, and makes the topics.
+    ///
+    /// # Errors
+    /// Those of DDS.
+    #[doc(hidden)]
+    pub fn join(&self) -> Result<Topics, Error> {
         let domain = Domain::open(self.domain, &self.dds)?;
         let participant = Participant::new(domain, &[])?;
         let form = Form::of(self)?;
@@ -145,7 +153,7 @@ pub fn partition(group: Group) -> Option<String> {
 }
 
 /// QoS of readers and writers of items in `group`.
-pub(crate) fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
+pub fn item_qos(group: Group, user_data: Vec<u8>) -> Qos {
     Qos { partition: partition(group), user_data, ..Qos::default() }
 }
 
@@ -155,13 +163,13 @@ const MAIL_KEPT: u32 = 64;
 /// QoS of writers of messages. A writer that keeps all samples waits for a dead or paused reader
 /// until DDS declares it dead, and during that time no other reader receives messages. A writer
 /// that keeps only the last few never waits; the protocol repeats the messages that are lost.
-pub(crate) fn mail_qos() -> Qos {
+pub fn mail_qos() -> Qos {
     let (blocking_max, keep_last) = (Duration::from_millis(20), Some(MAIL_KEPT));
     Qos { blocking_max, keep_last, ..item_qos(Group::BASE, Vec::new()) }
 }
 
 /// Whether DDS did not accept the sample in time.
-pub(crate) fn is_late(error: &Error) -> bool {
+pub fn is_late(error: &Error) -> bool {
     matches!(error, Error::Refused { cause: Cause::Timeout, .. })
 }
 

@@ -11,7 +11,7 @@ use equipoise_api::{OperateError, SliceOperator};
 use equipoise_planes::{RunningStream, SlicePlane};
 use equipoise_slice::SliceId;
 use equipoise_slice::controller::MoveRefused;
-use equipoise_slice_dds::controller::{AskError, Handle, Status};
+use equipoise_slices::{AskError, Handle, Status};
 use equipoise_status::slice;
 
 use crate::run::control::Control;

@@ -8,9 +8,9 @@ use equipoise_dds::Settings;
 use equipoise_dds::items::DataItem;
 use equipoise_slice::{Config, Order, SliceId};
 use equipoise_slice_dds::client::{Answer, Client};
-use equipoise_slice_dds::controller::{Controller, Options, WorkerStatus};
 use equipoise_slice_dds::worker::{Doer, Threads, Worker};
 use equipoise_slice_dds::{Stream, client, worker};
+use equipoise_slices::{Controller, Options, WorkerStatus};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

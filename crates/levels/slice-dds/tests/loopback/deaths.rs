@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use equipoise_dds::items::DataItem;
 use equipoise_slice::{Order, SliceId};
-use equipoise_slice_dds::controller::WorkerState;
 use equipoise_slice_dds::worker::{Process, Threads};
 use equipoise_slice_dds::{Config, Token};
+use equipoise_slices::WorkerState;
 use rustix::net::Shutdown;
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES, protocol};

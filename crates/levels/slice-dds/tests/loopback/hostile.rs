@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use equipoise_dds::items::{DATA_ITEM, DataItem, REPLY};
 use equipoise_dds::{Domain, Kind, Member, Participant, Qos, Settings, StructType};
 use equipoise_slice::SliceId;
-use equipoise_slice_dds::controller::WorkerState;
 use equipoise_slice_dds::worker::{Program, Threads};
 use equipoise_slice_dds::{DropReason, worker_id};
+use equipoise_slices::WorkerState;
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES, SOON};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_slice::controller::ResizeRefused;
 use equipoise_slice::{Order, SliceId};
-use equipoise_slice_dds::controller::AskError;
+use equipoise_slices::AskError;
 
 use crate::cluster::{Cluster, Load, PATIENCE, SLICES};
 

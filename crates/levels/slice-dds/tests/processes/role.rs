@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use equipoise_dds::items::{DataItem, REPLY, Reply};
 use equipoise_dds::{Domain, Multicast, Participant, Qos, Settings};
 use equipoise_slice::{Config, Order, SliceId};
-use equipoise_slice_dds::controller::{self, Controller};
 use equipoise_slice_dds::worker::{self, Threads, Worker};
 use equipoise_slice_dds::{Passing, Stream, watch_messages};
+use equipoise_slices::{self as controller, Controller};
 use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
 
 use crate::load::Load;

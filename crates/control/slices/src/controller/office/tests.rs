@@ -2,7 +2,7 @@ use equipoise_dds::Settings;
 use equipoise_store::{Embedded, EmbeddedOptions};
 
 use super::*;
-use crate::worker::{self, Threads, Worker};
+use equipoise_slice_dds::worker::{self, Threads, Worker};
 
 #[test]
 fn an_office_that_hears_nothing_any_more_joins_anew_and_leads_again() {

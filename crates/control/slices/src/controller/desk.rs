@@ -21,9 +21,10 @@ use crate::controller::desk::standing::Standing;
 use crate::controller::kept::{Kept, Resized, Wishes};
 use crate::controller::status::{HandoverSteps, HandoverTotals};
 use crate::controller::{Ask, AskError, Options};
-use crate::mail::{Mail, Report, SliceReport, Terms};
-use crate::payload::Payload;
-use crate::stream::worker_id;
+use equipoise_slice_dds::Payload;
+use equipoise_slice_dds::leader::Mail;
+use equipoise_slice_dds::worker_id;
+use equipoise_slice_dds::{Report, SliceReport, Terms};
 
 /// Slices that are pinned elsewhere are looked for so often, where nothing is balanced.
 const PINS: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use equipoise_slice::{HandoverId, Life, SliceId, WorkerId};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
-use crate::mail::{Report, SliceReport};
+use equipoise_slice_dds::{Report, SliceReport};
 
 /// Time for which the status shows a refused process.
 const TWIN: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use equipoise_slice::{Life, SliceId};
 
-use crate::mail::Report;
+use equipoise_slice_dds::Report;
 
 /// Reports since the last round.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ mod tests {
     use equipoise_slice::{Order, WorkerId};
 
     use super::*;
-    use crate::mail::{SliceReport, Terms};
+    use equipoise_slice_dds::{SliceReport, Terms};
 
     const ONE: Life = Life { worker: WorkerId(1), number: 5 };
 

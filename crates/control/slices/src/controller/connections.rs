@@ -23,8 +23,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::hello::{FRAME, Hello, Listens, Nonce};
-use crate::stream::Stream;
+use equipoise_slice_dds::Stream;
+use equipoise_slice_dds::leader::{FRAME, Hello, Listens, Nonce};
 
 const LIMITS: Limits = Limits {
     connections_max: 4096,

@@ -23,9 +23,12 @@ use crate::controller::pen::Pen;
 use crate::controller::status::Status;
 use crate::controller::unread::{Lookout, Told};
 use crate::controller::{Ask, AskError, Options};
-use crate::drops::{DropCounts, DropReason};
-use crate::mail::{CONTROLLERS, Mail, Passing};
-use crate::stream::{Stream, Topics, is_late, item_qos, mail_qos};
+use equipoise_slice_dds::DropReason;
+use equipoise_slice_dds::Passing;
+use equipoise_slice_dds::Stream;
+use equipoise_slice_dds::leader::DropCounts;
+use equipoise_slice_dds::leader::{CONTROLLERS, Mail};
+use equipoise_slice_dds::leader::{Topics, is_late, item_qos, mail_qos};
 
 /// Limit of messages that wait for the task. Beyond it they wait in DDS.
 const MAIL_MAX: usize = 4096;

@@ -32,7 +32,7 @@ pub use status::{
 pub use unread::{Unread, UnreadReason};
 
 use crate::controller::connections::Connections;
-use crate::stream::Stream;
+use equipoise_slice_dds::Stream;
 
 /// Options of a stream's controller.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use equipoise_slice::controller::{Connection, Loss, Member};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::WorkerState;
-use crate::mail::Report;
+use equipoise_slice_dds::Report;
 
 /// State of a worker, and its start.
 #[derive(Debug, Clone, Copy)]
