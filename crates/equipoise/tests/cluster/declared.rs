@@ -37,11 +37,13 @@ fn nodes_make_the_backends_that_the_controllers_declare_and_keep_them_without_co
         ["n1", "n2"].map(|name| site.node(name, backend.address(), std::slice::from_ref(&one)));
     nodes.iter_mut().for_each(Machine::start);
     one.until("all report", |status| reporting(status).len() == 3);
-    one.asked(&["plan", "pin", "web", "4"]);
     let is_ready = |count: usize| {
         let now = names(&one);
         now.len() == count && now.iter().all(|(_, _, state)| state == "ready")
     };
+    // A node that has not read the declaration yet would get none of the four.
+    soon("the least number is ready, which takes several reports of both nodes", || is_ready(1));
+    one.asked(&["plan", "pin", "web", "4"]);
     soon("four are ready", || is_ready(4));
     let by: Vec<usize> = nodes.iter().map(|node| children(node).len()).collect();
     assert_eq!(by, [2, 2], "the controller makes none");

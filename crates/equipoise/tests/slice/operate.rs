@@ -132,7 +132,7 @@ fn a_plan_says_why_nothing_is_moved() {
     bed.worker("two", 2);
     bed.until("the second is there", |status| worker(status, "two")["state"] == "active");
     bed.until_plan(&["nothing_measured"]);
-    assert!(bed.said(&["plan"]).contains("no items come"));
+    assert!(bed.said(&["plan"]).contains("no items arrive"));
     let load = Load::start(&bed, 100.0);
     bed.until_plan(&["off"]);
     assert!(bed.said(&["plan"]).contains("`share-max = 0`"));
