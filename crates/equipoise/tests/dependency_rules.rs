@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice",
             "equipoise-slice-dds",
             "equipoise-dds",
+            "equipoise-tls",
         ],
     ),
     (
@@ -80,7 +81,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice-dds",
         ],
     ),
-    ("equipoise-session", &["equipoise-basics", "equipoise-core", "equipoise-health"]),
+    (
+        "equipoise-session",
+        &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-tls"],
+    ),
+    ("equipoise-tls", &[]),
     ("equipoise-health", &["equipoise-basics", "equipoise-core"]),
     (
         "equipoise-packet",
