@@ -15,6 +15,7 @@ mod dds_stream;
 mod declared;
 mod dispatch;
 mod dns;
+mod door_tls;
 mod doors;
 mod driver;
 pub mod encryption;

@@ -25,9 +25,12 @@ mod response;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::handshake::{self, Refused};
+use crate::linger::linger;
 use crate::proxy_protocol::{self, Accepted};
 use crate::reason::Reason;
 use crate::socket::Socket;
@@ -37,7 +40,12 @@ pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 
 /// Serves one client connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, peer: SocketAddr) {
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    mut client: Socket,
+    peer: SocketAddr,
+) {
     let _task = worker.task();
     let _open = door.enter();
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
@@ -51,6 +59,25 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
                 return;
             }
         };
+    let tls = door.view().config.tls.as_ref().map(|tls| Arc::clone(tls.config()));
+    let (input, refused) = match tls {
+        None => (input, None),
+        Some(tls) => {
+            let accepted = handshake::accept(&worker, &door, &tls, &mut client, input, &deadline);
+            match Box::pin(accepted).await {
+                Ok(()) => (None, None),
+                Err(Refused::NotTls(first)) => (Some(first), Some(Reason::TlsMissing)),
+                Err(Refused::Unused) => return,
+                Err(Refused::Failed(reason)) => {
+                    door.dropped(reason);
+                    logged::log_unread(&worker, &door, peer, reason);
+                    let idle = door.view().config.timeouts.idle;
+                    Box::pin(linger(&worker, &client, &deadline, idle, None)).await;
+                    return;
+                }
+            }
+        }
+    };
     let hashes = ClientHashes::new(peer, door.view().config.listen);
     let connection = ClientConnection {
         worker,
@@ -66,7 +93,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
         has_begun: false,
         shown: None,
     };
-    connection.run().await;
+    match refused {
+        None => connection.run().await,
+        Some(reason) => Box::pin(connection.refuse_client(reason)).await,
+    }
 }
 
 /// Reads the PROXY header where the door requires one.

@@ -78,12 +78,13 @@ impl<'a> OriginFields<'a> {
         appended_to.is_none_or(|last| !std::ptr::eq(last, value))
     }
 
-    /// Writes the `wanted` fields for a request from `client` to `host`.
+    /// Writes the `wanted` fields for a request from `client` to `host` by this scheme.
     pub(super) fn write(
         &self,
         claims: Claims,
         wanted: Forwarded,
         client: IpAddr,
+        scheme: &'static str,
         host: &[u8],
         out: &mut Vec<u8>,
     ) {
@@ -99,7 +100,9 @@ impl<'a> OriginFields<'a> {
             out.extend_from_slice(b"\r\n");
         }
         if wanted.x_forwarded_proto && !(is_trusted && self.x_proto.is_some()) {
-            out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+            out.extend_from_slice(b"X-Forwarded-Proto: ");
+            out.extend_from_slice(scheme.as_bytes());
+            out.extend_from_slice(b"\r\n");
         }
         let has_host = is_trusted && self.x_host.is_some();
         if wanted.x_forwarded_host && !has_host && !host.is_empty() {
@@ -111,7 +114,7 @@ impl<'a> OriginFields<'a> {
             out.extend_from_slice(b"Forwarded: ");
             let before = self.forwarded.filter(|_| is_trusted && !self.open_quote);
             write_list_before(before, out);
-            write_element(client, host, out);
+            write_element(client, scheme, host, out);
         }
     }
 }
@@ -124,7 +127,7 @@ fn write_list_before(list: Option<&[u8]>, out: &mut Vec<u8>) {
 }
 
 /// Writes an element of `Forwarded` (RFC 7239, section 4) and the line's end.
-fn write_element(client: IpAddr, host: &[u8], out: &mut Vec<u8>) {
+fn write_element(client: IpAddr, scheme: &str, host: &[u8], out: &mut Vec<u8>) {
     let (open, close): (&[u8], &[u8]) = match client {
         IpAddr::V4(_) => (b"", b""),
         IpAddr::V6(_) => (b"\"[", b"]\""),
@@ -138,7 +141,9 @@ fn write_element(client: IpAddr, host: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(host);
         out.push(b'"');
     }
-    out.extend_from_slice(b";proto=http\r\n");
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(scheme.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 fn write_ip(ip: IpAddr, out: &mut Vec<u8>) {

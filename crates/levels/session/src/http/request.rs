@@ -9,7 +9,7 @@ use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
 use super::origin::{Claims, OriginFields, tells_origin};
-use crate::config::{FrontDoor, Underscores};
+use crate::config::{FrontDoor, Scheme, Underscores};
 use crate::dispatch::{ASKED, NodeDoor, Shown, Whose, giver_of};
 use crate::reason::Reason;
 
@@ -124,7 +124,7 @@ pub(crate) fn read_request(
     {
         return Err(Reason::RequestBodyTooLarge);
     }
-    let target = Target::read(method, target, &fields, http10)?;
+    let target = Target::read(method, target, &fields, http10, origin.door.scheme())?;
     let classify = |node: &NodeDoor| class_of(node, method, target.path, framing, out);
     let mut parsed = RequestHead {
         bytes,
@@ -303,6 +303,7 @@ impl<'a> Target<'a> {
         target: &'a str,
         fields: &Fields<'a>,
         http10: bool,
+        scheme: Scheme,
     ) -> Result<Self, Reason> {
         if method == "CONNECT" {
             return Err(Reason::MethodNotAllowed);
@@ -322,8 +323,8 @@ impl<'a> Target<'a> {
         if authority.is_empty() || !is_authority(authority.as_bytes()) {
             return Err(Reason::RequestMalformed);
         }
-        let same =
-            without_port_80(authority.as_bytes()).eq_ignore_ascii_case(without_port_80(host));
+        let same = without_default_port(authority.as_bytes(), scheme)
+            .eq_ignore_ascii_case(without_default_port(host, scheme));
         if fields.host.is_some() && !same {
             return Err(Reason::RequestHost);
         }
@@ -334,8 +335,8 @@ impl<'a> Target<'a> {
     }
 }
 
-fn without_port_80(authority: &[u8]) -> &[u8] {
-    authority.strip_suffix(b":80").unwrap_or(authority)
+fn without_default_port(authority: &[u8], scheme: Scheme) -> &[u8] {
+    authority.strip_suffix(scheme.default_port()).unwrap_or(authority)
 }
 
 fn strip_scheme(target: &str) -> Option<&str> {
@@ -416,7 +417,8 @@ fn write_request(
         write_upgrade(headers, kinds, door, out);
     }
     write_connection(parsed.upgrade, to_h2c, fields.te_trailers, out);
-    fields.origin.write(claims, door.forwarded, origin.client, target.host, out);
+    let scheme = door.scheme().name();
+    fields.origin.write(claims, door.forwarded, origin.client, scheme, target.host, out);
     if door.via {
         write_via(parsed.http10, origin.instance, out);
     }
