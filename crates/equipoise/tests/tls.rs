@@ -4,17 +4,22 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{Folder, Process, equipoise, reload, stderr, stdout, text};
-use equipoise_testkit::{Answer, HttpBackend, Pattern, ReservedPort, free_port};
+use equipoise_testkit::{Answer, HttpBackend, Pattern, ReservedPort, eventually, free_port};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
     PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, SignatureAlgorithm,
 };
 
 const NAME: &str = "www.example.com";
+
+/// The beginning of 1975, since 1970.
+const YEAR_1975: Duration = Duration::from_secs(157_766_400);
 
 /// An authority, and a folder with the certificates that it issues.
 struct Certificates {
@@ -121,6 +126,16 @@ impl Instance {
         let output = client.wait_with_output().expect("it ends");
         stdout(&output) + &stderr(&output)
     }
+}
+
+/// The answer of the API to a GET, with its head.
+fn ask_unix(socket: &Path, path: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the API listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the API reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    answer
 }
 
 fn get(path: &str) -> String {
@@ -261,6 +276,71 @@ fn a_reload_exchanges_certificates_and_drops_no_connection() {
     ask("/still");
     let _ = open.kill();
     let _ = open.wait();
+}
+
+#[test]
+fn a_changed_file_is_presented_without_a_command_and_a_wrong_one_is_not() {
+    let certificates = Certificates::new("tls-watch");
+    let site = certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
+    let tls = format!("{{ certificates = [{site}] }}");
+    let backend = HttpBackend::start(|request| Answer::ok(request.head.target()));
+    let instance = Instance::start(certificates, &tls, &backend);
+    let shown = || {
+        let described = instance.described(&["-showcerts"]);
+        let start = described.find("-----BEGIN CERTIFICATE-----").expect("a certificate");
+        described[start..].lines().take(8).collect::<String>()
+    };
+    let status = |path: &str| ask_unix(&instance.socket, path);
+    let before = shown();
+    instance.certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
+    assert!(eventually(|| shown() != before));
+    instance.process.wait_for_text("certificates exchanged certificates=\"www.example.com\"");
+    let good = shown();
+    assert!(!status("/v1/status").contains("\"problem\""));
+    // The key of another certificate.
+    instance.certificates.issue("other", &[NAME], &PKCS_RSA_SHA256);
+    let (other, key) =
+        (instance.certificates.path("other.key"), instance.certificates.path("site.key"));
+    let kept = std::fs::read(&key).expect("a file");
+    std::fs::copy(other, &key).expect("a file");
+    instance.process.wait_for_text("the previous certificate stays in use");
+    assert_eq!(shown(), good);
+    assert!(eventually(|| status("/v1/status").contains("that does not match the certificate")));
+    let door = "front_door=\"http\",certificate=\"www.example.com\"";
+    let metrics = status("/metrics");
+    let lines = |name: &str| -> Vec<String> {
+        let start = format!("equipoise_tls_certificate_{name}{{{door}");
+        metrics.lines().filter(|it| it.starts_with(&start)).map(str::to_string).collect()
+    };
+    assert!(lines("stale")[0].ends_with(" 1"), "{:?}", lines("stale"));
+    // The year 4096.
+    assert!(lines("expiry_timestamp_seconds")[0].ends_with(" 67090118400"), "{metrics}");
+    let shown_by = equipoise(&["status", "--api", text(&instance.socket)]);
+    assert!(stdout(&shown_by).contains("is still in use: "), "{}", stdout(&shown_by));
+    // It is right again.
+    std::fs::write(&key, kept).expect("a file");
+    assert!(eventually(|| !status("/v1/status").contains("\"problem\"")));
+    assert_eq!(shown(), good);
+}
+
+#[test]
+fn a_certificate_that_ends_soon_is_said_by_check_log_and_status() {
+    let certificates = Certificates::new("tls-expiry");
+    let mut params = CertificateParams::new(vec![NAME.to_string()]).expect("a name");
+    // rcgen's certificates begin in 1975.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    params.not_after = params.not_before + now - YEAR_1975 + Duration::from_secs(20 * 86_400);
+    let key = KeyPair::generate().expect("a key");
+    let soon = params.self_signed(&key).expect("a certificate").pem();
+    let both = certificates.folder.write("soon.pem", &format!("{}{soon}", key.serialize_pem()));
+    let tls = format!("{{ certificates = [\"{}\"] }}", text(&both));
+    let instance = Instance::start(certificates, &tls, &HttpBackend::echo());
+    let said = "has a certificate (`www.example.com`) that expires in ";
+    instance.process.wait_for_text(said);
+    let checked = equipoise(&["check", text(&instance.file)]);
+    assert!((stdout(&checked) + &stderr(&checked)).contains(said));
+    let status = stdout(&equipoise(&["status", "--api", text(&instance.socket)]));
+    assert!(status.contains("soon.pem) expires in "), "{status}");
 }
 
 #[test]

@@ -71,8 +71,8 @@ fn certificate(
     }
 }
 
-/// Warns if a certificate is not valid, or not for much longer. The others may be, and a wrong clock
-/// must not prevent a start.
+/// Warns if a certificate is not valid, or not for much longer. It is no error: the others may be
+/// valid, and a wrong clock must not prevent a start.
 fn warn_of_times(values: &Values, certificate: &Certificate, findings: &mut Findings<'_>) {
     if let Some(validity) = certificate.doubt(SystemTime::now()) {
         let path = values.text("chain").unwrap_or_default();

@@ -1,6 +1,7 @@
 //! One certificate: its chain, its key and its content.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +15,6 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 use crate::error::CertificateError;
-use crate::files::CertificateFiles;
 use crate::profile::PROVIDER;
 
 /// The kind of a key, in the order of preference: ECDSA and Ed25519 cost a fraction of the CPU time
@@ -42,6 +42,22 @@ impl KeyKind {
 
 /// The time before the end of a certificate from which on there are warnings.
 const EXPIRES_SOON: Duration = Duration::from_secs(21 * 86_400);
+
+/// The files of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CertificateFiles {
+    /// The certificate, then those of its issuers.
+    pub chain: PathBuf,
+    /// The private key; `None`: `chain` has it.
+    pub key: Option<PathBuf>,
+}
+
+impl CertificateFiles {
+    /// Every file once.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.chain), self.key.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
+}
 
 /// A certificate chain with its key.
 #[derive(Clone)]

@@ -3,17 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, CertificateFiles};
 use crate::error::{CertificateError, Part};
-
-/// The files of a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CertificateFiles {
-    /// The certificate, then those of its issuers.
-    pub chain: PathBuf,
-    /// The private key; `None`: `chain` has it.
-    pub key: Option<PathBuf>,
-}
 
 /// The reason why a certificate could not be taken from its files.
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +40,6 @@ impl FileError {
 }
 
 impl CertificateFiles {
-    /// Every file once.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.chain), self.key.as_ref()].into_iter().flatten().map(PathBuf::as_path)
-    }
-
     /// Reads the certificate.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ mod names;
 mod profile;
 mod server;
 
-pub use certificate::{Certificate, KeyKind};
+pub use certificate::{Certificate, CertificateFiles, KeyKind};
 pub use error::{CertificateError, Part};
-pub use files::{CertificateFiles, FileError};
+pub use files::FileError;
 pub use profile::Profile;
 pub use server::{Protocols, ServerTls, TlsOptions};

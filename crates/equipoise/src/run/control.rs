@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use equipoise_session::config::SessionConfig;
 use equipoise_session::registry::{PoolState, RegistryHandle};
 
+use crate::run::certificates::Problems;
 use crate::run::dns::DnsPlane;
 use crate::run::entrance::Entrance;
 use crate::run::hosts::HostNames;
@@ -33,6 +34,7 @@ pub(crate) struct Control {
     pub(super) stopping: AtomicBool,
     pub(super) rates: Mutex<RateWindow>,
     pub(super) reloads: Mutex<Reloads>,
+    pub(super) certificate_problems: Mutex<Problems>,
     /// Reads configuration files without holding a lock.
     pub(super) loader: Loader,
     /// Number of reloads that have begun to read.
@@ -76,6 +78,7 @@ impl Control {
             stopping: AtomicBool::new(false),
             rates: Mutex::default(),
             reloads: Mutex::new(Reloads::begun()),
+            certificate_problems: Mutex::default(),
             loader: Loader::default(),
             reloads_begun: AtomicU64::new(0),
             fixed: config.clone(),

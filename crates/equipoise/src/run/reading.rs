@@ -1,7 +1,7 @@
 //! Converts the session level's status to the API's types.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
 use equipoise_api::wire;
@@ -9,14 +9,15 @@ use equipoise_core::concurrency::Region;
 use equipoise_core::load::RequestClass;
 use equipoise_core::{Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
-use equipoise_session::config::{Place, Protocol, Upstream};
+use equipoise_session::config::{Certificate, Place, Protocol, Upstream};
 use equipoise_session::dispatch::Encryption;
 use equipoise_session::registry::{
-    BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
-    StatsView, Status,
+    BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
+    PoolStatus, StatsView, Status,
 };
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
+use crate::run::certificates::Problems;
 use crate::run::rates::{RateWindow, Subject, Totals};
 
 /// The counters from which rates are computed.
@@ -60,6 +61,7 @@ pub(crate) fn front_door(
     door: &FrontDoorStatus,
     accept_pauses: u64,
     rates: &RateWindow,
+    problems: &Problems,
     now: Instant,
 ) -> wire::FrontDoorStatus {
     wire::FrontDoorStatus {
@@ -79,6 +81,30 @@ pub(crate) fn front_door(
         drops: by_name(&door.drops),
         rates: rates.rates(now, &door_subject(door), door_totals(door)),
         dispatch: door.dispatch.as_ref().map(dispatch),
+        tls: door.tls.as_ref().map(|it| tls(it, problems)),
+    }
+}
+
+/// Converts the status of TLS.
+fn tls(status: &DoorTlsStatus, problems: &Problems) -> wire::tls::TlsStatus {
+    let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = unix(SystemTime::now());
+    let certificate = |it: &Certificate| {
+        let until = unix(it.valid_until());
+        wire::tls::CertificateStatus {
+            subject: it.subject().into(),
+            names: it.names().to_vec(),
+            key: it.kind().name().into(),
+            chain: it.files().map(|files| files.chain.display().to_string()).unwrap_or_default(),
+            valid_until_unix_seconds: until,
+            days_left: (until as i64 - now as i64).div_euclid(86_400),
+            problem: it.files().and_then(|files| problems.get(files).cloned()),
+        }
+    };
+    wire::tls::TlsStatus {
+        handshakes_total: status.handshakes,
+        resumed_total: status.resumed,
+        certificates: status.tls.certificates().iter().map(certificate).collect(),
     }
 }
 
@@ -257,7 +283,11 @@ pub(crate) fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
 }
 
 /// The figures of a front door; `status` has its state.
-pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorReading {
+pub(crate) fn front_door_figures(
+    door: &FrontDoorSeries,
+    status: &Status,
+    problems: &Problems,
+) -> FrontDoorReading {
     let known = status.front_doors.iter().find(|it| it.name == door.name);
     let stats = &door.stats;
     let sum = |of: fn(&FrontDoorStats) -> &Counter| stats.sum(|shard| of(shard).get());
@@ -280,6 +310,7 @@ pub(crate) fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> Fro
         access_log_dropped: sum(|s| &s.access_log_dropped) + sum(|s| &s.access_log_unwritten),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
         dispatch: known.and_then(|it| it.dispatch.as_ref()).map(dispatch),
+        tls: known.and_then(|it| it.tls.as_ref()).map(|it| tls(it, problems)),
     }
 }
 

@@ -13,7 +13,7 @@ pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
     is_stand_in, stand_in,
 };
-pub use equipoise_tls::ServerTls;
+pub use equipoise_tls::{Certificate, CertificateFiles, ServerTls};
 
 use crate::dispatch::{NodeDoor, PeerTls};
 pub use crate::trust::TrustedSources;

@@ -61,10 +61,16 @@ pub(crate) async fn accept(
     })
     .await;
     deadline.clear();
-    result.map_err(|reason| {
+    if let Err(reason) = result {
         client.give_up_tls();
-        Refused::Failed(reason)
-    })
+        return Err(Refused::Failed(reason));
+    }
+    let is_resumed = client.tls().is_some_and(|tls| tls.borrow().is_resumed());
+    door.stats(|stats| {
+        stats.tls_handshakes.add(1);
+        stats.tls_resumed.add(u64::from(is_resumed));
+    });
+    Ok(())
 }
 
 /// Reads the client's first bytes into `input`.

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, Connection, IoState, ServerConfig,
-    ServerConnection,
+    AlertDescription, ClientConfig, ClientConnection, Connection, HandshakeKind, IoState,
+    ServerConfig, ServerConnection,
 };
 use tokio::io::unix::AsyncFd;
 
@@ -71,6 +71,11 @@ impl Tls {
     /// The other end's certificate, once hands were shaken.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.connection.peer_certificates()?.first().map(|shown| shown.clone().into_owned())
+    }
+
+    /// Whether the handshake resumed a session.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Bytes that went over the wire, ever.

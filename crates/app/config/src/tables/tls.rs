@@ -37,7 +37,7 @@ static TLS: Table = Table {
 
 static CERTIFICATE: Table = Table {
     title: "[[session.tls.certificates]]",
-    help: "Files in PEM with a certificate and its key. `equipoise reload` reads them again.",
+    help: "Files in PEM with a certificate and its key. Changed files are used within seconds, and at once after `equipoise reload`.",
     options: &[
         Opt::required(
             "chain",

@@ -49,8 +49,10 @@ impl ProcessOperator for Control {
         let view = self.levels.registry.stats();
         let now = Instant::now();
         let rates = lock(&self.rates);
+        let problems = lock(&self.certificate_problems).clone();
         let doors = status.front_doors.iter().map(|door| {
-            reading::front_door(door, reading::accept_pauses(&view, door), &rates, now)
+            let pauses = reading::accept_pauses(&view, door);
+            reading::front_door(door, pauses, &rates, &problems, now)
         });
         let mut pools: Vec<_> =
             status.pools.iter().map(|pool| reading::pool(pool, &rates, now)).collect();
@@ -83,6 +85,7 @@ impl ProcessOperator for Control {
         let view = self.levels.registry.stats();
         let packet = self.packet_status().await;
         let dns = self.levels.dns.status().await;
+        let problems = lock(&self.certificate_problems).clone();
         Ok(Reading {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
@@ -92,7 +95,7 @@ impl ProcessOperator for Control {
             front_doors: view
                 .front_doors
                 .iter()
-                .map(|door| reading::front_door_figures(door, &status))
+                .map(|door| reading::front_door_figures(door, &status, &problems))
                 .collect(),
             pools: status.pools.iter().map(|pool| reading::pool_figures(pool, &view)).collect(),
             packet,
