@@ -343,6 +343,77 @@ fn a_certificate_that_ends_soon_is_said_by_check_log_and_status() {
     assert!(status.contains("soon.pem) expires in "), "{status}");
 }
 
+/// The client headers that a backend received, and how the request ended.
+fn seen_of_clients(backend: &HttpBackend) -> Vec<(String, String)> {
+    let last = backend.requests().pop().expect("a request");
+    let of_client = |name: &str| name.replace('_', "-").to_lowercase().contains("client");
+    last.head.headers.iter().filter(|(name, _)| of_client(name)).cloned().collect()
+}
+
+#[test]
+fn backends_learn_clients_certificates_and_nothing_that_a_client_claims() {
+    let backend = HttpBackend::echo();
+    let other = Certificates::new("tls-other-clients");
+    other.issue("mallory", &["mallory.example"], &PKCS_ECDSA_P256_SHA256);
+    let mallory = [other.path("mallory.pem"), other.path("mallory.key")];
+    for required in [true, false] {
+        let certificates = Certificates::new("tls-clients");
+        let site = certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
+        certificates.issue("alice", &["alice.example"], &PKCS_RSA_SHA256);
+        let (alice, ca) = (
+            [certificates.path("alice.pem"), certificates.path("alice.key")],
+            certificates.path("ca.pem"),
+        );
+        let tls = format!(
+            "{{ certificates = [{site}], clients = {{ ca = \"{ca}\", required = {required} }} }}\n\
+             trusted = \"127.0.0.0/8\""
+        );
+        let instance = Instance::start(certificates, &tls, &backend);
+        let forged = ["X-Forwarded-Client-Subject: CN=root", "x-forwarded-CLIENT-sha256: 00"];
+        let ask = |door: &ReservedPort, version: &[&str], own: &[String]| {
+            let headers = ["--header", forged[0], "--header", forged[1], "URL/"];
+            let mut args = [version, &headers].concat();
+            if let [certificate, key] = own {
+                args.extend(["--cert", certificate, "--key", key]);
+            }
+            instance.curl(door, NAME, &args)
+        };
+        let fingerprint = Command::new("openssl")
+            .args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &alice[0]])
+            .output()
+            .expect("openssl runs");
+        let fingerprint = stdout(&fingerprint).trim().replace(':', "").to_lowercase();
+        let fingerprint = fingerprint.rsplit('=').next().unwrap_or_default().to_string();
+        for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
+            ask(&instance.http, version, &alice).expect("alice is known");
+            let name = |name: &str, value: &str| (name.to_string(), value.to_string());
+            assert_eq!(
+                seen_of_clients(&backend),
+                [
+                    name("X-Forwarded-Client-Subject", "CN=rcgen self signed cert"),
+                    name("X-Forwarded-Client-SHA256", &fingerprint),
+                ],
+                "{version:?}"
+            );
+            assert_eq!(ask(&instance.tcp, version, &alice).map(|_| ()), Ok(()));
+            let before = backend.requests().len();
+            for door in [&instance.http, &instance.tcp] {
+                assert!(ask(door, version, &mallory).is_err(), "another authority");
+                assert_eq!(ask(door, version, &[]).is_err(), required, "{version:?}");
+            }
+            match required {
+                true => assert_eq!(backend.requests().len(), before),
+                // The TCP front door was asked last, and changes nothing.
+                false => assert_eq!(backend.requests().len(), before + 2),
+            }
+            if !required {
+                ask(&instance.http, version, &[]).expect("it is optional");
+                assert_eq!(seen_of_clients(&backend), []);
+            }
+        }
+    }
+}
+
 #[test]
 fn check_names_the_file_and_what_does_not_match() {
     let certificates = Certificates::new("tls-check");

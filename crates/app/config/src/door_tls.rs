@@ -1,10 +1,10 @@
 //! TLS of front doors, and its certificate files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use equipoise_session::config::{Protocol, ServerTls};
-use equipoise_tls::{Certificate, CertificateFiles, Part, Protocols, TlsOptions};
+use equipoise_tls::{Certificate, CertificateFiles, Clients, Part, Protocols, TlsOptions};
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
@@ -28,7 +28,12 @@ pub(super) fn of_door(
     // Every one is read, so that every error is reported.
     let certificates: Vec<_> = read.collect();
     let certificates: Option<Vec<_>> = certificates.into_iter().collect();
+    let clients = match tls.table("clients") {
+        Some(values) => Some(clients(values, around, findings)?),
+        None => None,
+    };
     let options = TlsOptions {
+        clients,
         profile: chosen(tls, "profile", &tables::PROFILE),
         strict: tls.flag("strict"),
         protocols: match protocol {
@@ -69,6 +74,23 @@ fn certificate(
             None
         }
     }
+}
+
+fn clients(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Clients> {
+    let path = values.text("ca")?;
+    let wrong = match (around.read)(Path::new(path), FileKind::Certificates) {
+        Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of PEM"),
+        Ok(text) => match Clients::from_pem(&text, values.flag("required")) {
+            Ok(clients) => return Some(clients),
+            Err(error) => format!("\"{path}\" has {error}"),
+        },
+    };
+    findings.error(values.at("ca"), &values.path_of("ca"), wrong);
+    None
 }
 
 /// Warns if a certificate is not valid, or not for much longer. It is no error: the others may be

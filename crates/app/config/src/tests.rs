@@ -56,6 +56,8 @@ listen = "0.0.0.0:80"
 protocol = "http"
 pool = "q"
 [session.tls]
+[session.tls.clients]
+ca = "/authority.crt"
 [[session.tls.certificates]]
 chain = "/node.crt"
 key = "/node.key"
@@ -237,6 +239,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
         ("chain", _) => quoted("/other.crt"),
+        ("ca", _) if table.title == "[session.tls.clients]" => quoted("/authorities.crt"),
         // A zone that is known without tzdata and differs from UTC.
         ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),
         ("peer-tls", _) => quoted("accepted"),

@@ -179,7 +179,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-fn read_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub(crate) fn read_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let all = all.map_err(|_| CertificateError::Pem)?;
     if all.is_empty() { Err(CertificateError::NoCertificate) } else { Ok(all) }

@@ -3,6 +3,7 @@
 //! the part at fault. No file is read and no socket is used here.
 
 mod certificate;
+mod clients;
 mod error;
 mod files;
 mod names;
@@ -10,6 +11,7 @@ mod profile;
 mod server;
 
 pub use certificate::{Certificate, CertificateFiles, KeyKind};
+pub use clients::{ClientIdentity, Clients};
 pub use error::{CertificateError, Part};
 pub use files::FileError;
 pub use profile::Profile;

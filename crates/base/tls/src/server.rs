@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::NoServerSessionStorage;
+use rustls::{Error, ServerConfig};
 
 use crate::certificate::Certificate;
+use crate::clients::Clients;
 use crate::names::ByName;
 use crate::profile::{PROVIDER, Profile};
 
@@ -24,6 +25,8 @@ pub enum Protocols {
 /// Options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
+    /// Certificates of clients; `None`: clients are not asked for any.
+    pub clients: Option<Clients>,
     /// Versions and suites.
     pub profile: Profile,
     /// Refuse clients that ask for no name or for one that no certificate has.
@@ -44,17 +47,19 @@ impl ServerTls {
     /// With at least one certificate, the default first.
     ///
     /// # Errors
-    /// The operating system has no random numbers for the keys of session tickets.
-    pub fn new(
-        options: TlsOptions,
-        certificates: Vec<Certificate>,
-    ) -> Result<ServerTls, rustls::Error> {
+    /// The operating system has no random numbers for the keys of session tickets, or the
+    /// authorities of clients cannot be used.
+    pub fn new(options: TlsOptions, certificates: Vec<Certificate>) -> Result<ServerTls, Error> {
         let certificates: Arc<[Certificate]> = certificates.into();
         let by_name = ByName::new(Arc::clone(&certificates), options.strict);
-        let mut config = ServerConfig::builder_with_provider(PROVIDER.clone())
-            .with_protocol_versions(options.profile.versions())?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(by_name));
+        let builder = ServerConfig::builder_with_provider(PROVIDER.clone())
+            .with_protocol_versions(options.profile.versions())?;
+        let verifier = options.clients.as_ref().map(Clients::verifier).transpose();
+        let builder = match verifier.map_err(|error| Error::General(error.to_string()))? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(by_name));
         // Clients keep their sessions as tickets. The keys of tickets are random, replaced every
         // 6 hours and forgotten after 12. There is no memory of sessions here.
         config.ticketer = Ticketer::new()?;
@@ -77,6 +82,11 @@ impl ServerTls {
     /// For handshakes.
     pub fn config(&self) -> &Arc<ServerConfig> {
         &self.config
+    }
+
+    /// Whether clients are asked for certificates.
+    pub fn asks_clients(&self) -> bool {
+        self.options.clients.is_some()
     }
 
     /// The certificates, the default first.

@@ -101,8 +101,8 @@ reasons! {
     BackendRemoved = "backend_removed", 502;
     /// A client of a front door with `tls` does not speak TLS. HTTP is answered 400, in the clear.
     TlsMissing = "tls_missing", 400;
-    /// The TLS handshake failed: nothing in common, no certificate for the name, a client that
-    /// rejects the certificate, or garbage.
+    /// The TLS handshake failed: nothing in common, no certificate for the name, a client without
+    /// an accepted certificate, or one that rejects ours, or garbage.
     TlsHandshake = "tls_handshake", 0;
     /// The TLS handshake did not end in time.
     TlsTimeout = "tls_timeout", 0;

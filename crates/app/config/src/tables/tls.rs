@@ -26,6 +26,12 @@ static TLS: Table = Table {
             "\"intermediate\"",
             "Versions and cipher suites, by Mozilla's recommendations.",
         ),
+        Opt::optional(
+            "clients",
+            Kind::Table(&CLIENTS),
+            "clients are not asked for certificates",
+            CLIENTS.help,
+        ),
         Opt::default(
             "strict",
             Kind::Flag,
@@ -49,6 +55,25 @@ static CERTIFICATE: Table = Table {
             Kind::Text(&PEM_FILE),
             "`chain` has it",
             "Its private key, not encrypted.",
+        ),
+    ],
+};
+
+static CLIENTS: Table = Table {
+    title: "[session.tls.clients]",
+    help: "Certificates of clients. http backends learn them from the headers `X-Forwarded-Client-Subject` and \
+           `X-Forwarded-Client-SHA256`, which no other sender can set.",
+    options: &[
+        Opt::required(
+            "ca",
+            Kind::Text(&PEM_FILE),
+            "A file in PEM with the authorities that sign for clients. `equipoise reload` reads it again.",
+        ),
+        Opt::default(
+            "required",
+            Kind::Flag,
+            "true",
+            "Refuse clients without a certificate. A certificate of another authority is always refused.",
         ),
     ],
 };

@@ -122,6 +122,20 @@ fn a_certificate_that_is_not_valid_now_is_a_warning() {
 }
 
 #[test]
+fn authorities_of_clients_are_certificates() {
+    let of = |ca: &str| {
+        said("tcp", &format!("tls = {{ certificates = [{SITE}], clients = {{ ca = '{ca}' }} }}"))
+    };
+    assert_eq!(of("/both.pem"), "");
+    for (ca, expected) in [
+        ("/none.pem", "tls.clients.ca: \"/none.pem\" cannot be read"),
+        ("/site.key", "tls.clients.ca: \"/site.key\" has no certificate in PEM"),
+    ] {
+        assert!(of(ca).contains(expected), "{}", of(ca));
+    }
+}
+
+#[test]
 fn options_without_effect_are_said() {
     let tls = format!("tls = {{ certificates = [{SITE}] }}");
     let udp = said("udp", &tls);

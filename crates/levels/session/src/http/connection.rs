@@ -55,6 +55,8 @@ pub(crate) struct ClientConnection {
     pub(super) has_begun: bool,
     /// Which peer this is, if it is one that encrypts.
     pub(super) shown: Option<Box<Shown>>,
+    /// Header lines about the client's certificate.
+    pub(super) identity: Option<Box<[u8]>>,
 }
 
 enum Next {
@@ -173,6 +175,7 @@ impl ClientConnection {
                     door: config,
                     instance: &self.worker.shared.instance,
                     shown: self.shown.as_deref(),
+                    identity: self.identity.as_deref(),
                 };
                 let mut out = self.worker.take_vec();
                 match read_request(input, &mut scanner, &origin, &mut out) {

@@ -174,17 +174,23 @@ fn leaves_quote_open(value: &[u8]) -> bool {
     quoted
 }
 
-/// Whether a field of this name says where a request came from. CGI and its successors take `_` for
-/// `-`.
+/// Whether a field of this name says where a request came from.
 pub(super) fn tells_origin(name: &str) -> bool {
-    let begins = |with: &str| {
-        let same = |(byte, wanted): (u8, u8)| {
-            byte.eq_ignore_ascii_case(&wanted) || (byte, wanted) == (b'_', b'-')
-        };
-        name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same)
+    let is = |whole: &str| name.len() == whole.len() && begins(name, whole);
+    begins(name, "x-forwarded-") || is("x-real-ip") || is("forwarded")
+}
+
+/// Whether a field of this name says which certificate a client has.
+pub(super) fn tells_client(name: &str) -> bool {
+    begins(name, "x-forwarded-client-")
+}
+
+/// Whether the name of a field begins so. CGI and its successors take `_` for `-`.
+fn begins(name: &str, with: &str) -> bool {
+    let same = |(byte, wanted): (u8, u8)| {
+        byte.eq_ignore_ascii_case(&wanted) || (byte, wanted) == (b'_', b'-')
     };
-    let is = |whole: &str| name.len() == whole.len() && begins(whole);
-    begins("x-forwarded-") || is("x-real-ip") || is("forwarded")
+    name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same)
 }
 
 #[cfg(test)]

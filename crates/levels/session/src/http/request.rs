@@ -8,8 +8,8 @@ use equipoise_core::load::RequestClass;
 use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
-use super::origin::{Claims, OriginFields, tells_origin};
-use crate::config::{FrontDoor, Scheme, Underscores};
+use super::origin::{Claims, OriginFields, tells_client, tells_origin};
+use crate::config::{FrontDoor, Scheme, ServerTls, Underscores};
 use crate::dispatch::{ASKED, NodeDoor, Shown, Whose, giver_of};
 use crate::reason::Reason;
 
@@ -63,6 +63,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) instance: &'a str,
     /// Which peer, if it came from one, encrypted.
     pub(crate) shown: Option<&'a Shown>,
+    /// Header lines about the client's certificate.
+    pub(crate) identity: Option<&'a [u8]>,
 }
 
 /// Reads the head at the start of `input` if it is whole, and writes into `out` (emptied first) the
@@ -375,6 +377,9 @@ fn write_request(
         _ if fields.origin.any && door.trusted.contains(origin.client) => Claims::Trusted,
         Marker::None | Marker::Refused => Claims::Untrusted,
     };
+    // Where this door says what the client's certificate is, no other sender does.
+    let asks_clients = door.tls.as_ref().is_some_and(ServerTls::asks_clients);
+    let is_ours = |name: &str| asks_clients && tells_client(name);
     let to_h2c = parsed.upgrade && fields.upgrades_to_h2c;
     let mut lines = LineCopier::new(head);
     for (header, &field) in headers.iter().zip(kinds) {
@@ -388,10 +393,12 @@ fn write_request(
             | Field::XForwardedFor
             | Field::XForwardedHost
             | Field::XForwardedProto => {
-                fields.origin.keeps(field, header.value, claims, door.forwarded)
+                !is_ours(header.name)
+                    && fields.origin.keeps(field, header.value, claims, door.forwarded)
             }
             Field::Underscored => {
                 door.underscores == Underscores::Keep
+                    && !is_ours(header.name)
                     && (claims.covers_unsigned() || !tells_origin(header.name))
             }
             Field::Expect => parsed.expects_continue,
@@ -419,6 +426,7 @@ fn write_request(
     write_connection(parsed.upgrade, to_h2c, fields.te_trailers, out);
     let scheme = door.scheme().name();
     fields.origin.write(claims, door.forwarded, origin.client, scheme, target.host, out);
+    out.extend_from_slice(origin.identity.unwrap_or_default());
     if door.via {
         write_via(parsed.http10, origin.instance, out);
     }
