@@ -78,6 +78,8 @@ TEST_PACKAGES := etcd-server:/usr/bin/etcd
 #   bind9-dnsutils, unbound    dig asks the DNS level, and a real resolver stands between; unbound too is a service
 #   bind9-utils      named-compilezone reads the same zone files
 DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-utils:/usr/bin/named-compilezone
+#   curl, openssl    clients of front doors with TLS
+TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl
 #   libfastrtps-dev  Fast DDS, with which a client of the slice level in C++ is built
 DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipant.hpp
 
@@ -167,7 +169,7 @@ test-setup: setup
 	  $(call install_missing,$(DNS_PACKAGES)); \
 	  if (( ! had_unbound )) && [[ -d /run/systemd/system ]]; then \
 	    "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
-	@$(call install_missing,$(DDS_PACKAGES))
+	@$(call install_missing,$(DDS_PACKAGES) $(TLS_PACKAGES))
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
 SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt

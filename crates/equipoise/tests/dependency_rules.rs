@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice-dds",
             "equipoise-store",
             "equipoise-dds",
+            "equipoise-tls",
         ],
     ),
     (
@@ -123,7 +124,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice-dds",
         ],
     ),
-    ("equipoise-session", &["equipoise-basics", "equipoise-core", "equipoise-health"]),
+    (
+        "equipoise-session",
+        &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-tls"],
+    ),
+    ("equipoise-tls", &[]),
     ("equipoise-health", &["equipoise-basics", "equipoise-core"]),
     (
         "equipoise-packet",

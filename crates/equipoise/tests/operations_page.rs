@@ -4,6 +4,7 @@
 use equipoise_api::metrics::{
     FrontDoorReading, PlanningReading, Reading, StreamReading, TimeReading, render,
 };
+use equipoise_api::wire::tls::TlsStatus;
 use equipoise_session::Reason;
 
 const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
@@ -26,7 +27,11 @@ fn exported() -> Vec<String> {
         streams: vec![StreamReading { status, handover_time: TimeReading::default() }],
         packet: Some(serde_json::from_value(packet).expect("as the API has it")),
         planning: Some(PlanningReading { runs: Some(true), ..PlanningReading::default() }),
-        front_doors: vec![FrontDoorReading { http: true, ..FrontDoorReading::default() }],
+        front_doors: vec![FrontDoorReading {
+            http: true,
+            tls: Some(TlsStatus::default()),
+            ..FrontDoorReading::default()
+        }],
         ..Reading::default()
     });
     let text = text.expect("nothing odd is in it");

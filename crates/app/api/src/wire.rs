@@ -36,6 +36,7 @@ pub mod dns;
 pub mod packet;
 pub mod plan;
 pub mod slice;
+pub mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -161,6 +162,9 @@ pub struct FrontDoorStatus {
     /// Delegated requests; absent unless it is a `[[dispatch]]` front door.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<dispatch::DispatchStatus>,
+    /// TLS of its clients; absent if they do not use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<tls::TlsStatus>,
 }
 
 /// A pool.

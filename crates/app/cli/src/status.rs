@@ -4,6 +4,7 @@ mod dispatch;
 mod dns;
 mod packet;
 mod slice;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -215,6 +216,9 @@ fn details(status: &Status, out: &mut String) {
         }
         if let Some(node) = &door.dispatch {
             lines.extend(dispatch::details(&door.name, node));
+        }
+        if let Some(of_door) = &door.tls {
+            lines.extend(tls::details(&door.name, of_door));
         }
     }
     if let Some(packet) = &status.packet {

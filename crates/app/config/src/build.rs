@@ -40,7 +40,9 @@ pub(super) fn config(
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
-    let mut front_doors: Vec<_> = file.tables("session").iter().flat_map(front_doors_of).collect();
+    let doors = file.tables("session").iter();
+    let mut front_doors: Vec<_> =
+        doors.flat_map(|door| front_doors_of(door, around, findings)).collect();
     if let Some((door, peers)) = dispatch::config(file, &name, &pools, around, findings) {
         front_doors.push(door);
         pools.push(peers);

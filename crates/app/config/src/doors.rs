@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits};
 
-use super::tables;
+use super::problem::Findings;
 use super::text::Listen;
 use super::values::{Values, chosen};
+use super::{Surroundings, door_tls, tables};
 
 /// The listen addresses of a `[[session]]` or `[[dispatch]]` table.
 pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
@@ -19,10 +20,16 @@ pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
 }
 
 /// One front door for each listen address of the table.
-pub(super) fn front_doors_of(door: &Values) -> Vec<FrontDoor> {
+pub(super) fn front_doors_of(
+    door: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Vec<FrontDoor> {
     let addresses = listen_addresses(door);
     let is_one = addresses.len() == 1;
-    addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one)).collect()
+    let tls = door_tls::of_door(door, around, findings);
+    let doors = addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one));
+    doors.map(|door| FrontDoor { tls: tls.clone(), ..door }).collect()
 }
 
 fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDoor> {

@@ -16,6 +16,7 @@ mod declared;
 mod declared_pool;
 mod dispatch;
 mod dns;
+mod door_tls;
 mod doors;
 mod driver;
 pub mod encryption;

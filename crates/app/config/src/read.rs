@@ -182,6 +182,7 @@ fn label(element: &DeValue<'_>, place: usize) -> String {
             .or(text("backend"))
             .or(text("address"))
             .or(text("interface"))
+            .or(text("chain"))
             .or(element.as_str())
         {
             Some(address) => format!("[{}]", shortened(address)),

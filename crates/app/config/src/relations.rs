@@ -262,6 +262,23 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
         if protocol != Protocol::Http {
             without_http(door, "this front door does not speak HTTP", findings);
         }
+        let reads_a_head = match protocol {
+            Protocol::Http => true,
+            Protocol::Tcp => door.given("tls") || door.flag("accept-proxy"),
+            Protocol::Udp => false,
+        };
+        if !reads_a_head && door.given("header-timeout") {
+            let text = "has no effect: this front door reads no head, no TLS and no PROXY protocol";
+            findings.warning(
+                door.at("header-timeout"),
+                &door.path_of("header-timeout"),
+                text.into(),
+            );
+        }
+        if protocol == Protocol::Udp && door.given("tls") {
+            let text = "stated, but TLS needs a stream; accepted with http and tcp";
+            findings.error(door.at("tls"), &door.path_of("tls"), text.into());
+        }
         if protocol != Protocol::Udp && door.given("responses") {
             let text = "has no effect: this front door does not speak udp".to_string();
             findings.warning(door.at("responses"), &door.path_of("responses"), text);

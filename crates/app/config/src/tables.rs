@@ -14,6 +14,7 @@ mod packet;
 mod planning;
 mod retries;
 mod slice;
+mod tls;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,6 +44,7 @@ use slice::SLICE;
 #[cfg(feature = "slice")]
 pub(super) use slice::{MORE, TOPIC, TYPE};
 pub(super) use slice::{MULTICAST, ORDER as SLICE_ORDER};
+pub(super) use tls::PROFILE;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -413,6 +415,7 @@ static SESSION: Table = Table {
         ),
         Opt::required("protocol", Kind::Choice(&PROTOCOL), "Protocol of its clients."),
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool behind it."),
+        tls::OF_DOOR,
         door::HEAD_MAX,
         door::HEADERS_MAX,
         door::BODY_MAX,

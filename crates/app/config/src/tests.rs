@@ -55,6 +55,12 @@ min = 1
 listen = "0.0.0.0:80"
 protocol = "http"
 pool = "q"
+[session.tls]
+[session.tls.clients]
+ca = "/authority.crt"
+[[session.tls.certificates]]
+chain = "/node.crt"
+key = "/node.key"
 [[packet]]
 vip = "192.0.2.1:80/tcp"
 interface = "eth0"
@@ -232,6 +238,8 @@ fn sample(table: &Table, option: &Opt) -> String {
     match (option.name, &option.kind) {
         ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
+        ("chain", _) => quoted("/other.crt"),
+        ("ca", _) if table.title == "[session.tls.clients]" => quoted("/authorities.crt"),
         // A zone that is known without tzdata and differs from UTC.
         ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),
         ("peer-tls", _) => quoted("accepted"),
@@ -334,7 +342,7 @@ fn every_option_changes_the_configuration() {
             // It permits something, and changes nothing by itself.
             (_, "allow-remote") => return,
             // Another key does not match the certificate.
-            ("[dispatch.tls]", "key") => return,
+            ("[dispatch.tls]" | "[[session.tls.certificates]]", "key") => return,
             // Each needs the other: the next test has both.
             ("[[slice]]", "key" | "idl") => return,
             // They matter only to names with `labels`, which have their own tests.

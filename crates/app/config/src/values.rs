@@ -167,13 +167,17 @@ impl Values {
         self.find(name, |value| if let Value::Table(values) = value { Some(values) } else { None })
     }
 
-    /// A list of tables. Every such list has a default.
-    pub(super) fn tables(&self, name: &str) -> &[Values] {
+    /// A list of tables, if it has a value.
+    pub(super) fn list(&self, name: &str) -> Option<&[Values]> {
         self.find(
             name,
             |value| if let Value::Tables(tables) = value { Some(&tables[..]) } else { None },
         )
-        .expect("every list has a default: a test reads every one")
+    }
+
+    /// A list of tables. Every such list has a default.
+    pub(super) fn tables(&self, name: &str) -> &[Values] {
+        self.list(name).expect("every list has a default: a test reads every one")
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state of the session level.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
 use equipoise_api::wire;
@@ -9,15 +9,18 @@ use equipoise_core::concurrency::Region;
 use equipoise_core::load::RequestClass;
 use equipoise_core::{Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
-use equipoise_session::config::{Place, Protocol, Upstream};
+use equipoise_session::config::{Certificate, CertificateFiles, Place, Protocol, Upstream};
 use equipoise_session::dispatch::Encryption;
 use equipoise_session::registry::{
-    BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
-    StatsView, Status,
+    BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
+    PoolStatus, StatsView, Status,
 };
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
 use crate::rates::{RateWindow, Subject, Totals};
+
+/// Errors of certificates that were not exchanged, by their files.
+pub type CertificateProblems = HashMap<CertificateFiles, String>;
 
 /// The counters from which rates are computed.
 pub fn totals(status: &Status) -> HashMap<Subject, Totals> {
@@ -61,6 +64,7 @@ pub fn front_door(
     door: &FrontDoorStatus,
     accept_pauses: u64,
     rates: &RateWindow,
+    problems: &CertificateProblems,
     now: Instant,
 ) -> wire::FrontDoorStatus {
     wire::FrontDoorStatus {
@@ -80,6 +84,30 @@ pub fn front_door(
         drops: by_name(&door.drops),
         rates: rates.rates(now, &door_subject(door), door_totals(door)),
         dispatch: door.dispatch.as_ref().map(dispatch),
+        tls: door.tls.as_ref().map(|it| tls(it, problems)),
+    }
+}
+
+/// Converts the status of TLS.
+fn tls(status: &DoorTlsStatus, problems: &CertificateProblems) -> wire::tls::TlsStatus {
+    let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = unix(SystemTime::now());
+    let certificate = |it: &Certificate| {
+        let until = unix(it.valid_until());
+        wire::tls::CertificateStatus {
+            subject: it.subject().into(),
+            names: it.names().to_vec(),
+            key: it.kind().name().into(),
+            chain: it.files().map(|files| files.chain.display().to_string()).unwrap_or_default(),
+            valid_until_unix_seconds: until,
+            days_left: (until as i64 - now as i64).div_euclid(86_400),
+            problem: it.files().and_then(|files| problems.get(files).cloned()),
+        }
+    };
+    wire::tls::TlsStatus {
+        handshakes_total: status.handshakes,
+        resumed_total: status.resumed,
+        certificates: status.tls.certificates().iter().map(certificate).collect(),
     }
 }
 
@@ -261,7 +289,11 @@ pub fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
 }
 
 /// The figures of a front door; `status` has its state.
-pub fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorReading {
+pub fn front_door_figures(
+    door: &FrontDoorSeries,
+    status: &Status,
+    problems: &CertificateProblems,
+) -> FrontDoorReading {
     let known = status.front_doors.iter().find(|it| it.name == door.name);
     let stats = &door.stats;
     let sum = |of: fn(&FrontDoorStats) -> &Counter| stats.sum(|shard| of(shard).get());
@@ -284,6 +316,7 @@ pub fn front_door_figures(door: &FrontDoorSeries, status: &Status) -> FrontDoorR
         access_log_dropped: sum(|s| &s.access_log_dropped) + sum(|s| &s.access_log_unwritten),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
         dispatch: known.and_then(|it| it.dispatch.as_ref()).map(dispatch),
+        tls: known.and_then(|it| it.tls.as_ref()).map(|it| tls(it, problems)),
     }
 }
 

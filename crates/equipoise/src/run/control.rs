@@ -15,7 +15,7 @@ use equipoise_planning::{PlannedShares, Planner};
 use equipoise_session::config::SessionConfig;
 use equipoise_session::registry::{PoolState, RegistryHandle};
 use equipoise_status::rates::{PERIOD, RateWindow};
-use equipoise_status::session::totals;
+use equipoise_status::session::{CertificateProblems, totals};
 
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
@@ -31,6 +31,7 @@ pub(crate) struct Control {
     pub(super) stopping: AtomicBool,
     pub(super) rates: Mutex<RateWindow>,
     pub(super) reloads: Mutex<Reloads>,
+    pub(super) certificate_problems: Mutex<CertificateProblems>,
     /// Reads configuration files without holding a lock.
     pub(super) loader: Loader,
     /// Number of reloads that have begun to read.
@@ -74,6 +75,7 @@ impl Control {
             stopping: AtomicBool::new(false),
             rates: Mutex::default(),
             reloads: Mutex::new(Reloads::begun()),
+            certificate_problems: Mutex::default(),
             loader: Loader::default(),
             reloads_begun: AtomicU64::new(0),
             fixed: config.clone(),

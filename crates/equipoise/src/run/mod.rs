@@ -1,6 +1,7 @@
 //! `equipoise run`: starts a process from a configuration file, and runs it until its end.
 
 mod agent;
+mod certificates;
 mod control;
 mod entrance;
 mod limits;
@@ -101,6 +102,7 @@ impl Running {
         tokio::spawn(Arc::clone(&control).sample_rates());
         tokio::spawn(Arc::clone(&control).follow_pools());
         tokio::spawn(Arc::clone(&control).follow_made());
+        tokio::spawn(Arc::clone(&control).follow_certificates());
         tokio::spawn(Arc::clone(&control).learn_sources(plane.data.clone()));
         tokio::spawn(Arc::clone(&control).follow_plan());
         let audit = Arc::clone(&entrance.audit);

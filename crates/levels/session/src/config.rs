@@ -13,6 +13,7 @@ pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
     is_stand_in, stand_in,
 };
+pub use equipoise_tls::{Certificate, CertificateFiles, ServerTls};
 
 use crate::dispatch::{NodeDoor, PeerTls};
 pub use crate::trust::TrustedSources;
@@ -80,6 +81,30 @@ impl Default for Forwarded {
     }
 }
 
+/// The scheme of the URLs of a front door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+
+    /// The port that an authority may omit, with its colon.
+    pub(crate) const fn default_port(self) -> &'static [u8] {
+        match self {
+            Scheme::Http => b":80",
+            Scheme::Https => b":443",
+        }
+    }
+}
+
 /// How a front door treats header fields with an underscore in their name. Applications that take
 /// `_` for `-` (CGI, WSGI and others) cannot tell `X_User` from `X-User`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +159,8 @@ impl Default for Limits {
 /// How long a client may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTimeouts {
-    /// From the first byte of a request to the end of its head; then 408.
+    /// From the first byte of a request to the end of its head; then 408. With TLS also from the
+    /// connection (or its PROXY header) to the end of the handshake.
     pub header: Duration,
     /// Nothing in either direction: between requests (HTTP), within a body (HTTP), on a connection
     /// (TCP), from or to a client address (UDP).
@@ -168,6 +194,8 @@ pub struct FrontDoor {
     pub limits: Limits,
     /// Client-side time-outs.
     pub timeouts: ClientTimeouts,
+    /// Clients speak TLS. TCP and HTTP only; not in node mode. `None`: they do not.
+    pub tls: Option<ServerTls>,
     /// Senders that are believed about clients: their `X-Forwarded-*` and `Forwarded` are appended
     /// to, and their PROXY protocol headers accepted.
     pub trusted: TrustedSources,
@@ -194,6 +222,11 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
+    /// The scheme of its URLs.
+    pub(crate) fn scheme(&self) -> Scheme {
+        if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
     /// A front door with the defaults.
     pub fn new(listen: SocketAddr, protocol: Protocol, pool: &str) -> FrontDoor {
         let scheme = match protocol {
@@ -208,6 +241,7 @@ impl FrontDoor {
             pool: pool.into(),
             limits: Limits::default(),
             timeouts: ClientTimeouts::default(),
+            tls: None,
             trusted: TrustedSources::default(),
             forwarded: Forwarded::default(),
             underscores: Underscores::default(),

@@ -99,6 +99,13 @@ reasons! {
     ShuttingDown = "shutting_down", 503;
     /// The backend was set down, and its work was cut.
     BackendRemoved = "backend_removed", 502;
+    /// A client of a front door with `tls` does not speak TLS. HTTP is answered 400, in the clear.
+    TlsMissing = "tls_missing", 400;
+    /// The TLS handshake failed: nothing in common, no certificate for the name, a client without
+    /// an accepted certificate, or one that rejects ours, or garbage.
+    TlsHandshake = "tls_handshake", 0;
+    /// The TLS handshake did not end in time.
+    TlsTimeout = "tls_timeout", 0;
     /// No valid PROXY protocol header where one is required.
     ProxyHeader = "proxy_header", 0;
     /// A connection to a front door with `accept-proxy`, from an address that `trusted` does not

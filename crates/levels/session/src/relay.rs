@@ -112,8 +112,10 @@ impl Relay<'_> {
             return Poll::Ready(Some(Reason::ShuttingDown));
         }
         let before = (self.up.moved, self.down.moved);
-        let up = self.up.turn(cx, self.client, self.upstream, self.worker);
-        let down = self.down.turn(cx, self.upstream, self.client, self.worker);
+        let is_cut = self.down.over == Some(Turn::WriteFailed);
+        let up = self.up.turn(cx, self.client, self.upstream, self.worker, is_cut);
+        let is_cut = up == Turn::WriteFailed;
+        let down = self.down.turn(cx, self.upstream, self.client, self.worker, is_cut);
         self.count(self.up.moved - before.0, self.down.moved - before.1);
         if up == Turn::Again || down == Turn::Again {
             cx.waker().wake_by_ref();
@@ -208,6 +210,8 @@ enum Held {
 
 struct Direction {
     held: Held,
+    /// The sender has ended its stream.
+    at_end: bool,
     /// Ended or failed: it stays so.
     over: Option<Turn>,
     splicing: bool,
@@ -220,10 +224,19 @@ struct Direction {
 impl Direction {
     fn new(first: Option<Buffer>) -> Direction {
         let held = first.map_or(Held::Nothing, Held::Copy);
-        Direction { held, over: None, splicing: false, burst: 0, moved: 0 }
+        Direction { held, at_end: false, over: None, splicing: false, burst: 0, moved: 0 }
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>, from: &Socket, to: &Socket, worker: &Worker) -> Turn {
+    /// `is_cut`: writing to `from` failed. The kernel reports a reset once, and then the end of the
+    /// stream, which is not passed on as such.
+    fn turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Socket,
+        to: &Socket,
+        worker: &Worker,
+        is_cut: bool,
+    ) -> Turn {
         if let Some(turn) = self.over {
             return turn;
         }
@@ -233,12 +246,15 @@ impl Direction {
                 Poll::Ready(Err(_)) => return self.end(Turn::WriteFailed),
                 Poll::Pending => return Turn::Blocked,
             }
+            if self.at_end {
+                return match is_cut || to.poll_shutdown(cx).is_ready() {
+                    true => self.end(Turn::Ended),
+                    false => Turn::Blocked,
+                };
+            }
             self.splicing &= from.may_splice() && to.may_splice();
             match self.read(cx, from, worker) {
-                Poll::Ready(Ok(0)) => {
-                    to.shutdown_write();
-                    return self.end(Turn::Ended);
-                }
+                Poll::Ready(Ok(0)) => self.at_end = true,
                 Poll::Ready(Ok(read)) => self.burst += read,
                 Poll::Ready(Err(_)) => return self.end(Turn::ReadFailed),
                 Poll::Pending => {

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
+use crate::buffer::{Buffer, Buffers};
 use crate::tls::Tls;
 
 /// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
@@ -224,11 +226,23 @@ impl Socket {
         let _ = socket.set_tcp_user_timeout(sent_too.then_some(within));
     }
 
-    /// Sends FIN after the written bytes.
-    pub(crate) fn shutdown_write(&self) {
+    /// Sends FIN after the written bytes, and before it TLS's announcement of the end; ready when
+    /// the kernel has accepted both.
+    pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.tls {
-            None => finish(self.as_raw_fd()),
-            Some(tls) => tls.borrow_mut().end(self.as_raw_fd()),
+            None => {
+                finish(self.as_raw_fd());
+                Poll::Ready(())
+            }
+            Some(tls) => tls.borrow_mut().poll_end(cx, &self.fd),
+        }
+    }
+
+    /// Announces the end over TLS, if the kernel accepts that now. Without TLS, the close that
+    /// follows is enough.
+    pub(crate) fn announce_end(&self) {
+        if self.tls.is_some() {
+            let _ = self.poll_shutdown(&mut Context::from_waker(Waker::noop()));
         }
     }
 
@@ -266,10 +280,10 @@ impl Socket {
     }
 
     /// Ready with true once the peer has closed or reset the connection, with false once there is
-    /// something to read before its end; consumes nothing.
+    /// something to read before its end; consumes nothing that a read would return.
     pub(crate) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.tls.as_ref().is_some_and(|tls| tls.borrow().holds_bytes()) {
-            return Poll::Ready(false);
+        if let Some(tls) = &self.tls {
+            return tls.borrow_mut().poll_left(cx, &self.fd);
         }
         loop {
             let Ok(mut guard) = ready!(self.fd.poll_read_ready(cx)) else {
@@ -358,6 +372,24 @@ pub(crate) fn recv(
             Err(error) => return Poll::Ready(Err(error.into())),
         }
     }
+}
+
+/// Reads into `input`, which only keeps a buffer while it holds something. 0 is the end.
+pub(crate) fn poll_fill(
+    cx: &mut Context<'_>,
+    from: &Socket,
+    input: &mut Option<Buffer>,
+    buffers: &Rc<Buffers>,
+) -> Poll<io::Result<usize>> {
+    let buffer = input.get_or_insert_with(|| buffers.take());
+    let result = from.poll_read(cx, buffer.space());
+    if let Poll::Ready(Ok(read)) = &result {
+        buffer.filled(*read);
+    }
+    if buffer.is_empty() {
+        *input = None;
+    }
+    result
 }
 
 /// Sends FIN after the bytes that the kernel has accepted.

@@ -147,6 +147,10 @@ pub struct FrontDoorStats {
     pub hedges: Counter,
     /// Of those, requests with a response from the second.
     pub hedges_won: Counter,
+    /// TLS handshakes that were completed.
+    pub tls_handshakes: Counter,
+    /// Of those, handshakes that resumed a session.
+    pub tls_resumed: Counter,
     /// Number of pauses of accepting for lack of file descriptors or room.
     pub accept_pauses: Counter,
     /// Access-log lines given up because the log could not keep up.

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,9 @@ use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::handshake::{self, Refused};
 use crate::lease::Lease;
+use crate::linger::linger;
 use crate::proxy_protocol::{self, Announced};
 use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;
@@ -67,6 +70,10 @@ impl Connection {
             Ok(early) => early,
             Err(reason) => return (self.refuse(reason), None),
         };
+        let early = match self.accept_tls(early).await {
+            Ok(early) => early,
+            Err(end) => return (end, None),
+        };
         let (lease, session) = match self.connect().await {
             Ok(connected) => connected,
             Err(reason) => return (self.refuse(reason), None),
@@ -107,6 +114,29 @@ impl Connection {
         let accepted = proxy_protocol::accept(&self.worker, &self.client, deadline, within).await?;
         self.announced = accepted.announced;
         Ok(accepted.rest)
+    }
+
+    /// Performs the TLS handshake where one is required, of which `early` may be the beginning;
+    /// returns the bytes of the application that were read already.
+    async fn accept_tls(&mut self, early: Option<Buffer>) -> Result<Option<Buffer>, End> {
+        let tls = self.door.view().config.tls.as_ref().map(|tls| Arc::clone(tls.config()));
+        let Some(tls) = tls else { return Ok(early) };
+        let (worker, door, deadline) = (&self.worker, &self.door, &self.deadline);
+        let accepted = handshake::accept(worker, door, &tls, &mut self.client, early, deadline);
+        let reason = match Box::pin(accepted).await {
+            Ok(()) => return Ok(None),
+            Err(Refused::Unused) => return Err(End { reason: None, sent: 0, received: 0 }),
+            Err(Refused::NotTls(_)) => {
+                // A client that takes no bytes gets no alert.
+                let _ = self.client.try_write(&handshake::NOT_TLS);
+                Reason::TlsMissing
+            }
+            Err(Refused::Failed(reason)) => reason,
+        };
+        door.dropped(reason);
+        let idle = door.view().config.timeouts.idle;
+        Box::pin(linger(worker, &self.client, deadline, idle, None)).await;
+        Err(End { reason: Some(reason), sent: 0, received: 0 })
     }
 
     /// Connects to a backend, or to another if that fails, as often as the pool's retries permit.

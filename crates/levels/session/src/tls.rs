@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, Connection, IoState, ServerConfig,
-    ServerConnection,
+    AlertDescription, ClientConfig, ClientConnection, Connection, HandshakeKind, IoState,
+    ServerConfig, ServerConnection,
 };
 use tokio::io::unix::AsyncFd;
 
@@ -41,6 +41,8 @@ pub(crate) struct Tls {
     sent: u64,
     /// FIN follows the bytes that are still unsent.
     ends: bool,
+    /// The end of the written bytes was announced.
+    has_ended: bool,
 }
 
 impl Tls {
@@ -63,12 +65,17 @@ impl Tls {
 
     fn new(connection: Connection, held: Option<Buffer>, buffers: &Rc<Buffers>) -> Tls {
         let buffers = Rc::clone(buffers);
-        Tls { connection, held, buffers, accepted: 0, sent: 0, ends: false }
+        Tls { connection, held, buffers, accepted: 0, sent: 0, ends: false, has_ended: false }
     }
 
     /// The other end's certificate, once hands were shaken.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.connection.peer_certificates()?.first().map(|shown| shown.clone().into_owned())
+    }
+
+    /// Whether the handshake resumed a session.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Bytes that went over the wire, ever.
@@ -171,13 +178,32 @@ impl Tls {
         }
     }
 
-    /// Announces the end of the written bytes, and sends FIN after it, now or when the kernel
-    /// accepts it.
-    pub(crate) fn end(&mut self, fd: RawFd) {
-        self.connection.send_close_notify();
-        self.ends = true;
-        // The rest goes with the next read.
-        let _ = self.flush(fd);
+    /// Ready with true once the peer has announced its end or its connection failed, with false
+    /// once there are bytes of its application to read.
+    pub(crate) fn poll_left(&mut self, cx: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> Poll<bool> {
+        let mut state = self.connection.process_new_packets().map_err(failed);
+        loop {
+            match state {
+                Ok(state) if state.plaintext_bytes_to_read() > 0 => return Poll::Ready(false),
+                Ok(state) if state.peer_has_closed() => return Poll::Ready(true),
+                Ok(_) => {}
+                Err(_) => return Poll::Ready(true),
+            }
+            if !matches!(ready!(self.poll_fill(cx, fd)), Ok(1..)) {
+                return Poll::Ready(true);
+            }
+            state = self.feed(fd);
+        }
+    }
+
+    /// Announces the end of the written bytes, and sends FIN after it; ready when the kernel has
+    /// accepted both. If the connection fails first, there is nothing to announce.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> Poll<()> {
+        if !std::mem::replace(&mut self.has_ended, true) {
+            self.connection.send_close_notify();
+            self.ends = true;
+        }
+        self.poll_flush(cx, fd).map(|_| ())
     }
 
     /// Reads from the kernel unless something is held; 0 is the end of the stream.

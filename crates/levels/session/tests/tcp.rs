@@ -196,6 +196,22 @@ fn a_reset_by_the_client_resets_the_backend() {
 }
 
 #[test]
+fn a_reset_that_a_write_notices_is_no_end_of_the_stream() {
+    let (address, accepted) = handed_over();
+    let rig = tcp(&[address]);
+    for _ in 0..200 {
+        // The kernel reports the reset to the write if that comes between, and then to a read an
+        // end.
+        let (mut client, mut behind) = pair(&rig, &accepted);
+        client.write_all(b"a").unwrap();
+        behind.read_exact(&mut [0; 1]).unwrap();
+        client.write_all(b"b").unwrap();
+        reset(behind);
+        assert!(is_reset(&mut client));
+    }
+}
+
+#[test]
 fn a_client_gone_in_the_middle_of_a_download_resets_the_backend() {
     let (address, accepted) = handed_over();
     let rig = tcp(&[address]);

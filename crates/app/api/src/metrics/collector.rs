@@ -6,7 +6,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
-use super::{dispatch, machine, planning, slice};
+use super::{dispatch, machine, planning, slice, tls};
 use super::{dns as dns_level, packet as packet_level};
 use crate::wire::{Admin, BackendState, Health, Region};
 
@@ -27,6 +27,7 @@ impl Collector for Collected {
         self.front_door_gauges(out)?;
         self.front_door_by_label(out)?;
         dispatch::encode(&self.0.front_doors, out)?;
+        tls::encode(&self.0.front_doors, out)?;
         self.backend_states(out)?;
         self.queues(out)?;
         self.backend_counters(out)?;

@@ -13,6 +13,7 @@ mod planning;
 mod process;
 mod reading;
 mod slice;
+mod tls;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;

@@ -113,6 +113,8 @@ pub struct FrontDoorReading {
     pub drops: Vec<(&'static str, u64)>,
     /// Delegation, if the front door is in node mode.
     pub dispatch: Option<crate::wire::dispatch::DispatchStatus>,
+    /// TLS, if its clients use it.
+    pub tls: Option<crate::wire::tls::TlsStatus>,
 }
 
 /// A pool.

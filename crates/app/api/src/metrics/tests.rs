@@ -6,6 +6,7 @@ use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::slice::{SliceWorker, StreamStatus, WorkerState};
+use crate::wire::tls::{CertificateStatus, TlsStatus};
 use crate::wire::{Admin, BackendState, Health, Region};
 
 fn packet() -> PacketStatus {
@@ -125,6 +126,28 @@ fn the_controller_has_its_families() {
         r#"equipoise_node_used_ratio{node="edge-1",signal="cpu"} 0.405"#,
         r#"equipoise_node_load_ratio{node="edge-1",load="L2"} 0.35"#,
         r#"equipoise_node_forecast_error_ratio{node="edge-1",signal="cpu",method="naive"} 0.03"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn certificates_and_handshakes_have_their_families() {
+    let certificate = CertificateStatus {
+        subject: "a.example".into(),
+        chain: "/a.pem".into(),
+        valid_until_unix_seconds: 1_900_000_000,
+        problem: Some("it is cut".into()),
+        ..CertificateStatus::default()
+    };
+    let tls = TlsStatus { handshakes_total: 5, resumed_total: 2, certificates: vec![certificate] };
+    let door = FrontDoorReading { name: "web".into(), tls: Some(tls), ..Default::default() };
+    let text = render(Reading { front_doors: vec![door], ..Reading::default() }).unwrap();
+    for line in [
+        r#"equipoise_tls_handshakes_total{front_door="web",resumed="false"} 3"#,
+        r#"equipoise_tls_handshakes_total{front_door="web",resumed="true"} 2"#,
+        r#"equipoise_tls_certificate_expiry_timestamp_seconds{front_door="web",certificate="a.example",chain="/a.pem"} 1900000000"#,
+        r#"equipoise_tls_certificate_stale{front_door="web",certificate="a.example",chain="/a.pem"} 1"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }

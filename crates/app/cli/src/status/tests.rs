@@ -65,6 +65,7 @@ fn status() -> Status {
             drops: BTreeMap::new(),
             rates: Rates { bytes_out: 3_000_000.0, ..Rates::default() },
             dispatch: None,
+            tls: None,
         }],
         pools: vec![PoolStatus {
             name: "db".into(),

@@ -194,7 +194,7 @@ static SECRET_FILE: Form = Form {
     fits: |text| text.contains('/') && !text.ends_with('/'),
 };
 
-static PEM_FILE: Form = Form {
+pub(super) static PEM_FILE: Form = Form {
     noun: "a path to a file",
     accepted: "a path with a `/` in it, such as \"/etc/equipoise/node.pem\"",
     fits: SECRET_FILE.fits,

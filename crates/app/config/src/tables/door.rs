@@ -47,9 +47,9 @@ pub(super) const HEADER_TIMEOUT: Opt = Opt::default(
     "header-timeout",
     Kind::Duration(ms(100), HOUR),
     "\"10s\"",
-    "Longest time from the first byte of a request to the end of its head; after it, the answer is 408.",
-)
-.http_only();
+    "Longest time from the first byte of a request to the end of its head; after it, the answer is 408. Also the \
+     longest time of a PROXY protocol header, and of a TLS handshake (http, tcp).",
+);
 
 pub(super) const IDLE_TIMEOUT: Opt = Opt::default(
     "idle-timeout",

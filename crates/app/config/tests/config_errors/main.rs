@@ -14,5 +14,6 @@ mod load;
 mod names;
 mod packet;
 mod relations;
+mod tls;
 mod values;
 mod whole;

@@ -119,6 +119,7 @@ fn explain(reason: Reason) -> &'static str {
         Reason::ExpectationFailed => "the expectation cannot be met",
         Reason::HeaderTimeout => "the request head did not arrive in time",
         Reason::BodyTimeout => "the request body did not arrive in time",
+        Reason::TlsMissing => "this port speaks TLS; use https://",
         Reason::NoBackend => "no backend is available",
         Reason::Overloaded => "there is more to do than can be done; try again later",
         Reason::QueueFull => "too many requests wait for a backend; try again later",

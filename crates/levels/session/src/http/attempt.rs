@@ -15,11 +15,12 @@ use super::connection::{After, ClientConnection};
 use super::exchange::{Failure, request_fault};
 use super::head::HeadScanner;
 use super::mux::HandOver;
-use super::pump::{Pump, PumpError, poll_fill};
+use super::pump::{Pump, PumpError};
 use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
 use crate::lease::Lease;
 use crate::reason::Reason;
+use crate::socket::poll_fill;
 use crate::tls::is_refusal;
 use crate::upstream::Session;
 

@@ -10,22 +10,17 @@ use super::answer::{ToPeer, write_answer};
 use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
-use super::pump::poll_fill;
 use super::request::{Origin, RequestHead, read_request};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::dispatch::Shown;
 use crate::door::Door;
+use crate::linger::linger;
 use crate::reason::Reason;
-use crate::socket::Socket;
+use crate::socket::{Socket, poll_fill};
 use crate::stats::count_status;
 use crate::tls::FIRST_BYTE;
 use crate::worker::{ClientHashes, Phase, Worker};
-
-/// How long, and for how many bytes, a client that was refused is still read from, so that the
-/// answer reaches it before the reset that unread bytes would cause (RFC 9112, section 9.6).
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 256 << 10;
 
 /// The fate of a connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +55,8 @@ pub(crate) struct ClientConnection {
     pub(super) has_begun: bool,
     /// Which peer this is, if it is one that encrypts.
     pub(super) shown: Option<Box<Shown>>,
+    /// Header lines about the client's certificate.
+    pub(super) identity: Option<Box<[u8]>>,
 }
 
 enum Next {
@@ -82,13 +79,14 @@ impl ClientConnection {
                     self.exchange(head, out, &mut now).await
                 }
                 Next::Refused(reason, begun) => {
-                    self.log_refused(begun);
-                    Box::pin(self.answer(reason, true, true, ToPeer::Nothing)).await;
-                    self.log_end(reason.status(), Instant::now());
+                    Box::pin(self.answer_refused(reason, begun)).await;
                     After::Close
                 }
                 Next::Distrusted => After::Close,
-                Next::Closed => break,
+                Next::Closed => {
+                    self.client.announce_end();
+                    break;
+                }
             };
             match after {
                 After::KeepAlive => {}
@@ -103,6 +101,18 @@ impl ClientConnection {
                 After::Over => break,
             }
         }
+    }
+
+    /// Answers a client that may send no request, and closes.
+    pub(crate) async fn refuse_client(mut self, reason: Reason) {
+        self.answer_refused(reason, None).await;
+        self.linger().await;
+    }
+
+    async fn answer_refused(&mut self, reason: Reason, begun: Option<Instant>) {
+        self.log_refused(begun);
+        self.answer(reason, true, true, ToPeer::Nothing).await;
+        self.log_end(reason.status(), Instant::now());
     }
 
     /// Whether the response has to announce that it is the last.
@@ -165,6 +175,7 @@ impl ClientConnection {
                     door: config,
                     instance: &self.worker.shared.instance,
                     shown: self.shown.as_deref(),
+                    identity: self.identity.as_deref(),
                 };
                 let mut out = self.worker.take_vec();
                 match read_request(input, &mut scanner, &origin, &mut out) {
@@ -282,30 +293,9 @@ impl ClientConnection {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes so that the sent bytes arrive: sends FIN, and then reads and discards input for a
-    /// while.
+    /// Closes so that the sent bytes arrive.
     async fn linger(&mut self) {
-        self.client.shutdown_write();
-        self.deadline.set(Instant::now(), LINGER);
-        let mut read_on = LINGER_BYTES;
-        let mut buffer = self.input.take();
-        loop {
-            if let Some(buffer) = &mut buffer {
-                buffer.consume(buffer.len());
-            }
-            let read = poll_fn(|cx| {
-                match poll_fill(cx, &self.client, &mut buffer, &self.worker.buffers) {
-                    Poll::Ready(read) => Poll::Ready(read.unwrap_or(0)),
-                    Poll::Pending if self.deadline.is_past() => Poll::Ready(0),
-                    Poll::Pending if self.worker.phase.get() == Phase::Cutting => Poll::Ready(0),
-                    Poll::Pending => Poll::Pending,
-                }
-            })
-            .await;
-            read_on = read_on.saturating_sub(read);
-            if read == 0 || read_on == 0 {
-                return;
-            }
-        }
+        let idle = self.door.view().config.timeouts.idle;
+        linger(&self.worker, &self.client, &self.deadline, idle, self.input.take()).await;
     }
 }

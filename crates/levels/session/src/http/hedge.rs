@@ -19,9 +19,9 @@ use tokio::time::sleep_until;
 use super::attempt::{Attempt, Outgoing, Upstream};
 use super::connection::ClientConnection;
 use super::exchange::Tries;
-use super::pump::poll_fill;
 use crate::lease::Lease;
 use crate::reason::Reason;
+use crate::socket::poll_fill;
 use crate::upstream::{Session, connect_failure};
 use crate::worker::Pick;
 

@@ -104,6 +104,7 @@ impl Logged {
     fn write(&self, line: &mut LogLine<'_>, end: &End<'_>) {
         line.text("front_door", end.front_door.as_bytes());
         line.word("client", end.client);
+        line.word("scheme", end.scheme);
         line.optional("method", self.shown(&self.method));
         line.optional("host", self.shown(&self.host));
         line.optional("path", self.shown(&self.path));
@@ -137,6 +138,7 @@ impl Logged {
 /// Fields that are known at the end of a request.
 struct End<'a> {
     front_door: &'a str,
+    scheme: &'static str,
     client: SocketAddr,
     /// 0 if the client was sent none.
     status: u16,
@@ -150,8 +152,8 @@ pub(super) fn log_unread(worker: &Worker, door: &Door, client: SocketAddr, reaso
     if access_log::is_sampled(worker, door) {
         let logged = Logged { reason: Some(reason), ..Logged::new() };
         let (view, took) = (door.view(), Duration::ZERO);
-        let front_door = &view.config.name;
-        let end = End { front_door, client, status: 0, took, bytes_in: 0, bytes_out: 0 };
+        let (front_door, scheme) = (&view.config.name, view.config.scheme().name());
+        let end = End { front_door, scheme, client, status: 0, took, bytes_in: 0, bytes_out: 0 };
         access_log::write(worker, door, "request", |line| logged.write(line, &end));
     }
 }
@@ -198,6 +200,7 @@ impl ClientConnection {
         let view = self.door.view();
         let end = End {
             front_door: &view.config.name,
+            scheme: view.config.scheme().name(),
             client: self.peer,
             status,
             took: ended.saturating_duration_since(logged.begun),

@@ -25,9 +25,14 @@ mod response;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+
+use equipoise_tls::ClientIdentity;
 
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::handshake::{self, Refused};
+use crate::linger::linger;
 use crate::proxy_protocol::{self, Accepted};
 use crate::reason::Reason;
 use crate::socket::Socket;
@@ -37,7 +42,12 @@ pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 
 /// Serves one client connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, peer: SocketAddr) {
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    mut client: Socket,
+    peer: SocketAddr,
+) {
     let _task = worker.task();
     let _open = door.enter();
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
@@ -51,6 +61,26 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
                 return;
             }
         };
+    let tls = door.view().config.tls.as_ref().map(|tls| Arc::clone(tls.config()));
+    let (mut input, mut refused, mut identity) = (input, None, None);
+    if let Some(tls) = tls {
+        let accepted = handshake::accept(&worker, &door, &tls, &mut client, input, &deadline);
+        input = None;
+        match Box::pin(accepted).await {
+            Ok(()) => identity = identity_lines(&door, &client),
+            Err(Refused::NotTls(first)) => {
+                (input, refused) = (Some(first), Some(Reason::TlsMissing))
+            }
+            Err(Refused::Unused) => return,
+            Err(Refused::Failed(reason)) => {
+                door.dropped(reason);
+                logged::log_unread(&worker, &door, peer, reason);
+                let idle = door.view().config.timeouts.idle;
+                Box::pin(linger(&worker, &client, &deadline, idle, None)).await;
+                return;
+            }
+        }
+    }
     let hashes = ClientHashes::new(peer, door.view().config.listen);
     let connection = ClientConnection {
         worker,
@@ -65,8 +95,23 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
         request_end: None,
         has_begun: false,
         shown: None,
+        identity,
     };
-    connection.run().await;
+    match refused {
+        None => connection.run().await,
+        Some(reason) => Box::pin(connection.refuse_client(reason)).await,
+    }
+}
+
+/// The header lines about the client's certificate, if the door asks for one and it has one.
+fn identity_lines(door: &Door, client: &Socket) -> Option<Box<[u8]>> {
+    let view = door.view();
+    view.config.tls.as_ref().filter(|tls| tls.asks_clients())?;
+    let certificate = client.tls()?.borrow().certificate()?;
+    let ClientIdentity { subject, sha256 } = ClientIdentity::of(&certificate);
+    let lines =
+        format!("X-Forwarded-Client-Subject: {subject}\r\nX-Forwarded-Client-SHA256: {sha256}\r\n");
+    Some(lines.into_bytes().into())
 }
 
 /// Reads the PROXY header where the door requires one.

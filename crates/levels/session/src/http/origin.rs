@@ -78,12 +78,13 @@ impl<'a> OriginFields<'a> {
         appended_to.is_none_or(|last| !std::ptr::eq(last, value))
     }
 
-    /// Writes the `wanted` fields for a request from `client` to `host`.
+    /// Writes the `wanted` fields for a request from `client` to `host` by this scheme.
     pub(super) fn write(
         &self,
         claims: Claims,
         wanted: Forwarded,
         client: IpAddr,
+        scheme: &'static str,
         host: &[u8],
         out: &mut Vec<u8>,
     ) {
@@ -99,7 +100,9 @@ impl<'a> OriginFields<'a> {
             out.extend_from_slice(b"\r\n");
         }
         if wanted.x_forwarded_proto && !(is_trusted && self.x_proto.is_some()) {
-            out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+            out.extend_from_slice(b"X-Forwarded-Proto: ");
+            out.extend_from_slice(scheme.as_bytes());
+            out.extend_from_slice(b"\r\n");
         }
         let has_host = is_trusted && self.x_host.is_some();
         if wanted.x_forwarded_host && !has_host && !host.is_empty() {
@@ -111,7 +114,7 @@ impl<'a> OriginFields<'a> {
             out.extend_from_slice(b"Forwarded: ");
             let before = self.forwarded.filter(|_| is_trusted && !self.open_quote);
             write_list_before(before, out);
-            write_element(client, host, out);
+            write_element(client, scheme, host, out);
         }
     }
 }
@@ -124,7 +127,7 @@ fn write_list_before(list: Option<&[u8]>, out: &mut Vec<u8>) {
 }
 
 /// Writes an element of `Forwarded` (RFC 7239, section 4) and the line's end.
-fn write_element(client: IpAddr, host: &[u8], out: &mut Vec<u8>) {
+fn write_element(client: IpAddr, scheme: &str, host: &[u8], out: &mut Vec<u8>) {
     let (open, close): (&[u8], &[u8]) = match client {
         IpAddr::V4(_) => (b"", b""),
         IpAddr::V6(_) => (b"\"[", b"]\""),
@@ -138,7 +141,9 @@ fn write_element(client: IpAddr, host: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(host);
         out.push(b'"');
     }
-    out.extend_from_slice(b";proto=http\r\n");
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(scheme.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 fn write_ip(ip: IpAddr, out: &mut Vec<u8>) {
@@ -169,17 +174,23 @@ fn leaves_quote_open(value: &[u8]) -> bool {
     quoted
 }
 
-/// Whether a field of this name says where a request came from. CGI and its successors take `_` for
-/// `-`.
+/// Whether a field of this name says where a request came from.
 pub(super) fn tells_origin(name: &str) -> bool {
-    let begins = |with: &str| {
-        let same = |(byte, wanted): (u8, u8)| {
-            byte.eq_ignore_ascii_case(&wanted) || (byte, wanted) == (b'_', b'-')
-        };
-        name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same)
+    let is = |whole: &str| name.len() == whole.len() && begins(name, whole);
+    begins(name, "x-forwarded-") || is("x-real-ip") || is("forwarded")
+}
+
+/// Whether a field of this name says which certificate a client has.
+pub(super) fn tells_client(name: &str) -> bool {
+    begins(name, "x-forwarded-client-")
+}
+
+/// Whether the name of a field begins so. CGI and its successors take `_` for `-`.
+fn begins(name: &str, with: &str) -> bool {
+    let same = |(byte, wanted): (u8, u8)| {
+        byte.eq_ignore_ascii_case(&wanted) || (byte, wanted) == (b'_', b'-')
     };
-    let is = |whole: &str| name.len() == whole.len() && begins(whole);
-    begins("x-forwarded-") || is("x-real-ip") || is("forwarded")
+    name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same)
 }
 
 #[cfg(test)]

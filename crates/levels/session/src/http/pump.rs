@@ -1,14 +1,12 @@
 //! Moving a body from one socket to the other in bounded memory.
 
-use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::chunk::{BadChunk, ChunkReader};
 use super::head::Framing;
 use super::request::RequestHead;
-use crate::buffer::{Buffer, Buffers};
-use crate::socket::Socket;
+use crate::buffer::Buffer;
+use crate::socket::{Socket, poll_fill};
 use crate::splice::{Side, SpliceBody};
 use crate::worker::Worker;
 
@@ -333,22 +331,4 @@ impl From<BadChunk> for PumpError {
     fn from(_: BadChunk) -> Self {
         PumpError::Malformed
     }
-}
-
-/// Reads into `input`, which only keeps a buffer while it holds something. 0 is the end.
-pub(crate) fn poll_fill(
-    cx: &mut Context<'_>,
-    from: &Socket,
-    input: &mut Option<Buffer>,
-    buffers: &Rc<Buffers>,
-) -> Poll<io::Result<usize>> {
-    let buffer = input.get_or_insert_with(|| buffers.take());
-    let result = from.poll_read(cx, buffer.space());
-    if let Poll::Ready(Ok(read)) = &result {
-        buffer.filled(*read);
-    }
-    if buffer.is_empty() {
-        *input = None;
-    }
-    result
 }

@@ -8,8 +8,8 @@ use equipoise_core::load::RequestClass;
 use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
-use super::origin::{Claims, OriginFields, tells_origin};
-use crate::config::{FrontDoor, Underscores};
+use super::origin::{Claims, OriginFields, tells_client, tells_origin};
+use crate::config::{FrontDoor, Scheme, ServerTls, Underscores};
 use crate::dispatch::{ASKED, NodeDoor, Shown, Whose, giver_of};
 use crate::reason::Reason;
 
@@ -63,6 +63,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) instance: &'a str,
     /// Which peer, if it came from one, encrypted.
     pub(crate) shown: Option<&'a Shown>,
+    /// Header lines about the client's certificate.
+    pub(crate) identity: Option<&'a [u8]>,
 }
 
 /// Reads the head at the start of `input` if it is whole, and writes into `out` (emptied first) the
@@ -124,7 +126,7 @@ pub(crate) fn read_request(
     {
         return Err(Reason::RequestBodyTooLarge);
     }
-    let target = Target::read(method, target, &fields, http10)?;
+    let target = Target::read(method, target, &fields, http10, origin.door.scheme())?;
     let classify = |node: &NodeDoor| class_of(node, method, target.path, framing, out);
     let mut parsed = RequestHead {
         bytes,
@@ -303,6 +305,7 @@ impl<'a> Target<'a> {
         target: &'a str,
         fields: &Fields<'a>,
         http10: bool,
+        scheme: Scheme,
     ) -> Result<Self, Reason> {
         if method == "CONNECT" {
             return Err(Reason::MethodNotAllowed);
@@ -322,8 +325,8 @@ impl<'a> Target<'a> {
         if authority.is_empty() || !is_authority(authority.as_bytes()) {
             return Err(Reason::RequestMalformed);
         }
-        let same =
-            without_port_80(authority.as_bytes()).eq_ignore_ascii_case(without_port_80(host));
+        let same = without_default_port(authority.as_bytes(), scheme)
+            .eq_ignore_ascii_case(without_default_port(host, scheme));
         if fields.host.is_some() && !same {
             return Err(Reason::RequestHost);
         }
@@ -334,8 +337,8 @@ impl<'a> Target<'a> {
     }
 }
 
-fn without_port_80(authority: &[u8]) -> &[u8] {
-    authority.strip_suffix(b":80").unwrap_or(authority)
+fn without_default_port(authority: &[u8], scheme: Scheme) -> &[u8] {
+    authority.strip_suffix(scheme.default_port()).unwrap_or(authority)
 }
 
 fn strip_scheme(target: &str) -> Option<&str> {
@@ -374,6 +377,9 @@ fn write_request(
         _ if fields.origin.any && door.trusted.contains(origin.client) => Claims::Trusted,
         Marker::None | Marker::Refused => Claims::Untrusted,
     };
+    // Where this door says what the client's certificate is, no other sender does.
+    let asks_clients = door.tls.as_ref().is_some_and(ServerTls::asks_clients);
+    let is_ours = |name: &str| asks_clients && tells_client(name);
     let to_h2c = parsed.upgrade && fields.upgrades_to_h2c;
     let mut lines = LineCopier::new(head);
     for (header, &field) in headers.iter().zip(kinds) {
@@ -387,10 +393,12 @@ fn write_request(
             | Field::XForwardedFor
             | Field::XForwardedHost
             | Field::XForwardedProto => {
-                fields.origin.keeps(field, header.value, claims, door.forwarded)
+                !is_ours(header.name)
+                    && fields.origin.keeps(field, header.value, claims, door.forwarded)
             }
             Field::Underscored => {
                 door.underscores == Underscores::Keep
+                    && !is_ours(header.name)
                     && (claims.covers_unsigned() || !tells_origin(header.name))
             }
             Field::Expect => parsed.expects_continue,
@@ -416,7 +424,9 @@ fn write_request(
         write_upgrade(headers, kinds, door, out);
     }
     write_connection(parsed.upgrade, to_h2c, fields.te_trailers, out);
-    fields.origin.write(claims, door.forwarded, origin.client, target.host, out);
+    let scheme = door.scheme().name();
+    fields.origin.write(claims, door.forwarded, origin.client, scheme, target.host, out);
+    out.extend_from_slice(origin.identity.unwrap_or_default());
     if door.via {
         write_via(parsed.http10, origin.instance, out);
     }

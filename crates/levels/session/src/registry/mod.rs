@@ -33,8 +33,8 @@ pub use changes::{Changed, Changes};
 pub use error::{ApplyError, Known, RegistryError};
 pub use pools::{BackendState, PoolState};
 pub use status::{
-    BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, LastCheck,
-    PoolSeries, PoolStatus, StatsView, Status, class_counts,
+    BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
+    LastCheck, PoolSeries, PoolStatus, StatsView, Status, class_counts,
 };
 
 use crate::config::SessionConfig;

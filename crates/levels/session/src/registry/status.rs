@@ -8,7 +8,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind,
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
-use crate::config::{Place, Protocol, Upstream};
+use crate::config::{Place, Protocol, ServerTls, Upstream};
 use crate::dispatch::{Encryption, NodeDoor};
 use crate::live::BackendLive;
 use crate::queue::Queue;
@@ -56,6 +56,19 @@ pub struct FrontDoorStatus {
     pub drops: Vec<(Reason, u64)>,
     /// Delegation, in node mode.
     pub dispatch: Option<DispatchStatus>,
+    /// TLS of its clients.
+    pub tls: Option<DoorTlsStatus>,
+}
+
+/// TLS of a front door.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DoorTlsStatus {
+    /// Its certificates.
+    pub tls: ServerTls,
+    /// Complete handshakes so far.
+    pub handshakes: u64,
+    /// Of those, resumed sessions.
+    pub resumed: u64,
 }
 
 /// Delegation of a front door in node mode.
@@ -269,6 +282,11 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
         retries: sum(|s| &s.retries),
         drops: by_reason(|reason| door.stats.sum(|s| s.drops[reason as usize].get())),
         dispatch: door.config.dispatch.as_ref().map(|node| dispatch(door, node)),
+        tls: door.config.tls.as_ref().map(|tls| DoorTlsStatus {
+            tls: tls.clone(),
+            handshakes: sum(|s| &s.tls_handshakes),
+            resumed: sum(|s| &s.tls_resumed),
+        }),
     }
 }
 

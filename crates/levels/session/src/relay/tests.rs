@@ -46,7 +46,7 @@ async fn turns(
     let mut piped = false;
     poll_fn(|cx| {
         piped |= direction.splicing;
-        let turn = direction.turn(cx, from, to, worker);
+        let turn = direction.turn(cx, from, to, worker, false);
         piped |= direction.splicing;
         if turn == Turn::Again {
             cx.waker().wake_by_ref();

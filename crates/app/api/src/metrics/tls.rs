@@ -1,0 +1,55 @@
+//! Metrics of TLS at front doors.
+
+use std::fmt::Error;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::FrontDoorReading;
+use super::collector::{counter, describe, gauge};
+use crate::wire::tls::{CertificateStatus, TlsStatus};
+
+/// Writes the metrics, if a front door has TLS.
+pub(super) fn encode(
+    doors: &[FrontDoorReading],
+    out: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let with_tls: Vec<(&str, &TlsStatus)> =
+        doors.iter().filter_map(|it| Some((it.name.as_str(), it.tls.as_ref()?))).collect();
+    if with_tls.is_empty() {
+        return Ok(());
+    }
+    let help = "Complete TLS handshakes, by whether they resumed a session";
+    let mut family = describe(out, "tls_handshakes", help, None, MetricType::Counter)?;
+    for (door, tls) in &with_tls {
+        let full = tls.handshakes_total.saturating_sub(tls.resumed_total);
+        for (resumed, count) in [("false", full), ("true", tls.resumed_total)] {
+            counter(&mut family, &[("front_door", door), ("resumed", resumed)], count)?;
+        }
+    }
+    let help = "End of a certificate's validity, since 1970";
+    let (name, unit) = ("tls_certificate_expiry_timestamp", Some(&Unit::Seconds));
+    let mut family = describe(out, name, help, unit, MetricType::Gauge)?;
+    for (door, certificate) in certificates(&with_tls) {
+        gauge(&mut family, &labels(door, certificate), certificate.valid_until_unix_seconds)?;
+    }
+    let help = "Whether newer files of a certificate have an error, so that it is still in use";
+    let mut family = describe(out, "tls_certificate_stale", help, None, MetricType::Gauge)?;
+    for (door, certificate) in certificates(&with_tls) {
+        let is_stale = u64::from(certificate.problem.is_some());
+        gauge(&mut family, &labels(door, certificate), is_stale)?;
+    }
+    Ok(())
+}
+
+fn certificates<'a>(
+    doors: &'a [(&'a str, &'a TlsStatus)],
+) -> impl Iterator<Item = (&'a str, &'a CertificateStatus)> {
+    doors.iter().flat_map(|(door, tls)| tls.certificates.iter().map(move |it| (*door, it)))
+}
+
+/// The file tells apart certificates for one name.
+fn labels<'a>(door: &'a str, certificate: &'a CertificateStatus) -> [(&'a str, &'a str); 3] {
+    [("front_door", door), ("certificate", &certificate.subject), ("chain", &certificate.chain)]
+}

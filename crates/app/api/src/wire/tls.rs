@@ -1,0 +1,35 @@
+//! TLS of a front door.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// TLS of one front door.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TlsStatus {
+    /// Complete handshakes, resumed sessions included.
+    pub handshakes_total: u64,
+    /// Of those, resumed sessions.
+    pub resumed_total: u64,
+    /// The certificates in the order of the file, the default first.
+    pub certificates: Vec<CertificateStatus>,
+}
+
+/// A certificate that a front door presents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CertificateStatus {
+    /// Its first DNS name, otherwise its subject.
+    pub subject: String,
+    /// Its DNS names.
+    pub names: Vec<String>,
+    /// The key type: `ecdsa`, `ed25519` or `rsa`.
+    pub key: String,
+    /// The file with the chain.
+    pub chain: String,
+    /// End of its validity, in seconds since 1970.
+    pub valid_until_unix_seconds: u64,
+    /// Whole days until then; negative after it.
+    pub days_left: i64,
+    /// The error of newer files, because of which this certificate is still in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}

@@ -1,0 +1,104 @@
+//! TLS of front doors, and its certificate files.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use equipoise_session::config::{Protocol, ServerTls};
+use equipoise_tls::{Certificate, CertificateFiles, Clients, Part, Protocols, TlsOptions};
+
+use super::problem::Findings;
+use super::secret_file::{self, Readers};
+use super::values::{Values, chosen};
+use super::{FileKind, Surroundings, tables};
+
+/// The `tls` of a front door. `None`: it has none, or one with errors.
+pub(super) fn of_door(
+    door: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<ServerTls> {
+    let tls = door.table("tls")?;
+    let protocol = door.choice("protocol", &tables::PROTOCOL)?;
+    let stated = tls.list("certificates")?;
+    if stated.is_empty() {
+        let text = "an empty list; accepted: one certificate or more".to_string();
+        findings.error(tls.at("certificates"), &tls.path_of("certificates"), text);
+    }
+    let read = stated.iter().map(|values| certificate(values, around, findings));
+    // Every one is read, so that every error is reported.
+    let certificates: Vec<_> = read.collect();
+    let certificates: Option<Vec<_>> = certificates.into_iter().collect();
+    let clients = match tls.table("clients") {
+        Some(values) => Some(clients(values, around, findings)?),
+        None => None,
+    };
+    let options = TlsOptions {
+        clients,
+        profile: chosen(tls, "profile", &tables::PROFILE),
+        strict: tls.flag("strict"),
+        protocols: match protocol {
+            Protocol::Http => Protocols::Http1,
+            Protocol::Tcp | Protocol::Udp => Protocols::Any,
+        },
+    };
+    match ServerTls::new(options, certificates.filter(|all| !all.is_empty())?) {
+        Ok(tls) => Some(tls),
+        Err(error) => {
+            findings.error(tls.at, &tls.path, format!("cannot be used: {error}"));
+            None
+        }
+    }
+}
+
+fn certificate(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Certificate> {
+    let path = |option: &str| values.text(option).map(PathBuf::from);
+    let files = CertificateFiles { chain: path("chain")?, key: path("key") };
+    let key_option = if files.key.is_some() { "key" } else { "chain" };
+    match files.load(|path| (around.read)(path, FileKind::Certificates)) {
+        Ok(certificate) => {
+            let secret = "the key, with which others can pose as this server";
+            secret_file::warn(values, key_option, Readers::OwnerAndGroup, secret, around, findings);
+            warn_of_times(values, &certificate, findings);
+            Some(certificate)
+        }
+        Err(error) => {
+            let option = match error.part() {
+                Part::Chain => "chain",
+                Part::Key => key_option,
+            };
+            findings.error(values.at(option), &values.path_of(option), error.to_string());
+            None
+        }
+    }
+}
+
+fn clients(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Clients> {
+    let path = values.text("ca")?;
+    let wrong = match (around.read)(Path::new(path), FileKind::Certificates) {
+        Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of PEM"),
+        Ok(text) => match Clients::from_pem(&text, values.flag("required")) {
+            Ok(clients) => return Some(clients),
+            Err(error) => format!("\"{path}\" has {error}"),
+        },
+    };
+    findings.error(values.at("ca"), &values.path_of("ca"), wrong);
+    None
+}
+
+/// Warns if a certificate is not valid, or not for much longer. It is no error: the others may be
+/// valid, and a wrong clock must not prevent a start.
+fn warn_of_times(values: &Values, certificate: &Certificate, findings: &mut Findings<'_>) {
+    if let Some(validity) = certificate.doubt(SystemTime::now()) {
+        let path = values.text("chain").unwrap_or_default();
+        let text = format!("\"{path}\" has a certificate (`{}`) {validity}", certificate.subject());
+        findings.warning(values.at("chain"), &values.path_of("chain"), text);
+    }
+}

@@ -1,0 +1,85 @@
+//! TLS of front doors.
+
+use equipoise_tls::Profile;
+
+use super::super::option::{Choices, Kind, Opt, Table};
+use super::dispatch::PEM_FILE;
+
+/// The option of front doors.
+pub(super) const OF_DOOR: Opt =
+    Opt::optional("tls", Kind::Table(&TLS), "clients do not use TLS", TLS.help);
+
+static TLS: Table = Table {
+    title: "[session.tls]",
+    help: "TLS between clients and a front door, tcp or http. http clients that use ALPN have to offer `http/1.1`.",
+    options: &[
+        Opt::required(
+            "certificates",
+            Kind::Briefs(&CERTIFICATE, "chain"),
+            "The certificates. A client gets one with the name that it asks for (SNI), exact before wildcard, of a key \
+             type that it accepts: ECDSA before Ed25519 before RSA. The first is the default for other names. A string \
+             is short for a table with only that `chain`.",
+        ),
+        Opt::default(
+            "profile",
+            Kind::Choice(&PROFILE),
+            "\"intermediate\"",
+            "Versions and cipher suites, by Mozilla's recommendations.",
+        ),
+        Opt::optional(
+            "clients",
+            Kind::Table(&CLIENTS),
+            "clients are not asked for certificates",
+            CLIENTS.help,
+        ),
+        Opt::default(
+            "strict",
+            Kind::Flag,
+            "false",
+            "There is no default certificate: clients that ask for no name, or for one without a certificate, are refused.",
+        ),
+    ],
+};
+
+static CERTIFICATE: Table = Table {
+    title: "[[session.tls.certificates]]",
+    help: "Files in PEM with a certificate and its key. Changed files are used within seconds, and at once after `equipoise reload`.",
+    options: &[
+        Opt::required(
+            "chain",
+            Kind::Text(&PEM_FILE),
+            "The server's certificate, whose DNS names (subjectAltName) it serves, then those of its issuers.",
+        ),
+        Opt::optional(
+            "key",
+            Kind::Text(&PEM_FILE),
+            "`chain` has it",
+            "Its private key, not encrypted.",
+        ),
+    ],
+};
+
+static CLIENTS: Table = Table {
+    title: "[session.tls.clients]",
+    help: "Certificates of clients. http backends learn them from the headers `X-Forwarded-Client-Subject` and \
+           `X-Forwarded-Client-SHA256`, which no other sender can set.",
+    options: &[
+        Opt::required(
+            "ca",
+            Kind::Text(&PEM_FILE),
+            "A file in PEM with the authorities that sign for clients. `equipoise reload` reads it again.",
+        ),
+        Opt::default(
+            "required",
+            Kind::Flag,
+            "true",
+            "Refuse clients without a certificate. A certificate of another authority is always refused.",
+        ),
+    ],
+};
+
+/// `[session.tls] profile`.
+pub(in super::super) static PROFILE: Choices<Profile> = Choices(&[
+    ("intermediate", Profile::Intermediate, "TLS 1.2 and 1.3"),
+    ("modern", Profile::Modern, "TLS 1.3"),
+]);

@@ -1,0 +1,153 @@
+//! Messages about wrong certificates of front doors.
+
+use std::sync::LazyLock;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{PKCS_RSA_SHA256, date_time_ymd};
+
+use crate::common::said_among;
+
+/// Files by path.
+static FILES: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
+    let authority = authority.expect("an authority");
+    let key = KeyPair::generate().expect("a key");
+    let rsa = KeyPair::generate_for(&PKCS_RSA_SHA256).expect("a key");
+    let usual = || CertificateParams::new(vec!["www.example.com".to_string()]).expect("a name");
+    let pem = |params: CertificateParams| params.signed_by(&key, &authority).expect("it").pem();
+    let (mut expired, mut early) = (usual(), usual());
+    expired.not_before = date_time_ymd(2020, 1, 1);
+    expired.not_after = date_time_ymd(2021, 1, 1);
+    early.not_before = date_time_ymd(4000, 1, 1);
+    early.not_after = date_time_ymd(4001, 1, 1);
+    vec![
+        ("/site.pem", pem(usual())),
+        ("/both.pem", key.serialize_pem() + &pem(usual()) + &authority.pem()),
+        ("/expired.pem", pem(expired)),
+        ("/early.pem", pem(early)),
+        ("/wrong-order.pem", authority.pem() + &pem(usual())),
+        ("/site.key", key.serialize_pem()),
+        ("/rsa.key", rsa.serialize_pem()),
+        ("/empty", "\n".to_string()),
+    ]
+});
+
+/// The messages about a front door with these lines, which begin at line 6.
+fn said(protocol: &str, more: &str) -> String {
+    let files: Vec<(&str, &str)> = FILES.iter().map(|(path, text)| (*path, &**text)).collect();
+    let text = format!(
+        "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n\
+         [[session]]\nlisten = '0.0.0.0:443'\nprotocol = '{protocol}'\npool = 'p'\n{more}\n"
+    );
+    said_among(&files, &text)
+}
+
+const SITE: &str = "{ chain = '/site.pem', key = '/site.key' }";
+
+fn certificates(all: &str) -> String {
+    said("http", &format!("tls = {{ certificates = {all} }}"))
+}
+
+#[test]
+fn certificates_that_serve_are_accepted() {
+    for fine in [format!("[{SITE}]"), "['/both.pem']".into(), format!("['/both.pem', {SITE}]")] {
+        assert_eq!(certificates(&fine), "", "{fine}");
+    }
+    let more = format!(
+        "header-timeout = '5s'\ntls = {{ certificates = [{SITE}], profile = 'modern', strict = true }}"
+    );
+    assert_eq!(said("tcp", &more), "");
+    assert_eq!(said("http", &more), "");
+}
+
+#[test]
+fn a_wrong_file_is_named_with_what_does_not_match() {
+    for (all, expected) in [
+        (
+            "[{ chain = '/site.pem', key = '/rsa.key' }]",
+            "session[0.0.0.0:443].tls.certificates[/site.pem].key: \"/rsa.key\" has a key (RSA, 2048 bits) that does \
+             not match the certificate `www.example.com` (ECDSA, 256 bits)",
+        ),
+        (
+            "['/site.pem']",
+            "certificates[/site.pem].chain: \"/site.pem\" has no private key in PEM (-----BEGIN PRIVATE KEY-----)",
+        ),
+        (
+            "[{ chain = '/empty', key = '/site.key' }]",
+            "certificates[/empty].chain: \"/empty\" has no certificate in PEM (-----BEGIN CERTIFICATE-----)",
+        ),
+        (
+            "[{ chain = '/site.pem', key = '/empty' }]",
+            "certificates[/site.pem].key: \"/empty\" has no private key in PEM",
+        ),
+        (
+            "[{ chain = '/wrong-order.pem', key = '/site.key' }]",
+            "chain: \"/wrong-order.pem\" has a chain that does not match: certificate 1 was issued by `CN=ca`",
+        ),
+        (
+            "['/none.pem']",
+            "chain: \"/none.pem\" cannot be read: No such file or directory; accepted: a file of PEM",
+        ),
+        ("['site.pem']", "'site.pem' is not a path to a file"),
+        ("[]", "tls.certificates: an empty list; accepted: one certificate or more"),
+    ] {
+        let found = certificates(all);
+        assert!(found.contains(expected), "{all}\n{found}\nlacks: {expected}");
+        assert!(!found.contains("warning"), "{found}");
+    }
+    assert!(said("http", "tls = {}").contains("tls.certificates: missing; accepted: a list of"));
+}
+
+#[test]
+fn every_wrong_certificate_is_reported() {
+    let found = certificates("['/none.pem', '/site.pem', '/empty']");
+    assert_eq!(found.lines().count(), 3, "{found}");
+}
+
+#[test]
+fn a_certificate_that_is_not_valid_now_is_a_warning() {
+    let of = |chain: &str| certificates(&format!("[{{ chain = '{chain}', key = '/site.key' }}]"));
+    let expired = of("/expired.pem");
+    assert!(
+        expired.starts_with(
+            "f:6:35: warning: session[0.0.0.0:443].tls.certificates[/expired.pem].chain: \"/expired.pem\" has a certificate \
+             (`www.example.com`) that expired "
+        ),
+        "{expired}"
+    );
+    assert!(of("/early.pem").contains("that becomes valid in "), "{}", of("/early.pem"));
+}
+
+#[test]
+fn authorities_of_clients_are_certificates() {
+    let of = |ca: &str| {
+        said("tcp", &format!("tls = {{ certificates = [{SITE}], clients = {{ ca = '{ca}' }} }}"))
+    };
+    assert_eq!(of("/both.pem"), "");
+    for (ca, expected) in [
+        ("/none.pem", "tls.clients.ca: \"/none.pem\" cannot be read"),
+        ("/site.key", "tls.clients.ca: \"/site.key\" has no certificate in PEM"),
+    ] {
+        assert!(of(ca).contains(expected), "{}", of(ca));
+    }
+}
+
+#[test]
+fn options_without_effect_are_said() {
+    let tls = format!("tls = {{ certificates = [{SITE}] }}");
+    let udp = said("udp", &tls);
+    assert!(
+        udp.contains("tls: stated, but TLS needs a stream; accepted with http and tcp"),
+        "{udp}"
+    );
+    for protocol in ["tcp", "udp"] {
+        let idle = said(protocol, "header-timeout = '5s'");
+        assert!(
+            idle.contains("warning: session[0.0.0.0:443].header-timeout: has no effect"),
+            "{idle}"
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! One certificate: its chain, its key and its content.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::SignatureAlgorithm;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SigningKey};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
+
+use crate::error::CertificateError;
+use crate::profile::PROVIDER;
+
+/// The kind of a key, in the order of preference: ECDSA and Ed25519 cost a fraction of the CPU time
+/// of RSA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyKind {
+    /// On a curve of NIST.
+    Ecdsa,
+    /// On Curve25519.
+    Ed25519,
+    /// Of any length.
+    Rsa,
+}
+
+impl KeyKind {
+    /// The name in status and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            KeyKind::Ecdsa => "ecdsa",
+            KeyKind::Ed25519 => "ed25519",
+            KeyKind::Rsa => "rsa",
+        }
+    }
+}
+
+/// The time before the end of a certificate from which on there are warnings.
+const EXPIRES_SOON: Duration = Duration::from_secs(21 * 86_400);
+
+/// The files of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CertificateFiles {
+    /// The certificate, then those of its issuers.
+    pub chain: PathBuf,
+    /// The private key; `None`: `chain` has it.
+    pub key: Option<PathBuf>,
+}
+
+impl CertificateFiles {
+    /// Every file once.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.chain), self.key.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
+}
+
+/// A certificate chain with its key.
+#[derive(Clone)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    kind: KeyKind,
+    subject: String,
+    names: Vec<String>,
+    valid_from: SystemTime,
+    valid_until: SystemTime,
+    files: Option<Arc<CertificateFiles>>,
+}
+
+impl Certificate {
+    /// Reads the chain, the server's certificate first, and the key. Both may be in one text.
+    ///
+    /// # Errors
+    /// [`CertificateError`], for the text that [`CertificateError::part`] names.
+    pub fn from_pem(chain: &str, key: &str) -> Result<Certificate, CertificateError> {
+        let chain = read_chain(chain)?;
+        let mut parsed = Vec::with_capacity(chain.len());
+        for (place, der) in chain.iter().enumerate() {
+            let (_, one) = X509Certificate::from_der(der)
+                .map_err(|_| CertificateError::Encoding { number: place + 1 })?;
+            parsed.push(one);
+        }
+        check_order(&parsed)?;
+        let private = read_key(key)?;
+        let private = PROVIDER.key_provider.load_private_key(private);
+        let private = private.map_err(|_| CertificateError::UnusableKey)?;
+        check_key(&*private, &parsed)?;
+        let kind = match private.algorithm() {
+            SignatureAlgorithm::ECDSA => KeyKind::Ecdsa,
+            SignatureAlgorithm::ED25519 => KeyKind::Ed25519,
+            SignatureAlgorithm::RSA => KeyKind::Rsa,
+            _ => return Err(CertificateError::UnusableKey),
+        };
+        let leaf = &parsed[0];
+        let subject = subject_of(leaf);
+        let names = dns_names(leaf);
+        let valid_from = time(leaf.validity().not_before.timestamp());
+        let valid_until = time(leaf.validity().not_after.timestamp());
+        drop(parsed);
+        let key = CertifiedKey::new(chain, private);
+        match key.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(_)) => {}
+            Err(error) => return Err(CertificateError::Unusable(error.to_string())),
+        }
+        let key = Arc::new(key);
+        Ok(Certificate { key, kind, subject, names, valid_from, valid_until, files: None })
+    }
+
+    pub(crate) fn of_files(self, files: CertificateFiles) -> Certificate {
+        Certificate { files: Some(Arc::new(files)), ..self }
+    }
+
+    /// The files that it was read from.
+    pub fn files(&self) -> Option<&CertificateFiles> {
+        self.files.as_deref()
+    }
+
+    /// The chain and the key as handshakes use them.
+    pub(crate) fn key(&self) -> &Arc<CertifiedKey> {
+        &self.key
+    }
+
+    /// The kind of its key.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// Its first DNS name, otherwise its subject.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// The DNS names of its subjectAltName in lower case, wildcards included.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The reason to warn about its validity. The text continues "a certificate".
+    pub fn doubt(&self, now: SystemTime) -> Option<String> {
+        let days = |from: SystemTime, to: SystemTime| {
+            to.duration_since(from).unwrap_or_default().as_secs() / 86_400
+        };
+        if self.valid_until < now {
+            Some(format!("that expired {} days ago", days(self.valid_until, now)))
+        } else if self.valid_from > now {
+            Some(format!("that becomes valid in {} days", days(now, self.valid_from)))
+        } else if self.valid_until < now + EXPIRES_SOON {
+            Some(format!("that expires in {} days", days(now, self.valid_until)))
+        } else {
+            None
+        }
+    }
+
+    /// Beginning of its validity.
+    pub fn valid_from(&self) -> SystemTime {
+        self.valid_from
+    }
+
+    /// End of its validity.
+    pub fn valid_until(&self) -> SystemTime {
+        self.valid_until
+    }
+}
+
+impl PartialEq for Certificate {
+    /// The chain determines the key, because they match.
+    fn eq(&self, other: &Certificate) -> bool {
+        self.key.cert == other.key.cert && self.files == other.files
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Certificate({}, {})", self.subject, self.kind.name())
+    }
+}
+
+pub(crate) fn read_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let all = all.map_err(|_| CertificateError::Pem)?;
+    if all.is_empty() { Err(CertificateError::NoCertificate) } else { Ok(all) }
+}
+
+fn read_key(pem: &str) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
+        let is_encrypted = pem.contains("ENCRYPTED");
+        if is_encrypted { CertificateError::EncryptedKey } else { CertificateError::NoKey }
+    })
+}
+
+/// Checks that each certificate is followed by that of its issuer.
+fn check_order(chain: &[X509Certificate<'_>]) -> Result<(), CertificateError> {
+    for (place, pair) in chain.windows(2).enumerate() {
+        if pair[0].issuer().as_raw() != pair[1].subject().as_raw() {
+            let (number, issuer) = (place + 1, shown(pair[0].issuer()));
+            return Err(CertificateError::Chain { number, issuer, next: shown(pair[1].subject()) });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the key is that of the first certificate.
+fn check_key(key: &dyn SigningKey, chain: &[X509Certificate<'_>]) -> Result<(), CertificateError> {
+    let Some(public) = key.public_key() else { return Ok(()) };
+    let is_of = |one: &X509Certificate<'_>| one.public_key().raw == public.as_ref();
+    match chain.iter().position(is_of) {
+        Some(0) => Ok(()),
+        Some(place) => Err(CertificateError::KeyOfOther { number: place + 1 }),
+        None => {
+            let leaf = &chain[0];
+            let of_key = SubjectPublicKeyInfo::from_der(&public);
+            Err(CertificateError::KeyMismatch {
+                key: of_key.map_or_else(|_| "of an unknown kind".into(), |(_, it)| describe(&it)),
+                certificate: describe(leaf.public_key()),
+                subject: subject_of(leaf),
+            })
+        }
+    }
+}
+
+/// The kind and the length of a public key.
+fn describe(key: &SubjectPublicKeyInfo<'_>) -> String {
+    match key.parsed() {
+        Ok(PublicKey::RSA(key)) => format!("RSA, {} bits", key.key_size()),
+        Ok(PublicKey::EC(key)) => format!("ECDSA, {} bits", key.key_size()),
+        _ if key.algorithm.algorithm.to_id_string() == "1.3.101.112" => "Ed25519".into(),
+        _ => "of an unknown kind".into(),
+    }
+}
+
+fn subject_of(certificate: &X509Certificate<'_>) -> String {
+    let name = dns_names(certificate).into_iter().next();
+    name.unwrap_or_else(|| shown(certificate.subject()))
+}
+
+fn shown(name: &X509Name<'_>) -> String {
+    match name.to_string() {
+        empty if empty.is_empty() => "(no name)".into(),
+        text => text.chars().filter(|c| !c.is_control()).take(200).collect(),
+    }
+}
+
+fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let dns = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(dns).collect()
+}
+
+fn time(unix_seconds: i64) -> SystemTime {
+    let seconds = Duration::from_secs(u64::try_from(unix_seconds).unwrap_or(0));
+    UNIX_EPOCH.checked_add(seconds).unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! TLS of a listener.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::NoServerSessionStorage;
+use rustls::{Error, ServerConfig};
+
+use crate::certificate::Certificate;
+use crate::clients::Clients;
+use crate::names::ByName;
+use crate::profile::{PROVIDER, Profile};
+
+/// The application protocols of a listener, as in ALPN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocols {
+    /// The client's choice is neither read nor answered.
+    #[default]
+    Any,
+    /// HTTP/1.1. A client that offers only others is refused; one that offers none is served.
+    Http1,
+}
+
+/// Options of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Certificates of clients; `None`: clients are not asked for any.
+    pub clients: Option<Clients>,
+    /// Versions and suites.
+    pub profile: Profile,
+    /// Refuse clients that ask for no name or for one that no certificate has.
+    pub strict: bool,
+    /// Application protocols.
+    pub protocols: Protocols,
+}
+
+/// TLS of a listener. Two are equal if they have the same options and certificates.
+#[derive(Clone)]
+pub struct ServerTls {
+    options: TlsOptions,
+    certificates: Arc<[Certificate]>,
+    config: Arc<ServerConfig>,
+}
+
+impl ServerTls {
+    /// With at least one certificate, the default first.
+    ///
+    /// # Errors
+    /// The operating system has no random numbers for the keys of session tickets, or the
+    /// authorities of clients cannot be used.
+    pub fn new(options: TlsOptions, certificates: Vec<Certificate>) -> Result<ServerTls, Error> {
+        let certificates: Arc<[Certificate]> = certificates.into();
+        let by_name = ByName::new(Arc::clone(&certificates), options.strict);
+        let builder = ServerConfig::builder_with_provider(PROVIDER.clone())
+            .with_protocol_versions(options.profile.versions())?;
+        let verifier = options.clients.as_ref().map(Clients::verifier).transpose();
+        let builder = match verifier.map_err(|error| Error::General(error.to_string()))? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(by_name));
+        // Clients keep their sessions as tickets. The keys of tickets are random, replaced every
+        // 6 hours and forgotten after 12. There is no memory of sessions here.
+        config.ticketer = Ticketer::new()?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if options.protocols == Protocols::Http1 {
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        }
+        Ok(ServerTls { options, certificates, config: Arc::new(config) })
+    }
+
+    /// The same with other certificates. Tickets of clients stay valid.
+    pub fn with_certificates(&self, certificates: Vec<Certificate>) -> ServerTls {
+        let certificates: Arc<[Certificate]> = certificates.into();
+        let by_name = ByName::new(Arc::clone(&certificates), self.options.strict);
+        let mut config = ServerConfig::clone(&self.config);
+        config.cert_resolver = Arc::new(by_name);
+        ServerTls { options: self.options.clone(), certificates, config: Arc::new(config) }
+    }
+
+    /// For handshakes.
+    pub fn config(&self) -> &Arc<ServerConfig> {
+        &self.config
+    }
+
+    /// Whether clients are asked for certificates.
+    pub fn asks_clients(&self) -> bool {
+        self.options.clients.is_some()
+    }
+
+    /// The certificates, the default first.
+    pub fn certificates(&self) -> &[Certificate] {
+        &self.certificates
+    }
+}
+
+impl PartialEq for ServerTls {
+    fn eq(&self, other: &ServerTls) -> bool {
+        self.options == other.options && self.certificates == other.certificates
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls")
+            .field("options", &self.options)
+            .field("certificates", &self.certificates)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::io;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::ServerName;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore,
+    ServerConnection, SupportedProtocolVersion,
+};
+
+use super::*;
+
+fn server(options: TlsOptions) -> ServerTls {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["a.example".to_string()]).unwrap();
+    let chain = params.self_signed(&key).unwrap().pem();
+    let certificate = Certificate::from_pem(&chain, &key.serialize_pem()).unwrap();
+    ServerTls::new(options, vec![certificate]).unwrap()
+}
+
+fn client(server: &ServerTls, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(server.certificates()[0].key().cert[0].clone()).unwrap();
+    ClientConfig::builder_with_provider(PROVIDER.clone())
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+/// A handshake in memory; the error is the server's.
+fn handshake(
+    client: &Arc<ClientConfig>,
+    server: &ServerTls,
+) -> Result<ServerConnection, rustls::Error> {
+    let name = ServerName::try_from("a.example").unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::clone(server.config())).unwrap();
+    while client.wants_write() || server.wants_write() {
+        let mut wire = Vec::new();
+        client.write_tls(&mut wire).unwrap();
+        read_all(&wire, |from| server.read_tls(from));
+        server.process_new_packets()?;
+        wire.clear();
+        while server.wants_write() {
+            server.write_tls(&mut wire).unwrap();
+        }
+        read_all(&wire, |from| client.read_tls(from));
+        client.process_new_packets().unwrap();
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok(server)
+}
+
+fn read_all(mut wire: &[u8], mut read: impl FnMut(&mut &[u8]) -> io::Result<usize>) {
+    while !wire.is_empty() {
+        read(&mut wire).unwrap();
+    }
+}
+
+/// The version that client and server agree on.
+fn version(
+    server: &ServerTls,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<ProtocolVersion, rustls::Error> {
+    let client = Arc::new(client(server, versions));
+    handshake(&client, server).map(|it| it.protocol_version().unwrap())
+}
+
+#[test]
+fn profiles_differ_in_their_versions() {
+    let usual = server(TlsOptions::default());
+    let modern = server(TlsOptions { profile: Profile::Modern, ..TlsOptions::default() });
+    assert_eq!(version(&usual, &[&TLS12]), Ok(ProtocolVersion::TLSv1_2));
+    assert_eq!(version(&usual, &[&TLS12, &TLS13]), Ok(ProtocolVersion::TLSv1_3));
+    assert_eq!(version(&modern, &[&TLS13]), Ok(ProtocolVersion::TLSv1_3));
+    assert!(version(&modern, &[&TLS12]).is_err());
+}
+
+#[test]
+fn sessions_are_resumed_by_tickets_in_both_versions() {
+    let server = server(TlsOptions::default());
+    for version in [&TLS12, &TLS13] {
+        let client = Arc::new(client(&server, &[version]));
+        let kinds: Vec<_> = (0..2)
+            .map(|_| handshake(&client, &server).unwrap().handshake_kind().unwrap())
+            .collect();
+        assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed], "{version:?}");
+    }
+}
+
+#[test]
+fn http_1_1_is_chosen_and_nothing_else_accepted() {
+    let http = TlsOptions { protocols: Protocols::Http1, ..TlsOptions::default() };
+    let (http, any) = (server(http), server(TlsOptions::default()));
+    let chosen = |server: &ServerTls, offered: &[&str]| {
+        let mut client = client(server, &[&TLS13]);
+        client.alpn_protocols = offered.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let done = handshake(&Arc::new(client), server).map_err(|error| error.to_string())?;
+        Ok::<_, String>(done.alpn_protocol().map(<[u8]>::to_vec))
+    };
+    assert_eq!(chosen(&http, &["h2", "http/1.1"]), Ok(Some(b"http/1.1".to_vec())));
+    assert_eq!(chosen(&http, &[]), Ok(None));
+    assert!(chosen(&http, &["h2"]).is_err());
+    assert_eq!(chosen(&any, &["h2"]), Ok(None));
+}

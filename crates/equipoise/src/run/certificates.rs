@@ -1,0 +1,191 @@
+//! Exchanges the certificates of front doors when their files change, and warns before they expire.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use equipoise_basics::lock;
+use equipoise_config::FileKind;
+use equipoise_session::config::{Certificate, CertificateFiles};
+use equipoise_status::session::CertificateProblems;
+use tokio::sync::oneshot;
+
+use crate::run::control::Control;
+
+/// Interval between looks at the files.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Interval between warnings about a certificate that expires soon.
+const WARN_AGAIN: Duration = Duration::from_secs(86_400);
+
+/// The state of a file, by which a change is noticed; `None` if there is no file.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
+
+/// The outcome of reading certificates again.
+type Read = HashMap<CertificateFiles, Result<Certificate, String>>;
+
+/// Looks at the files. Decides when to read them.
+#[derive(Debug, Default)]
+struct Looks {
+    last: BTreeMap<PathBuf, Stamp>,
+    read: BTreeMap<PathBuf, Stamp>,
+}
+
+impl Looks {
+    /// Whether to read the files: they differ from those that were read last, and did not change
+    /// between two looks. So a chain and its key are not read while they are being replaced.
+    fn is_time_to_read(&mut self, now: BTreeMap<PathBuf, Stamp>) -> bool {
+        let is_due = now == self.last && now != self.read;
+        if is_due {
+            self.read.clone_from(&now);
+        }
+        self.last = now;
+        is_due
+    }
+}
+
+impl Control {
+    /// Follows the files of certificates, until the process stops.
+    pub(crate) async fn follow_certificates(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // The load of the file has warned.
+        let (mut looks, mut warned) = (Looks::default(), Instant::now());
+        loop {
+            ticks.tick().await;
+            if self.accepts_changes().is_err() {
+                return;
+            }
+            let all = self.certificates().await;
+            if warned.elapsed() >= WARN_AGAIN {
+                warned = Instant::now();
+                warn(all.values());
+            }
+            let files: Vec<CertificateFiles> = all.into_keys().collect();
+            // A file system may hang. Then the thread does, and nothing else.
+            let look = {
+                let files = files.clone();
+                move || stamps(&files)
+            };
+            let Some(seen) = on_thread(look).await else { continue };
+            if looks.is_time_to_read(seen)
+                && let Some(read) = on_thread(move || read_all(files)).await
+            {
+                self.exchange(read).await;
+            }
+        }
+    }
+
+    /// The certificates of all front doors.
+    async fn certificates(&self) -> HashMap<CertificateFiles, Certificate> {
+        let running = self.config.lock().await;
+        let doors = running.session.front_doors.iter().filter_map(|door| door.tls.as_ref());
+        let all = doors.flat_map(|tls| tls.certificates());
+        all.filter_map(|it| Some((it.files()?.clone(), it.clone()))).collect()
+    }
+
+    /// Presents the certificates that were read. A wrong one leaves the previous one in use.
+    async fn exchange(&self, read: Read) {
+        let wrong = read
+            .iter()
+            .filter_map(|(files, outcome)| Some((files.clone(), outcome.as_ref().err()?.clone())));
+        let problems: CertificateProblems = wrong.collect();
+        for problem in problems.values() {
+            tracing::error!("{problem}; the previous certificate stays in use");
+        }
+        *lock(&self.certificate_problems) = problems;
+        let mut running = self.config.lock().await;
+        let mut session = running.session.clone();
+        let mut names = Vec::new();
+        for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
+            let newest = |old: &Certificate| {
+                let read = old.files().and_then(|files| read.get(files)?.as_ref().ok());
+                read.unwrap_or(old).clone()
+            };
+            let new: Vec<_> = tls.certificates().iter().map(newest).collect();
+            let changed = new.iter().zip(tls.certificates()).filter(|(new, old)| new != old);
+            names.extend(changed.map(|(new, _)| new.subject().to_string()));
+            if new != tls.certificates() {
+                *tls = tls.with_certificates(new);
+            }
+        }
+        if names.is_empty() {
+            return;
+        }
+        match self.levels.registry.apply(self.session(&session)).await {
+            Ok(_) => {
+                running.session = session;
+                names.dedup();
+                tracing::info!(certificates = names.join(", "), "certificates exchanged");
+            }
+            Err(error) => tracing::error!("certificates could not be exchanged: {error}"),
+        }
+    }
+}
+
+fn warn<'c>(all: impl Iterator<Item = &'c Certificate>) {
+    for certificate in all {
+        if let Some(doubt) = certificate.doubt(SystemTime::now()) {
+            let subject = certificate.subject();
+            let chain = certificate.files().map(|files| files.chain.display().to_string());
+            let chain = chain.unwrap_or_default();
+            tracing::warn!("\"{chain}\" has a certificate (`{subject}`) {doubt}");
+        }
+    }
+}
+
+fn stamps(files: &[CertificateFiles]) -> BTreeMap<PathBuf, Stamp> {
+    let stamp = |it: Metadata| (it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec());
+    let look = |path: &Path| (path.to_owned(), std::fs::metadata(path).ok().map(stamp));
+    files.iter().flat_map(CertificateFiles::paths).map(look).collect()
+}
+
+fn read_all(files: Vec<CertificateFiles>) -> Read {
+    let read =
+        |path: &Path| equipoise_basics::files::read_text(path, FileKind::Certificates.bytes_max());
+    let one = |files: CertificateFiles| {
+        let outcome = files.load(read).map_err(|error| error.to_string());
+        (files, outcome)
+    };
+    files.into_iter().map(one).collect()
+}
+
+/// Runs `work` on a thread of its own, for which the process does not wait at its end.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, result) = oneshot::channel();
+    let thread = thread::Builder::new().name("certificates".into());
+    // The receiver is gone if the process ends.
+    thread.spawn(move || drop(done.send(work()))).ok()?;
+    result.await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_once_they_rest_and_again_only_after_a_change() {
+        let mut looks = Looks::default();
+        let of = |time: i64| BTreeMap::from([(PathBuf::from("/a"), Some((1, 2, 3, time, 0)))]);
+        let gone = BTreeMap::from([(PathBuf::from("/a"), None)]);
+        for (seen, is_read) in [
+            (of(1), false),
+            (of(1), true),
+            (of(1), false),
+            (of(2), false),
+            (of(3), false),
+            (of(3), true),
+            (gone.clone(), false),
+            (of(3), false),
+            (of(3), false),
+            (gone.clone(), false),
+            (gone, true),
+        ] {
+            assert_eq!(looks.is_time_to_read(seen.clone()), is_read, "{seen:?}");
+        }
+    }
+}
