@@ -19,7 +19,7 @@ use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats
 
 use crate::rates::{RateWindow, Subject, Totals};
 
-/// Errors of certificates that were not exchanged, by their files.
+/// Errors of certificates that could not be exchanged, by their files.
 pub type CertificateProblems = HashMap<CertificateFiles, String>;
 
 /// The counters from which rates are computed.
