@@ -307,12 +307,7 @@ impl Checks<'_, '_> {
 /// The reason why packets of a VIP would not reach a backend.
 fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
     let BackendConfig { name, address, .. } = backend;
-    let by = match vip.forward {
-        Forward::Nat => "nat",
-        Forward::Tunnel => "tunnel",
-        Forward::Gue => "gue",
-        Forward::DirectRouting => "direct-routing",
-    };
+    let by = vip.forward.name();
     let is_named = matches!(backend.place, Place::Host { .. });
     let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
     // The addresses of a host name are not known yet; one of the VIP's family is used.

@@ -462,35 +462,7 @@ pub(super) static LOG_FORMAT: Choices<LogFormat> = Choices(&[
 ]);
 
 /// `[[pool]] scheduler`.
-pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&[
-    ("round-robin", SchedulerKind::RoundRobin, "each in turn, independent of weight"),
-    (
-        "weighted-round-robin",
-        SchedulerKind::WeightedRoundRobin,
-        "turns in proportion to weight, evenly interleaved",
-    ),
-    ("least-connection", SchedulerKind::LeastConnection, "fewest in flight, independent of weight"),
-    (
-        "weighted-least-connection",
-        SchedulerKind::WeightedLeastConnection,
-        "fewest in flight in proportion to weight",
-    ),
-    ("weighted-random", SchedulerKind::WeightedRandom, "a random one, in proportion to weight"),
-    ("power-of-two", SchedulerKind::PowerOfTwo, "the less loaded of two random ones"),
-    (
-        "least-time",
-        SchedulerKind::LeastTime,
-        "the better of two random ones by response time, multiplied by the number in flight",
-    ),
-    (
-        "prequal",
-        SchedulerKind::Prequal,
-        "like least-connection among backends with similar response times; a slower one counts as if it had more in \
-         flight",
-    ),
-    ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
-    ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),
-]);
+pub(super) static SCHEDULER: Choices<SchedulerKind> = Choices(&SchedulerKind::CHOICES);
 
 /// `[[pool]] upstream`.
 pub(super) static UPSTREAM: Choices<Upstream> = Choices(&[

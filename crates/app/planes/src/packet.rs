@@ -299,7 +299,7 @@ fn spec(
 /// One check through the tunnel for each backend of a TCP VIP with health checks in its pool, at
 /// the interval of those checks.
 fn tunnel_checks(wish: &PacketWish, pools: &HashMap<&str, &PoolConfig>) -> Vec<TunnelCheck> {
-    let is_tunnel = |vip: &&VipConfig| matches!(vip.forward, Forward::Tunnel | Forward::Gue);
+    let is_tunnel = |vip: &&VipConfig| vip.forward.is_tunnel();
     let is_checked = |vip: &&VipConfig| vip.check_tunnel && vip.vip.protocol == Protocol::Tcp;
     let mut checks = Vec::new();
     for vip in wish.config.vips.iter().filter(is_tunnel).filter(is_checked) {

@@ -194,23 +194,68 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Name in the configuration and in metrics, mode and meaning of each, in the order of the
+    /// variants.
+    pub const CHOICES: [(&str, Mode, &str); 5] = [
+        (
+            "pair",
+            Mode::Pair,
+            "two backends, weighted: clients have a second one to fail over to, and the order does not matter, which \
+             resolvers shuffle",
+        ),
+        ("single", Mode::Single, "one backend, weighted"),
+        (
+            "ordered",
+            Mode::Ordered,
+            "all backends in weighted random order; resolvers shuffle it, so that weights apply only to clients that query \
+             directly",
+        ),
+        (
+            "srv",
+            Mode::Srv,
+            "SRV records of all backends, with weights; over TCP if they do not fit in a datagram: 1232 bytes hold about \
+             30",
+        ),
+        (
+            "https",
+            Mode::Https,
+            "HTTPS records of all backends, with priorities in weighted random order; A and AAAA records as for `pair`",
+        ),
+    ];
+
     /// Every mode, in the order of its discriminant.
-    pub const ALL: [Mode; 5] = [Mode::Pair, Mode::Single, Mode::Ordered, Mode::Srv, Mode::Https];
+    pub const ALL: [Mode; Mode::CHOICES.len()] = {
+        let mut all = [Mode::Pair; Mode::CHOICES.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = Mode::CHOICES[at].1;
+            at += 1;
+        }
+        all
+    };
 
     /// The mode's name in the configuration and in metrics.
     pub const fn word(self) -> &'static str {
+        Mode::CHOICES[self as usize].0
+    }
+
+    /// Whether an answer has a port, and records with host names of nodes.
+    pub const fn has_hosts(self) -> bool {
+        matches!(self, Mode::Srv | Mode::Https)
+    }
+
+    /// Nodes that a client gets to choose from, where load decides which; `None` if all.
+    pub(crate) const fn drawn(self) -> Option<u32> {
         match self {
-            Mode::Pair => "pair",
-            Mode::Single => "single",
-            Mode::Ordered => "ordered",
-            Mode::Srv => "srv",
-            Mode::Https => "https",
+            Mode::Single => Some(1),
+            Mode::Pair => Some(2),
+            Mode::Ordered | Mode::Srv | Mode::Https => None,
         }
     }
 
     /// Whether an answer contains all nodes.
     pub(crate) const fn gives_all(self) -> bool {
-        matches!(self, Mode::Ordered | Mode::Srv | Mode::Https)
+        self.drawn().is_none()
     }
 }
 

@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 use equipoise_core::SourcePrefix;
 
 use self::account::{Account, Given, NONE, furthest_behind};
-use crate::Mode;
 use crate::now::{Now, TICKS_PER_SECOND};
 use crate::rate_limit::prefix;
 use crate::spread::{Chosen, Group};
@@ -314,7 +313,7 @@ impl LoadTable {
         }
         let entry = &self.entries[index];
         let last = Given::unpacked(account.given[index].load(Relaxed));
-        let answers = if group.mode == Mode::Pair { 2.0 } else { 1.0 };
+        let answers = f64::from(group.mode.drawn().unwrap_or(1));
         let largest = group.members.iter().map(|member| member.share).fold(0.0, f64::max);
         let rotates = entry.load as f64 > UNIT * largest * answers;
         let since = account.since[index].swap(now.ticks, Relaxed);

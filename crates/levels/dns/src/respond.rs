@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::Reason;
 use crate::loads::LoadTable;
 use crate::message::code::{AAAA, ANY, AXFR, CLASS_CHAOS, DS, HEADER, OPT, TKEY, TXT, rcode};
 use crate::message::edns::{Edns, Opt};
@@ -20,7 +21,6 @@ use crate::snapshot::{Entry, Otherwise, Role, Snapshot};
 use crate::spread::{Chosen, Group, Spread};
 use crate::stats::{Shard, Transport};
 use crate::top::{self, SAMPLE, TopResolvers};
-use crate::{Mode, Reason};
 
 use additional::Additional;
 use exchange::{Exchange, KIND_ERROR};
@@ -235,7 +235,7 @@ impl Responder {
         let loads = &exchange.published.loads;
         // An answer that does not depend on the client has scope 0, so that resolvers may cache it
         // for all clients.
-        if loads.is_empty() || !matches!(group.mode, Mode::Pair | Mode::Single) {
+        if loads.is_empty() || group.mode.gives_all() {
             return (group.draw(&mut self.rng), spread.ttl, 0);
         }
         let subnet = edns.and_then(|edns| edns.subnet);

@@ -74,6 +74,45 @@ pub enum Forward {
     DirectRouting = 4,
 }
 
+impl Forward {
+    /// Name in the configuration, method and meaning of each.
+    pub const CHOICES: [(&str, Forward, &str); 4] = [
+        (
+            "nat",
+            Forward::Nat,
+            "the destination is rewritten; replies must return through this machine",
+        ),
+        (
+            "tunnel",
+            Forward::Tunnel,
+            "IP in IP (IPIP, IP6IP6, 6in4, 4in6); the backend has the VIP and answers clients itself",
+        ),
+        ("gue", Forward::Gue, "the same in UDP (Generic UDP Encapsulation)"),
+        (
+            "direct-routing",
+            Forward::DirectRouting,
+            "only the MAC address is rewritten: for backends on the same link that have the VIP and answer clients \
+             themselves",
+        ),
+    ];
+
+    /// The method with this number.
+    pub fn from_number(number: u8) -> Option<Forward> {
+        Forward::CHOICES.iter().map(|(_, forward, _)| *forward).find(|it| *it as u8 == number)
+    }
+
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        let mut all = Forward::CHOICES.iter();
+        all.find(|(_, forward, _)| *forward == self).map_or("", |(name, ..)| *name)
+    }
+
+    /// Whether a packet travels to its backend within another one.
+    pub const fn is_tunnel(self) -> bool {
+        matches!(self, Forward::Tunnel | Forward::Gue)
+    }
+}
+
 /// Fields that identify a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]

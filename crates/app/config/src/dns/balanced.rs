@@ -135,7 +135,7 @@ impl Reading<'_, '_> {
         if mode != Mode::Https {
             without("alpn", "mode \"https\"");
         }
-        if !matches!(mode, Mode::Srv | Mode::Https) {
+        if !mode.has_hosts() {
             without("port", "mode \"srv\" or \"https\"");
         }
     }

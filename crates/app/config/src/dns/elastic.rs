@@ -40,7 +40,7 @@ impl Reading<'_, '_> {
             );
             self.error(values, at, text);
         }
-        if matches!(mode, Mode::Srv | Mode::Https) && !makes_host_names(name) {
+        if mode.has_hosts() && !makes_host_names(name) {
             let text = format!(
                 "mode \"{word}\" gives clients host names, and backends that pool \"{name}\" makes, such as `{name}-e1`, have \
                  none; accepted: a pool whose name is at most 40 letters, digits and hyphens{or_list}"

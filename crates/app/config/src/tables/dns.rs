@@ -282,32 +282,7 @@ pub(super) static NAMESERVER: Table = Table {
 };
 
 /// `[[dns]] mode`.
-pub(crate) static MODE: Choices<Mode> = Choices(&[
-    (
-        "pair",
-        Mode::Pair,
-        "two backends, weighted: clients have a second one to fail over to, and the order does not matter, which \
-         resolvers shuffle",
-    ),
-    ("single", Mode::Single, "one backend, weighted"),
-    (
-        "ordered",
-        Mode::Ordered,
-        "all backends in weighted random order; resolvers shuffle it, so that weights apply only to clients that query \
-         directly",
-    ),
-    (
-        "srv",
-        Mode::Srv,
-        "SRV records of all backends, with weights; over TCP if they do not fit in a datagram: 1232 bytes hold about \
-         30",
-    ),
-    (
-        "https",
-        Mode::Https,
-        "HTTPS records of all backends, with priorities in weighted random order; A and AAAA records as for `pair`",
-    ),
-]);
+pub(crate) static MODE: Choices<Mode> = Choices(&Mode::CHOICES);
 
 static DOMAIN: Form = Form {
     noun: "a domain name",

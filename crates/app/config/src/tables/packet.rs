@@ -200,21 +200,7 @@ pub(super) static FLOWS: Table = Table {
 };
 
 /// `[[packet]] forward`.
-pub(crate) static FORWARD: Choices<Forward> = Choices(&[
-    ("nat", Forward::Nat, "the destination is rewritten; replies must return through this machine"),
-    (
-        "tunnel",
-        Forward::Tunnel,
-        "IP in IP (IPIP, IP6IP6, 6in4, 4in6); the backend has the VIP and answers clients itself",
-    ),
-    ("gue", Forward::Gue, "the same in UDP (Generic UDP Encapsulation)"),
-    (
-        "direct-routing",
-        Forward::DirectRouting,
-        "only the MAC address is rewritten: for backends on the same link that have the VIP and answer clients \
-         themselves",
-    ),
-]);
+pub(crate) static FORWARD: Choices<Forward> = Choices(&Forward::CHOICES);
 
 /// `[[packet]] scheduler`.
 pub(crate) static PACKET_SCHEDULER: Choices<SchedulerKind> = Choices(&[

@@ -4,7 +4,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The ten schedulers, by their names in the configuration.
+/// The schedulers, by their names in the configuration. A new one needs a variant, a row of
+/// [`SchedulerKind::CHOICES`] and a file beside this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchedulerKind {
@@ -32,34 +33,55 @@ pub enum SchedulerKind {
 }
 
 impl SchedulerKind {
-    /// All ten, in the order of the documentation.
-    pub const ALL: [SchedulerKind; 10] = [
-        SchedulerKind::RoundRobin,
-        SchedulerKind::WeightedRoundRobin,
-        SchedulerKind::LeastConnection,
-        SchedulerKind::WeightedLeastConnection,
-        SchedulerKind::WeightedRandom,
-        SchedulerKind::PowerOfTwo,
-        SchedulerKind::LeastTime,
-        SchedulerKind::Prequal,
-        SchedulerKind::Maglev,
-        SchedulerKind::SourceHash,
+    /// Name in the configuration, scheduler and meaning of each, in the order of the variants.
+    pub const CHOICES: [(&str, SchedulerKind, &str); 10] = [
+        ("round-robin", SchedulerKind::RoundRobin, "each in turn, independent of weight"),
+        (
+            "weighted-round-robin",
+            SchedulerKind::WeightedRoundRobin,
+            "turns in proportion to weight, evenly interleaved",
+        ),
+        (
+            "least-connection",
+            SchedulerKind::LeastConnection,
+            "fewest in flight, independent of weight",
+        ),
+        (
+            "weighted-least-connection",
+            SchedulerKind::WeightedLeastConnection,
+            "fewest in flight in proportion to weight",
+        ),
+        ("weighted-random", SchedulerKind::WeightedRandom, "a random one, in proportion to weight"),
+        ("power-of-two", SchedulerKind::PowerOfTwo, "the less loaded of two random ones"),
+        (
+            "least-time",
+            SchedulerKind::LeastTime,
+            "the better of two random ones by response time, multiplied by the number in flight",
+        ),
+        (
+            "prequal",
+            SchedulerKind::Prequal,
+            "like least-connection among backends with similar response times; a slower one counts as if it had more in \
+             flight",
+        ),
+        ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
+        ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),
     ];
+
+    /// All, in the order of the documentation.
+    pub const ALL: [SchedulerKind; SchedulerKind::CHOICES.len()] = {
+        let mut all = [SchedulerKind::RoundRobin; SchedulerKind::CHOICES.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = SchedulerKind::CHOICES[at].1;
+            at += 1;
+        }
+        all
+    };
 
     /// The name in the configuration.
     pub const fn name(self) -> &'static str {
-        match self {
-            SchedulerKind::RoundRobin => "round-robin",
-            SchedulerKind::WeightedRoundRobin => "weighted-round-robin",
-            SchedulerKind::LeastConnection => "least-connection",
-            SchedulerKind::WeightedLeastConnection => "weighted-least-connection",
-            SchedulerKind::WeightedRandom => "weighted-random",
-            SchedulerKind::PowerOfTwo => "power-of-two",
-            SchedulerKind::LeastTime => "least-time",
-            SchedulerKind::Prequal => "prequal",
-            SchedulerKind::Maglev => "maglev",
-            SchedulerKind::SourceHash => "source-hash",
-        }
+        SchedulerKind::CHOICES[self as usize].0
     }
 
     /// True if it uses response times. Otherwise they need not be recorded.

@@ -4,6 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::Mode;
 use crate::spread::{Member, record};
 
 const WEIGHTS: [f64; 4] = [0.1, 0.2, 0.3, 0.4];

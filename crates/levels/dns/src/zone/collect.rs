@@ -7,7 +7,6 @@ use domain::base::Name as DomainName;
 use domain::base::iana::Rtype;
 
 use super::ZoneError;
-use crate::Mode;
 use crate::config::{LISTED_NODES_MAX, NODES_MAX, Name, ZoneConfig};
 use crate::message::code::{A, AAAA, CNAME, DNAME, NS, SOA};
 use crate::message::tail::suffixes;
@@ -229,7 +228,7 @@ impl Collector<'_> {
     /// Adds host names of the nodes that SRV and HTTPS records point to.
     fn hosts(&mut self) {
         let mut made: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
-        for config in self.zone.names.iter().filter(|n| matches!(n.mode, Mode::Srv | Mode::Https)) {
+        for config in self.zone.names.iter().filter(|n| n.mode.has_hosts()) {
             for place in &config.nodes {
                 let Some(node) = self.zone.nodes.get(*place) else { continue };
                 let Some(host) = host_name(&node.name, &self.origin) else {

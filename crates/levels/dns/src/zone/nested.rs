@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::ZoneError;
 use super::collect::{host_name, lower, text};
+use crate::Name;
 use crate::config::ZoneConfig;
 use crate::message::tail::suffixes;
-use crate::{Mode, Name};
 
 /// The zones of a process by name, with the closest zones below each.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ pub fn check_below(zone: &ZoneConfig, tree: &ZoneTree) -> Vec<ZoneError> {
     if below.is_empty() {
         return Vec::new();
     }
-    let hosts = zone.names.iter().filter(|name| matches!(name.mode, Mode::Srv | Mode::Https));
+    let hosts = zone.names.iter().filter(|name| name.mode.has_hosts());
     let hosts = hosts.flat_map(|name| &name.nodes).filter_map(|place| zone.nodes.get(*place));
     let hosts = hosts.filter_map(|node| host_name(&node.name, &origin));
     let mut names: Vec<_> = zone.names.iter().map(|name| lower(&name.name)).chain(hosts).collect();

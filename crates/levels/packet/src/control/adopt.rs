@@ -178,7 +178,7 @@ impl Control {
         let holders = backends.iter().map(|backend| holder_of(backend, &mut self.numbers, vip));
         Some(Service {
             id: vip,
-            forward: forward_of(service.forward)?,
+            forward: Forward::from_number(service.forward)?,
             key: key_of(service.key)?,
             pick,
             scheduler: None,
@@ -237,10 +237,4 @@ fn holder_of(backend: &Backend, numbers: &mut Numbers, vip: VipId) -> Option<Hol
         listed: true,
         idle_since: None,
     })
-}
-
-fn forward_of(number: u8) -> Option<Forward> {
-    [Forward::Nat, Forward::Tunnel, Forward::Gue, Forward::DirectRouting]
-        .into_iter()
-        .find(|forward| *forward as u8 == number)
 }

@@ -40,7 +40,7 @@ fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
         if !ids.insert(backend) {
             return Err(ApplyError::Twice { vip, backend });
         }
-        let is_tunnel = matches!(spec.forward, Forward::Tunnel | Forward::Gue);
+        let is_tunnel = spec.forward.is_tunnel();
         if !is_tunnel && backend.address.is_ipv4() != spec.address.is_ipv4() {
             return Err(ApplyError::Family { vip, backend });
         }

@@ -34,7 +34,7 @@ pub(super) fn forward(
     if backend.flags & BACKEND_REACHABLE == 0 {
         return Verdict::Drop(Reason::NeighbourUnresolved);
     }
-    if !(Forward::Nat as u8..=Forward::DirectRouting as u8).contains(&service.forward) {
+    if Forward::from_number(service.forward).is_none() {
         return Verdict::Drop(Reason::Tables);
     }
     let overhead_bytes = overhead_bytes(service.forward, backend.family);
