@@ -115,11 +115,11 @@ pub mod transport;
 pub mod worker;
 
 pub use by_slice::BySlice;
-pub use config::{Config, Order};
+pub use config::{CheckpointConfig, Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Backlog, Claims, Envelope, Given, Item, Keeps, Message, Past, Progress, TailEntry,
-    Taken,
+    Address, Backlog, Claims, Covered, Envelope, Given, Item, Keeps, Lacks, Message, Past,
+    Progress, SnapshotId, SnapshotPart, TailEntry, Taken,
 };
 pub use numbering::{Numbering, SLICES_MAX};
 pub use positions::Positions;

@@ -40,7 +40,8 @@ pub struct Keeps {
     pub writer: Writer,
     /// The answer is complete for items up to this position.
     pub through: u64,
-    /// By slice, the positions of items without a reply. All others have one.
+    /// By slice, the positions of kept items: those without a reply and, where checkpoints are
+    /// taken, those that are in none. All others have a reply.
     pub slices: BTreeMap<SliceId, Vec<u64>>,
     /// The numbering of the slices, by its resize: that of the question.
     pub numbering: HandoverId,
@@ -50,6 +51,22 @@ impl Keeps {
     /// No items of `writer`, up to `through`. The question used `numbering`.
     pub fn new(writer: Writer, through: u64, numbering: &Numbering) -> Self {
         Self { writer, through, slices: BTreeMap::new(), numbering: numbering.epoch }
+    }
+}
+
+/// Items of one writer that a client keeps ([`Keeps`]) and that a worker still lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacks {
+    /// The writer.
+    pub writer: Writer,
+    /// The positions of the items.
+    pub positions: Vec<u64>,
+}
+
+impl Lacks {
+    /// The items.
+    pub fn items(&self) -> impl Iterator<Item = (Writer, u64)> {
+        self.positions.iter().map(|position| (self.writer, *position))
     }
 }
 
@@ -235,6 +252,106 @@ pub enum Message<T> {
         /// kept.
         committed: BySlice,
     },
+    /// Controller to a worker, again and again, where checkpoints are taken: where to send
+    /// them.
+    Keepers {
+        /// Grows with each change of the list, within a term.
+        number: u64,
+        /// Keeps the checkpoints of this worker; `None`: there is no other worker.
+        standby: Option<Life>,
+        /// All other workers that live.
+        others: Vec<Life>,
+    },
+    /// Controller to a worker, in the place of `Assign` and `Recover`: the state of these
+    /// slices was lost with their owner. Their last checkpoint is with the worker itself, or
+    /// with one of these.
+    Restore {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices.
+        slices: Arc<[SliceId]>,
+        /// As in `Keepers`.
+        number: u64,
+        /// As in `Keepers`.
+        others: Vec<Life>,
+    },
+    /// Owner to the keeper of its checkpoints, and keeper to a taker that has asked for them.
+    Snapshots {
+        /// Parts of snapshots.
+        parts: Vec<SnapshotPart>,
+        /// Snapshots that are whole, with replies to all items: they are checkpoints now.
+        commits: Vec<(SliceId, SnapshotId)>,
+        /// Of these slices another worker has this checkpoint: earlier ones are not needed.
+        superseded: Vec<(SliceId, SnapshotId)>,
+    },
+    /// Keeper to owner.
+    Kept {
+        /// How many bytes of each snapshot have come, and one more for its head.
+        came: Vec<(SliceId, SnapshotId, u64)>,
+        /// Snapshots that are checkpoints now.
+        committed: Vec<(SliceId, SnapshotId)>,
+    },
+    /// Taker to the other workers: which checkpoints have you of these slices? From now on
+    /// commit none of an owner that had them before this epoch.
+    Ask {
+        /// The epoch of the taker.
+        epoch: HandoverId,
+        /// The slices.
+        slices: Arc<[SliceId]>,
+    },
+    /// The answer.
+    Has {
+        /// The slices that were asked for.
+        slices: Arc<[SliceId]>,
+        /// Those of which there is a checkpoint.
+        versions: Vec<(SliceId, SnapshotId)>,
+    },
+    /// Taker to keeper: send these checkpoints, each from this byte on.
+    Want {
+        /// The checkpoints.
+        wants: Vec<(SliceId, SnapshotId, u64)>,
+    },
+}
+
+/// Names a checkpoint of a slice. Later ones are larger.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct SnapshotId {
+    /// The handover that gave the slice to the owner.
+    pub epoch: HandoverId,
+    /// Grows with each snapshot of an owner.
+    pub number: u64,
+}
+
+/// A part of a snapshot: a slice's state between two items.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotPart {
+    /// The slice.
+    pub slice: SliceId,
+    /// Which snapshot.
+    pub version: SnapshotId,
+    /// Of the first part: the items at or below these positions are in the state, and no
+    /// others.
+    pub contained: Positions,
+    /// Bytes of the whole state; `None`: the application has none.
+    pub length: Option<u64>,
+    /// The place of the first of these bytes.
+    pub at: u64,
+    /// Bytes of the state.
+    pub bytes: Vec<u8>,
+}
+
+/// A worker to clients: these items of a slice are in a checkpoint. A client that has their
+/// replies need not keep them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// The slice.
+    pub slice: SliceId,
+    /// Items at or below.
+    pub contained: Positions,
+    /// The checkpoint; `None`: there is no other worker that could keep one.
+    pub version: Option<SnapshotId>,
 }
 
 impl<T> Message<T> {
@@ -276,6 +393,13 @@ impl<T> Message<T> {
             Self::Alive { .. } => "alive",
             Self::Resize { .. } => "resize",
             Self::Standby { .. } => "standby",
+            Self::Keepers { .. } => "keepers",
+            Self::Restore { .. } => "restore",
+            Self::Snapshots { .. } => "snapshots",
+            Self::Kept { .. } => "kept",
+            Self::Ask { .. } => "ask",
+            Self::Has { .. } => "has",
+            Self::Want { .. } => "want",
         }
     }
 }
