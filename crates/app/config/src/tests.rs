@@ -119,8 +119,7 @@ slices = 9
 [[slice]]
 name = "c"
 slices = 9
-items = "c"
-control = "c"
+domain = 7
 order = "stateful"
 [slice.checkpoint]
 [[pool]]

@@ -1,5 +1,5 @@
-//! Workers of a stream with checkpoints are killed: the state of each slice is that of a run without
-//! faults.
+//! Workers of a stream with checkpoints are killed: the state of each slice is that of a run
+//! without faults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -145,8 +145,8 @@ impl<T: Clone> Client<T> {
         }
     }
 
-    /// These items are in checkpoints, of slices as numbered by `numbering`: those that have replies
-    /// need not be kept.
+    /// These items are in checkpoints of slices as numbered by `numbering`: those that have
+    /// replies need not be kept.
     pub fn covered(&mut self, covered: &[Covered], numbering: &Numbering) {
         self.pending.covered(covered, numbering);
     }

@@ -46,6 +46,10 @@
 //!   has claimed as committed, which is one that was finished longer ago than a reply takes
 //!   ([`Config::reply`]), is not executed again. The state of a lost worker's slices is lost. In
 //!   free order items that are published again are executed out of order.
+//! - With [checkpoints](CheckpointConfig), the state of each slice is that of a run without faults,
+//!   if its clients keep items until a checkpoint contains them, and no owner is lost together with
+//!   the keeper of its checkpoints. Items after the last checkpoint are executed again, each with a
+//!   second reply.
 //! - If two processes use one worker's name, the one that reported first works; the other is
 //!   refused, with the name of the first. When the first is given up, another may take its place.
 //! - A worker that is given up starts nothing before its successor starts: either its process has

@@ -252,19 +252,17 @@ pub enum Message<T> {
         /// kept.
         committed: BySlice,
     },
-    /// Controller to a worker, again and again, where checkpoints are taken: where to send
-    /// them.
+    /// Controller to a worker, repeatedly, if checkpoints are taken: the worker that keeps them.
     Keepers {
-        /// Grows with each change of the list, within a term.
+        /// Increases with each change of the list, within a term.
         number: u64,
-        /// Keeps the checkpoints of this worker; `None`: there is no other worker.
+        /// The keeper of this worker's checkpoints; `None`: there is no other worker.
         standby: Option<Life>,
-        /// All other workers that live.
+        /// All other living workers.
         others: Vec<Life>,
     },
-    /// Controller to a worker, in the place of `Assign` and `Recover`: the state of these
-    /// slices was lost with their owner. Their last checkpoint is with the worker itself, or
-    /// with one of these.
+    /// Controller to a worker, in place of `Assign` and `Recover`: the state of these slices was
+    /// lost with their owner. The worker itself, or one of `others`, has their last checkpoint.
     Restore {
         /// The handover.
         handover: HandoverId,
@@ -275,52 +273,52 @@ pub enum Message<T> {
         /// As in `Keepers`.
         others: Vec<Life>,
     },
-    /// Owner to the keeper of its checkpoints, and keeper to a taker that has asked for them.
+    /// Owner to its keeper, and keeper to a target that asked.
     Snapshots {
         /// Parts of snapshots.
         parts: Vec<SnapshotPart>,
-        /// Snapshots that are whole, with replies to all items: they are checkpoints now.
+        /// Snapshots that are complete, and whose items have replies: they are checkpoints now.
         commits: Vec<(SliceId, SnapshotId)>,
-        /// Of these slices another worker has this checkpoint: earlier ones are not needed.
+        /// Another worker has these checkpoints: earlier ones are not needed.
         superseded: Vec<(SliceId, SnapshotId)>,
     },
     /// Keeper to owner.
     Kept {
-        /// How many bytes of each snapshot have come, and one more for its head.
+        /// Received bytes of each snapshot, plus one for its head.
         came: Vec<(SliceId, SnapshotId, u64)>,
         /// Snapshots that are checkpoints now.
         committed: Vec<(SliceId, SnapshotId)>,
     },
-    /// Taker to the other workers: which checkpoints have you of these slices? From now on
-    /// commit none of an owner that had them before this epoch.
+    /// Target to the other workers: which checkpoints of these slices do you have? From now on
+    /// commit none of an owner before this epoch.
     Ask {
-        /// The epoch of the taker.
+        /// The epoch of the target.
         epoch: HandoverId,
         /// The slices.
         slices: Arc<[SliceId]>,
     },
-    /// The answer.
+    /// The answer to `Ask`.
     Has {
-        /// The slices that were asked for.
+        /// The slices in the question.
         slices: Arc<[SliceId]>,
-        /// Those of which there is a checkpoint.
+        /// The checkpoints.
         versions: Vec<(SliceId, SnapshotId)>,
     },
-    /// Taker to keeper: send these checkpoints, each from this byte on.
+    /// Target to keeper: send these checkpoints, each from this byte on.
     Want {
         /// The checkpoints.
         wants: Vec<(SliceId, SnapshotId, u64)>,
     },
 }
 
-/// Names a checkpoint of a slice. Later ones are larger.
+/// Identifies a checkpoint of a slice. Later ones are larger.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct SnapshotId {
     /// The handover that gave the slice to the owner.
     pub epoch: HandoverId,
-    /// Grows with each snapshot of an owner.
+    /// Increases with each snapshot of an owner.
     pub number: u64,
 }
 
@@ -331,24 +329,23 @@ pub struct SnapshotPart {
     pub slice: SliceId,
     /// Which snapshot.
     pub version: SnapshotId,
-    /// Of the first part: the items at or below these positions are in the state, and no
-    /// others.
+    /// In the first part: the items at or below these positions are in the state, and no others.
     pub contained: Positions,
-    /// Bytes of the whole state; `None`: the application has none.
+    /// Bytes of the whole state; `None`: the application has no state.
     pub length: Option<u64>,
-    /// The place of the first of these bytes.
+    /// The position of `bytes` in the state.
     pub at: u64,
     /// Bytes of the state.
     pub bytes: Vec<u8>,
 }
 
-/// A worker to clients: these items of a slice are in a checkpoint. A client that has their
-/// replies need not keep them.
+/// Worker to clients: these items of a slice are in a checkpoint. A client that has their replies
+/// need not keep them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Covered {
     /// The slice.
     pub slice: SliceId,
-    /// Items at or below.
+    /// Items at or below these positions.
     pub contained: Positions,
     /// The checkpoint; `None`: there is no other worker that could keep one.
     pub version: Option<SnapshotId>,

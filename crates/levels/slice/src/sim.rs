@@ -54,7 +54,7 @@ pub(crate) struct Scenario {
     /// Workers have connections to the controller, which close at a crash, and are reset while the
     /// workers live.
     pub connections: bool,
-    /// Workers take checkpoints of states, each so often.
+    /// Interval of checkpoints, if workers take any.
     pub checkpoint_us: Option<u64>,
     /// Workers stand by for each other.
     pub standby: bool,

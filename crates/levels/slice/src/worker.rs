@@ -88,18 +88,18 @@ pub enum Output<T> {
         /// The exported state.
         state: Option<Vec<u8>>,
     },
-    /// Get the slice's state from the application before the next of its items, and call
+    /// Export the slice's state from the application before its next item, and call
     /// [`Worker::snapshotted`]. The slice stays.
     Snapshot {
         /// The slice.
         slice: SliceId,
-        /// Names the snapshot.
+        /// The number of the snapshot.
         number: u64,
     },
-    /// The slice's state is about to be replaced by its last checkpoint: forget every task of
-    /// the slice that is not started, and do not count the one that is.
+    /// The state of the slice will be replaced by its last checkpoint: drop every task of the slice
+    /// that is not started, and do not count the one that is.
     Discard(SliceId),
-    /// Say so to clients.
+    /// Tell clients that these items are in a checkpoint.
     Covered(Covered),
     /// Open a reader; then call [`Worker::subscribed`], and later [`Worker::settled`].
     Subscribe(Group),

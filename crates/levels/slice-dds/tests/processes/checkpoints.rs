@@ -1,5 +1,5 @@
-//! `kill -9` of workers that take checkpoints, again and again: the state of every slice is that of a run without faults.
-//! The workers' program is `examples/sums.py`, in Python: sums by key.
+//! Repeated `kill -9` of workers that take checkpoints: the state of every slice is that of a run
+//! without faults. The workers' program is `examples/sums.py`, in Python: sums by key.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl Payer {
         Self { client, next: 0, sums, states, answered: 0 }
     }
 
-    /// Publishes for so long.
+    /// Publishes for this time.
     fn publish(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {

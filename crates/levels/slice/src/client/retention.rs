@@ -157,8 +157,8 @@ impl<T> Retention<T> {
         self.due.insert((due, id));
     }
 
-    /// Handles a reply. Returns the time since the item was first published; `None` for an item that
-    /// is unknown or has a reply.
+    /// Handles a reply. Returns the time since the item was first published; `None` for an unknown
+    /// item, or one that has a reply.
     pub fn reply(&mut self, now: Duration, id: u64) -> Option<Duration> {
         let kept = self.kept.get_mut(&id).filter(|kept| !kept.replied)?;
         let delay = now.saturating_sub(kept.published);

@@ -1,8 +1,8 @@
-//! Which worker keeps the checkpoints of which.
+//! Chooses the worker that keeps the checkpoints of each worker.
 //!
-//! Each worker has one keeper: the other worker that keeps for the fewest, and of those the one
-//! with the fewest slices. It stays as long as it lives and answers, since a new one needs
-//! every state anew. Slices of a lost worker go to its keeper, which has their state.
+//! Each worker has one keeper: the other worker that keeps for the fewest, and among these the one
+//! with the fewest slices. The choice holds while the keeper lives and answers, because a new one
+//! needs every state again. The slices of a lost worker go to its keeper, which has their states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,50 +12,50 @@ use crate::controller::Controller;
 use crate::ids::{HandoverId, Life, SliceId};
 use crate::message::Message;
 
-/// Interval between two messages about keepers, in those between claims.
+/// Interval of messages about keepers, in intervals of claims.
 const SAID_EVERY: u32 = 4;
 
-/// Keepers, and what workers know of them.
+/// The keepers, and the last messages about them.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
-    /// By owner; lost owners have theirs until they are forgotten.
+    /// By owner. Lost owners are included until their slices have other owners.
     of: BTreeMap<Life, Life>,
-    /// Workers that live, in order.
+    /// The living workers, in order.
     living: Vec<Life>,
-    /// Grows with each change.
+    /// Increases with each change of the list.
     number: u64,
     chosen: Option<Duration>,
     said: Option<Duration>,
 }
 
 impl<T: Clone> Controller<T> {
-    /// The worker that keeps the checkpoints of `owner`, or kept them when that was lost.
+    /// The worker that keeps the checkpoints of `owner`, which may be lost.
     pub fn keeper(&self, owner: Life) -> Option<Life> {
         self.keepers.of.get(&owner).copied()
     }
 
-    /// Tells the taker of slices that lost their state where their checkpoints may be.
+    /// Tells a target that the state of its slices was lost, and which workers may have it.
     pub(super) fn say_restore(
         &mut self,
         taker: Life,
         handover: HandoverId,
         slices: Arc<[SliceId]>,
     ) {
-        // A worker that has still to be heard may have them.
+        // A worker that has not reported yet may have them.
         if !self.surveying {
             let (number, others) = self.others(taker);
             self.send(taker, Message::Restore { handover, slices, number, others });
         }
     }
 
-    /// The number of the list of living workers, and those of it besides `to`.
+    /// The number of the list of living workers, and the list without `to`.
     fn others(&mut self, to: Life) -> (u64, Vec<Life>) {
         self.list_living();
         let others = self.keepers.living.iter().filter(|life| **life != to);
         (self.keepers.number, others.copied().collect())
     }
 
-    /// Updates the list of workers that live. Whether it has changed.
+    /// Updates the list of living workers. Returns whether it has changed.
     fn list_living(&mut self) -> bool {
         let living: Vec<_> = self.members.living().map(|member| member.life).collect();
         if self.keepers.number > 0 && living == self.keepers.living {
@@ -66,14 +66,14 @@ impl<T: Clone> Controller<T> {
         true
     }
 
-    /// Chooses keepers, and tells every worker of its own.
+    /// Chooses keepers, and tells each worker its own.
     pub(super) fn tick_keepers(&mut self, now: Duration) {
-        // A worker that has still to be heard may have checkpoints.
+        // A worker that has not reported yet may have checkpoints.
         if self.config.checkpoints().is_none() || self.surveying {
             return;
         }
         let mut changed = self.list_living();
-        // It looks at every slice.
+        // The choice examines every slice.
         let chosen = self.keepers.chosen;
         if !changed && chosen.is_some_and(|at| now.saturating_sub(at) < self.config.claims) {
             return;
@@ -92,7 +92,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    /// Whether a keeper has changed.
+    /// Chooses keepers. Returns whether one has changed.
     fn choose_keepers(&mut self) -> bool {
         let prompt = self.members.prompt();
         let is_good =
@@ -101,7 +101,7 @@ impl<T: Clone> Controller<T> {
         let living = &self.keepers.living;
         let mut of = self.keepers.of.clone();
         of.retain(|owner, keeper| {
-            // Of a lost worker it is known until its slices are another's.
+            // A lost worker's keeper is known until its slices have other owners.
             if living.contains(owner) { is_good(*owner, keeper) } else { lost_in_use(owner) }
         });
         let mut duties: BTreeMap<Life, usize> = BTreeMap::new();

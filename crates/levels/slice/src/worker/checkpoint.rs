@@ -1,13 +1,13 @@
-//! Checkpoints at the owner: each slice's state goes to another worker, with the items that it
-//! contains.
+//! Checkpoints at the owner: it sends the state of each slice to another worker, with the positions
+//! of the items that the state contains.
 //!
-//! A snapshot is a job between two items of a slice: the application exports the state and
-//! keeps it. The snapshot goes in acknowledged parts to the *keeper*, the worker that the
-//! controller chose. The owner *commits* it when the replies to its items have arrived (ten
-//! times [`crate::Config::reply`]) and the handover that brought the slice is over. From then
-//! on it is the slice's checkpoint, and clients forget its items ([`Covered`]). Before that the
-//! last checkpoint counts, and clients keep every item that is not in it. So a successor can
-//! always go on from the last checkpoint: `restore.rs`.
+//! A *snapshot* is a job between two items of a slice: the application exports the state and keeps
+//! it. The owner sends the snapshot in acknowledged parts to its *keeper*, which the controller
+//! chose. The owner *commits* it when the replies to its items have arrived (after ten times
+//! [`crate::Config::reply`]) and the handover that brought the slice is over. Then it is the
+//! checkpoint of the slice, and clients forget its items ([`Covered`]). Until then clients keep
+//! every item that is not in the last checkpoint, so a successor can continue from that one:
+//! `restore.rs`.
 //!
 //! # Source
 //! Elnozahy, Alvisi, Wang, Johnson, "A survey of rollback-recovery protocols in message-passing
@@ -15,38 +15,41 @@
 //! management in Apache Flink", VLDB 2017. Deviates: each slice has checkpoints of its own,
 //! since slices share no state.
 
+mod sending;
+mod status;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+pub(super) use sending::part_of;
+pub use status::CheckpointStatus;
 
 use crate::ids::{HandoverId, Life, SliceId, Writer};
-use crate::message::{Address, Covered, Message, SnapshotId, SnapshotPart};
+use crate::message::{Covered, SnapshotId};
 use crate::positions::Positions;
-#[cfg(test)]
-use crate::worker::Sabotage;
-use crate::worker::{Output, TAIL_BYTES, Worker};
+use crate::worker::{Output, Worker};
+use sending::{Post, Sending};
 
-/// Slices are looked at so many times in the interval between two checkpoints.
+/// Number of times that slices are examined within the interval of checkpoints.
 const LOOKS: u32 = 16;
 
-/// Where checkpoints go, and those that are under way.
+/// The checkpoints of owned slices.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    /// The number of the list.
+    /// The number of the controller's list of workers.
     pub number: u64,
     /// Keeps the checkpoints of this worker.
     standby: Option<Life>,
-    /// All other workers that live.
+    /// All other living workers.
     pub others: BTreeSet<Life>,
     slices: BTreeMap<SliceId, Tracked>,
-    /// Slices that are given away and not drained: since when they were owned, and what their
-    /// state contains.
+    /// Slices that were given away and are not drained: the epoch of their ownership, and the
+    /// positions in their state.
     given: BTreeMap<SliceId, (HandoverId, Positions)>,
-    /// The last snapshot.
+    /// The number of the last snapshot.
     last: u64,
-    /// When slices were last looked at; `None`: they are to be looked at now.
+    /// When slices were last examined; `None`: examine them now.
     looked: Option<Duration>,
 }
 
@@ -57,11 +60,11 @@ struct Tracked {
     contained: Positions,
     /// Items since the last snapshot.
     items: u64,
-    /// When that was taken.
+    /// When the last snapshot was taken.
     taken: Duration,
     /// Clients wait for a checkpoint.
     wanted: bool,
-    /// The application is asked for the snapshot of this number.
+    /// The number of the snapshot that the application was asked for.
     asked: Option<u64>,
     sending: Option<Sending>,
     /// The last checkpoint, and its keeper.
@@ -77,52 +80,15 @@ struct Kept {
     bytes: u64,
 }
 
-/// A snapshot on its way to a keeper.
-#[derive(Debug)]
-struct Sending {
-    version: SnapshotId,
-    keeper: Life,
-    contained: Positions,
-    state: Option<Vec<u8>>,
-    /// Bytes that came, and one more for the head.
-    came: u64,
-    /// Since when its items have replies.
-    replied: Option<Duration>,
-    /// When something of it was last sent.
-    said: Option<Duration>,
-}
-
-/// The checkpoints of a worker, for operators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CheckpointStatus {
-    /// Owned slices with a checkpoint at the keeper.
-    pub slices: usize,
-    /// Owned slices with a state and without a checkpoint of this worker at its keeper: a state may
-    /// be lost with this worker, or with this one and another.
-    pub exposed: usize,
-    /// Age of the oldest checkpoint that lacks items, or is not at the keeper.
-    pub age: Duration,
-    /// Items processed since the last checkpoints of their slices.
-    pub items: u64,
-    /// Bytes of states in the last checkpoints.
-    pub bytes: u64,
-    /// The worker that keeps them.
-    pub keeper: Option<Life>,
-    /// Checkpoints of other workers' slices that are kept here.
-    pub kept: usize,
-    /// Bytes of states in those.
-    pub kept_bytes: u64,
-}
-
 impl Checkpoints {
-    /// Whether no time moves anything on.
+    /// Whether nothing happens by the passing of time.
     pub(super) fn is_idle(&self) -> bool {
         self.slices
             .values()
             .all(|it| it.items == 0 && !it.wanted && it.asked.is_none() && it.sending.is_none())
     }
 
-    /// The slice is given away.
+    /// The slice was given away.
     pub(super) fn give(&mut self, slice: SliceId, epoch: HandoverId) {
         if let Some(tracked) = self.slices.remove(&slice) {
             self.given.insert(slice, (epoch, tracked.contained));
@@ -134,68 +100,14 @@ impl Checkpoints {
         self.given.remove(&slice);
     }
 
-    /// The writer is gone for good.
+    /// The writer will not return.
     pub(super) fn forget(&mut self, writer: Writer) {
         self.slices.values_mut().for_each(|it| it.contained.remove(writer));
     }
 }
 
-impl Sending {
-    fn length(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| state.len() as u64)
-    }
-
-    fn is_whole(&self) -> bool {
-        self.came > self.length()
-    }
-
-    fn part(&self, slice: SliceId) -> SnapshotPart {
-        let at = self.came.saturating_sub(1);
-        let (contained, length) = match self.came {
-            0 => (self.contained.clone(), self.state.as_ref().map(|_| self.length())),
-            _ => (Positions::default(), Some(self.length())),
-        };
-        let bytes = self.state.as_deref().map_or(&[][..], |state| part_of(state, at));
-        SnapshotPart { slice, version: self.version, contained, length, at, bytes: bytes.to_vec() }
-    }
-}
-
-/// As much of `state` from `at` on as goes into one message.
-pub(super) fn part_of(state: &[u8], at: u64) -> &[u8] {
-    let from = usize::try_from(at).unwrap_or(usize::MAX).min(state.len());
-    let to = from.saturating_add(TAIL_BYTES).min(state.len());
-    &state[from..to]
-}
-
 impl<T: Clone> Worker<T> {
-    /// How its checkpoints are.
-    pub fn checkpoint_status(&self, now: Duration) -> CheckpointStatus {
-        let Checkpoints { standby, slices, .. } = &self.checkpoints;
-        let covered = || slices.values().filter_map(|it| it.covered.as_ref());
-        let is_behind =
-            |(slice, it): &(&SliceId, &Tracked)| it.items > 0 || self.lacks_keeper(**slice, it);
-        let is_exposed = |(slice, it): &(&SliceId, &Tracked)| {
-            let none = it.covered.is_none() && !it.contained.is_empty();
-            none || self.lacks_keeper(**slice, it) || !self.is_whole_here(**slice)
-        };
-        let age = |(_, it): (&SliceId, &Tracked)| {
-            let since = it.covered.as_ref().map_or(it.taken, |covered| covered.at);
-            now.saturating_sub(since)
-        };
-        let (kept, kept_bytes) = self.keeper.size();
-        CheckpointStatus {
-            slices: covered().filter(|covered| Some(covered.keeper) == *standby).count(),
-            exposed: slices.iter().filter(is_exposed).count(),
-            age: slices.iter().filter(is_behind).map(age).max().unwrap_or_default(),
-            items: slices.values().map(|it| it.items).sum(),
-            bytes: covered().map(|covered| covered.bytes).sum(),
-            keeper: *standby,
-            kept,
-            kept_bytes,
-        }
-    }
-
-    /// Clients keep as much as they may of these slices, and wait for checkpoints.
+    /// Clients can keep no more items of these slices, and wait for checkpoints.
     pub fn checkpoint_wanted(&mut self, slices: &[SliceId]) {
         for slice in slices {
             if let Some(tracked) = self.checkpoints.slices.get_mut(slice) {
@@ -205,7 +117,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The application has processed an item, and is at no other of its slice.
+    /// The application has processed an item, and has not started another of its slice.
     pub fn processed(&mut self, slice: SliceId, writer: Writer, position: u64) {
         let Some(config) = self.config.checkpoints() else { return };
         if let Some((_, contained)) = self.checkpoints.given.get_mut(&slice) {
@@ -219,7 +131,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The application gave a slice's state: the answer to [`Output::Snapshot`].
+    /// The application exported the state of a slice, as [`Output::Snapshot`] asked.
     pub fn snapshotted(
         &mut self,
         now: Duration,
@@ -247,7 +159,7 @@ impl<T: Clone> Worker<T> {
         self.checkpoints.looked = None;
     }
 
-    /// Where checkpoints go. `standby`: `None` leaves it as it is.
+    /// Sets the living workers and the keeper. `standby`: `None` does not change the keeper.
     pub(super) fn on_keepers(
         &mut self,
         now: Duration,
@@ -269,58 +181,8 @@ impl<T: Clone> Worker<T> {
         self.move_restores(now);
     }
 
-    /// The keeper's answer.
-    pub(super) fn on_kept(
-        &mut self,
-        now: Duration,
-        from: Address,
-        came: &[(SliceId, SnapshotId, u64)],
-        committed: &[(SliceId, SnapshotId)],
-    ) {
-        let Address::Worker(from) = from else { return };
-        for (slice, version, came) in came {
-            let tracked = self.checkpoints.slices.get_mut(slice);
-            if let Some(sending) = tracked.and_then(|it| it.sending.as_mut())
-                && (sending.version, sending.keeper) == (*version, from)
-                && sending.came != *came
-            {
-                (sending.came, sending.said) = (*came, None);
-                self.checkpoints.looked = None;
-            }
-        }
-        let mut superseded = Vec::new();
-        for (slice, version) in committed {
-            let Some(tracked) = self.checkpoints.slices.get_mut(slice) else { continue };
-            let is_it =
-                |sending: &mut Sending| (sending.version, sending.keeper) == (*version, from);
-            let Some(sent) = tracked.sending.take_if(is_it) else { continue };
-            let bytes = sent.length();
-            let contained = sent.contained;
-            let version = sent.version;
-            let kept = Kept { version, keeper: from, contained: contained.clone(), at: now, bytes };
-            let before = tracked.covered.replace(kept);
-            if before.is_none_or(|before| before.keeper != from) {
-                superseded.push((*slice, version));
-            }
-            tracked.wanted = false;
-            let covered = Covered { slice: *slice, contained, version: Some(version) };
-            self.out.push_back(Output::Covered(covered));
-        }
-        if !superseded.is_empty() {
-            self.keeper.supersede(&superseded);
-            self.move_on(now);
-            for other in self.checkpoints.others.clone() {
-                if other != from {
-                    let (superseded, parts, commits) = (superseded.clone(), vec![], vec![]);
-                    let message = Message::Snapshots { parts, commits, superseded };
-                    self.send(Address::Worker(other), message);
-                }
-            }
-        }
-    }
-
-    /// A slice is owned from now on, with a state that contains this. `items`: of those it has
-    /// so many that may be in no checkpoint.
+    /// A slice is owned from now on, with `contained` in its state. `items`: the number of these
+    /// items that may be in no checkpoint.
     pub(super) fn track(
         &mut self,
         now: Duration,
@@ -334,8 +196,8 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// A slice that was given away is drained. As long as this worker lives, its state is as
-    /// good as a checkpoint; the taker may be the keeper of the last one.
+    /// A slice that was given away is drained. Its state serves as a checkpoint while this worker
+    /// lives, as the target may be the keeper of the last one.
     pub(super) fn keep_given(&mut self, now: Duration, slice: SliceId, state: Option<&[u8]>) {
         let Some((epoch, contained)) = self.checkpoints.given.remove(&slice) else { return };
         let version = SnapshotId { epoch, number: u64::MAX };
@@ -344,8 +206,8 @@ impl<T: Clone> Worker<T> {
         self.keeper.keep(slice, Snapshot { version, contained, state, good_from });
     }
 
-    /// Slices were taken: their state will contain what is at or below the cut, but for what
-    /// the giver had not started.
+    /// Slices were taken: their state will contain the items at or below the cut, except those that
+    /// the source had not started.
     pub(super) fn track_taken(&mut self, now: Duration, handover: HandoverId) {
         if self.config.checkpoints().is_none() {
             return;
@@ -360,16 +222,16 @@ impl<T: Clone> Worker<T> {
             for of in backlog.iter().filter(|of| of.slice == *slice) {
                 contained.set(of.writer, of.after.min(contained.of(of.writer)));
             }
-            // The keeper of the last owner may be another.
+            // The last owner may have another keeper.
             self.track(now, *slice, contained, 1);
         }
     }
 
-    /// Whether the last checkpoint is to be somewhere else, soon.
+    /// Whether the last checkpoint is not at the keeper.
     fn lacks_keeper(&self, slice: SliceId, tracked: &Tracked) -> bool {
         match &tracked.covered {
             Some(covered) => Some(covered.keeper) != self.checkpoints.standby,
-            // It is here, and would be lost with the state.
+            // A checkpoint that is here would be lost with the state.
             None => self.keeper.version(slice).is_some(),
         }
     }
@@ -382,7 +244,7 @@ impl<T: Clone> Worker<T> {
         tracked.contained.is_empty() || keeper.is_some() && keeper == self.checkpoints.standby
     }
 
-    /// Takes snapshots that are due, and sends and commits those that are taken.
+    /// Takes due snapshots, and sends and commits those that were taken.
     pub(super) fn tick_checkpoints(&mut self, now: Duration) {
         let Some(config) = self.config.checkpoints() else { return };
         let period = (config.every / LOOKS).min(self.config.resend);
@@ -412,7 +274,7 @@ impl<T: Clone> Worker<T> {
     fn is_whole_here(&self, slice: SliceId) -> bool {
         let Some(owned) = self.owned.get(&slice) else { return false };
         match &owned.recovering {
-            // A replay is in order, too.
+            // A replay is in order as well.
             Some(recovering) => recovering.replays() && !self.restores.has(slice),
             None => owned.held.is_none(),
         }
@@ -434,7 +296,7 @@ impl<T: Clone> Worker<T> {
             return self.tick_sending(now, slice, sending, mail);
         }
         if standby.is_none() {
-            // No worker could go on with the state. Clients are to go on.
+            // No other worker exists, and clients should not wait.
             if std::mem::take(&mut tracked.wanted) {
                 let contained = tracked.contained.clone();
                 self.out.push_back(Output::Covered(Covered { slice, contained, version: None }));
@@ -445,7 +307,7 @@ impl<T: Clone> Worker<T> {
             && tracked.items == 0
             && let Some(covered) = &tracked.covered
         {
-            // A client may have missed it.
+            // A client may have missed the message.
             tracked.wanted = false;
             let (contained, version) = (covered.contained.clone(), Some(covered.version));
             return self.out.push_back(Output::Covered(Covered { slice, contained, version }));
@@ -460,81 +322,14 @@ impl<T: Clone> Worker<T> {
             self.out.push_back(Output::Snapshot { slice, number });
         }
     }
-
-    fn tick_sending(
-        &self,
-        now: Duration,
-        slice: SliceId,
-        sending: &mut Sending,
-        mail: &mut BTreeMap<Life, Post>,
-    ) {
-        let whole = sending.is_whole();
-        if whole && !self.may_commit(now, slice, sending) {
-            return;
-        }
-        if sending.said.is_some_and(|said| now.saturating_sub(said) < self.config.resend) {
-            return;
-        }
-        sending.said = Some(now);
-        let post = mail.entry(sending.keeper).or_default();
-        match whole {
-            true => post.commits.push((slice, sending.version)),
-            false => post.parts.push(sending.part(slice)),
-        }
-    }
-
-    /// Whether the replies to the items of a snapshot have arrived: those of this worker, and
-    /// those of the source of its handover, which may be lost with the last of them.
-    fn may_commit(&self, now: Duration, slice: SliceId, sending: &mut Sending) -> bool {
-        let Some(owned) = self.owned.get(&slice) else { return false };
-        let is_over = self.taking.get(&owned.epoch).is_none_or(|taking| taking.state.is_over());
-        if self.unfinished.has_up_to(slice, &sending.contained) {
-            sending.replied = None;
-            return false;
-        }
-        let replied = *sending.replied.get_or_insert(now);
-        let reply = self.config.reply_is_sure();
-        #[cfg(test)]
-        let reply = if self.sabotage == Sabotage::CommitUnreplied { Duration::ZERO } else { reply };
-        is_over && now.saturating_sub(replied) >= reply
-    }
-
-    fn send_post(&mut self, keeper: Life, post: Post) {
-        let Post { parts, mut commits } = post;
-        let mut message = Vec::new();
-        let mut bytes = 0;
-        let to = Address::Worker(keeper);
-        for part in parts {
-            if bytes > 0 && bytes + part.bytes.len() > TAIL_BYTES {
-                let parts = std::mem::take(&mut message);
-                let (commits, superseded) = (std::mem::take(&mut commits), Vec::new());
-                self.send(to, Message::Snapshots { parts, commits, superseded });
-                bytes = 0;
-            }
-            bytes += part.bytes.len() + part.contained.len() * POSITION_BYTES;
-            message.push(part);
-        }
-        let superseded = Vec::new();
-        self.send(to, Message::Snapshots { parts: message, commits, superseded });
-    }
 }
 
-/// Of a writer and a position in a message, about.
-const POSITION_BYTES: usize = 16;
-
-/// Mail to one keeper.
-#[derive(Debug, Default)]
-struct Post {
-    parts: Vec<SnapshotPart>,
-    commits: Vec<(SliceId, SnapshotId)>,
-}
-
-/// A checkpoint, as its keeper has it.
+/// A checkpoint at its keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snapshot {
     pub version: SnapshotId,
     pub contained: Positions,
     pub state: Option<Arc<[u8]>>,
-    /// Other workers get it from then on: replies to its items may be on their way before.
+    /// From then on other workers receive it: before, replies to its items may be in transit.
     pub good_from: Duration,
 }

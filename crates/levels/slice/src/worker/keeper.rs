@@ -1,9 +1,9 @@
 //! Checkpoints at their keeper.
 //!
-//! A keeper has the last checkpoint of a slice until a later one is somewhere, and the parts of
-//! the next one. It answers a taker that asks; after that it commits nothing of the slice's
-//! earlier owners: one that was given up and does not know would otherwise have clients forget
-//! items that the taker goes on without.
+//! A keeper stores the last checkpoint of a slice until a later one exists elsewhere, and the parts
+//! of the next one. When a successor has asked for the checkpoint, the keeper commits no snapshots
+//! of earlier owners. Otherwise an owner that was given up and still lives would make clients
+//! forget items that the successor lacks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::worker::{TAIL_BYTES, Worker};
 pub(super) struct Keeper {
     kept: BTreeMap<SliceId, Snapshot>,
     coming: BTreeMap<SliceId, Coming>,
-    /// Of owners that had the slice before this epoch nothing is committed.
+    /// Snapshots of owners before this epoch are not committed.
     fences: BTreeMap<SliceId, HandoverId>,
 }
 
-/// A snapshot that comes in parts.
+/// A snapshot that arrives in parts.
 #[derive(Debug)]
 pub(super) struct Coming {
     pub version: SnapshotId,
@@ -34,20 +34,20 @@ pub(super) struct Coming {
 }
 
 impl Coming {
-    /// Begins with the first part. `None`: it is another.
+    /// Begins with the first part. `None` for a later part.
     pub(super) fn new(part: SnapshotPart) -> Option<Self> {
         let SnapshotPart { version, contained, length, at, bytes, .. } = part;
         (at == 0).then_some(Self { version, contained, length, bytes })
     }
 
-    /// The next part.
+    /// Adds the next part.
     pub(super) fn add(&mut self, part: SnapshotPart) {
         if part.at == self.bytes.len() as u64 && !self.is_whole() {
             self.bytes.extend(part.bytes);
         }
     }
 
-    /// Bytes that came, and one more for the head.
+    /// Received bytes, plus one for the head.
     pub(super) fn came(&self) -> u64 {
         self.bytes.len() as u64 + 1
     }
@@ -68,7 +68,7 @@ impl Coming {
 }
 
 impl Keeper {
-    /// How many checkpoints there are, and their bytes.
+    /// The number of checkpoints, and their bytes.
     pub(super) fn size(&self) -> (usize, u64) {
         let bytes = |snapshot: &Snapshot| snapshot.state.as_ref().map_or(0, |it| it.len() as u64);
         (self.kept.len(), self.kept.values().map(bytes).sum())
@@ -82,20 +82,20 @@ impl Keeper {
         self.kept.get(&slice)
     }
 
-    /// A checkpoint of this worker's own.
+    /// Stores a checkpoint of this worker's own.
     pub(super) fn keep(&mut self, slice: SliceId, snapshot: Snapshot) {
         if self.version(slice) < Some(snapshot.version) {
             self.kept.insert(slice, snapshot);
         }
     }
 
-    /// A taker of this epoch goes on from what is here now.
+    /// A successor of this epoch continues from the present checkpoint.
     pub(super) fn fence(&mut self, slice: SliceId, epoch: HandoverId) {
         let fence = self.fences.entry(slice).or_default();
         *fence = epoch.max(*fence);
     }
 
-    /// These checkpoints are elsewhere.
+    /// These checkpoints exist elsewhere.
     pub(super) fn supersede(&mut self, versions: &[(SliceId, SnapshotId)]) {
         for (slice, version) in versions {
             if self.kept.get(slice).is_some_and(|kept| kept.version < *version) {
@@ -107,7 +107,7 @@ impl Keeper {
         }
     }
 
-    /// A part of a snapshot. How much of it is here.
+    /// Handles a part of a snapshot. Returns how much of the snapshot is here.
     fn take(&mut self, part: SnapshotPart) -> u64 {
         let (slice, version) = (part.slice, part.version);
         if self.version(slice).is_some_and(|kept| kept >= version) {
@@ -124,7 +124,7 @@ impl Keeper {
         self.coming.get(&slice).map_or(0, Coming::came)
     }
 
-    /// Whether the snapshot is the slice's checkpoint now.
+    /// Commits a snapshot. Returns whether it is the slice's checkpoint now.
     fn commit(&mut self, slice: SliceId, version: SnapshotId) -> bool {
         if self.version(slice) == Some(version) {
             return true;
@@ -151,7 +151,7 @@ impl<T: Clone> Worker<T> {
         self.keeper.version(slice)
     }
 
-    /// Parts of snapshots: those that this worker restores, and others to keep.
+    /// Handles parts of snapshots, which this worker restores or keeps.
     pub(super) fn on_snapshots(
         &mut self,
         now: Duration,
@@ -174,7 +174,7 @@ impl<T: Clone> Worker<T> {
         for (slice, version) in commits {
             match self.keeper.commit(*slice, *version) {
                 true => committed.push((*slice, *version)),
-                // Its parts are missing, if it was never fenced.
+                // Parts of it are missing, or a successor has asked.
                 false => came.push((*slice, *version, self.keeper.came(*slice, *version))),
             }
         }
@@ -184,7 +184,7 @@ impl<T: Clone> Worker<T> {
         self.move_restores(now);
     }
 
-    /// A taker asks.
+    /// A successor asks for checkpoints.
     pub(super) fn on_ask(
         &mut self,
         now: Duration,
@@ -203,7 +203,7 @@ impl<T: Clone> Worker<T> {
         self.send(from, Message::Has { slices, versions });
     }
 
-    /// A taker wants checkpoints.
+    /// A successor fetches checkpoints.
     pub(super) fn on_want(&mut self, from: Address, wants: &[(SliceId, SnapshotId, u64)]) {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for (slice, version, at) in wants {
@@ -212,7 +212,7 @@ impl<T: Clone> Worker<T> {
             };
             let state = kept.state.as_deref().map_or(&[][..], |state| part_of(state, *at));
             if bytes > 0 && bytes + state.len() > TAIL_BYTES {
-                // It asks again.
+                // The successor repeats the message.
                 break;
             }
             bytes += state.len();
@@ -266,8 +266,7 @@ mod tests {
         assert!(keeper.commit(SLICE, version(1, 1)));
         assert_eq!(keeper.get(SLICE).unwrap().state.as_deref(), Some(&b"abcd"[..]));
         assert!(keeper.commit(SLICE, version(1, 1)), "the answer may have been lost");
-        // Parts of the next one leave the last one as it is; parts of an earlier one do
-        // nothing.
+        // Parts of the next one do not change the last one. Parts of an earlier one are ignored.
         keeper.take(part(version(1, 3), 0, b"efgh"));
         assert_eq!(keeper.take(part(version(1, 2), 0, b"xxxx")), 0);
         assert_eq!(keeper.version(SLICE), Some(version(1, 1)));

@@ -1,13 +1,12 @@
-//! A lost worker's state at its successor: the slice goes on from its last checkpoint.
+//! The state of a lost worker's slices at its successor: each continues from its last checkpoint.
 //!
-//! The successor asks every worker that lives for its checkpoint of the slice, and takes the
-//! latest. Items that are not in it are recovered in order (`recovery.rs`) from clients, which
-//! keep those items also when they have replies. Items of the slice that were done or queued
-//! here before count no more.
+//! The successor asks every living worker for its checkpoint of the slice, and takes the latest.
+//! It recovers later items in order (`recovery.rs`) from clients, which keep them even when they
+//! have replies. Earlier work of this worker on the slice does not count any more.
 //!
-//! This holds for every slice of a worker that is lost, also of one that was about to move. A
-//! state that was handed over may contain items whose replies were lost with the giver: only
-//! what comes after a checkpoint can be done again with its replies.
+//! This includes slices that the lost worker was handing over. Their state may contain items whose
+//! replies were lost with the source. Only items after a checkpoint can be processed again, with
+//! their replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +30,8 @@ const REPLAYS: u32 = 10;
 #[derive(Debug, Default)]
 pub(super) struct Restores {
     slices: BTreeMap<SliceId, Search>,
-    /// When the state of a slice was replaced here last, and what the new one contained: what
-    /// this worker had done before and is not in it is not done.
+    /// When the state of a slice was last replaced here, and the positions in the new one. Other
+    /// items that this worker had processed before are not in the state.
     replaced: BTreeMap<SliceId, (Duration, Positions)>,
 }
 
@@ -41,29 +40,28 @@ struct Search {
     epoch: HandoverId,
     /// The checkpoint of each worker.
     answers: BTreeMap<Life, Option<SnapshotId>>,
-    /// The one that is fetched, and of which worker.
+    /// The checkpoint that is fetched, and its keeper.
     from: Option<(SnapshotId, Life)>,
     coming: Option<Coming>,
-    /// When the slice was last asked for.
+    /// When the last message about it was sent.
     said: Option<Duration>,
-    /// The application has still to export the slice's state, which this worker did not give
-    /// away yet.
+    /// The application is exporting the slice's state, which this worker had not handed over.
     exporting: bool,
 }
 
 impl Restores {
-    /// Whether the state of `slice` is not there yet.
+    /// Whether the state of `slice` has not arrived yet.
     pub(super) fn has(&self, slice: SliceId) -> bool {
         self.slices.contains_key(&slice)
     }
 
-    /// Whether this snapshot of `from` is fetched.
+    /// Whether this snapshot is fetched from `from`.
     pub(super) fn wants(&self, from: Address, slice: SliceId, version: SnapshotId) -> bool {
         let wanted = self.slices.get(&slice).and_then(|search| search.from);
         wanted.is_some_and(|(of, life)| of == version && Address::Worker(life) == from)
     }
 
-    /// Whether the application's export of `slice` is waited for, which has come now.
+    /// The application has exported `slice`. Returns whether the restore waited for that.
     pub(super) fn exported(&mut self, slice: SliceId) -> bool {
         let search = self.slices.get_mut(&slice);
         search.is_some_and(|search| std::mem::take(&mut search.exporting))
@@ -105,7 +103,7 @@ impl<T: Clone> Worker<T> {
         self.move_restores(now);
     }
 
-    /// Slices of a lost owner, which nobody hands over.
+    /// Takes slices of a lost owner, without a source.
     pub(super) fn assume_checkpoints(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get(&handover) else { return };
         let slices = taking.slices.clone();
@@ -132,23 +130,23 @@ impl<T: Clone> Worker<T> {
         }
         self.step_in(&slices);
         self.forget_given_of(now, &slices);
-        // It counts as assigned when the controller has claims that say so.
+        // The slices count as assigned when the controller has these claims.
         self.say_claims(now);
     }
 
-    /// The giver was lost before all replies of what it did had arrived.
+    /// The source was lost before the replies to all its items had arrived.
     fn recover_checkpoints(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         if taking.state != TakerState::Active {
             return;
         }
-        // The claims below are the first that say so.
+        // These are the claims sent at the end of this function.
         taking.recovered = Some(self.claims.next());
         (taking.held, taking.received) = Default::default();
         let slices = taking.slices.clone();
         let (waited, _) = taking.give_up_tails(&BTreeMap::new());
         for slice in slices.iter() {
-            // It may have been given on meanwhile.
+            // The slice may have been given away since.
             if self.owned.get(slice).is_some_and(|owned| owned.epoch == handover) {
                 self.roll_back(now, *slice, handover, None);
             }
@@ -160,10 +158,9 @@ impl<T: Clone> Worker<T> {
         self.say_claims(now);
     }
 
-    /// Forgets what this worker has done of `slice`, and looks for its last checkpoint. `live`:
-    /// it was given away in this handover and is not drained. Then the state that the
-    /// application has is the latest there is, and the taker, which is lost, may have been the
-    /// keeper.
+    /// Forgets the work of this worker on `slice`, and searches the last checkpoint. `live`: the
+    /// slice was given away in this handover and is not drained. Then the application has the
+    /// latest state, and the lost target may have been the keeper.
     fn roll_back(
         &mut self,
         now: Duration,
@@ -174,7 +171,7 @@ impl<T: Clone> Worker<T> {
         let is_asked = self.unfinished.of_slice(slice) == 0;
         self.unfinished.clear_slice(slice);
         match live {
-            // Else the application was asked for it when the last item was finished.
+            // Otherwise the application was asked when the last item finished.
             Some(handover) if !is_asked => {
                 self.out.push_back(Output::Export { handover, slice });
             }
@@ -219,8 +216,7 @@ impl<T: Clone> Worker<T> {
         self.owned.get(&slice).is_some_and(is_here) || self.released.contains_key(&slice)
     }
 
-    /// Whether this worker finished the item lately, and the slice's state contains it,
-    /// wherever that is.
+    /// Whether this worker finished the item lately, and the slice's state contains it.
     pub(super) fn has_finished(&self, slice: SliceId, writer: Writer, position: u64) -> bool {
         match self.restores.replaced.get(&slice) {
             Some((since, contained)) if position > contained.of(writer) => {
@@ -230,7 +226,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Whether the item is to be done again, as the slice's state is an earlier one.
+    /// Whether to process the item again, because the slice returned to an earlier state.
     pub(super) fn replays(&mut self, now: Duration, item: &Item<T>) -> bool {
         let Some(owned) = self.owned.get_mut(&item.slice) else { return false };
         let replays = owned.recovering.as_ref().is_some_and(|recovering| recovering.replays());
@@ -245,7 +241,7 @@ impl<T: Clone> Worker<T> {
         self.out.push_back(Output::Discard(slice));
     }
 
-    /// A worker says which checkpoints it has.
+    /// A worker answers which checkpoints it has.
     pub(super) fn on_has(
         &mut self,
         now: Duration,
@@ -263,7 +259,7 @@ impl<T: Clone> Worker<T> {
         self.move_restores(now);
     }
 
-    /// Asks on, and restores what has come.
+    /// Continues the searches, and restores the checkpoints that have arrived.
     pub(super) fn move_restores(&mut self, now: Duration) {
         if self.restores.slices.is_empty() {
             return;
@@ -277,7 +273,7 @@ impl<T: Clone> Worker<T> {
             if search.exporting {
                 continue;
             }
-            // A worker that is lost has nothing any more.
+            // Answers of lost workers do not count.
             search.answers.retain(|life, _| others.contains(life));
             let silent: BTreeSet<_> =
                 others.iter().filter(|life| !search.answers.contains_key(life)).copied().collect();
@@ -330,7 +326,7 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// The state of `slice` is there. `None`: there was no checkpoint, and it begins with its
+    /// The checkpoint of `slice` has arrived. `None`: there is none, and the slice begins with its
     /// first item.
     fn restored(&mut self, now: Duration, slice: SliceId, snapshot: Option<Snapshot>) {
         self.restores.slices.remove(&slice);
@@ -356,7 +352,7 @@ impl<T: Clone> Worker<T> {
                 self.unfinished.withdraw(slice, item.writer, item.position);
             }
         }
-        // Its checkpoint may be here.
+        // Its only checkpoint may be here.
         self.track(now, slice, contained, 1);
         let state = state.map(|state| state.to_vec());
         self.out.push_back(Output::Import { slice, state });
