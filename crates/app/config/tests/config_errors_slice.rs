@@ -59,10 +59,6 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
             "order = 'strict'\ncheckpoint = {}",
             "f:5:14: slice.images.checkpoint: saves the state of slices, which workers export with `order = \"stateful\"` only; accepted: that order, or no `checkpoint`",
         ),
-        (
-            "order = 'stateful'\ncheckpoint = { every = '1ms' }",
-            "slice.images.checkpoint.every: 1ms is too short",
-        ),
         ("order = 'stric'", "is none of them (did you mean \"strict\"?)"),
         ("interfaces = ['eth0', '']", "is not an interface; accepted: a name or address"),
         ("peers = 'a\\\"/>'", "is not a peer"),
