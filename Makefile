@@ -22,6 +22,8 @@
 #   make slice-pauses   each process of a stream stands still for 2 s at random, for SLICE_PAUSES_SECONDS (default 600)
 #   make slice-quiet    nobody is taken for lost beside busy loops, for SLICE_QUIET_SECONDS (default 3600)
 #   make slice-kills    kill -9 of slice workers in strict order, SLICE_KILLS times (default 1000): items stay in their order
+#   make slice-checkpoints  kill -9 of slice workers that take checkpoints, SLICE_KILLS times (default 1000), and 10,000 simulated
+#                       runs: states are those of a run without faults
 #   make fuzz           the HTTP parsers and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
 #   make soak           requests, packet flows (root) and a stream while processes are paused and junk comes from outside, and the
 #                       whole-process tests again and again, for SOAK_MINUTES (default 30): no request may fail, no flow may
@@ -372,6 +374,11 @@ SLICE_QUIET_SECONDS ?= 3600
 slice-quiet: setup
 	SLICE_PAUSES_SECONDS=$(SLICE_QUIET_SECONDS) \
 	  $(CARGO) test --locked --package equipoise --test slice -- --ignored --nocapture stops::beside
+
+.PHONY: slice-checkpoints
+slice-checkpoints: setup
+	SLICE_SIM_RUNS=10000 $(CARGO) test --locked --package equipoise-slice --lib -- --nocapture with_checkpoints_kills
+	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-dds --test processes -- --nocapture states_of_killed_workers
 
 EQUIPOISE_FUZZ_SECONDS ?= 600
 .PHONY: fuzz

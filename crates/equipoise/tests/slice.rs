@@ -7,6 +7,8 @@
 mod absent;
 #[path = "slice/bed.rs"]
 mod bed;
+#[path = "slice/checkpoints.rs"]
+mod checkpoints;
 mod common;
 #[path = "slice/deaths.rs"]
 mod deaths;

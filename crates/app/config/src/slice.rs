@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use equipoise_slice::Config as Protocol;
 use equipoise_slice::balance::Policy;
+use equipoise_slice::{CheckpointConfig, Config as Protocol, Order};
 
 use super::problem::Findings;
 use super::text::show_duration;
@@ -110,6 +110,10 @@ fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
             recovery: workers.duration("recovery"),
             patience: workers.duration("patience"),
             standby: slice.flag("standby"),
+            checkpoint: slice.table("checkpoint").map(|checkpoint| CheckpointConfig {
+                every: checkpoint.duration("every"),
+                items: checkpoint.amount("items"),
+            }),
             ..Protocol::default()
         },
         policy: Policy {
@@ -195,6 +199,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         own_type(slice, around, findings);
         balancing(slice, findings);
         leases(slice, findings);
+        checkpoint(slice, findings);
     }
     let Some(first) = file.tables("slice").first() else { return };
     let node = file.table("cluster").filter(|cluster| cluster.given("controllers"));
@@ -268,6 +273,16 @@ fn leases(slice: &Values, findings: &mut Findings<'_>) {
             show_duration(silence)
         );
         findings.warning(slice.at("lease"), &slice.path_of("lease"), text);
+    }
+}
+
+/// Refuses checkpoints where no state moves with slices.
+fn checkpoint(slice: &Values, findings: &mut Findings<'_>) {
+    let order = chosen(slice, "order", &tables::SLICE_ORDER);
+    if slice.table("checkpoint").is_some() && order != Order::Stateful {
+        let text = "saves the state of slices, which workers export with `order = \"stateful\"` only; accepted: that \
+                    order, or no `checkpoint`";
+        findings.error(slice.at("checkpoint"), &slice.path_of("checkpoint"), text.to_string());
     }
 }
 

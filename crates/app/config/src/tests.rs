@@ -116,6 +116,12 @@ name = "s"
 slices = 9
 [slice.balancing]
 [slice.workers]
+[[slice]]
+name = "c"
+slices = 9
+domain = 7
+order = "stateful"
+[slice.checkpoint]
 [[pool]]
 name = "t"
 backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80", labels = "a=b" }]

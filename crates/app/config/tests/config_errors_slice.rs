@@ -18,6 +18,8 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
     for more in [
         "",
         "domain = 7\ninterfaces = ['eth0', '10.0.0.7']\npeers = 'w2.internal:7410'\nmulticast = 'off'\norder = 'strict'",
+        "order = 'stateful'\ncheckpoint = {}",
+        "order = 'stateful'\ncheckpoint = { every = '250ms', items = 10 }",
         "more = '<Domain/>'\n[slice.balancing]\nshare-max = 0\n[slice.workers]\nlease = '8s'",
         "[[slice]]\nname = 'other'\nslices = 1\ndomain = 1\nlease = '400ms'",
         "[[slice]]\nname = 'other'\nslices = 1\nitems = 'rt/items'\ncontrol = 'other'",
@@ -52,6 +54,10 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         (
             "more = '<CycloneDDS><Domain><Security/></Domain></CycloneDDS>'",
             "f:4:8: slice.images.more: asks for DDS Security, which this equipoise was built without: nothing would be protected",
+        ),
+        (
+            "order = 'strict'\ncheckpoint = {}",
+            "f:5:14: slice.images.checkpoint: saves the state of slices, which workers export with `order = \"stateful\"` only; accepted: that order, or no `checkpoint`",
         ),
         ("order = 'stric'", "is none of them (did you mean \"strict\"?)"),
         ("interfaces = ['eth0', '']", "is not an interface; accepted: a name or address"),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use equipoise_api::metrics::{StreamReading, TimeReading};
 use equipoise_api::wire::slice::{
-    HotSlice, PlannedSliceMove, PlannedSliceWorker, PlannedWorkerReason, SliceHandover, SlicePlan,
-    SlicePlanReason, SliceResizing, SliceState, SliceWorker, StreamStatus, StreamSummary,
-    UnreadPublisher, WorkerState,
+    HotSlice, PlannedSliceMove, PlannedSliceWorker, PlannedWorkerReason, SliceCheckpoints,
+    SliceHandover, SlicePlan, SlicePlanReason, SliceResizing, SliceState, SliceWorker,
+    StreamStatus, StreamSummary, UnreadPublisher, WorkerState,
 };
 use equipoise_config::SliceStream;
 use equipoise_planes::RunningStream;
@@ -16,7 +16,8 @@ use equipoise_slice::worker::Reason;
 use equipoise_slice_dds::DropReason;
 use equipoise_slices::{
     HandoverStatus, HandoverTotals, HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker,
-    SliceStatus, Status, Unread, WorkerReason, WorkerState as Standing, WorkerStatus,
+    SliceStatus, Status, Unread, WorkerCheckpoints, WorkerReason, WorkerState as Standing,
+    WorkerStatus,
 };
 
 /// Converts a stream; `leader` is the leading controller, as far as known.
@@ -80,6 +81,17 @@ fn worker(worker: &WorkerStatus) -> SliceWorker {
         stalled_seconds: worker.stalled.as_secs_f64(),
         items_total: worker.done,
         drops: worker.drops.iter().cloned().collect(),
+        checkpoints: worker.checkpoints.as_ref().map(checkpoints),
+    }
+}
+
+fn checkpoints(of: &WorkerCheckpoints) -> SliceCheckpoints {
+    SliceCheckpoints {
+        keeper: of.keeper.clone(),
+        age_seconds: of.age.as_secs_f64(),
+        items_since: of.items,
+        slices_exposed: of.exposed,
+        bytes: of.bytes,
     }
 }
 

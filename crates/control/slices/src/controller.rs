@@ -27,7 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use plan::{HoldReason, PlanReason, Planned, PlannedMove, PlannedWorker, WorkerReason};
 pub use status::{
-    HandoverStatus, HandoverSteps, HandoverTotals, SliceStatus, Status, WorkerState, WorkerStatus,
+    HandoverStatus, HandoverSteps, HandoverTotals, SliceStatus, Status, WorkerCheckpoints,
+    WorkerState, WorkerStatus,
 };
 pub use unread::{Unread, UnreadReason};
 

@@ -2,7 +2,7 @@
 """A client in Python, with the `cyclonedds` package: publishes COUNT items and prints the id and text of each reply.
 
     pip install cyclonedds
-    client.py DOMAIN SLICES COUNT [INTERFACE [modulo|hash|range]]
+    client.py DOMAIN SLICES COUNT [INTERFACE [modulo|hash|range [checkpoints]]]
 
 Types, QoS and assignment functions are in dpslb.py, which must be in the same folder.
 
@@ -10,6 +10,9 @@ The client keeps each item until its reply has arrived, and republishes it after
 with a worker. The successor of a lost worker asks for the items of some slices. The client republishes these items at once, and
 again when it discovers the successor's readers. It republishes through a second writer, with the item's first source timestamp.
 The user data of this writer names the first one, so workers can distinguish republished items from new ones.
+
+With `checkpoints`, for a stream that has them, the client keeps each item until a checkpoint contains it, and ends when one
+contains the last item.
 
 Without an assignment argument, the client publishes in no partition, where every worker reads. With one, it opens a pair of
 writers for each group of slices at the group's first item. Then an item reaches only the workers of its group.
@@ -27,7 +30,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
 from dpslb import GROUPS, LEASE, POLICIES, QOS, WATERMARKS, Control, DataItem, Reply
-from dpslb import by_hash, by_modulo, by_range, slices_asked_for
+from dpslb import by_hash, by_modulo, by_range, covered_by, slices_asked_for
 
 # Value of `control` in the file of the controller.
 CONTROL = os.environ.get("CONTROL", "equipoise/slice")
@@ -50,7 +53,7 @@ class Writers:
     """Two writers: for new items, and for republished ones."""
 
     def __init__(self, participant, items, partition, replies):
-        number = random.getrandbits(64)
+        self.number = number = random.getrandbits(64)
         qos = Qos(Policy.Partition([partition])) if partition else None
         publisher = Publisher(participant, qos=qos)
         self.first = DataWriter(publisher, items, qos=numbered("first", number))
@@ -83,8 +86,10 @@ class Writers:
 
 
 class Client:
-    def __init__(self, participant, slice_of, by_group):
+    def __init__(self, participant, slice_of, by_group, checkpoints=False):
         self.participant, self.slice_of, self.by_group = participant, slice_of, by_group
+        # Items with replies that are in no checkpoint, and the positions that checkpoints contain.
+        self.kept, self.covered, self.count, self.checkpoints = {}, {}, 1, checkpoints
         self.items = Topic(participant, "items", DataItem)
         self.replies = DataReader(participant, Topic(participant, "replies", Reply), qos=QOS)
         self.asks = DataReader(participant, Topic(participant, f"{CONTROL}/again", Control), qos=QOS)
@@ -118,13 +123,26 @@ class Client:
                 item, _ = self.waiting.get(reply.id, (None, 0))
                 if item and item.timestamp == reply.timestamp:
                     del self.waiting[reply.id]
+                    if self.checkpoints and not self.is_covered(item):
+                        self.kept[reply.id] = item
                     yield reply
+
+    def is_covered(self, item):
+        """Whether a checkpoint contains the item."""
+        group = item.sliceId % GROUPS if self.by_group else GROUPS
+        place = item.sliceId % self.count, group, self.writers_of(item.sliceId).number
+        return item.timestamp <= self.covered.get(place, 0)
 
     def wanted(self):
         """The slices to republish now: with a new request of a successor, or with a request and new readers."""
         now, wanted = time.monotonic(), set()
         for sample in self.asks.take(N=1000):
             if sample.sample_info.valid_data:
+                covered, count = covered_by(sample.body)
+                if covered:
+                    self.count = count
+                    self.covered.update(covered)
+                    self.kept = {id: item for id, item in self.kept.items() if not self.is_covered(item)}
                 asked, count = slices_asked_for(sample.body)
                 slices = {slice for slice in self.used if slice % count in asked}
                 wanted |= {slice for slice in slices if now - self.asked.get(slice, -ASKING_S) >= ASKING_S}
@@ -138,6 +156,9 @@ class Client:
     def publish_again(self):
         """Republishes items for a successor, and items without a reply. Call it after `answers`, which removes answered items."""
         wanted, now = self.wanted(), time.monotonic()
+        for item in self.kept.values():
+            if item.sliceId in wanted:
+                self.writers_of(item.sliceId).again.write(item, timestamp=item.timestamp)
         for id, (item, said) in self.waiting.items():
             if item.sliceId in wanted or now - said > AGAIN_S:
                 self.writers_of(item.sliceId).again.write(item, timestamp=item.timestamp)
@@ -147,6 +168,7 @@ class Client:
 def main():
     number, slices, count = (int(arg) for arg in sys.argv[1:4])
     interface, assignment = (sys.argv[4:6] + [None, None])[:2]
+    checkpoints = sys.argv[6:7] == ["checkpoints"]
     slice_of = {
         None: by_modulo(slices),
         "modulo": by_modulo(slices),
@@ -156,9 +178,9 @@ def main():
     }[assignment]
     interface = f'<Interfaces><NetworkInterface name="{interface}"/></Interfaces>' if interface else ""
     domain = Domain(number, f"<CycloneDDS><Domain><General>{interface}</General>{LEASE}{WATERMARKS}</Domain></CycloneDDS>")
-    client = Client(DomainParticipant(number), slice_of, by_group=assignment is not None)
+    client = Client(DomainParticipant(number), slice_of, assignment is not None, checkpoints)
     published, end = 0, time.monotonic() + PATIENCE_S
-    while published < count or client.waiting:
+    while published < count or client.waiting or client.kept:
         if published < count:
             client.publish(published, f"item {published}".encode())
             published += 1
@@ -169,7 +191,7 @@ def main():
             print(reply.id, bytes(reply.message).decode(), flush=True)
         client.publish_again()
         if time.monotonic() > end:
-            sys.exit(f"{len(client.waiting)} items have no reply")
+            sys.exit(f"{len(client.waiting)} items have no reply, {len(client.kept)} are in no checkpoint")
     del client, domain
 
 

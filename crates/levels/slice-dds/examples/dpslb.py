@@ -52,9 +52,8 @@ class Control(IdlStruct, typename="equipoise.Control"):
     body: sequence[byte]
 
 
-def slices_asked_for(body):
-    """The slices that the successor of a lost worker asks for, and its number of slices. It asks for the items with a `sliceId`
-    modulo that number in the set. An empty set and 1 if the message is of another kind."""
+def numbers_of(body):
+    """The numbers of a message of a worker."""
     numbers, number, shift = [], 0, 0
     # A version, then numbers of seven bits per byte, the lowest first. All bytes but the last of a number have the highest bit set.
     for octet in bytes(body[1:]):
@@ -63,14 +62,40 @@ def slices_asked_for(body):
         if octet < 0x80:
             numbers.append(number)
             number, shift = 0, 0
+    return numbers
+
+
+def slices_asked_for(body):
+    """The slices that the successor of a lost worker asks for, and its number of slices. It asks for the items with a `sliceId`
+    modulo that number in the set. An empty set and 1 if the message is of another kind."""
+    numbers = numbers_of(body)
     # The kind, the count of slices, the slices; then the numbering: its resize, the number of slices, the number of ids ever used.
     if numbers[:1] != [AGAIN] or numbers[1:2] != [len(numbers) - 5]:
         return set(), 1
     return set(numbers[2:-3]), max(numbers[-2], 1)
 
 
-# The kind of a message that asks clients to republish items.
-AGAIN = 3
+def covered_by(body):
+    """What checkpoints contain: for each (slice, group, writer) a position. And the number of slices. No positions and 1 if the
+    message is of another kind."""
+    numbers, covered = numbers_of(body), {}
+    if numbers[:1] != [COVERED]:
+        return covered, 1
+    rest = iter(numbers[1:])
+    for _ in range(next(rest)):
+        slice = next(rest)
+        for _ in range(next(rest)):
+            group, writer, position = next(rest), next(rest), next(rest)
+            covered[slice, group, writer] = max(position, covered.get((slice, group, writer), 0))
+        # The number of the checkpoint, if there is one.
+        if next(rest):
+            next(rest), next(rest)
+    _resize, slices, _ids = rest
+    return covered, max(slices, 1)
+
+
+# The kinds of messages that ask clients to republish items, and that name items in checkpoints.
+AGAIN, COVERED = 3, 5
 
 # Reliable; keeps all samples; the end of a writer does not dispose of its samples.
 POLICIES = (

@@ -24,14 +24,19 @@ const ASKS: u32 = 1;
 pub(crate) const KEYED_REPLIES: u32 = 2;
 /// And, added to a group's number, of new readers of that group.
 const READERS: u32 = 3;
+/// Interval between two requests for checkpoints.
+const WANT_EVERY: Duration = Duration::from_millis(100);
 
 /// What a client is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Whose items these are; replies repeat it.
     pub sender_id: i32,
-    /// Items that have no reply yet, at most.
+    /// Largest number of items without a reply; with `checkpoints`, of kept items.
     pub window: usize,
+    /// The stream's workers take checkpoints: an item is kept until a checkpoint contains it, so
+    /// that it can be processed again after the loss of a worker.
+    pub checkpoints: bool,
     /// What has no reply after this is published again at the earliest. It is waited for longer where replies take
     /// longer, and by the clock where the successor of a lost worker asks for it.
     pub resend: Duration,
@@ -46,18 +51,18 @@ impl Options {
     pub fn new(sender_id: i32) -> Self {
         let (resend, settle) = (Duration::from_secs(1), Duration::from_millis(200));
         let resend_max = Duration::from_secs(60);
-        Self { sender_id, window: 10_000, resend, resend_max, settle }
+        Self { sender_id, window: 10_000, checkpoints: false, resend, resend_max, settle }
     }
 }
 
 /// Why an item was not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// As many items as the window allows have no reply yet.
-    #[error("{0} items have no reply yet: as many as the client keeps")]
+    /// As many items as the window allows have no reply yet, or are in no checkpoint.
+    #[error("{0} items have no reply, or are in no checkpoint yet: as many as the client keeps")]
     WindowFull(usize),
-    /// The id is that of an item without a reply.
-    #[error("item {0} was published and has no reply yet")]
+    /// The id is that of an item that is kept.
+    #[error("item {0} was published, and has no reply or is in no checkpoint yet")]
     SameId(i64),
     /// Nobody reads the group.
     #[error("no worker reads slice {}", .0.0)]
@@ -100,6 +105,8 @@ pub struct Client {
     samples: Vec<Sample>,
     resent: u64,
     strange: u64,
+    /// When checkpoints were last requested.
+    wanted: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -135,6 +142,7 @@ impl Client {
         replies.attach(&waitset)?;
         waitset.attach(&asks, ASKS)?;
         let pending = Retention::new(options.resend, options.resend_max);
+        let pending = pending.with_checkpoints(options.checkpoints);
         let seed = fnv1a(&topics.participant.guid()?.0);
         Ok(Self {
             options,
@@ -152,7 +160,13 @@ impl Client {
             samples: Vec::new(),
             resent: 0,
             strange: 0,
+            wanted: None,
         })
+    }
+
+    /// Number of kept items, with and without a reply.
+    pub fn kept(&self) -> usize {
+        self.pending.kept()
     }
 
     /// Items without a reply.
@@ -214,8 +228,9 @@ impl Client {
     /// # Errors
     /// [`PublishError`]; the item is not published, and not kept.
     pub fn publish(&mut self, slice: SliceId, id: i64, message: &[u8]) -> Result<(), PublishError> {
-        if self.pending.len() >= self.options.window {
-            return Err(PublishError::WindowFull(self.pending.len()));
+        if self.pending.kept() >= self.options.window {
+            self.want_checkpoints()?;
+            return Err(PublishError::WindowFull(self.pending.kept()));
         }
         if self.pending.contains(id as u64) {
             return Err(PublishError::SameId(id));
@@ -243,8 +258,9 @@ impl Client {
         let now = self.begun.elapsed();
         // An item that DDS does not take goes to no worker.
         of.first.write_again(&sample)?;
+        let place = (Writer { group, id: of.id }, self.position as u64);
         let kept = Pending { sample, group, position: self.position, timestamp: time };
-        self.pending.keep(now, id as u64, slice, kept);
+        self.pending.keep(now, id as u64, slice, place, kept);
         Ok(())
     }
 
@@ -270,7 +286,7 @@ impl Client {
             let ours = reply.sender_id == self.options.sender_id
                 && self.pending.get(id).is_some_and(|item| item.timestamp == reply.timestamp);
             match ours.then(|| self.pending.reply(now, id)).flatten() {
-                Some((_, delay)) => {
+                Some(delay) => {
                     let message = reply.message.to_vec();
                     answers.push(Answer { id: reply.id, delay, message });
                 }
@@ -303,6 +319,10 @@ impl Client {
                     let of = asked.entry(numbering.epoch);
                     of.or_insert_with(|| (numbering, Vec::new())).1.extend(slices);
                 }
+                Ok(Some(Mail::Covered(covered, numbering))) => {
+                    self.pending.covered(&covered, &numbering);
+                }
+                Ok(Some(Mail::Lacks(lacks))) => self.pending.lacks(self.begun.elapsed(), &lacks),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "a slice worker's question"),
             }
@@ -313,6 +333,26 @@ impl Client {
             self.answer(&asked, &numbering)?;
         }
         Ok(())
+    }
+
+    /// Asks workers for checkpoints, as no more items can be kept.
+    fn want_checkpoints(&mut self) -> Result<(), Error> {
+        let now = self.begun.elapsed();
+        let slices = self.pending.replied_slices();
+        let is_early = self.wanted.is_some_and(|at| now.saturating_sub(at) < WANT_EVERY);
+        if slices.is_empty() || is_early {
+            return Ok(());
+        }
+        self.wanted = Some(now);
+        let mut cdr = Vec::new();
+        if Mail::Wanted(slices).encode(&mut cdr).is_err() {
+            return Ok(());
+        }
+        match self.answers.write(&cdr) {
+            // It asks again.
+            Err(error) if is_late(&error) => Ok(()),
+            written => written,
+        }
     }
 
     /// Says which items of these slices have no reply.

@@ -7,8 +7,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use equipoise_dds::cdr::{Decoder, Encoder};
+use equipoise_slice::worker::CheckpointStatus;
 use equipoise_slice::{
-    Address, Envelope, HandoverId, Keeps, Life, Numbering, Order, Process, SliceId, WorkerId,
+    Address, Covered, Envelope, HandoverId, Keeps, Lacks, Life, Numbering, Order, Process, SliceId,
+    WorkerId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +41,12 @@ pub enum Mail {
     Again(Vec<SliceId>, Numbering),
     /// Of a client, to all workers: the answer to `Again`. Clients that do not know it say nothing.
     Keeps(Keeps),
+    /// Of a worker, to clients: items in checkpoints, which need not be kept.
+    Covered(Vec<Covered>, Numbering),
+    /// Of a client, to all workers: it can keep no more items of these slices.
+    Wanted(Vec<SliceId>),
+    /// Of a worker, to clients: publish these items again, which it lacks.
+    Lacks(Vec<Lacks>),
 }
 
 /// What a worker says of itself, several times a second.
@@ -74,6 +82,8 @@ pub struct Report {
     pub drops: Vec<(String, u64)>,
     /// Slices of which something was done or waits.
     pub slices: Vec<SliceReport>,
+    /// Its checkpoints, if it takes any.
+    pub checkpoints: Option<CheckpointStatus>,
 }
 
 /// An item that an application has.
@@ -98,6 +108,8 @@ pub struct Terms {
     pub lease: Duration,
     /// The topics of items and replies and their types, as a number.
     pub topics: u64,
+    /// Whether checkpoints are taken.
+    pub checkpoints: bool,
 }
 
 impl Terms {
@@ -117,6 +129,14 @@ impl Terms {
                 differs("order", format!("{:?}", self.order), format!("{:?}", ours.order))
                     .to_lowercase(),
             );
+        }
+        if self.checkpoints != ours.checkpoints {
+            let taken = |it: bool| if it { "a `checkpoint`" } else { "no `checkpoint`" };
+            return Some(format!(
+                "was started with {}, the controller has {}: start it with the same",
+                taken(self.checkpoints),
+                taken(ours.checkpoints)
+            ));
         }
         if self.topics != ours.topics {
             let text = "was started with other topics of items and replies, or other types of them, than the controller has: \
@@ -183,8 +203,8 @@ impl Mail {
             Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
             Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
             Self::Listens(_) => WORKERS,
-            Self::Again(..) => CLIENTS,
-            Self::Keeps(_) => WORKERS,
+            Self::Again(..) | Self::Covered(..) | Self::Lacks(_) => CLIENTS,
+            Self::Keeps(_) | Self::Wanted(_) => WORKERS,
         }
     }
 

@@ -9,7 +9,7 @@ use equipoise_basics::lock;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
-use equipoise_slice::{Envelope, Group, Item, Life, Numbering, SliceId, WorkerId};
+use equipoise_slice::{Covered, Envelope, Group, Item, Lacks, Life, Numbering, SliceId, WorkerId};
 
 use crate::drops::{DropCounts, DropReason};
 use crate::form::Form;
@@ -21,6 +21,8 @@ use crate::worker::connections::Connections;
 
 /// The waitset's token of mail; groups have their numbers.
 const MAIL: u32 = 1000;
+/// Largest number of slices for which wishes of clients are stored.
+const WANTED_MAX: usize = 1 << 16;
 /// Readers are asked so often whether writers have gone.
 const WRITERS_EVERY: Duration = Duration::from_millis(100);
 
@@ -51,6 +53,8 @@ pub(crate) struct DdsTransport {
     /// Bytes of items that are here, wherever.
     pub(crate) held: Arc<AtomicUsize>,
     samples: Vec<Sample>,
+    /// Slices for which clients want checkpoints.
+    wanted: Mutex<Vec<SliceId>>,
     /// To controllers that announce themselves.
     connections: Arc<Connections>,
     /// The last life that sent anything.
@@ -144,6 +148,7 @@ impl DdsTransport {
             full: Arc::default(),
             held: Arc::default(),
             samples: Vec::new(),
+            wanted: Mutex::default(),
             connections,
             life,
         })
@@ -192,6 +197,21 @@ impl DdsTransport {
         self.post(&self.again, &Mail::Again(slices, self.numbering))
     }
 
+    /// The slices for which clients wanted checkpoints since the last call.
+    pub(crate) fn wanted(&self) -> Vec<SliceId> {
+        std::mem::take(&mut *lock(&self.wanted))
+    }
+
+    /// Tells clients which items checkpoints contain.
+    pub(crate) fn tell_covered(&self, covered: Vec<Covered>) -> Result<(), Error> {
+        self.post(&self.again, &Mail::Covered(covered, self.numbering))
+    }
+
+    /// Asks clients to publish items again.
+    pub(crate) fn ask_lacking(&self, lacks: Vec<Lacks>) -> Result<(), Error> {
+        self.post(&self.again, &Mail::Lacks(lacks))
+    }
+
     /// Samples that DDS itself dropped, as they are none of the topic's type; by reason.
     pub(crate) fn dropped_by_dds(&self) -> [(DropReason, u64); 2] {
         let mail = self.topics.up.malformed() + self.topics.down.malformed();
@@ -236,6 +256,12 @@ impl DdsTransport {
                 Ok(Some(Mail::Envelope(envelope))) => arrivals.push(Arrival::Control(envelope)),
                 Ok(None) => match Mail::decode(sample.cdr(), WORKERS) {
                     Ok(Some(Mail::Keeps(keeps))) => arrivals.push(Arrival::Keeps(keeps)),
+                    Ok(Some(Mail::Wanted(slices))) => {
+                        let mut wanted = lock(&self.wanted);
+                        if wanted.len() < WANTED_MAX {
+                            wanted.extend(slices);
+                        }
+                    }
                     Ok(Some(Mail::Listens(listens))) => self.connections.heard(listens),
                     _ => {}
                 },

@@ -13,14 +13,15 @@ mod renewed;
 mod replies;
 mod threads;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use equipoise_basics::lock;
 use equipoise_dds::Error;
 use equipoise_slice::transport::Driver;
-use equipoise_slice::worker::Worker as Protocol;
+use equipoise_slice::worker::{CheckpointStatus, Worker as Protocol};
 use equipoise_slice::{Config, Life, Numbering, Process as OsProcess};
 
 pub use error::WorkerError;
@@ -136,6 +137,8 @@ struct Shared {
     others: AtomicU64,
     fenced: AtomicBool,
     stalled_ms: AtomicU64,
+    out_of_order: AtomicU64,
+    checkpoints: Mutex<CheckpointStatus>,
     drops: Arc<DropCounts>,
 }
 
@@ -191,6 +194,7 @@ impl Worker {
             in_hand: Default::default(),
             acknowledged: Duration::ZERO,
             asked: None,
+            lacked: None,
             told: Duration::ZERO,
             is_told: false,
             options,
@@ -241,6 +245,16 @@ impl Worker {
     /// For how long the application has had items and finished none. Zero while it has none.
     pub fn stalled(&self) -> Duration {
         Duration::from_millis(self.shared.stalled_ms.load(Relaxed))
+    }
+
+    /// Items that came again too late to be done in order, and were done after later ones.
+    pub fn out_of_order(&self) -> u64 {
+        self.shared.out_of_order.load(Relaxed)
+    }
+
+    /// Its checkpoints, as of some milliseconds ago.
+    pub fn checkpoints(&self) -> CheckpointStatus {
+        *lock(&self.shared.checkpoints)
     }
 
     /// Items that were let go for `reason`.

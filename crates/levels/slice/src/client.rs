@@ -6,6 +6,7 @@
 //! its reply arrived, a second reply may follow; the client recognises it.
 
 mod assignment;
+mod replied;
 mod retention;
 mod timeout;
 
@@ -21,7 +22,7 @@ pub use assignment::{Assignment, Bounds, BoundsInvalid};
 pub use retention::{Asked, Retention};
 
 use crate::ids::{Group, SliceId, Writer};
-use crate::message::{Item, Keeps};
+use crate::message::{Covered, Item, Keeps, Lacks};
 use crate::numbering::Numbering;
 
 /// Settings of a client.
@@ -36,6 +37,8 @@ pub struct Config {
     pub again_max: Duration,
     /// Largest number of items without a reply.
     pub pending_max: usize,
+    /// Workers take checkpoints: items that have a reply are kept until a checkpoint contains them.
+    pub checkpoints: bool,
     /// Write to the base topic only, as publishers without knowledge of groups do.
     pub plain: bool,
 }
@@ -43,7 +46,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let (again, again_max) = (Duration::from_millis(500), Duration::from_secs(60));
-        Self { again, again_max, pending_max: 65_536, plain: false }
+        Self { again, again_max, pending_max: 65_536, checkpoints: false, plain: false }
     }
 }
 
@@ -53,8 +56,17 @@ pub enum Refused {
     /// The largest number of items waits for replies.
     #[error("{0} items have no reply yet, which is the limit (`pending_max`): wait for replies")]
     Full(usize),
-    /// An item with this id waits for its reply.
-    #[error("item {0} was published before and has no reply yet: give each item its own id")]
+    /// The largest number of items waits for replies or checkpoints.
+    #[error(
+        "{0} items have no reply or are in no checkpoint yet, which is the limit (`pending_max`): \
+         wait, or take checkpoints after fewer items"
+    )]
+    Uncovered(usize),
+    /// An item with this id is kept.
+    #[error(
+        "item {0} was published before, and has no reply or is in no checkpoint yet: give each \
+         item its own id"
+    )]
     Pending(u64),
 }
 
@@ -63,7 +75,7 @@ pub enum Refused {
 pub enum Reply<T> {
     /// The first for its item.
     First {
-        /// The item, which the client keeps no longer.
+        /// The item.
         item: Item<T>,
         /// The time from publishing to the reply.
         delay: Duration,
@@ -85,6 +97,7 @@ impl<T: Clone> Client<T> {
     /// A client with writers named `writer`, which must be unique.
     pub fn new(writer: u64, config: Config) -> Self {
         let pending = Retention::new(config.again, config.again_max);
+        let pending = pending.with_checkpoints(config.checkpoints);
         Self { writer, config, positions: BTreeMap::new(), pending }
     }
 
@@ -105,8 +118,11 @@ impl<T: Clone> Client<T> {
         slice: SliceId,
         payload: T,
     ) -> Result<Item<T>, Refused> {
-        if self.pending.len() >= self.config.pending_max {
-            return Err(Refused::Full(self.pending.len()));
+        if self.pending.kept() >= self.config.pending_max {
+            return Err(match self.pending.len() == self.pending.kept() {
+                true => Refused::Full(self.pending.len()),
+                false => Refused::Uncovered(self.pending.kept()),
+            });
         }
         if self.pending.contains(id) {
             return Err(Refused::Pending(id));
@@ -116,15 +132,31 @@ impl<T: Clone> Client<T> {
         *position += 1;
         let (key, position, again) = (u64::from(slice.0), *position, false);
         let item = Item { key, slice, writer, position, again, payload };
-        self.pending.keep(now, id, slice, item.clone());
+        self.pending.keep(now, id, slice, (writer, position), item.clone());
         Ok(item)
     }
 
     /// Handles a reply.
     pub fn reply(&mut self, now: Duration, id: u64) -> Reply<T> {
-        match self.pending.reply(now, id) {
+        let item = self.pending.get(id).cloned();
+        match item.zip(self.pending.reply(now, id)) {
             Some((item, delay)) => Reply::First { item, delay },
             None => Reply::Duplicate,
+        }
+    }
+
+    /// These items are in checkpoints of slices as numbered by `numbering`: those that have
+    /// replies need not be kept.
+    pub fn covered(&mut self, covered: &[Covered], numbering: &Numbering) {
+        self.pending.covered(covered, numbering);
+    }
+
+    /// The slices for which workers should take checkpoints soon, as this client can keep no more
+    /// items.
+    pub fn wants_checkpoints(&self) -> Vec<SliceId> {
+        match self.pending.kept() >= self.config.pending_max {
+            true => self.pending.replied_slices(),
+            false => Vec::new(),
         }
     }
 
@@ -140,7 +172,12 @@ impl<T: Clone> Client<T> {
         self.pending.asked(now, &Asked::new(slices, numbering));
     }
 
-    /// The answer to a worker that asks for these slices: the items without a reply, by writer.
+    /// A worker lacks kept items of slices that it restores ([`crate::worker::Worker::lacking`]).
+    pub fn lacks(&mut self, now: Duration, lacks: &[Lacks]) {
+        self.pending.lacks(now, lacks);
+    }
+
+    /// The answer to a worker that asks for these slices: the kept items, by writer.
     pub fn keeps(&self, slices: &[SliceId], numbering: &Numbering) -> Vec<Keeps> {
         let asked = Asked::new(slices, numbering);
         let mut answers: BTreeMap<Writer, Keeps> = BTreeMap::new();
@@ -166,7 +203,7 @@ impl<T: Clone> Client<T> {
     }
 
     /// The items without a reply, by id.
-    pub fn pending(&self) -> impl ExactSizeIterator<Item = (u64, &Item<T>)> {
+    pub fn pending(&self) -> impl Iterator<Item = (u64, &Item<T>)> {
         self.pending.iter()
     }
 }

@@ -57,12 +57,48 @@ pub struct Config {
     /// Largest number of items kept in case the target is lost, and of tail entries, of one
     /// handover. The oldest are dropped first.
     pub released_max: usize,
+    /// Checkpoints of slices' state, in [`Order::Stateful`]; the controller has the same.
+    pub checkpoint: Option<CheckpointConfig>,
 }
+
+/// When a worker takes a checkpoint of a slice: at whichever comes first, if any item was
+/// processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointConfig {
+    /// Interval between two checkpoints of a slice.
+    pub every: Duration,
+    /// Items of a slice since its last checkpoint.
+    pub items: u64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(1), items: 1000 }
+    }
+}
+
+/// Of [`Config::reply`]: a busy machine may take longer than is usual.
+const SURE_REPLY: u32 = 10;
 
 /// Claims per lease of a worker with nothing in progress.
 const IDLE_CLAIMS: u32 = 5;
 
 impl Config {
+    /// How checkpoints are taken, if they are.
+    pub fn checkpoints(&self) -> Option<CheckpointConfig> {
+        self.checkpoint.filter(|_| self.order == Order::Stateful)
+    }
+
+    /// How long after its reply was sent an item counts as answered where its effect is in a
+    /// state that cannot be had without it. An item that is answered before is only done again;
+    /// here its client would have no reply.
+    pub(crate) fn reply_is_sure(&self) -> Duration {
+        match self.checkpoints() {
+            Some(_) => SURE_REPLY * self.reply,
+            None => self.reply,
+        }
+    }
+
     /// A worker that is silent for longer than this is suspected: it is paused, cut off, or dead.
     pub fn suspicion(&self) -> Duration {
         let idle = self.idle_claims();
@@ -96,6 +132,7 @@ impl Default for Config {
             standby: false,
             standby_max: 65_536,
             released_max: 65_536,
+            checkpoint: None,
         }
     }
 }

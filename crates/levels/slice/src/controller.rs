@@ -13,6 +13,7 @@ mod evidence;
 mod forget;
 mod handover;
 mod hear;
+mod keepers;
 mod members;
 mod record;
 mod resize;
@@ -144,6 +145,7 @@ pub struct Controller<T> {
     handovers: BTreeMap<HandoverId, Handover>,
     lines: evidence::Lines,
     standby_said: Duration,
+    keepers: keepers::Keepers,
     forgot: Duration,
     /// Time of the last tick.
     ticked: Duration,
@@ -174,6 +176,7 @@ impl<T: Clone> Controller<T> {
             handovers: BTreeMap::new(),
             lines: evidence::Lines::default(),
             standby_said: now,
+            keepers: keepers::Keepers::default(),
             forgot: now,
             ticked: now,
             surveying: true,
@@ -324,6 +327,7 @@ impl<T: Clone> Controller<T> {
         self.assign_unowned(now);
         self.tick_resize(now);
         self.tick_standby(now);
+        self.tick_keepers(now);
         self.tick_forget(now);
     }
 
@@ -474,6 +478,9 @@ impl<T: Clone> Controller<T> {
         let (slices, taker) = (open.slices.clone(), open.taker);
         let Some(giver) = open.giver else {
             let after = open.after.clone();
+            if after.is_some() && self.config.checkpoints().is_some() {
+                return self.say_restore(taker, handover, slices);
+            }
             return self.send(taker, Message::Assign { handover, slices, after });
         };
         match open.state {
@@ -494,6 +501,9 @@ impl<T: Clone> Controller<T> {
             HandoverState::Activating { giver_lost: true } => {
                 let positions = open.cut.as_deref().cloned().unwrap_or_default();
                 self.send(taker, Message::Cut { handover, positions, backlog: Vec::new() });
+            }
+            HandoverState::Settling { giver_lost: true } if self.config.checkpoints().is_some() => {
+                self.say_restore(taker, handover, slices);
             }
             HandoverState::Settling { giver_lost: true } => {
                 let Some(open) = self.handovers.get(&handover) else { return };

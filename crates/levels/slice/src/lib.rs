@@ -46,6 +46,10 @@
 //!   has claimed as committed, which is one that was finished longer ago than a reply takes
 //!   ([`Config::reply`]), is not executed again. The state of a lost worker's slices is lost. In
 //!   free order items that are published again are executed out of order.
+//! - With [checkpoints](CheckpointConfig), the state of each slice is that of a run without faults,
+//!   if its clients keep items until a checkpoint contains them, and no owner is lost together with
+//!   the keeper of its checkpoints. Items after the last checkpoint are executed again, each with a
+//!   second reply.
 //! - If two processes use one worker's name, the one that reported first works; the other is
 //!   refused, with the name of the first. When the first is given up, another may take its place.
 //! - A worker that is given up starts nothing before its successor starts: either its process has
@@ -115,11 +119,11 @@ pub mod transport;
 pub mod worker;
 
 pub use by_slice::BySlice;
-pub use config::{Config, Order};
+pub use config::{CheckpointConfig, Config, Order};
 pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
-    Address, Backlog, Claims, Envelope, Given, Item, Keeps, Message, Past, Progress, TailEntry,
-    Taken,
+    Address, Backlog, Claims, Covered, Envelope, Given, Item, Keeps, Lacks, Message, Past,
+    Progress, SnapshotId, SnapshotPart, TailEntry, Taken,
 };
 pub use numbering::{Numbering, SLICES_MAX};
 pub use positions::Positions;

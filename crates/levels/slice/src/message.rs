@@ -40,7 +40,8 @@ pub struct Keeps {
     pub writer: Writer,
     /// The answer is complete for items up to this position.
     pub through: u64,
-    /// By slice, the positions of items without a reply. All others have one.
+    /// By slice, the positions of kept items: those without a reply and, where checkpoints are
+    /// taken, those that are in none. All others have a reply.
     pub slices: BTreeMap<SliceId, Vec<u64>>,
     /// The numbering of the slices, by its resize: that of the question.
     pub numbering: HandoverId,
@@ -50,6 +51,22 @@ impl Keeps {
     /// No items of `writer`, up to `through`. The question used `numbering`.
     pub fn new(writer: Writer, through: u64, numbering: &Numbering) -> Self {
         Self { writer, through, slices: BTreeMap::new(), numbering: numbering.epoch }
+    }
+}
+
+/// Items of one writer that a client keeps ([`Keeps`]) and that a worker still lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacks {
+    /// The writer.
+    pub writer: Writer,
+    /// The positions of the items.
+    pub positions: Vec<u64>,
+}
+
+impl Lacks {
+    /// The items.
+    pub fn items(&self) -> impl Iterator<Item = (Writer, u64)> {
+        self.positions.iter().map(|position| (self.writer, *position))
     }
 }
 
@@ -235,6 +252,103 @@ pub enum Message<T> {
         /// kept.
         committed: BySlice,
     },
+    /// Controller to a worker, repeatedly, if checkpoints are taken: the worker that keeps them.
+    Keepers {
+        /// Increases with each change of the list, within a term.
+        number: u64,
+        /// The keeper of this worker's checkpoints; `None`: there is no other worker.
+        standby: Option<Life>,
+        /// All other living workers.
+        others: Vec<Life>,
+    },
+    /// Controller to a worker, in place of `Assign` and `Recover`: the state of these slices was
+    /// lost with their owner. The worker itself, or one of `others`, has their last checkpoint.
+    Restore {
+        /// The handover.
+        handover: HandoverId,
+        /// The slices.
+        slices: Arc<[SliceId]>,
+        /// As in `Keepers`.
+        number: u64,
+        /// As in `Keepers`.
+        others: Vec<Life>,
+    },
+    /// Owner to its keeper, and keeper to a target that asked.
+    Snapshots {
+        /// Parts of snapshots.
+        parts: Vec<SnapshotPart>,
+        /// Snapshots that are complete, and whose items have replies: they are checkpoints now.
+        commits: Vec<(SliceId, SnapshotId)>,
+        /// Another worker has these checkpoints: earlier ones are not needed.
+        superseded: Vec<(SliceId, SnapshotId)>,
+    },
+    /// Keeper to owner.
+    Kept {
+        /// Received bytes of each snapshot, plus one for its head.
+        came: Vec<(SliceId, SnapshotId, u64)>,
+        /// Snapshots that are checkpoints now.
+        committed: Vec<(SliceId, SnapshotId)>,
+    },
+    /// Target to the other workers: which checkpoints of these slices do you have? From now on
+    /// commit none of an owner before this epoch.
+    Ask {
+        /// The epoch of the target.
+        epoch: HandoverId,
+        /// The slices.
+        slices: Arc<[SliceId]>,
+    },
+    /// The answer to `Ask`.
+    Has {
+        /// The slices in the question.
+        slices: Arc<[SliceId]>,
+        /// The checkpoints.
+        versions: Vec<(SliceId, SnapshotId)>,
+    },
+    /// Target to keeper: send these checkpoints, each from this byte on.
+    Want {
+        /// The checkpoints.
+        wants: Vec<(SliceId, SnapshotId, u64)>,
+    },
+}
+
+/// Identifies a checkpoint of a slice. Later ones are larger.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct SnapshotId {
+    /// The handover that gave the slice to the owner.
+    pub epoch: HandoverId,
+    /// Increases with each snapshot of an owner.
+    pub number: u64,
+}
+
+/// A part of a snapshot: a slice's state between two items.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotPart {
+    /// The slice.
+    pub slice: SliceId,
+    /// Which snapshot.
+    pub version: SnapshotId,
+    /// In the first part: the items at or below these positions are in the state, and no others.
+    pub contained: Positions,
+    /// Bytes of the whole state; `None`: the application has no state.
+    pub length: Option<u64>,
+    /// The position of `bytes` in the state.
+    pub at: u64,
+    /// Bytes of the state.
+    pub bytes: Vec<u8>,
+}
+
+/// Worker to clients: these items of a slice are in a checkpoint. A client that has their replies
+/// need not keep them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// The slice.
+    pub slice: SliceId,
+    /// Items at or below these positions.
+    pub contained: Positions,
+    /// The checkpoint; `None`: there is no other worker that could keep one.
+    pub version: Option<SnapshotId>,
 }
 
 impl<T> Message<T> {
@@ -276,6 +390,13 @@ impl<T> Message<T> {
             Self::Alive { .. } => "alive",
             Self::Resize { .. } => "resize",
             Self::Standby { .. } => "standby",
+            Self::Keepers { .. } => "keepers",
+            Self::Restore { .. } => "restore",
+            Self::Snapshots { .. } => "snapshots",
+            Self::Kept { .. } => "kept",
+            Self::Ask { .. } => "ask",
+            Self::Has { .. } => "has",
+            Self::Want { .. } => "want",
         }
     }
 }

@@ -26,6 +26,17 @@ impl Positions {
         self.0.insert(writer, position);
     }
 
+    /// Raises where `writer` stands to `position`, if that is further.
+    pub(crate) fn raise(&mut self, writer: Writer, position: u64) {
+        let known = self.0.entry(writer).or_insert(0);
+        *known = position.max(*known);
+    }
+
+    /// Forgets `writer`.
+    pub(crate) fn remove(&mut self, writer: Writer) {
+        self.0.remove(&writer);
+    }
+
     /// All writers with their positions.
     pub fn iter(&self) -> impl Iterator<Item = (Writer, u64)> {
         self.0.iter().map(|(writer, position)| (*writer, *position))

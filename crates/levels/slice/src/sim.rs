@@ -5,6 +5,7 @@
 //! between readers and writers that have matched; readers match writers late. Control messages have
 //! no such guarantees.
 
+mod checkpoints;
 mod client;
 mod control;
 mod judge;
@@ -13,7 +14,7 @@ mod world;
 
 use std::time::Duration;
 
-use crate::config::{Config, Order};
+use crate::config::{CheckpointConfig, Config, Order};
 use crate::worker::Sabotage;
 
 pub(crate) use judge::{OrderKept, Verdict};
@@ -53,6 +54,8 @@ pub(crate) struct Scenario {
     /// Workers have connections to the controller, which close at a crash, and are reset while the
     /// workers live.
     pub connections: bool,
+    /// Interval of checkpoints, if workers take any.
+    pub checkpoint_us: Option<u64>,
     /// Workers stand by for each other.
     pub standby: bool,
     /// Unused readers are closed after this.
@@ -79,6 +82,8 @@ pub(crate) enum Faults {
     Everybody,
     /// Workers crash repeatedly.
     Kills,
+    /// Workers and the controller crash repeatedly.
+    KillsAndControllers,
     /// A client and a worker are disconnected, for longer than DDS waits, and reconnected.
     Paths,
     /// The controller is paused, for longer than workers may be silent.
@@ -118,6 +123,7 @@ impl Scenario {
             doubled_permille: 50,
             faults: Faults::None,
             connections: false,
+            checkpoint_us: None,
             standby: seed / 27 % 2 == 1,
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
             // Some are forgotten while they are paused or cut off.
@@ -141,6 +147,25 @@ impl Scenario {
         let move_gap_us = [1_000, NO_MOVES_US][seed as usize / 2 % 2];
         let crashing = Self { faults: Faults::Kills, order, move_gap_us, ..Self::crashing(seed) };
         Self { length_us: 300_000, ..crashing }
+    }
+
+    /// Workers that take checkpoints are killed, except while a state would be lost with them: when
+    /// an owner and its keeper are lost at once. In some runs controllers crash as well.
+    pub(crate) fn checkpointing(seed: u64) -> Self {
+        let checkpoint_us = Some([4_000, 12_000, 40_000][seed as usize / 3 % 3]);
+        let killing = Self::killing(seed);
+        Self {
+            checkpoint_us,
+            order: Order::Stateful,
+            connections: seed % 4 < 3,
+            workers: 2 + seed / 3 % 4,
+            // A worker without any controller for so long drops its states.
+            retire_us: 10_000_000,
+            // Items that are in no checkpoint are processed again.
+            item_gap_us: [1_500, 600][seed as usize / 5 % 2],
+            faults: if seed % 5 == 4 { Faults::KillsAndControllers } else { Faults::Kills },
+            ..killing
+        }
     }
 
     /// The same, with connections: crashes are noticed at once, and connections are reset.
@@ -203,7 +228,11 @@ impl Scenario {
         match self.faults {
             Faults::None | Faults::Controller | Faults::Pauses | Faults::ShortPauses => false,
             // `Paths` loses no workers, but items lost in transit are executed late.
-            Faults::Paths | Faults::Everybody | Faults::Kills | Faults::Worker { .. } => true,
+            Faults::Paths
+            | Faults::Everybody
+            | Faults::Kills
+            | Faults::KillsAndControllers
+            | Faults::Worker { .. } => true,
             Faults::At { party, .. } => party != Party::Controller,
         }
     }
@@ -215,6 +244,9 @@ impl Scenario {
             OrderKept::None
         } else if !self.loses_workers() {
             OrderKept::Once
+        } else if self.checkpoint_us.is_some() {
+            // A worker does again what it has done itself.
+            OrderKept::First
         } else if self.faults == Faults::Kills && self.move_gap_us == NO_MOVES_US {
             OrderKept::Each
         } else {
@@ -250,6 +282,9 @@ impl Scenario {
             standby: self.standby,
             standby_max: 10_000,
             released_max: 10_000,
+            checkpoint: self
+                .checkpoint_us
+                .map(|every| CheckpointConfig { every: us(every), items: 20 + self.seed % 50 }),
         }
     }
 }

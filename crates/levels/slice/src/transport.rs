@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{Group, HandoverId, SliceId, Writer};
-use crate::message::{Envelope, Item, Keeps};
+use crate::message::{Covered, Envelope, Item, Keeps};
 use crate::numbering::Numbering;
 use crate::worker::{Output, Worker};
 
@@ -95,6 +95,13 @@ pub enum Task<T> {
         /// The slice.
         slice: SliceId,
     },
+    /// Give the slice's state, and keep it: [`Driver::exported`].
+    Snapshot {
+        /// The slice.
+        slice: SliceId,
+        /// Of [`Output::Snapshot`].
+        number: u64,
+    },
 }
 
 /// A worker over a transport. It blocks nowhere and starts no thread; it runs in the caller's
@@ -121,8 +128,12 @@ pub struct Driver<T, N> {
     arrivals: Vec<Arrival<T>>,
     /// Finished items that were published again: their client may lack the reply.
     answers: Vec<Item<T>>,
+    /// Items that clients need not keep.
+    covered: Vec<Covered>,
     /// Increases when tasks that were started before do not count any more.
     round: u64,
+    /// By slice: grows when what was started before of it counts no more.
+    discards: BTreeMap<SliceId, u64>,
 }
 
 #[derive(Debug)]
@@ -179,7 +190,9 @@ impl<T> Task<T> {
     fn key(&self) -> u64 {
         match self {
             Self::Execute(item) => item.key,
-            Self::Import { slice, .. } | Self::Export { slice, .. } => u64::from(slice.0),
+            Self::Import { slice, .. }
+            | Self::Export { slice, .. }
+            | Self::Snapshot { slice, .. } => u64::from(slice.0),
         }
     }
 }
@@ -224,6 +237,8 @@ pub struct Started<T> {
     round: u64,
     slice: SliceId,
     epoch: HandoverId,
+    /// See `Driver::discards`.
+    discards: u64,
     /// The task.
     pub task: Task<T>,
 }
@@ -267,7 +282,9 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             fenced: true,
             arrivals: Vec::new(),
             answers: Vec::new(),
+            covered: Vec::new(),
             round: 0,
+            discards: BTreeMap::new(),
         }
     }
 
@@ -317,7 +334,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                     // The sender waits for an answer, and many items may follow.
                     self.carry_out()?;
                 }
-                Arrival::Keeps(keeps) => self.worker.keeps(&keeps),
+                Arrival::Keeps(keeps) => self.worker.keeps(now, &keeps),
                 Arrival::Subscribed(group) => self.worker.subscribed(now, group),
                 Arrival::Settled(group) => self.worker.settled(now, group),
                 Arrival::WriterGone(writer) => self.worker.writer_gone(now, writer),
@@ -347,12 +364,32 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         self.turn = SliceId(slice.0.wrapping_add(1));
         // A slice with tasks is owned: the worker drops its tasks when it loses it.
         let epoch = self.worker.epoch(slice).unwrap_or_default();
-        Some(Started { round: self.round, slice, epoch, task })
+        let discards = self.discards_of(slice);
+        Some(Started { round: self.round, slice, epoch, discards, task })
     }
 
     /// Whether the started task still counts: it does not if the worker was given up since.
     pub fn is_current(&self, started: &Started<T>) -> bool {
         started.round == self.round
+    }
+
+    fn discards_of(&self, slice: SliceId) -> u64 {
+        self.discards.get(&slice).copied().unwrap_or(0)
+    }
+
+    /// Whether the state that it was started with was not replaced since.
+    fn counts(&self, started: &Started<T>) -> bool {
+        self.is_current(started) && started.discards == self.discards_of(started.slice)
+    }
+
+    /// Items that clients need not keep any more, to be sent to them.
+    pub fn covered(&mut self) -> std::vec::Drain<'_, Covered> {
+        self.covered.drain(..)
+    }
+
+    /// See [`Worker::checkpoint_wanted`].
+    pub fn checkpoint_wanted(&mut self, slices: &[SliceId]) {
+        self.worker.checkpoint_wanted(slices);
     }
 
     /// The current round, as in [`Started::round`].
@@ -377,7 +414,12 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
 
     /// A task is done except for the reply: its slice goes on. [`Driver::replied`] follows.
     pub fn processed(&mut self, started: &Started<T>) {
-        self.is_done(started);
+        if self.is_done(started)
+            && self.counts(started)
+            && let Task::Execute(item) = &started.task
+        {
+            self.worker.processed(item.slice, item.writer, item.position);
+        }
     }
 
     /// The reply to a processed item was sent.
@@ -385,7 +427,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
     /// # Errors
     /// Errors of the transport.
     pub fn replied(&mut self, now: Duration, started: &Started<T>) -> Result<(), N::Error> {
-        if !self.is_current(started) {
+        if !self.counts(started) {
             return Ok(());
         }
         if let Task::Execute(item) = &started.task {
@@ -405,10 +447,16 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         started: &Started<T>,
         state: Option<Vec<u8>>,
     ) -> Result<(), N::Error> {
-        if self.is_done(started)
-            && let Task::Export { handover, slice } = started.task
-        {
-            self.worker.exported(now, handover, slice, state);
+        if self.is_done(started) && self.counts(started) {
+            match started.task {
+                Task::Export { handover, slice } => {
+                    self.worker.exported(now, handover, slice, state);
+                }
+                Task::Snapshot { slice, number } => {
+                    self.worker.snapshotted(now, slice, number, state);
+                }
+                Task::Execute(_) | Task::Import { .. } => {}
+            }
         }
         self.carry_out()
     }
@@ -452,11 +500,17 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                     self.transport.renumber(&numbering);
                     self.refile(&numbering);
                 }
+                Output::Snapshot { slice, number } => {
+                    self.queue_before_items(slice, Task::Snapshot { slice, number });
+                }
+                Output::Discard(slice) => self.discard(slice),
+                Output::Covered(covered) => self.covered.push(covered),
                 Output::Fence => self.fenced = true,
                 Output::Resume => self.fenced = false,
                 Output::Reset => {
                     self.queues.clear();
                     self.ready.clear();
+                    self.discards.clear();
                     (self.queued, self.round) = (0, self.round + 1);
                 }
             }
@@ -488,14 +542,41 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
         items
     }
 
+    /// Forgets the tasks of the slice that wait, and does not count the one under way.
+    fn discard(&mut self, slice: SliceId) {
+        *self.discards.entry(slice).or_default() += 1;
+        if let Some(queue) = self.queues.get_mut(&slice) {
+            self.queued -= queue.tasks.len();
+            queue.tasks.clear();
+            self.ready.remove(&slice);
+            if queue.busy.is_none() {
+                self.queues.remove(&slice);
+            }
+        }
+    }
+
     fn queue(&mut self, slice: SliceId, task: Task<T>) {
         let since = self.now;
+        self.tasks_of(slice).push_back((since, task));
+    }
+
+    /// Queues a task before the waiting items of the slice, and after a state that waits.
+    fn queue_before_items(&mut self, slice: SliceId, task: Task<T>) {
+        let since = self.now;
+        let tasks = self.tasks_of(slice);
+        let is_state = |(_, task): &(Duration, Task<T>)| !matches!(task, Task::Execute(_));
+        let at = tasks.iter().rposition(is_state).map_or(0, |last| last + 1);
+        tasks.insert(at, (since, task));
+    }
+
+    /// For one more task.
+    fn tasks_of(&mut self, slice: SliceId) -> &mut VecDeque<(Duration, Task<T>)> {
         let queue = self.queues.entry(slice).or_default();
-        queue.tasks.push_back((since, task));
         self.queued += 1;
         if queue.busy.is_none() {
             self.ready.insert(slice);
         }
+        &mut queue.tasks
     }
 
     /// Assigns waiting tasks and those in progress to the new slices of their keys. In a joined

@@ -5,10 +5,12 @@
 //! outputs in order.
 
 mod backlog;
+mod checkpoint;
 mod claims;
 mod give;
 mod giver_table;
 mod giving;
+mod keeper;
 mod memory;
 mod ownership;
 mod past;
@@ -16,6 +18,7 @@ mod reason;
 mod recovery;
 mod refused;
 mod resize;
+mod restore;
 mod standby;
 mod take;
 mod taker_table;
@@ -29,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use checkpoint::CheckpointStatus;
 pub use giver_table::{GiverAction, GiverEvent, GiverState};
 pub use giving::{TAIL_BYTES, TAIL_PART};
 pub use reason::{Drops, Reason};
@@ -37,7 +41,7 @@ pub use taker_table::{TakerAction, TakerEvent, TakerState};
 
 use crate::config::Config;
 use crate::ids::{Group, Groups, HandoverId, Life, Process, SliceId, Term, Writer};
-use crate::message::{Address, Envelope, Item, Message};
+use crate::message::{Address, Covered, Envelope, Item, Message};
 use crate::numbering::Numbering;
 use giving::Giving;
 use ownership::{Owned, Released};
@@ -84,6 +88,19 @@ pub enum Output<T> {
         /// The exported state.
         state: Option<Vec<u8>>,
     },
+    /// Export the slice's state from the application before its next item, and call
+    /// [`Worker::snapshotted`]. The slice stays.
+    Snapshot {
+        /// The slice.
+        slice: SliceId,
+        /// The number of the snapshot.
+        number: u64,
+    },
+    /// The state of the slice will be replaced by its last checkpoint: drop every task of the slice
+    /// that is not started, and do not count the one that is.
+    Discard(SliceId),
+    /// Tell clients that these items are in a checkpoint.
+    Covered(Covered),
     /// Open a reader; then call [`Worker::subscribed`], and later [`Worker::settled`].
     Subscribe(Group),
     /// Close the reader.
@@ -146,6 +163,9 @@ pub struct Worker<T> {
     standby: standby::Standby<T>,
     past: past::Pasts,
     claims: claims::Lease,
+    checkpoints: checkpoint::Checkpoints,
+    keeper: keeper::Keeper,
+    restores: restore::Restores,
     /// Number of items that came with their slices, since it was last read.
     handed_over: BTreeMap<SliceId, u64>,
     /// Bytes of an item, by which the tail is split into messages.
@@ -176,6 +196,14 @@ pub(crate) enum Sabotage {
     NoFence,
     /// Treats items that are published again as new ones.
     TrustAgain,
+    /// Commits a checkpoint before the replies to its items have arrived.
+    CommitUnreplied,
+    /// Does not wait for the answers of all workers that may have a checkpoint.
+    NoAskAll,
+    /// Counts an item that was started before a state is replaced.
+    NoDiscard,
+    /// Not the worker's: clients keep nothing that has a reply.
+    ForgetReplied,
     /// Claims items that came by the tail as finished.
     ClaimTail,
     /// Claims the unstarted items of its source as finished.
@@ -238,6 +266,9 @@ impl<T: Clone> Worker<T> {
             standby: standby::Standby::default(),
             past: past::Pasts::default(),
             claims: claims::Lease::default(),
+            checkpoints: checkpoint::Checkpoints::default(),
+            keeper: keeper::Keeper::default(),
+            restores: restore::Restores::default(),
             handed_over: BTreeMap::new(),
             size: |_| 0,
             drops: Drops::default(),
@@ -380,8 +411,11 @@ impl<T: Clone> Worker<T> {
     /// the worker or the item was lost.
     fn again(&mut self, now: Duration, item: Item<T>) {
         let (writer, position) = (item.writer, item.position);
+        if self.replays(now, &item) {
+            return self.admit(item, false);
+        }
         // No other worker has the reply, even if another owns the slice.
-        if self.memory.has_finished(writer, position) {
+        if self.has_finished(item.slice, writer, position) {
             self.drops.count(Reason::Duplicate);
             // The reply may still be in transit: if it is lost, the item is published once more.
             let then = now.checked_sub(self.config.orphan.min(ANSWER));
@@ -526,6 +560,27 @@ impl<T: Clone> Worker<T> {
             | Message::Aborted { .. }
             | Message::Alive { .. }
             | Message::Claims(_) => {}
+            message => self.checkpoint_message(now, envelope.from, message),
+        }
+    }
+
+    /// Handles a message about checkpoints.
+    fn checkpoint_message(&mut self, now: Duration, from: Address, message: Message<T>) {
+        match message {
+            Message::Keepers { number, standby, others } => {
+                self.on_keepers(now, number, Some(standby), others);
+            }
+            Message::Restore { handover, slices, number, others } => {
+                self.on_restore(now, handover, slices, number, others);
+            }
+            Message::Snapshots { parts, commits, superseded } => {
+                self.on_snapshots(now, from, parts, &commits, &superseded);
+            }
+            Message::Kept { came, committed } => self.on_kept(now, from, &came, &committed),
+            Message::Ask { epoch, slices } => self.on_ask(now, from, epoch, slices),
+            Message::Has { slices, versions } => self.on_has(now, from, &slices, &versions),
+            Message::Want { wants } => self.on_want(from, &wants),
+            _ => {}
         }
     }
 
@@ -537,14 +592,16 @@ impl<T: Clone> Worker<T> {
         self.tick_taking(now);
         self.tick_recovery(now);
         self.tick_resize(now);
+        self.tick_checkpoints(now);
         self.tick_subscriptions(now);
         self.memory.forget(now, self.config.remember, self.orphan_after());
         let forget = self.config.forget;
-        let seen = &mut self.seen;
+        let (seen, checkpoints) = (&mut self.seen, &mut self.checkpoints);
         self.gone.retain(|writer, since| {
             let keep = now.saturating_sub(*since) < forget;
             if !keep {
                 seen.remove(writer);
+                checkpoints.forget(*writer);
             }
             keep
         });

@@ -8,7 +8,7 @@ use prometheus_client::registry::Unit;
 
 use super::TimeReading;
 use super::collector::{counter, describe, gauge, histogram};
-use crate::wire::slice::{SliceWorker, StreamStatus, WorkerState};
+use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
 
 /// A stream's figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +102,41 @@ fn handovers(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
     Ok(())
 }
 
+/// Of streams with checkpoints.
+fn checkpoints(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let taken = || workers(streams).filter_map(|(s, it)| Some((s, it, it.checkpoints.as_ref()?)));
+    if taken().next().is_none() {
+        return Ok(());
+    }
+    let help = "Age of the oldest checkpoint of a worker's slices that lacks items";
+    let name = "slice_checkpoint_age";
+    let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    for (stream, worker, of) in taken() {
+        let labels = [("stream", stream), ("worker", worker.name.as_str())];
+        family.encode_family(&labels)?.encode_gauge(&of.age_seconds)?;
+    }
+    type Of = fn(&SliceCheckpoints) -> u64;
+    let gauges: [(&str, &str, Of); 2] = [
+        (
+            "slice_checkpoint_items",
+            "Items that a worker processed since the last checkpoints of their slices",
+            |of| of.items_since,
+        ),
+        (
+            "slice_checkpoint_exposed_slices",
+            "Slices of a worker with a state that is in no checkpoint at its keeper",
+            |of| of.slices_exposed.into(),
+        ),
+    ];
+    for (name, help, count) in gauges {
+        let mut family = describe(out, name, help, None, MetricType::Gauge)?;
+        for (stream, worker, of) in taken() {
+            gauge(&mut family, &[("stream", stream), ("worker", &worker.name)], count(of))?;
+        }
+    }
+    Ok(())
+}
+
 fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     type Of = fn(&SliceWorker) -> u64;
     let gauges: [(&str, &str, Of); 2] = [
@@ -136,6 +171,7 @@ fn by_worker(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Resu
             family.encode_family(&labels)?.encode_gauge(&of(worker))?;
         }
     }
+    checkpoints(streams, out)?;
     let help = "Items that a worker has processed since it started";
     let mut family = describe(out, "slice_items", help, None, MetricType::Counter)?;
     for (stream, worker) in workers(streams) {

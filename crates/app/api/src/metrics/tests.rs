@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
-use crate::wire::slice::{SliceWorker, StreamStatus, WorkerState};
+use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
 use crate::wire::tls::{CertificateStatus, TlsStatus};
 use crate::wire::{Admin, BackendState, Health, Region};
 
@@ -221,6 +221,13 @@ fn streams() -> Vec<StreamReading> {
         stalled_seconds: 1.5,
         items_total: 400,
         drops: BTreeMap::from([("late".to_owned(), 2)]),
+        checkpoints: Some(SliceCheckpoints {
+            keeper: Some("w2".to_owned()),
+            age_seconds: 0.5,
+            items_since: 7,
+            slices_exposed: 1,
+            bytes: 4096,
+        }),
     };
     let status = StreamStatus {
         name: "images".into(),
@@ -266,6 +273,9 @@ fn the_slice_level_has_its_families_where_it_leads() {
         r#"equipoise_slice_workers{stream="images",state="stuck"} 0"#,
         r#"equipoise_slice_queue_age_seconds{stream="images",worker="w2"} 0.2"#,
         r#"equipoise_slice_stalled_seconds{stream="images",worker="w1"} 1.5"#,
+        r#"equipoise_slice_checkpoint_age_seconds{stream="images",worker="w1"} 0.5"#,
+        r#"equipoise_slice_checkpoint_items{stream="images",worker="w1"} 7"#,
+        r#"equipoise_slice_checkpoint_exposed_slices{stream="images",worker="w1"} 1"#,
         r#"equipoise_slice_worker_load_cores{stream="images",worker="w1"} 0.5"#,
         r#"equipoise_slice_imbalance_ratio{stream="images"} 0.25"#,
         r#"equipoise_slice_handovers_total{stream="images",result="moved"} 6"#,

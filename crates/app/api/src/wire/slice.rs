@@ -121,6 +121,23 @@ pub struct SliceWorker {
     pub items_total: u64,
     /// Items dropped since it started, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Its checkpoints, if the stream has any.
+    pub checkpoints: Option<SliceCheckpoints>,
+}
+
+/// The checkpoints of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SliceCheckpoints {
+    /// The worker that keeps them; `None` if there is no other worker.
+    pub keeper: Option<String>,
+    /// Age of the oldest checkpoint that lacks items of its slice.
+    pub age_seconds: f64,
+    /// Items processed since the last checkpoints of their slices.
+    pub items_since: u64,
+    /// Slices with a state that is in no checkpoint at the keeper.
+    pub slices_exposed: u32,
+    /// Bytes of states in the last checkpoints.
+    pub bytes: u64,
 }
 
 /// State of a worker.

@@ -101,6 +101,7 @@ impl Recorder {
             stalled_seconds: 1.5,
             items_total: 0,
             drops: BTreeMap::new(),
+            checkpoints: None,
         };
         let slice = SliceState {
             slice: 3,

@@ -103,6 +103,7 @@ fn page(stream: &StreamStatus, all: bool, view: View, out: &mut String) {
     let tables = [
         (!stream.handovers.is_empty()).then(|| handovers(stream)),
         (!told.is_empty()).then(|| slices(&told, all)),
+        checkpoints(stream),
         drops::table(stream),
     ];
     for table in tables.into_iter().flatten() {
@@ -194,6 +195,33 @@ fn workers(stream: &StreamStatus) -> Table {
     table
 }
 
+/// The checkpoints of each worker, if the stream has any.
+fn checkpoints(stream: &StreamStatus) -> Option<Table> {
+    let mut table = Table::new(&[
+        ("CHECKPOINTS OF", Align::Left),
+        ("KEPT BY", Align::Left),
+        ("AGE", Align::Right),
+        ("ITEMS SINCE", Align::Right),
+        ("SLICES WITHOUT", Align::Right),
+        ("BYTES", Align::Right),
+    ]);
+    let taken = stream.workers.iter().filter_map(|it| Some((it, it.checkpoints.as_ref()?)));
+    let mut is_empty = true;
+    for (worker, of) in taken {
+        is_empty = false;
+        let tone = if of.slices_exposed == 0 { Tone::Plain } else { Tone::Warning };
+        table.row(vec![
+            (&worker.name).into(),
+            of.keeper.as_deref().unwrap_or("-").into(),
+            time(of.age_seconds).into(),
+            of.items_since.into(),
+            Cell::toned(of.slices_exposed.to_string(), tone),
+            of.bytes.into(),
+        ]);
+    }
+    (!is_empty).then_some(table)
+}
+
 fn handovers(stream: &StreamStatus) -> Table {
     let mut table = Table::new(&[
         ("HANDOVER", Align::Right),
@@ -276,7 +304,9 @@ fn group_row(group: &[&SliceState]) -> Vec<Cell> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use equipoise_api::wire::slice::{HotSlice, SliceHandover, SliceWorker, UnreadPublisher};
+    use equipoise_api::wire::slice::{
+        HotSlice, SliceCheckpoints, SliceHandover, SliceWorker, UnreadPublisher,
+    };
 
     use super::*;
 
@@ -300,6 +330,7 @@ mod tests {
             stalled_seconds: 0.0,
             items_total: 400,
             drops: BTreeMap::from([("late".to_string(), 2), ("malformed".to_string(), 0)]),
+            checkpoints: None,
         }
     }
 
@@ -400,6 +431,22 @@ mod tests {
              2 connections to the port for workers were refused: they named no worker, or were too many\n"
         );
         assert!(shown(&stream(), true).contains("\n0       w1 "));
+    }
+
+    #[test]
+    fn a_stream_with_checkpoints_shows_their_age_and_who_keeps_them() {
+        let mut stream = stream();
+        stream.workers[0].checkpoints = Some(SliceCheckpoints {
+            keeper: Some("w2".to_string()),
+            age_seconds: 0.75,
+            items_since: 12,
+            slices_exposed: 1,
+            bytes: 4096,
+        });
+        let out = shown(&stream, false);
+        let table = "CHECKPOINTS OF  KEPT BY     AGE  ITEMS SINCE  SLICES WITHOUT  BYTES\n\
+                     w1              w2       750 ms           12               1   4096\n";
+        assert!(out.contains(table), "{out}");
     }
 
     #[test]

@@ -84,6 +84,7 @@ pub(super) static SLICE: Table = Table {
             "Workers stand by for each other's slices: items that a lost worker had in hand are processed although \
              their publisher does not publish them again. Each item then goes to two workers.",
         ),
+        Opt::optional("checkpoint", Kind::Table(&CHECKPOINT), "no checkpoints", CHECKPOINT.help),
         Opt::default(
             "interfaces",
             Kind::Texts(&INTERFACE),
@@ -113,6 +114,25 @@ pub(super) static SLICE: Table = Table {
         ),
         Opt::default("balancing", Kind::Table(&BALANCING), "{}", BALANCING.help),
         Opt::default("workers", Kind::Table(&WORKERS), "{}", WORKERS.help),
+    ],
+};
+
+static CHECKPOINT: Table = Table {
+    title: "[slice.checkpoint]",
+    help: "The state of each slice is saved at another worker, so that it survives the loss of its own: `checkpoint = {}` or `checkpoint = { every = \"1s\", items = 1000 }`. With `order = \"stateful\"` only. Workers have to have the same.",
+    options: &[
+        Opt::default(
+            "every",
+            Kind::Duration(ms(10), HOUR),
+            "\"1s\"",
+            "Interval between two checkpoints of a slice that processes items.",
+        ),
+        Opt::default(
+            "items",
+            Kind::Count(1, 1_000_000),
+            "1000",
+            "A slice that has processed this many items since its last checkpoint has the next one at once.",
+        ),
     ],
 };
 

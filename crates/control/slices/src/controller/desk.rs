@@ -118,7 +118,12 @@ impl Desk {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
             Mail::Report(report) => self.report(report),
             // For clients, and for workers.
-            Mail::Again(..) | Mail::Keeps(_) | Mail::Listens(_) => {}
+            Mail::Again(..)
+            | Mail::Keeps(_)
+            | Mail::Listens(_)
+            | Mail::Covered(..)
+            | Mail::Wanted(_)
+            | Mail::Lacks(_) => {}
         }
         self.watch_handovers(now);
     }
@@ -170,6 +175,7 @@ impl Desk {
             order: protocol.order,
             lease: protocol.lease,
             topics: self.topics,
+            checkpoints: protocol.checkpoints().is_some(),
         };
         report.terms.problem(&ours, self.protocol.numbering())
     }

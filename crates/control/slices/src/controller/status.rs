@@ -156,6 +156,23 @@ pub struct WorkerStatus {
     pub done: u64,
     /// Items that were dropped since its start, by reason.
     pub drops: Vec<(String, u64)>,
+    /// Its checkpoints, if it takes any.
+    pub checkpoints: Option<WorkerCheckpoints>,
+}
+
+/// The checkpoints of a worker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerCheckpoints {
+    /// The worker that keeps them; `None`: there is no other worker.
+    pub keeper: Option<String>,
+    /// Age of the oldest checkpoint that lacks items.
+    pub age: Duration,
+    /// Items processed since the last checkpoints of their slices.
+    pub items: u64,
+    /// Slices with a state that is in no checkpoint at the keeper.
+    pub exposed: u32,
+    /// Bytes of states in the last checkpoints.
+    pub bytes: u64,
 }
 
 /// A slice.

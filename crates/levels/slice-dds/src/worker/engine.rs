@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use equipoise_basics::lock;
 use equipoise_dds::Error;
 use equipoise_slice::transport::{Driver, Started, Task};
 use equipoise_slice::worker::Reason;
@@ -39,6 +40,8 @@ pub(super) struct Engine {
     pub(super) acknowledged: Duration,
     /// When clients were last asked for what they have.
     pub(super) asked: Option<Duration>,
+    /// When clients were last asked for items that have not arrived.
+    pub(super) lacked: Option<Duration>,
     pub(super) told: Duration,
     /// Nothing has changed since then.
     pub(super) is_told: bool,
@@ -59,6 +62,10 @@ pub(super) struct Outside {
 
 /// Clients are asked so often for what is recovered here.
 const ASK: Duration = Duration::from_millis(200);
+/// Interval between requests for items that clients keep and that have not arrived.
+const ASK_LACKING: Duration = Duration::from_millis(50);
+/// About the largest number of items in such a request.
+const LACKING_MAX: usize = 4096;
 /// Interval between the reports of a worker that has nothing to do, at least.
 const IDLE_REPORT: Duration = Duration::from_secs(2);
 /// Interval between two looks at memory that can be given back.
@@ -104,6 +111,8 @@ impl Engine {
         self.tell(now)?;
         self.give_memory_back(now);
         self.ask_again(now)?;
+        self.ask_lacking(now)?;
+        self.tell_covered()?;
         self.check_name()
     }
 
@@ -175,6 +184,36 @@ impl Engine {
         self.driver.transport().ask_again(slices)
     }
 
+    /// Asks clients for items that they keep and that have not arrived.
+    fn ask_lacking(&mut self, now: Duration) -> Result<(), Error> {
+        let is_early = self.lacked.is_some_and(|asked| now.saturating_sub(asked) < ASK_LACKING);
+        if is_early || self.asked.is_none() || self.options.protocol.checkpoints().is_none() {
+            return Ok(());
+        }
+        let lacks = self.driver.worker().lacking(LACKING_MAX);
+        if lacks.is_empty() {
+            return Ok(());
+        }
+        self.lacked = Some(now);
+        self.driver.transport().ask_lacking(lacks)
+    }
+
+    /// Takes clients' wishes for checkpoints, and tells clients which items checkpoints contain.
+    fn tell_covered(&mut self) -> Result<(), Error> {
+        if self.options.protocol.checkpoints().is_none() {
+            return Ok(());
+        }
+        let wanted = self.driver.transport().wanted();
+        if !wanted.is_empty() {
+            self.driver.checkpoint_wanted(&wanted);
+        }
+        let covered: Vec<_> = self.driver.covered().collect();
+        match covered.is_empty() {
+            true => Ok(()),
+            false => self.driver.transport().tell_covered(covered),
+        }
+    }
+
     /// Ends it when another process lives under its name, and not only seems to: it is heard again when one that had ended
     /// would be given up.
     fn check_name(&self) -> Result<(), WorkerError> {
@@ -201,7 +240,7 @@ impl Engine {
         let form = self.driver.transport().form();
         let id = match &started.task {
             Task::Execute(item) => form.item(item).ok().map(|item| item.id),
-            Task::Import { .. } | Task::Export { .. } => None,
+            Task::Import { .. } | Task::Export { .. } | Task::Snapshot { .. } => None,
         };
         let slice = started.slice();
         self.in_hand.insert((started.round(), started.key()), (now, slice, id));
@@ -230,7 +269,9 @@ impl Engine {
                 Ok(())
             }
             Task::Import { .. } => self.driver.finished(now, &done.started),
-            Task::Export { .. } => self.driver.exported(now, &done.started, done.state),
+            Task::Export { .. } | Task::Snapshot { .. } => {
+                self.driver.exported(now, &done.started, done.state)
+            }
         }
     }
 
@@ -253,6 +294,11 @@ impl Engine {
         self.shared.queued.store((queued + in_hand) as u64, Relaxed);
         self.shared.fenced.store(worker.is_fenced(), Relaxed);
         self.shared.handovers.store(worker.handovers() as u64, Relaxed);
+        self.shared.out_of_order.store(worker.drops().of(Reason::OutOfOrder), Relaxed);
+        if self.options.protocol.checkpoints().is_some() {
+            let status = worker.checkpoint_status(now);
+            *lock(&self.shared.checkpoints) = status;
+        }
         let period = now.saturating_sub(self.tally.since);
         if period < self.options.report {
             return Ok(());
@@ -336,6 +382,7 @@ impl Engine {
                 order: self.options.protocol.order,
                 lease: self.options.protocol.lease,
                 topics: self.driver.transport().topics(),
+                checkpoints: self.options.protocol.checkpoints().is_some(),
             },
             leaving: self.shared.leaving.load(Relaxed),
             period,
@@ -346,6 +393,7 @@ impl Engine {
             done: self.shared.done.load(Relaxed),
             drops: protocol.into_iter().chain(ours).filter(|(_, count)| *count > 0).collect(),
             slices: slices.into_values().collect(),
+            checkpoints: self.options.protocol.checkpoints().map(|_| worker.checkpoint_status(now)),
         }
     }
 }

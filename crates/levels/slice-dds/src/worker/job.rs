@@ -75,6 +75,8 @@ pub enum Work<'a> {
     Import(Option<&'a [u8]>),
     /// Give the slice's state; it goes to another worker.
     Export,
+    /// Give the slice's state for a checkpoint, and keep it: the slice stays.
+    Snapshot,
 }
 
 impl Job {
@@ -146,6 +148,7 @@ impl<'a> Work<'a> {
             Task::Execute(item) => form.item(item).ok().map(Work::Item),
             Task::Import { state, .. } => Some(Work::Import(state.as_deref())),
             Task::Export { .. } => Some(Work::Export),
+            Task::Snapshot { .. } => Some(Work::Snapshot),
         }
     }
 }
@@ -166,7 +169,7 @@ impl Done {
                 let reply = reply.and_then(|item| replies.form().reply(&item, answer));
                 is_replied = reply.is_none_or(|cdr| replies.send(&started, cdr));
             }
-            (Task::Export { .. }, answer) => state = answer,
+            (Task::Export { .. } | Task::Snapshot { .. }, answer) => state = answer,
             _ => {}
         }
         Self { started, state, busy, is_replied }

@@ -23,6 +23,9 @@
 //! | 2 | the state of the slice is lost with its worker: begin anew | none | none |
 //! | 3 | export the state of the slice, which goes to another worker | none | the state |
 //!
+//! An export with the id 1 is for a checkpoint: the slice stays, and the program keeps its
+//! state. They come only where checkpoints are taken ([`equipoise_slice::Config::checkpoint`]).
+//!
 //! With [`Dealings::tokens`] an entry has epoch (8), writer (8) and position (8) of the item
 //! between its timestamp and the length of the message: its [`equipoise_slice::transport::Token`].
 //! They are 0 where it is no item.

@@ -31,6 +31,13 @@ pub trait Process: Send + Sync + 'static {
     fn export(&self, _slice: SliceId) -> Option<Vec<u8>> {
         None
     }
+
+    /// Gives a slice's state for a checkpoint, and keeps it.
+    fn snapshot(&self, slice: SliceId) -> Option<Vec<u8>> {
+        let state = self.export(slice);
+        self.import(slice, state.as_deref());
+        state
+    }
 }
 
 impl<F: Fn(&DataItem<'_>) -> Vec<u8> + Send + Sync + 'static> Process for F {
@@ -73,6 +80,7 @@ pub(super) fn work(started: Started<Payload>, process: &dyn Process, replies: &R
             None
         }
         Some(Work::Export) => process.export(started.slice()),
+        Some(Work::Snapshot) => process.snapshot(started.slice()),
     };
     Done::of(started, answer, begun, replies)
 }

@@ -2,6 +2,7 @@
 //! own; every item is accounted for by its id.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod checkpoints;
 mod faults;
 mod idle;
 mod killed;

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_dds::items::{DataItem, REPLY, Reply};
 use equipoise_dds::{Domain, Multicast, Participant, Qos, Settings};
-use equipoise_slice::{Config, Order, SliceId};
-use equipoise_slice_dds::worker::{self, Threads, Worker};
+use equipoise_slice::{CheckpointConfig, Config, Order, SliceId};
+use equipoise_slice_dds::worker::{self, Program, Threads, Worker};
 use equipoise_slice_dds::{Passing, Stream, watch_messages};
 use equipoise_slices::{self as controller, Controller};
 use equipoise_store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
@@ -65,6 +66,10 @@ pub(crate) fn protocol(lease: Duration) -> Config {
         recovery: Duration::from_millis(
             variable("RECOVERY_MS").map_or(600, |ms| ms.parse().unwrap()),
         ),
+        checkpoint: variable("CHECKPOINT_MS").map(|_| CheckpointConfig {
+            every: time("CHECKPOINT_MS"),
+            ..CheckpointConfig::default()
+        }),
         remember: variable("REMEMBER_MS").map_or(usual.remember, |_| time("REMEMBER_MS")),
         ..usual
     }
@@ -187,8 +192,18 @@ fn run_worker() {
     let settle = if has_defaults() { usual.settle } else { Duration::from_secs(1) };
     let protocol = protocol(time("LEASE_MS"));
     let options = worker::Options { protocol, settle, ..usual };
-    let threads = Threads::new(1, process);
-    let worker = Worker::start(&stream_of_role(), options, threads).unwrap();
+    let stream = stream_of_role();
+    let worker = match variable("PROGRAM") {
+        Some(program) => {
+            let python = move || {
+                let mut command = Command::new("python3");
+                command.arg(&program);
+                command
+            };
+            Worker::start(&stream, options, Program::start(python).unwrap()).unwrap()
+        }
+        None => Worker::start(&stream, options, Threads::new(1, process)).unwrap(),
+    };
     let (mut worker, mut ended) = (Some(worker), String::new());
     answer_lines(|word, _| {
         if let Some(over) = worker.take_if(|worker| !worker.is_running()) {
@@ -198,6 +213,8 @@ fn run_worker() {
             ("process", _) => std::process::id().to_string(),
             (_, None) => ended.clone(),
             ("fenced", Some(worker)) => worker.is_fenced().to_string(),
+            ("late", Some(worker)) => worker.out_of_order().to_string(),
+            ("exposed", Some(worker)) => worker.checkpoints().exposed.to_string(),
             (_, Some(worker)) => worker.slices().to_string(),
         }
     });

@@ -11,8 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::client::replied::Replied;
 use crate::client::timeout::{Timeout, doubled};
-use crate::ids::{Group, SliceId};
+use crate::ids::{Group, SliceId, Writer};
+use crate::message::{Covered, Lacks};
 use crate::numbering::Numbering;
 
 /// A successor has stopped asking when nothing arrived from it for this many times the lower bound.
@@ -55,16 +57,22 @@ pub struct Retention<T> {
     timeouts: BTreeMap<SliceId, Timeout>,
     /// When a successor last asked for the items of a slice.
     asked: BTreeMap<SliceId, Duration>,
+    /// The items that have replies, if checkpoints are taken.
+    replied: Option<Replied>,
 }
 
 #[derive(Debug, Clone)]
 struct Kept<T> {
     what: T,
     slice: SliceId,
+    /// Its writer, and its position there.
+    place: (Writer, u64),
     published: Duration,
     said: Duration,
     due: Duration,
     again: u32,
+    /// There is a reply: it is published again only for a worker that lacks it.
+    replied: bool,
 }
 
 impl<T> Retention<T> {
@@ -78,48 +86,95 @@ impl<T> Retention<T> {
             due: BTreeSet::new(),
             timeouts: BTreeMap::new(),
             asked: BTreeMap::new(),
+            replied: None,
         }
     }
 
-    /// The number of items.
+    /// Keeps items that have replies until a checkpoint contains them: [`Retention::covered`].
+    #[must_use]
+    pub fn with_checkpoints(self, checkpoints: bool) -> Self {
+        Self { replied: checkpoints.then(Replied::default), ..self }
+    }
+
+    /// The number of items without a reply.
     pub fn len(&self) -> usize {
+        self.kept.len() - self.replied.as_ref().map_or(0, Replied::len)
+    }
+
+    /// The number of kept items, with and without a reply.
+    pub fn kept(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether there are none.
+    /// Whether no item is without a reply.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.len() == 0
     }
 
-    /// Whether the item has no reply yet.
+    /// Whether the item is kept.
     pub fn contains(&self, id: u64) -> bool {
         self.kept.contains_key(&id)
     }
 
     /// All items without a reply, by id.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &T)> {
-        self.kept.iter().map(|(id, kept)| (*id, &kept.what))
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let pending = self.kept.iter().filter(|(_, kept)| !kept.replied);
+        pending.map(|(id, kept)| (*id, &kept.what))
     }
 
-    /// Keeps an item that is published now. Replaces one with the same id.
-    pub fn keep(&mut self, now: Duration, id: u64, slice: SliceId, what: T) {
+    /// Forgets the items that have replies and are in these checkpoints.
+    pub fn covered(&mut self, covered: &[Covered], numbering: &Numbering) {
+        let Some(replied) = &mut self.replied else { return };
+        for id in replied.covered(covered, numbering) {
+            self.remove(id);
+        }
+    }
+
+    /// The slices of kept items that have replies: each waits for a checkpoint.
+    pub fn replied_slices(&self) -> Vec<SliceId> {
+        self.replied.iter().flat_map(Replied::slices).collect()
+    }
+
+    /// Keeps an item that is published now, at this position of its writer. Replaces one with the
+    /// same id.
+    pub fn keep(
+        &mut self,
+        now: Duration,
+        id: u64,
+        slice: SliceId,
+        (writer, position): (Writer, u64),
+        what: T,
+    ) {
         self.remove(id);
+        if let Some(replied) = &mut self.replied {
+            replied.publishes(writer);
+        }
         let due = now + self.wait(now, slice, 0);
-        let kept = Kept { what, slice, published: now, said: now, due, again: 0 };
+        let (published, said, again, replied) = (now, now, 0, false);
+        let place = (writer, position);
+        let kept = Kept { what, slice, place, published, said, due, again, replied };
         self.kept.insert(id, kept);
         self.due.insert((due, id));
     }
 
-    /// Handles a reply. Returns the item and the time since it was first published; `None` for an
-    /// unknown item.
-    pub fn reply(&mut self, now: Duration, id: u64) -> Option<(T, Duration)> {
-        let kept = self.remove(id)?;
+    /// Handles a reply. Returns the time since the item was first published; `None` for an unknown
+    /// item, or one that has a reply.
+    pub fn reply(&mut self, now: Duration, id: u64) -> Option<Duration> {
+        let kept = self.kept.get_mut(&id).filter(|kept| !kept.replied)?;
         let delay = now.saturating_sub(kept.published);
         // If the item was published more than once, the reply may be for any of them.
         if kept.again == 0 {
             self.timeouts.entry(kept.slice).or_default().sample(delay);
         }
-        Some((kept.what, delay))
+        if let Some(replied) = &mut self.replied
+            && replied.add(kept.place, id, kept.slice)
+        {
+            kept.replied = true;
+            self.due.remove(&(kept.due, id));
+        } else {
+            self.remove(id);
+        }
+        Some(delay)
     }
 
     /// The next item to publish again, if one is due. Call it until it returns none.
@@ -129,7 +184,12 @@ impl<T> Retention<T> {
             return None;
         }
         self.due.pop_first();
-        let (slice, said, again) = self.kept.get(&id).map(|it| (it.slice, it.said, it.again))?;
+        let kept = self.kept.get(&id)?;
+        let (slice, said, again, replied) = (kept.slice, kept.said, kept.again, kept.replied);
+        if replied {
+            // A successor that still lacks the item asks once more.
+            return self.kept.get(&id).map(|kept| &kept.what);
+        }
         if !self.is_asked(now, slice) {
             self.timeouts.entry(slice).or_default().expired(now, said);
         }
@@ -160,6 +220,18 @@ impl<T> Retention<T> {
         self.publish_now(now, |slice| new.contains(&slice));
     }
 
+    /// A successor lacks these items, which have replies: publishes each once.
+    pub fn lacks(&mut self, now: Duration, lacks: &[Lacks]) {
+        let ids: Vec<_> = self.replied.iter().flat_map(|it| it.lacking(lacks)).collect();
+        for id in ids {
+            if let Some(kept) = self.kept.get_mut(&id) {
+                self.due.remove(&(kept.due, id));
+                kept.due = now;
+                self.due.insert((now, id));
+            }
+        }
+    }
+
     /// Writers of `group` matched a reader that lacks earlier items. It may be the reader of a
     /// successor that asks for slices of this group: publishes the kept items of those again.
     pub fn met(&mut self, now: Duration, group: Group) {
@@ -171,9 +243,10 @@ impl<T> Retention<T> {
         self.publish_now(now, |slice| of_group.contains(&slice));
     }
 
-    /// Makes all kept items of the slices that `of` accepts due now.
+    /// Makes all items without a reply of the slices that `of` accepts due now.
     fn publish_now(&mut self, now: Duration, of: impl Fn(SliceId) -> bool) {
-        for (id, kept) in self.kept.iter_mut().filter(|(_, kept)| of(kept.slice)) {
+        let pending = self.kept.iter_mut().filter(|(_, kept)| !kept.replied);
+        for (id, kept) in pending.filter(|(_, kept)| of(kept.slice)) {
             if kept.due > now {
                 self.due.remove(&(kept.due, *id));
                 kept.due = now;
@@ -187,13 +260,16 @@ impl<T> Retention<T> {
         self.kept.values().filter_map(|kept| Some((asked.of(kept.slice)?, &kept.what)))
     }
 
-    /// The kept item `id`.
+    /// Item `id`, if it has no reply.
     pub fn get(&self, id: u64) -> Option<&T> {
-        self.kept.get(&id).map(|kept| &kept.what)
+        self.kept.get(&id).filter(|kept| !kept.replied).map(|kept| &kept.what)
     }
 
     fn remove(&mut self, id: u64) -> Option<Kept<T>> {
         let kept = self.kept.remove(&id)?;
+        if let Some(replied) = self.replied.as_mut().filter(|_| kept.replied) {
+            replied.remove(kept.place);
+        }
         self.due.remove(&(kept.due, id));
         Some(kept)
     }

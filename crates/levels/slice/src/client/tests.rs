@@ -2,6 +2,8 @@ use super::*;
 
 const AGAIN: Duration = Duration::from_millis(100);
 
+const WRITER: Writer = Writer { group: Group::BASE, id: 7 };
+
 fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -186,29 +188,29 @@ fn again_of(kept: &mut Retention<u64>, now: Duration) -> Vec<u64> {
 fn what_was_published_before_a_successors_reader_was_met_comes_when_it_is() {
     let (slice, other, numbering) = (SliceId(3), SliceId(4), Numbering::new(8));
     let mut kept = Retention::new(AGAIN, 10 * AGAIN);
-    kept.keep(at(0), 1, slice, 1);
+    kept.keep(at(0), 1, slice, (WRITER, 1), 1);
     kept.reply(at(1), 1);
-    kept.keep(at(10), 2, slice, 2);
+    kept.keep(at(10), 2, slice, (WRITER, 2), 2);
     // The successor asks before any writer has met its reader.
     kept.asked(at(20), &Asked::new(&[slice, other], &numbering));
     assert_eq!(again_of(&mut kept, at(20)), [2]);
-    kept.keep(at(22), 3, slice, 3);
-    kept.keep(at(23), 4, other, 4);
+    kept.keep(at(22), 3, slice, (WRITER, 3), 3);
+    kept.keep(at(23), 4, other, (WRITER, 4), 4);
     kept.met(at(25), Group::of(other));
     assert_eq!(again_of(&mut kept, at(25)), [] as [u64; 0], "it asks for none of these");
     kept.met(at(26), Group::of(slice));
     assert_eq!(again_of(&mut kept, at(26)), [2, 3]);
     // Of a slice of which all was answered it asks for what comes before the reader is met, too.
     let mut kept = Retention::new(AGAIN, 10 * AGAIN);
-    kept.keep(at(0), 1, slice, 1);
+    kept.keep(at(0), 1, slice, (WRITER, 1), 1);
     kept.reply(at(1), 1);
     kept.asked(at(20), &Asked::new(&[slice], &numbering));
-    kept.keep(at(22), 2, slice, 2);
+    kept.keep(at(22), 2, slice, (WRITER, 2), 2);
     kept.met(at(26), Group::of(slice));
     assert_eq!(again_of(&mut kept, at(26)), [2]);
     // Without a successor a reader that is met is any worker's.
     kept.reply(at(27), 2);
-    kept.keep(at(1000), 3, slice, 3);
+    kept.keep(at(1000), 3, slice, (WRITER, 3), 3);
     kept.met(at(1001), Group::of(slice));
     assert_eq!(again_of(&mut kept, at(1001)), [] as [u64; 0]);
 }

@@ -209,7 +209,10 @@ impl<T: Clone> Controller<T> {
             let owner = self.table.get(&slice).and_then(|row| row.owner);
             let standby = owner.filter(|_| self.config.standby);
             let standby = standby.and_then(|_| standby_of(slice, owner, self.members.able()));
-            let life = standby.unwrap_or(next);
+            // A keeper has their state.
+            let keeper = owner.and_then(|owner| self.keeper(owner));
+            let keeper = keeper.filter(|keeper| counts.contains_key(keeper));
+            let life = standby.or(keeper).unwrap_or(next);
             last = Some((group, life));
             *counts.entry(life).or_default() += 1;
             spread.entry(life).or_default().push(slice);
@@ -219,7 +222,7 @@ impl<T: Clone> Controller<T> {
     }
 
     /// The number of slices that each worker owns or will get, for workers that may receive slices.
-    fn slice_counts(&self) -> BTreeMap<Life, usize> {
+    pub(super) fn slice_counts(&self) -> BTreeMap<Life, usize> {
         let mut counts: BTreeMap<Life, usize> =
             self.members.prompt().into_iter().map(|life| (life, 0)).collect();
         let open = self.handovers.values().filter(|open| !open.state.is_over());

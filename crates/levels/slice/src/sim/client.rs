@@ -10,7 +10,7 @@ use crate::ids::SliceId;
 use crate::message::Item;
 use crate::numbering::Numbering;
 use crate::sim::world::{Event, World};
-use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX};
+use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, Scenario};
 use crate::worker::Sabotage;
 
 /// An item by client and number.
@@ -28,12 +28,16 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(id: u64, created: u64, seed: u64) -> Self {
+    pub(super) fn new(id: u64, created: u64, scenario: &Scenario) -> Self {
+        let seed = scenario.seed;
+        let checkpoints = scenario.checkpoint_us.is_some();
+        let checkpoints = checkpoints && scenario.sabotage != Sabotage::ForgetReplied;
         // Some clients publish slow items again early.
         let again = [2_000, 5_000, 12_000][(id + seed / 5) as usize % 3];
         let is_plain = (id + seed / 2).is_multiple_of(2);
         let config = client::Config {
             again: Duration::from_micros(again),
+            checkpoints,
             plain: is_plain,
             ..client::Config::default()
         };
@@ -42,7 +46,7 @@ impl Client {
     }
 
     pub(super) fn has_pending(&self) -> bool {
-        self.protocol.pending().len() > 0
+        self.protocol.pending().next().is_some()
     }
 }
 
@@ -63,6 +67,8 @@ impl World {
             Ok(item) => self.publish(client, &item),
             Err(refused) => self.judge.fault(refused.to_string()),
         }
+        let name = self.clients[client].id;
+        self.judge.published.entry((slice, name)).or_default().push(number);
         self.judge.verdict.items += 1;
         let gap = self.rng.random_range(1..2 * self.scenario.item_gap_us);
         self.after(gap, Event::Publish { client });
@@ -136,8 +142,10 @@ impl World {
         let now = self.clock();
         let protocol = &mut self.clients[client].protocol;
         protocol.asked(now, slices, numbering);
-        // Some clients do not support answers.
-        if (client as u64 + self.scenario.seed / 3).is_multiple_of(3) {
+        // Some clients do not support answers. Checkpoints need clients that do.
+        if self.scenario.checkpoint_us.is_none()
+            && (client as u64 + self.scenario.seed / 3).is_multiple_of(3)
+        {
             return;
         }
         for keeps in protocol.keeps(slices, numbering) {

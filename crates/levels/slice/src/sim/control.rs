@@ -229,6 +229,7 @@ impl World {
         let kind = match self.scenario.faults {
             Faults::Everybody => self.rng.random_range(0..kinds),
             Faults::Kills => 1,
+            Faults::KillsAndControllers => self.rng.random_range(0..4_u32).min(1),
             _ => 0,
         };
         let node = self.rng.random_range(0..self.nodes.len());
@@ -237,6 +238,9 @@ impl World {
         }
         match kind {
             0 => self.crash(Address::Controller),
+            1 if !self.is_state_safe_without(node) => {
+                self.judge.verdict.unsafe_kills += 1;
+            }
             1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
             4 => self.reset(node),
             kind => {

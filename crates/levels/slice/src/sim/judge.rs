@@ -30,6 +30,10 @@ pub(crate) struct Verdict {
     /// Numbers of splits and joins of all slices.
     pub split: u64,
     pub joined: u64,
+    /// Checkpoints of slices, and kills that were not done as they would have been the second
+    /// fault.
+    pub checkpoints: u64,
+    pub unsafe_kills: u64,
 }
 
 /// The order required of one client's items in one slice.
@@ -56,7 +60,10 @@ pub(super) struct Judge {
     /// The same, for each incarnation.
     last_of: BTreeMap<(Life, SliceId, u64), u64>,
     running: BTreeMap<SliceId, (Life, ItemId)>,
-    state: BTreeMap<(SliceId, Life), u64>,
+    /// The items in each state, in order.
+    state: BTreeMap<(SliceId, Life), Vec<ItemId>>,
+    /// All items, by slice and client.
+    pub published: BTreeMap<(SliceId, u64), Vec<u64>>,
     /// Incarnations that crashed, or were given up.
     pub lost: BTreeSet<Life>,
     given_up: BTreeSet<Life>,
@@ -111,14 +118,23 @@ impl Judge {
         if self.running.get(&slice) == Some(&(life, item)) {
             self.running.remove(&slice);
         }
-        *self.state.entry((slice, life)).or_insert(0) += 1;
+        self.state.entry((slice, life)).or_default().push(item);
         self.executed.entry(item).or_default().push(life);
         self.verdict.executions += 1;
     }
 
-    /// Exports the state of a slice: the number of items that it has processed.
+    /// Exports the state of a slice: the items that it has processed.
     pub(super) fn export(&mut self, life: Life, slice: SliceId) -> Vec<u8> {
-        self.state.remove(&(slice, life)).unwrap_or(0).to_le_bytes().to_vec()
+        encode(&self.state.remove(&(slice, life)).unwrap_or_default())
+    }
+
+    /// The same, and it stays.
+    pub(super) fn snapshot(&self, life: Life, slice: SliceId) -> Vec<u8> {
+        encode(&self.state_of(life, slice))
+    }
+
+    pub(super) fn state_of(&self, life: Life, slice: SliceId) -> Vec<ItemId> {
+        self.state.get(&(slice, life)).cloned().unwrap_or_default()
     }
 
     /// Imports a state. If no worker was lost, there must be no state yet.
@@ -129,18 +145,28 @@ impl Judge {
         state: Option<Vec<u8>>,
         nobody_lost: bool,
     ) {
-        let state = state.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let state = state.map(|bytes| decode(&bytes)).unwrap_or_default();
         if let Some(had) = self.state.insert((slice, life), state)
             && nobody_lost
         {
-            self.fault(format!("{slice:?}: {life:?} had a state of {had} when one came"));
+            self.fault(format!("{slice:?}: {life:?} had a state of {had:?} when one came"));
         }
     }
 
     /// The number of items in the states of `slice`.
     pub(super) fn states(&self, slice: SliceId) -> u64 {
-        self.state.iter().filter(|((of, _), _)| *of == slice).map(|(_, count)| count).sum()
+        let of = self.state.iter().filter(|((of, _), _)| *of == slice);
+        of.map(|(_, items)| items.len() as u64).sum()
     }
+}
+
+fn encode(items: &[ItemId]) -> Vec<u8> {
+    items.iter().flat_map(|item| [item.0.to_le_bytes(), item.1.to_le_bytes()]).flatten().collect()
+}
+
+fn decode(bytes: &[u8]) -> Vec<ItemId> {
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    bytes.chunks_exact(16).map(|it| (number(&it[..8]), number(&it[8..]))).collect()
 }
 
 impl Verdict {
@@ -162,5 +188,7 @@ impl Verdict {
         self.answered_again += other.answered_again;
         self.split += other.split;
         self.joined += other.joined;
+        self.checkpoints += other.checkpoints;
+        self.unsafe_kills += other.unsafe_kills;
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 
-use crate::ids::{Group, Life, SliceId, WorkerId};
+use crate::ids::{Group, HandoverId, Life, SliceId, WorkerId};
 use crate::message::{Item, Message};
 use crate::numbering::Numbering;
 use crate::sim::client::ItemId;
@@ -38,6 +38,8 @@ pub(super) struct Node {
     pub readers: BTreeMap<Group, Reader>,
     /// By slice: the waiting work, and the keys of the work in progress.
     pub queues: BTreeMap<SliceId, (VecDeque<Work>, Vec<u64>)>,
+    /// Number of times that the state of a slice was replaced.
+    pub discards: BTreeMap<SliceId, u64>,
     pub fenced: bool,
     /// Distinguishes work of an earlier incarnation.
     pub process: u64,
@@ -48,6 +50,8 @@ pub(super) struct Node {
 pub(super) enum Work {
     Item(Item<ItemId>),
     Import(Option<Vec<u8>>),
+    Snapshot(u64),
+    Export(HandoverId),
 }
 
 /// Number of message kinds at which a process may crash.
@@ -73,7 +77,16 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
         Message::Expel { .. } | Message::Refuse { .. } => 14,
         Message::Standby { .. } => 15,
         // No crash at these.
-        Message::Probe { .. } | Message::Alive { .. } | Message::Resize { .. } => STEPS,
+        Message::Probe { .. }
+        | Message::Alive { .. }
+        | Message::Resize { .. }
+        | Message::Keepers { .. }
+        | Message::Restore { .. }
+        | Message::Snapshots { .. }
+        | Message::Kept { .. }
+        | Message::Ask { .. }
+        | Message::Has { .. }
+        | Message::Want { .. } => STEPS,
     }
 }
 
@@ -93,6 +106,7 @@ impl World {
             answers_until: 0,
             readers: BTreeMap::new(),
             queues: BTreeMap::new(),
+            discards: BTreeMap::new(),
             fenced: true,
             process,
         };
@@ -109,18 +123,24 @@ impl World {
 
     /// Carries out the outputs of the worker.
     pub(super) fn work(&mut self, node: usize) {
-        while let Some(output) = self.nodes[node].worker.poll() {
-            if !self.nodes[node].alive {
+        loop {
+            while let Some(output) = self.nodes[node].worker.poll() {
+                if !self.nodes[node].alive {
+                    return;
+                }
+                if self.trace && !matches!(output, worker::Output::Send(_)) {
+                    eprintln!("{:>8} node {node}: {output:?}", self.now);
+                }
+                self.output(node, output);
+            }
+            if !self.start_work(node) {
                 return;
             }
-            self.output(node, output);
         }
-        self.start_work(node);
     }
 
     pub(super) fn output(&mut self, node: usize, output: worker::Output<ItemId>) {
         let at = &mut self.nodes[node];
-        let life = at.worker.life();
         match output {
             worker::Output::Send(envelope) => self.send(envelope),
             worker::Output::Execute(item) => {
@@ -150,10 +170,16 @@ impl World {
                 let now = self.clock();
                 self.nodes[node].worker.recalled(now, handover, items);
             }
+            worker::Output::Snapshot { slice, number } => {
+                at.queue_snapshot(slice, number);
+            }
+            worker::Output::Discard(slice) => {
+                *at.discards.entry(slice).or_default() += 1;
+                at.queues.entry(slice).or_default().0.clear();
+            }
+            worker::Output::Covered(covered) => self.committed(node, &covered),
             worker::Output::Export { handover, slice } => {
-                let state = self.judge.export(life, slice);
-                let now = self.clock();
-                self.nodes[node].worker.exported(now, handover, slice, Some(state));
+                at.queues.entry(slice).or_default().0.push_back(Work::Export(handover));
             }
             worker::Output::Subscribe(group) => {
                 self.readers += 1;
@@ -173,6 +199,7 @@ impl World {
             worker::Output::Resume => at.fenced = false,
             worker::Output::Reset => {
                 at.queues.clear();
+                at.discards.clear();
                 at.process = self.number + 1;
                 self.number += 1;
                 let process = at.process;
@@ -196,25 +223,26 @@ impl World {
                         item.slice = numbering.slice_of(item.key);
                         item.slice
                     }
-                    Work::Import(_) => slice,
+                    _ => slice,
                 };
                 at.queues.entry(slice).or_default().0.push_back(work);
             }
         }
     }
 
-    pub(super) fn start_work(&mut self, node: usize) {
+    /// Starts waiting work. Returns whether the worker received states.
+    pub(super) fn start_work(&mut self, node: usize) -> bool {
         let now = self.clock();
         let at = &mut self.nodes[node];
         // As in `Driver::start`: a paused process may not have noticed that its lease expired.
         let lapsed = now >= at.worker.lease_until() && at.worker.sabotage != Sabotage::NoFence;
         if at.fenced || lapsed || !at.alive {
-            return;
+            return false;
         }
         let (life, process) = (at.worker.life(), at.process);
         let ordered = !self.scenario.loses_workers();
         let kept = self.scenario.keeps_order();
-        let mut begun = Vec::new();
+        let (mut begun, mut snapshots, mut exports) = (Vec::new(), Vec::new(), Vec::new());
         for (slice, (queue, busy)) in &mut at.queues {
             while busy.is_empty()
                 && let Some(work) = queue.pop_front()
@@ -225,17 +253,32 @@ impl World {
                         begun.push(item);
                     }
                     Work::Import(state) => self.judge.import(life, *slice, state, ordered),
+                    Work::Snapshot(number) => {
+                        snapshots.push((*slice, number, self.judge.snapshot(life, *slice)));
+                    }
+                    Work::Export(handover) => {
+                        exports.push((*slice, handover, self.judge.export(life, *slice)));
+                    }
                 }
             }
         }
         for item in begun {
             self.judge.begins(life, SliceId(item.key as u32), item.payload, kept);
             let wait = self.rng.random_range(20..self.scenario.work_us_max);
-            self.after(wait, Event::Done { node, process, item });
+            let discards = self.nodes[node].discards.get(&item.slice).copied().unwrap_or(0);
+            self.after(wait, Event::Done { node, process, state: discards, item });
         }
+        let gives = !snapshots.is_empty() || !exports.is_empty();
+        for (slice, number, state) in snapshots {
+            self.nodes[node].worker.snapshotted(now, slice, number, Some(state));
+        }
+        for (slice, handover, state) in exports {
+            self.nodes[node].worker.exported(now, handover, slice, Some(state));
+        }
+        gives
     }
 
-    pub(super) fn done(&mut self, node: usize, process: u64, item: Item<ItemId>) {
+    pub(super) fn done(&mut self, node: usize, process: u64, discards: u64, item: Item<ItemId>) {
         let now = self.clock();
         let at = &mut self.nodes[node];
         if !at.alive || at.process != process {
@@ -249,7 +292,10 @@ impl World {
             let at = busy.iter().position(|key| *key == item.key);
             at.map(|at| busy.swap_remove(at));
         }
-        at.worker.finished(now, slice, item.writer, item.position);
+        if discards == at.discards.get(&slice).copied().unwrap_or(0) {
+            at.worker.processed(slice, item.writer, item.position);
+            at.worker.finished(now, slice, item.writer, item.position);
+        }
         let wait = self.rng.random_range(20..REPLY_DELAY_US_MAX);
         let started = self.nodes[node].started;
         self.after(wait, Event::Reply { node, started, item: item.payload });

@@ -178,6 +178,35 @@ fn in_strict_order_kills_leave_the_order_of_items_as_it_is() {
 }
 
 #[test]
+fn with_checkpoints_kills_leave_every_state_as_without_faults() {
+    let sum = all(seeds(300).map(Scenario::checkpointing));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.lost_workers > 1_200 && sum.checkpoints > 20_000, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_counts_before_its_replies_have_arrived_is_caught() {
+    assert!(is_caught(Sabotage::CommitUnreplied, Scenario::checkpointing));
+}
+
+#[test]
+fn a_successor_that_takes_the_first_checkpoint_that_it_finds_is_caught() {
+    assert!(is_caught(Sabotage::NoAskAll, Scenario::checkpointing));
+}
+
+#[test]
+fn an_item_that_counts_for_a_state_that_was_replaced_is_caught() {
+    assert!(is_caught(Sabotage::NoDiscard, Scenario::checkpointing));
+}
+
+#[test]
+fn a_client_that_forgets_what_is_in_no_checkpoint_is_caught() {
+    assert!(is_caught(Sabotage::ForgetReplied, Scenario::checkpointing));
+}
+
+#[test]
 fn a_successor_that_starts_what_it_recovers_as_it_comes_is_caught() {
     assert!(is_caught(Sabotage::NoRecoveryHold, Scenario::killing));
 }

@@ -1,7 +1,7 @@
 //! A run: a queue of events in simulated time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Record, Stored};
 use crate::ids::{Group, HandoverId, Life, SliceId, Writer};
-use crate::message::{Address, Envelope, Item, Keeps, Message};
+use crate::message::{Address, Covered, Envelope, Item, Keeps, Lacks, Message, SnapshotId};
 use crate::numbering::Numbering;
 use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
@@ -28,6 +28,8 @@ pub(super) enum Event {
     Done {
         node: usize,
         process: u64,
+        /// How often the slice's state had been replaced when it began.
+        state: u64,
         item: Item<ItemId>,
     },
     Reply {
@@ -67,6 +69,16 @@ pub(super) enum Event {
     Keeps {
         node: usize,
         keeps: Keeps,
+    },
+    /// A worker asks for items that it lacks.
+    Lacks {
+        client: usize,
+        lacks: Vec<Lacks>,
+    },
+    /// A worker reports items in a checkpoint.
+    Covered {
+        client: usize,
+        covered: Covered,
     },
     Join,
     Resize,
@@ -135,6 +147,8 @@ pub(crate) struct World {
     pub(super) passed: u32,
     pub(super) trace: bool,
     pub(super) judge: Judge,
+    /// The checkpoints that clients know, by slice.
+    pub(super) announced: BTreeMap<SliceId, SnapshotId>,
 }
 
 impl World {
@@ -160,6 +174,7 @@ impl World {
             passed: 0,
             trace: std::env::var_os("SLICE_SIM_TRACE").is_some(),
             judge: Judge::default(),
+            announced: BTreeMap::new(),
             scenario,
         };
         world.go();
@@ -168,7 +183,7 @@ impl World {
 
     fn go(&mut self) {
         for client in 0..self.scenario.clients {
-            self.clients.push(Client::new(client, 0, self.scenario.seed));
+            self.clients.push(Client::new(client, 0, &self.scenario));
         }
         for node in 0..self.scenario.workers as usize {
             self.start(node);
@@ -199,7 +214,7 @@ impl World {
         let over = self.controller.as_ref().is_some_and(over);
         let late =
             self.now > self.until + if self.scenario.loses_workers() { 3_000_000 } else { 600_000 };
-        answered && over || late
+        answered && over && self.is_restored() || late
     }
 
     fn events_hold_no_work(&self) -> bool {
@@ -265,7 +280,8 @@ impl World {
             Event::Tick { .. }
             | Event::ControllerTick { .. }
             | Event::Again { .. }
-            | Event::Asked { .. } => {}
+            | Event::Asked { .. }
+            | Event::Lacks { .. } => {}
             Event::Control(envelope) if renewal(&envelope.message) => {}
             event => eprintln!("{:>8} {event:?}", self.now),
         }
@@ -290,7 +306,8 @@ impl World {
                 }
             }
             Event::Control(envelope) => self.arrives(envelope),
-            Event::Done { node, process, item } => self.done(node, process, item),
+            Event::Done { node, process, state, item } => self.done(node, process, state, item),
+            Event::Covered { client, covered } => self.covered(client, covered),
             Event::Reply { node, started, item } => self.reply_comes(node, started, item),
             Event::WriterGone { node, client } => self.lose_writers(node, client),
             Event::Matched { node, reader, group, settled } => {
@@ -321,15 +338,11 @@ impl World {
             Event::Asked { client, node, slices, numbering } => {
                 self.asked(client, node, &slices, &numbering);
             }
-            Event::Keeps { node, keeps } => {
-                if self.nodes[node].alive {
-                    self.nodes[node].worker.keeps(&keeps);
-                    self.work(node);
-                }
-            }
+            Event::Keeps { node, keeps } => self.answered(node, &keeps),
+            Event::Lacks { client, lacks } => self.clients[client].protocol.lacks(now, &lacks),
             Event::Join => {
                 let id = self.clients.len() as u64;
-                self.clients.push(Client::new(id, self.now, self.scenario.seed));
+                self.clients.push(Client::new(id, self.now, &self.scenario));
                 let wait = self.rng.random_range(0..500);
                 self.after(wait, Event::Publish { client: id as usize });
                 self.after(1, Event::Again { client: id as usize });
@@ -424,7 +437,8 @@ impl World {
                 // Or its reply was lost in transit.
                 let unanswered = self.judge.unanswered.get(&name).copied().unwrap_or(0);
                 let lost = lost + unanswered;
-                if executed.len() > 1 && executed.len() > lost + 1 {
+                let once = self.scenario.checkpoint_us.is_none();
+                if once && executed.len() > 1 && executed.len() > lost + 1 {
                     self.judge.fault(format!("{name:?} was executed by {executed:?}"));
                 }
             }
@@ -446,6 +460,9 @@ impl World {
                 let items = self.judge.verdict.items;
                 self.judge.fault(format!("the states count {counted} of {items} items"));
             }
+        }
+        if self.scenario.checkpoint_us.is_some() {
+            self.judge_states();
         }
         self.judge.verdict.runs = 1;
         self.judge.verdict

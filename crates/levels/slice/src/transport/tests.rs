@@ -66,6 +66,9 @@ impl Cluster {
             for _ in 0..tasks {
                 let Some(started) = driver.start(self.now) else { break };
                 match &started.task {
+                    Task::Snapshot { .. } => {
+                        driver.exported(self.now, &started, None).unwrap();
+                    }
                     Task::Execute(item) => {
                         self.executed.push((item.payload, id));
                         *self.states.entry((item.slice, id)).or_insert(0) += 1;

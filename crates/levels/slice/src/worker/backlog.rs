@@ -158,9 +158,11 @@ impl<T: Clone> Worker<T> {
         let Some(owned) = self.owned.get_mut(&item.slice).filter(|it| it.epoch == handover) else {
             return self.drops.count(Reason::NotOwned);
         };
-        if self.unfinished.has(item.slice, item.writer, item.position)
-            || self.memory.has_finished(item.writer, item.position)
-        {
+        // Another owner may have returned to an earlier state: then this worker processes these
+        // items again.
+        let is_done = self.config.checkpoints().is_none()
+            && self.memory.has_finished(item.writer, item.position);
+        if is_done || self.unfinished.has(item.slice, item.writer, item.position) {
             return self.drops.count(Reason::Duplicate);
         }
         self.unfinished.add(&item);

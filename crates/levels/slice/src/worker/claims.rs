@@ -10,9 +10,12 @@ use crate::message::{Backlog, Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
+use crate::worker::checkpoint::Checkpoints;
 use crate::worker::giving::Giving;
+use crate::worker::keeper::Keeper;
 use crate::worker::ownership::Owned;
 use crate::worker::past::Pasts;
+use crate::worker::restore::Restores;
 use crate::worker::taking::Taking;
 use crate::worker::{GiverEvent, GiverState, Output, Reason, TakerState, Worker};
 
@@ -112,6 +115,7 @@ impl<T: Clone> Worker<T> {
             && self.handovers() == 0
             && self.recovering().next().is_none()
             && self.announced.is_none()
+            && self.checkpoints.is_idle()
     }
 
     /// The time until the next tick is due if nothing arrives. `None`: something is in progress
@@ -156,6 +160,9 @@ impl<T: Clone> Worker<T> {
         self.unfinished.clear();
         self.standby.clear();
         self.past = Pasts::default();
+        self.checkpoints = Checkpoints::default();
+        self.keeper = Keeper::default();
+        self.restores = Restores::default();
         self.out.push_back(Output::Reset);
         if !self.claims.fenced {
             self.out.push_back(Output::Fence);
@@ -348,6 +355,7 @@ impl<T: Clone> Worker<T> {
         // The new controller announces the resize again if it continues.
         self.announced = None;
         self.past.begin_term(now);
+        self.checkpoints.number = 0;
         let cut = self.giving.values_mut().filter(|giving| giving.has_cut());
         cut.for_each(|giving| giving.is_inherited = true);
         #[cfg(test)]

@@ -146,6 +146,7 @@ impl<T: Clone> Worker<T> {
         let mut epochs = BTreeSet::new();
         for slice in slices.iter() {
             if let Some(owned) = self.owned.remove(slice) {
+                self.checkpoints.give(*slice, owned.epoch);
                 // Items below the floor are finished, although some may never have arrived here.
                 if epochs.insert(owned.epoch) {
                     cut = cut.furthest(&owned.floor);
@@ -213,15 +214,20 @@ impl<T: Clone> Worker<T> {
         slice: SliceId,
         state: Option<Vec<u8>>,
     ) {
+        if self.restores.exported(slice) {
+            self.keep_given(now, slice, state.as_deref());
+            return self.move_restores(now);
+        }
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.drained_at = now;
         if !giving.undrained.remove(&slice) {
             // The slice has returned in the meantime, so its state returns, too.
-            if self.owned.contains_key(&slice) {
+            if self.owned.contains_key(&slice) && self.config.checkpoints().is_none() {
                 self.out.push_back(Output::Import { slice, state });
             }
             return;
         }
+        self.keep_given(now, slice, state.as_deref());
         self.tell_drained(now, handover, vec![(slice, state)]);
     }
 
@@ -248,7 +254,7 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn check_finished(&mut self, now: Duration, handover: HandoverId) {
-        let reply = self.config.reply;
+        let reply = self.config.reply_is_sure();
         let finished = |giving: &Giving<T>| {
             giving.state == GiverState::Draining && giving.is_finished(now, reply)
         };
@@ -291,6 +297,9 @@ impl<T: Clone> Worker<T> {
         giving.slices.iter().all(|slice| {
             let Some(owned) = self.owned.get(slice) else { return false };
             if owned.held.is_some() || owned.recovering.is_some() {
+                return false;
+            }
+            if !self.is_safe_to_give(*slice) {
                 return false;
             }
             let passed = epoch == Some(owned.epoch) || self.is_whole(owned.epoch, &owned.floor);

@@ -109,6 +109,11 @@ impl Memory {
         self.finished.at_us(writer, position).is_some()
     }
 
+    /// Whether it was finished after `then`.
+    pub(super) fn has_finished_since(&self, then: Duration, writer: Writer, at: u64) -> bool {
+        self.finished.at_us(writer, at).is_some_and(|finished| finished > micros(then))
+    }
+
     /// Whether the item was first published again long enough ago to be processed. Then it is not
     /// watched any more.
     pub(super) fn is_orphan(

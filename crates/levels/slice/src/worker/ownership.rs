@@ -72,6 +72,9 @@ pub(super) struct Recovering {
     answers: HashMap<Writer, Answer>,
     /// The first new item of each writer since the recovery began: all later ones arrive as well.
     heard: HashMap<Writer, u64>,
+    /// The state of the slice was replaced, so that recovered items are processed again even by a
+    /// worker that has processed them before. Until then it waits for items that clients keep.
+    replays_until: Option<Duration>,
 }
 
 /// Largest number of writers with stored answers, for each slice.
@@ -153,13 +156,14 @@ impl Recovering {
     /// Accepts the items in `lost` from now on.
     pub(super) fn new(lost: Arc<Lost>, now: Duration) -> Self {
         let (handed, done, answers, heard) = Default::default();
-        Self { lost, handed, done, since: now, answers, heard }
+        Self { lost, handed, done, since: now, answers, heard, replays_until: None }
     }
 
     /// A client answers which items of this slice it keeps, up to `through`. `here`: whether an
     /// item has arrived.
     pub(super) fn answered(
         &mut self,
+        now: Duration,
         writer: Writer,
         through: u64,
         keeps: &[u64],
@@ -177,7 +181,16 @@ impl Recovering {
         let missing = keeps.iter().copied().filter(comes).collect();
         let answer = self.answers.entry(writer).or_default();
         (answer.through, answer.missing) = (through, missing);
-        answer.is_whole();
+        if !answer.is_whole() && self.replays_until.is_some_and(|until| now < until) {
+            // The client lives and keeps them, so they will arrive.
+            self.since = now;
+        }
+    }
+
+    /// The items that clients keep and that have not arrived, by writer.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (Writer, &BTreeSet<u64>)> {
+        let missing = self.answers.iter().filter(|(_, answer)| !answer.missing.is_empty());
+        missing.map(|(writer, answer)| (*writer, &answer.missing))
     }
 
     /// An item has arrived. Returns whether all items that its client keeps have.
@@ -198,6 +211,28 @@ impl Recovering {
         let follows = |whole| self.heard.get(&writer).is_some_and(|first| *first <= whole);
         let answer = self.answers.get(&writer);
         answer.is_some_and(|answer| position <= answer.whole || follows(answer.whole))
+    }
+
+    /// Of a slice that returns to an earlier state. It waits until `until` at most for items that
+    /// clients keep.
+    pub(super) fn replaying(now: Duration, until: Duration) -> Self {
+        let lost = Arc::new(Lost::all_after(&Positions::default()));
+        Self { replays_until: Some(until), ..Self::new(lost, now) }
+    }
+
+    /// Whether the state of the slice was replaced.
+    pub(super) fn replays(&self) -> bool {
+        self.replays_until.is_some()
+    }
+
+    /// The state contains items at or below these positions.
+    pub(super) fn contains(&mut self, now: Duration, contained: &Positions) {
+        self.lost = Arc::new(Lost::all_after(contained));
+        self.since = now;
+        for (writer, answer) in &mut self.answers {
+            answer.missing.retain(|position| *position > contained.of(*writer));
+            answer.is_whole();
+        }
     }
 
     /// Adds the items that a lost target had received from this worker.

@@ -10,13 +10,14 @@
 //! has. An item that arrives later is processed when it is an orphan, and counted as
 //! [`Reason::OutOfOrder`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{SliceId, Writer};
-use crate::message::{Item, Keeps};
+use crate::message::{Item, Keeps, Lacks};
 #[cfg(test)]
 use crate::worker::Sabotage;
+use crate::worker::ownership::Recovering;
 use crate::worker::{Output, Reason, Worker};
 
 impl<T: Clone> Worker<T> {
@@ -29,7 +30,7 @@ impl<T: Clone> Worker<T> {
     }
 
     /// A client's answer to the worker that recovers slices of its items ([`Worker::recovering`]).
-    pub fn keeps(&mut self, keeps: &Keeps) {
+    pub fn keeps(&mut self, now: Duration, keeps: &Keeps) {
         let Keeps { writer, through, slices, numbering } = keeps;
         if *numbering != self.numbering.epoch {
             return;
@@ -37,14 +38,44 @@ impl<T: Clone> Worker<T> {
         for (slice, positions) in slices {
             let Some(owned) = self.owned.get_mut(slice) else { continue };
             let (unfinished, memory) = (&self.unfinished, &self.memory);
-            let here = |at| unfinished.has(*slice, *writer, at) || memory.has_finished(*writer, at);
+            let replays = owned.recovering.as_ref().is_some_and(Recovering::replays);
+            let here = |at| {
+                unfinished.has(*slice, *writer, at) || !replays && memory.has_finished(*writer, at)
+            };
             if owned.held.is_some()
                 && let Some(recovering) = &mut owned.recovering
             {
-                recovering.answered(*writer, *through, positions, here);
+                recovering.answered(now, *writer, *through, positions, here);
                 self.start_known(*slice);
             }
         }
+    }
+
+    /// Items that clients keep and that a replay still lacks: clients should publish them again.
+    /// At most about `max` items; call it again when these have arrived.
+    pub fn lacking(&self, max: usize) -> Vec<Lacks> {
+        let mut all: BTreeMap<Writer, BTreeSet<u64>> = BTreeMap::new();
+        let mut count = 0;
+        for (slice, owned) in &self.owned {
+            let Some(recovering) = owned.recovering.as_ref().filter(|it| it.replays()) else {
+                continue;
+            };
+            if self.restores.has(*slice) {
+                continue;
+            }
+            for (writer, missing) in recovering.missing() {
+                if count >= max {
+                    break;
+                }
+                count += missing.len();
+                all.entry(writer).or_default().extend(missing);
+            }
+        }
+        let lacks = |(writer, positions): (_, BTreeSet<_>)| Lacks {
+            writer,
+            positions: positions.into_iter().collect(),
+        };
+        all.into_iter().map(lacks).collect()
     }
 
     /// A new item of an owned slice has arrived, in its writer's order.
@@ -61,17 +92,21 @@ impl<T: Clone> Worker<T> {
         let Some(held) = &mut owned.held else { return };
         let (slice, writer, position) = (item.slice, item.writer, item.position);
         let Some(recovering) = &mut owned.recovering else { return held.push(item) };
-        if recovering.is_in_order(writer, position) {
+        let restoring = self.restores.has(slice);
+        if !restoring && recovering.is_in_order(writer, position) {
             return self.start_in_order(vec![item]);
         }
         held.push(item);
-        if recovering.came(writer, position) {
+        if recovering.came(writer, position) && !restoring {
             self.start_known(slice);
         }
     }
 
     /// Starts held items of `slice` that have no missing item before them.
-    fn start_known(&mut self, slice: SliceId) {
+    pub(super) fn start_known(&mut self, slice: SliceId) {
+        if self.restores.has(slice) {
+            return;
+        }
         let Some(owned) = self.owned.get_mut(&slice) else { return };
         let (Some(recovering), Some(held)) = (&owned.recovering, &mut owned.held) else { return };
         let is_known = |item: &Item<T>| recovering.is_in_order(item.writer, item.position);
@@ -90,6 +125,7 @@ impl<T: Clone> Worker<T> {
         let mut ended = Vec::new();
         for (slice, owned) in &mut self.owned {
             let since = owned.recovering.as_ref().map(|recovering| recovering.since());
+            let since = since.filter(|_| !self.restores.has(*slice));
             if since.is_some_and(|since| now.saturating_sub(since) >= recovery) {
                 owned.recovering = None;
                 ended.push(*slice);

@@ -117,7 +117,7 @@ impl<T: Clone> Worker<T> {
         for slice in slices {
             for item in self.standby.take(*slice) {
                 // Items that this worker finished itself, as an earlier owner, are skipped.
-                if !self.memory.has_finished(item.writer, item.position) {
+                if !self.has_finished(*slice, item.writer, item.position) {
                     self.admit(item, false);
                 }
             }

@@ -232,6 +232,7 @@ impl<T: Clone> Worker<T> {
             }
         }
         let has_backlog = !taking.backlog.is_empty();
+        self.track_taken(now, handover);
         for item in shadow {
             let first = self.seen.get(&item.writer).map_or(item.position, |seen| seen.first);
             let Some(taking) = self.taking.get_mut(&handover) else { return };
@@ -252,6 +253,9 @@ impl<T: Clone> Worker<T> {
     fn assume(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         taking.covered = true;
+        if taking.owner_lost && self.config.checkpoints().is_some() {
+            return self.assume_checkpoints(now, handover);
+        }
         let (slices, after) = (taking.slices.clone(), taking.cut.clone());
         let owner_lost = taking.owner_lost;
         let holds = owner_lost && self.recovers_in_order();
@@ -290,6 +294,7 @@ impl<T: Clone> Worker<T> {
                 Some(owned) => owned.epoch = handover,
                 None => {
                     self.owned.insert(*slice, new);
+                    self.track(now, *slice, Positions::default(), 0);
                     if state_lost {
                         self.import_lost(*slice);
                     }
@@ -303,6 +308,13 @@ impl<T: Clone> Worker<T> {
             self.admit(item, true);
         }
         self.step_in(&slices);
+        self.forget_given_of(now, &slices);
+        // The slices count as assigned when the controller has these claims.
+        self.say_claims(now);
+    }
+
+    /// These slices returned: forgets the handovers that gave them away.
+    pub(super) fn forget_given_of(&mut self, now: Duration, slices: &[SliceId]) {
         // A slice returns by assignment only when its target is lost.
         let given: Vec<_> = self
             .giving
@@ -315,8 +327,6 @@ impl<T: Clone> Worker<T> {
         for given in given {
             self.giver_event(now, given, GiverEvent::Forget);
         }
-        // The slices count as assigned when the controller has these claims.
-        self.say_claims(now);
     }
 
     fn import_lost(&mut self, slice: SliceId) {

@@ -381,13 +381,13 @@ mod items {
         };
         worker.item(ms(2), item(9, false));
         // 8 has a reply, and 4 was never this worker's.
-        worker.keeps(&keeps(7, &[4, 6, 7]));
+        worker.keeps(Duration::ZERO, &keeps(7, &[4, 6, 7]));
         worker.item(ms(2), item(7, true));
         assert_eq!(executed(&mut worker), [], "6 is missing");
         worker.item(ms(2), item(6, true));
         assert_eq!(executed(&mut worker), [(SLICE, 6), (SLICE, 7)]);
         // Items between 7 and 9 are unknown before the next answer, which covers all.
-        worker.keeps(&keeps(9, &[6, 9]));
+        worker.keeps(Duration::ZERO, &keeps(9, &[6, 9]));
         worker.item(ms(2), item(12, false));
         assert_eq!(executed(&mut worker), [(SLICE, 9), (SLICE, 12)]);
         assert_eq!(worker.recovering().count(), 1, "others may publish again");

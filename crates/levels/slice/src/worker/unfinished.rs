@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::ids::{SliceId, Writer};
 use crate::message::Item;
 use crate::numbering::Numbering;
+use crate::positions::Positions;
 
 /// Admitted items that are not finished, by writer and by slice.
 #[derive(Debug, Default)]
@@ -72,6 +73,20 @@ impl Unfinished {
             }
             self.remove_of_writer(writer, position);
         }
+    }
+
+    /// The slice goes back to an earlier state: none of it is under way any more.
+    pub(super) fn clear_slice(&mut self, slice: SliceId) {
+        for (writer, position) in self.by_slice.remove(&slice).unwrap_or_default().into_keys() {
+            self.remove_of_writer(writer, position);
+        }
+    }
+
+    /// Whether an item of `slice` at or below these positions is not finished.
+    pub(super) fn has_up_to(&self, slice: SliceId, positions: &Positions) -> bool {
+        let Some(items) = self.by_slice.get(&slice) else { return false };
+        let has = |(writer, at)| items.range((writer, 0)..=(writer, at)).next().is_some();
+        positions.iter().any(has)
     }
 
     /// Replies to items that were finished by then have arrived.

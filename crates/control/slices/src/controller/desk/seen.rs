@@ -96,7 +96,13 @@ mod tests {
             name: "one".into(),
             process: Default::default(),
             weight: 1,
-            terms: Terms { slices: 9, order: Order::Free, lease: Duration::ZERO, topics: 0 },
+            terms: Terms {
+                slices: 9,
+                order: Order::Free,
+                lease: Duration::ZERO,
+                topics: 0,
+                checkpoints: false,
+            },
             leaving: false,
             period: Duration::from_millis(250),
             queued: 0,
@@ -106,6 +112,7 @@ mod tests {
             done: 0,
             drops: Vec::new(),
             slices: slices.iter().map(of).collect(),
+            checkpoints: None,
         }
     }
 

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_slice::controller::{Handover, HandoverState, Member, Row};
+use equipoise_slice::worker::CheckpointStatus;
 use equipoise_slice::{HandoverId, Life, SliceId, WorkerId};
 
 use crate::controller::desk::Desk;
-use crate::controller::status::{HandoverStatus, SliceStatus, Status, WorkerStatus};
+use crate::controller::status::{
+    HandoverStatus, SliceStatus, Status, WorkerCheckpoints, WorkerStatus,
+};
 use equipoise_slice_dds::{Report, SliceReport};
 
 /// Time for which the status shows a refused process.
@@ -84,12 +87,25 @@ impl Desk {
                     stalled: report.map_or(Duration::ZERO, |report| report.stalled),
                     done: report.map_or(0, |report| report.done),
                     drops: report.map(|report| report.drops.clone()).unwrap_or_default(),
+                    checkpoints: report
+                        .and_then(|it| it.checkpoints)
+                        .map(|it| self.checkpoints(it)),
                 };
                 (member.life.worker, status)
             })
             .collect();
         workers.sort_by(|a, b| a.1.name.cmp(&b.1.name));
         workers
+    }
+
+    fn checkpoints(&self, of: CheckpointStatus) -> WorkerCheckpoints {
+        WorkerCheckpoints {
+            keeper: of.keeper.map(|keeper| self.name(keeper)),
+            age: of.age,
+            items: of.items,
+            exposed: u32::try_from(of.exposed).unwrap_or(u32::MAX),
+            bytes: of.bytes,
+        }
     }
 
     fn slice(

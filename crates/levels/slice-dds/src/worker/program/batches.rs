@@ -8,6 +8,8 @@ use crate::worker::{Job, Work};
 
 /// What a job is stands above its number.
 const KIND_SHIFT: u32 = 62;
+/// The id of an export after which the slice stays.
+const STAYS: i64 = 1;
 const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 
 /// The largest batch that is taken from a program, bytes.
@@ -36,6 +38,7 @@ pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
         Some(Work::Import(Some(bytes))) => (1, state(bytes)),
         Some(Work::Import(None)) => (2, state(&[])),
         Some(Work::Export) => (3, state(&[])),
+        Some(Work::Snapshot) => (3, DataItem { id: STAYS, ..state(&[]) }),
     };
     batch.extend_from_slice(&(number | kind << KIND_SHIFT).to_le_bytes());
     batch.extend_from_slice(&item.slice_id.to_le_bytes());

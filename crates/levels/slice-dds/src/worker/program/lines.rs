@@ -27,6 +27,7 @@ pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
         Work::Import(Some(state)) => (format!("import {number} {slice} 0 0 0"), state),
         Work::Import(None) => (format!("lost {number} {slice} 0 0 0"), &[][..]),
         Work::Export => (format!("export {number} {slice} 0 0 0"), &[][..]),
+        Work::Snapshot => (format!("snapshot {number} {slice} 0 0 0"), &[][..]),
     };
     batch.extend_from_slice(head.as_bytes());
     if tokens {
