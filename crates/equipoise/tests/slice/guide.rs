@@ -87,5 +87,5 @@ fn a_program_that_writes_what_is_no_acknowledgement_is_told_so_in_the_log() {
     let mut bed = Bed::new("slice-babbler", 86, "");
     let babbler = ["sh", "-c", "echo hello from the program; cat > /dev/null"];
     bed.worker_with("one", &["--format", "lines"], &babbler);
-    bed.workers["one"].wait_for_text("`hello from the program` is no line of a job's number");
+    bed.workers["one"].wait_for_text("`hello from the program` is not a line of a job's number");
 }

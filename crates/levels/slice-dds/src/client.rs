@@ -1,7 +1,9 @@
-//! A client: publishes items, each into its slice's group, and keeps each until its reply has come.
+//! A client: publishes items, each into its slice's group, and keeps each item until its reply has
+//! arrived.
 //!
-//! Any DDS publisher will do where workers never die: it writes to the topic of items, in no partition or in that of the
-//! item's group ([`crate::partition`]). This one's items survive the loss of a worker, too: its successor asks for them.
+//! If workers never die, any DDS publisher can replace this client. It writes to the topic of
+//! items, in no partition or in that of the item's group ([`crate::partition`]). The items of this
+//! client also survive the loss of a worker: the worker's successor asks for them.
 
 pub(crate) mod replies;
 
@@ -18,36 +20,38 @@ use crate::client::replies::ReplyReaders;
 use crate::mail::{CLIENTS, Mail};
 use crate::stream::{Numbering, Stream, Topics, fnv1a, is_late, item_qos, mail_qos};
 
-/// The waitset's tokens.
+/// Tokens of the waitset.
 pub(crate) const REPLIES: u32 = 0;
 const ASKS: u32 = 1;
 pub(crate) const KEYED_REPLIES: u32 = 2;
-/// And, added to a group's number, of new readers of that group.
+/// First token of new readers of a group, to which the group's number is added.
 const READERS: u32 = 3;
 /// Interval between two requests for checkpoints.
 const WANT_EVERY: Duration = Duration::from_millis(100);
 
-/// What a client is like.
+/// Options of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Whose items these are; replies repeat it.
+    /// Id of the sender, which replies repeat.
     pub sender_id: i32,
     /// Largest number of items without a reply; with `checkpoints`, of kept items.
     pub window: usize,
     /// The stream's workers take checkpoints: an item is kept until a checkpoint contains it, so
     /// that it can be processed again after the loss of a worker.
     pub checkpoints: bool,
-    /// What has no reply after this is published again at the earliest. It is waited for longer where replies take
-    /// longer, and by the clock where the successor of a lost worker asks for it.
+    /// Shortest time after which an item without a reply is published again. The client waits
+    /// longer if replies take longer, but not for items that the successor of a lost worker asks
+    /// for.
     pub resend: Duration,
-    /// It is not waited for longer than this, the first time.
+    /// Longest time before an item is published again for the first time.
     pub resend_max: Duration,
-    /// A new group's writer publishes when it has readers, and no other has come for this long.
+    /// A new group's writer starts to publish when it has readers, and discovered no further one
+    /// for this long.
     pub settle: Duration,
 }
 
 impl Options {
-    /// With what is usual.
+    /// The default options.
     pub fn new(sender_id: i32) -> Self {
         let (resend, settle) = (Duration::from_secs(1), Duration::from_millis(200));
         let resend_max = Duration::from_secs(60);
@@ -61,13 +65,13 @@ pub enum PublishError {
     /// As many items as the window allows have no reply yet, or are in no checkpoint.
     #[error("{0} items have no reply, or are in no checkpoint yet: as many as the client keeps")]
     WindowFull(usize),
-    /// The id is that of an item that is kept.
+    /// A kept item has this id.
     #[error("item {0} was published, and has no reply or is in no checkpoint yet")]
     SameId(i64),
-    /// Nobody reads the group.
+    /// No worker reads the group.
     #[error("no worker reads slice {}", .0.0)]
     NoWorker(SliceId),
-    /// DDS refused.
+    /// An error of DDS.
     #[error(transparent)]
     Dds(#[from] Error),
 }
@@ -75,11 +79,11 @@ pub enum PublishError {
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The item's.
+    /// The item's id.
     pub id: i64,
-    /// From publishing to here.
+    /// Time from the publication to the receipt of the reply.
     pub delay: Duration,
-    /// What the worker says.
+    /// The worker's answer.
     pub message: Vec<u8>,
 }
 
@@ -89,13 +93,13 @@ pub struct Client {
     options: Options,
     seed: u64,
     groups: BTreeMap<Group, GroupWriter>,
-    /// By id, whose sign does not matter here.
+    /// By id, as an unsigned number.
     pending: Retention<Pending>,
     begun: Instant,
-    /// The largest source timestamp of any item: the next is larger.
+    /// Largest source timestamp of all items. The next one is larger.
     position: i64,
     replies: ReplyReaders,
-    /// Of successors that ask for items, and to them.
+    /// Requests of successors, and the answers to them.
     asks: Reader,
     answers: DdsWriter,
     waitset: Waitset,
@@ -114,7 +118,7 @@ struct GroupWriter {
     id: u64,
     first: DdsWriter,
     again: DdsWriter,
-    /// Readers that each of them has ever met.
+    /// Numbers of readers that each writer has ever discovered.
     met: (u32, u32),
 }
 
@@ -124,7 +128,7 @@ struct Pending {
     sample: Serialized,
     group: Group,
     position: i64,
-    /// Replies repeat it: by it those to a former life of this client are told from its own.
+    /// Replies repeat it, so the client can ignore replies to an earlier incarnation.
     timestamp: i64,
 }
 
@@ -179,16 +183,16 @@ impl Client {
         self.resent
     }
 
-    /// Replies to nothing that waits for one: a second one, or another client's.
+    /// Replies for which no item waits: repeated ones, and those to other clients.
     pub fn strange(&self) -> u64 {
         self.strange
     }
 
-    /// Opens the group of `slice`, and waits until workers read it, at most `patience`. [`Client::publish`] does so for the
-    /// first item of a group.
+    /// Opens the group of `slice`, and waits at most `patience` until workers read it.
+    /// [`Client::publish`] does this at the first item of a group.
     ///
     /// # Errors
-    /// [`PublishError::NoWorker`], and DDS's.
+    /// [`PublishError::NoWorker`], or an error of DDS.
     pub fn open(&mut self, slice: SliceId, patience: Duration) -> Result<(), PublishError> {
         let group = Group::of(slice);
         if self.groups.contains_key(&group) {
@@ -223,7 +227,7 @@ impl Client {
         Ok(())
     }
 
-    /// Publishes an item. Waits for DDS while workers do not keep up.
+    /// Publishes an item. Blocks in DDS while workers are too slow.
     ///
     /// # Errors
     /// [`PublishError`]; the item is not published, and not kept.
@@ -256,7 +260,7 @@ impl Client {
         // have the same memory.
         let sample = of.first.serialized(&self.cdr, self.position)?;
         let now = self.begun.elapsed();
-        // An item that DDS does not take goes to no worker.
+        // An item that DDS does not accept reaches no worker.
         of.first.write_again(&sample)?;
         let place = (Writer { group, id: of.id }, self.position as u64);
         let kept = Pending { sample, group, position: self.position, timestamp: time };
@@ -264,7 +268,8 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for replies, at most `patience`, and adds them; publishes again what has waited too long.
+    /// Waits at most `patience` for replies, and adds them to `answers`. Publishes items without a
+    /// reply again when they are due.
     ///
     /// # Errors
     /// [`Error`] of DDS.
@@ -296,8 +301,8 @@ impl Client {
         self.publish_again()
     }
 
-    /// The reader of a lost worker's successor lacks what was published before it was met, whether
-    /// the successor had asked for that by then or not.
+    /// The reader of a lost worker's successor lacks the items that were published before its
+    /// discovery, whether or not the successor has asked for them already.
     fn meet(&mut self, ready: &[u32]) -> Result<(), Error> {
         let now = self.begun.elapsed();
         for group in ready.iter().filter_map(|token| Group::numbered(token.checked_sub(READERS)?)) {
@@ -324,7 +329,9 @@ impl Client {
                 }
                 Ok(Some(Mail::Lacks(lacks))) => self.pending.lacks(self.begun.elapsed(), &lacks),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "a slice worker's question"),
+                Err(error) => {
+                    tracing::debug!(%error, "a message of a slice worker cannot be decoded")
+                }
             }
         }
         for (numbering, slices) in asked.into_values() {
@@ -355,13 +362,13 @@ impl Client {
         }
     }
 
-    /// Says which items of these slices have no reply.
+    /// Answers a successor with the items of these slices that have no reply.
     fn answer(&self, asked: &Asked<'_>, numbering: &SliceNumbers) -> Result<(), Error> {
         let mut answers: BTreeMap<Group, Keeps> = BTreeMap::new();
         for (slice, group) in asked.groups() {
             let Some(of) = self.groups.get(&group) else { continue };
             let writer = Writer { group, id: of.id };
-            // The next item's position is larger, of whatever group.
+            // The next item's position is larger, in any group.
             let through = u64::try_from(self.position).unwrap_or(0);
             let keeps =
                 answers.entry(group).or_insert_with(|| Keeps::new(writer, through, numbering));
@@ -376,7 +383,7 @@ impl Client {
         let mut cdr = Vec::new();
         for keeps in answers.into_values() {
             cdr.clear();
-            // None fails to be encoded. A worker that has no answer waits for longer.
+            // Encoding does not fail. A worker without an answer waits longer.
             if Mail::Keeps(keeps).encode(&mut cdr).is_err() {
                 continue;
             }
@@ -393,7 +400,7 @@ impl Client {
         while let Some(pending) = self.pending.again(now) {
             if let Some(of) = self.groups.get(&pending.group) {
                 match of.again.write_again(&pending.sample) {
-                    // It comes again.
+                    // It will be published again.
                     Err(error) if is_late(&error) => return Ok(()),
                     written => written?,
                 }

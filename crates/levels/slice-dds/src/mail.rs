@@ -1,7 +1,7 @@
-//! What workers and controllers write to each other, as samples of the control topics.
+//! Messages between workers, controllers and clients, as samples of the control topics.
 //!
-//! A sample's body is a version and a [`Mail`] in postcard's encoding. What cannot be read is counted and forgotten: the
-//! protocol says again what is not answered.
+//! The body of a sample is a version and a [`Mail`] in postcard's encoding. A message that cannot
+//! be decoded is counted and dropped. The protocol repeats messages without an answer.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,70 +17,70 @@ use serde::{Deserialize, Serialize};
 use crate::hello::Listens;
 use crate::payload::Payload;
 
-/// Of the encoding. Both sides have to have the same.
+/// Version of the encoding, the same on both sides.
 const VERSION: u8 = 8;
 
-/// The number of whom mail to controllers is for.
+/// Recipient id of messages to controllers.
 pub const CONTROLLERS: u64 = 0;
-/// And to all workers.
+/// Recipient id of messages to all workers.
 pub(crate) const WORKERS: u64 = 0;
-/// And to clients, on a topic of its own.
+/// Recipient id of messages to clients, on a separate topic.
 pub(crate) const CLIENTS: u64 = 0;
 
-/// A letter.
+/// A message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Mail {
-    /// Of the protocol.
+    /// A message of the protocol.
     Envelope(Envelope<Payload>),
-    /// Of a worker, to controllers.
+    /// From a worker to controllers.
     Report(Report),
-    /// Of a controller candidate, to all workers: where it accepts their connections.
+    /// From a controller candidate to all workers: the addresses for their connections.
     Listens(Listens),
-    /// Of a worker, to clients: publish again what you have of these slices, which are named by
-    /// these numbers.
+    /// From a worker to clients: a request to publish their items of these slices again. The slices
+    /// have the numbers of this numbering.
     Again(Vec<SliceId>, Numbering),
-    /// Of a client, to all workers: the answer to `Again`. Clients that do not know it say nothing.
+    /// From a client to all workers: the answer to `Again`. Clients of earlier versions send none.
     Keeps(Keeps),
-    /// Of a worker, to clients: items in checkpoints, which need not be kept.
+    /// From a worker to clients: items in checkpoints, which need not be kept.
     Covered(Vec<Covered>, Numbering),
-    /// Of a client, to all workers: it can keep no more items of these slices.
+    /// From a client to all workers: it can keep no more items of these slices.
     Wanted(Vec<SliceId>),
-    /// Of a worker, to clients: publish these items again, which it lacks.
+    /// From a worker to clients: a request to publish these missing items again.
     Lacks(Vec<Lacks>),
 }
 
-/// What a worker says of itself, several times a second.
+/// A worker's report about itself, several times per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Whose it is.
+    /// The incarnation that reports.
     pub life: Life,
-    /// By which numbers it names slices ([`Numbering::epoch`]).
+    /// The numbering of the slices ([`Numbering::epoch`]).
     pub numbering: HandoverId,
-    /// What the worker is called.
+    /// The worker's name.
     pub name: String,
-    /// Where it runs.
+    /// The worker's host and process.
     pub process: Process,
     /// Its share of the load: 0 to 1000.
     pub weight: u16,
-    /// What it was started with.
+    /// Settings that must agree with the controller's.
     pub terms: Terms,
-    /// It wants to leave.
+    /// The worker is about to end.
     pub leaving: bool,
-    /// Of what time it tells.
+    /// The time that the report covers.
     pub period: Duration,
-    /// Items that wait or are being done.
+    /// Items that wait or are in progress.
     pub queued: u64,
-    /// Of those, the ones that the application has.
+    /// Items of these that the application has.
     pub in_hand: u64,
-    /// For how long it has had some and finished none. Zero while it has none.
+    /// Time for which the application has had items and has finished none. Zero without items.
     pub stalled: Duration,
     /// The item that the application has had longest.
     pub oldest: Option<InHand>,
-    /// Items that were done since it started.
+    /// Items that were processed since the worker started.
     pub done: u64,
-    /// Items that were let go since it started, by reason.
+    /// Items that were dropped since the worker started, by reason.
     pub drops: Vec<(String, u64)>,
-    /// Slices of which something was done or waits.
+    /// Slices with processed or waiting items.
     pub slices: Vec<SliceReport>,
     /// Its checkpoints, if it takes any.
     pub checkpoints: Option<CheckpointStatus>,
@@ -91,30 +91,30 @@ pub struct Report {
 pub struct InHand {
     /// Its slice.
     pub slice: SliceId,
-    /// What its publisher calls it. `None`: it is no item, but the state of its slice.
+    /// The publisher's id of the item. `None`: the state of the slice instead of an item.
     pub id: Option<i64>,
-    /// For how long.
+    /// Time since the application received it.
     pub age: Duration,
 }
 
-/// What workers and controllers have to have alike.
+/// Settings that must be the same at workers and controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Slices of the stream.
     pub slices: u32,
-    /// In which order items are done.
+    /// The order of items.
     pub order: Order,
-    /// When a worker fences itself.
+    /// Time without an answer of a controller after which a worker fences itself.
     pub lease: Duration,
-    /// The topics of items and replies and their types, as a number.
+    /// Hash of the topics of items and replies, and of their types.
     pub topics: u64,
     /// Whether checkpoints are taken.
     pub checkpoints: bool,
 }
 
 impl Terms {
-    /// What is wrong with a worker that has these where `ours` are the controller's, in words. A
-    /// worker that was started with the number of slices before a resize follows that: `numbering`.
+    /// A text about the difference between these settings of a worker and the controller's, `ours`.
+    /// A worker that was started with the number of slices before a resize follows `numbering`.
     pub fn problem(&self, ours: &Terms, numbering: &Numbering) -> Option<String> {
         let differs = |option: &str, theirs: String, ours: String| {
             format!(
@@ -148,50 +148,50 @@ impl Terms {
     }
 }
 
-/// What a worker says of a slice.
+/// A worker's report about a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceReport {
-    /// Which.
+    /// The slice.
     pub slice: SliceId,
-    /// How long its items were being done in the period.
+    /// Processing time of its items in the period.
     pub busy: Duration,
-    /// Items that were done in the period.
+    /// Items that were processed in the period.
     pub done: u64,
-    /// Items that wait or are being done.
+    /// Items that wait or are in progress.
     pub queued: u64,
-    /// Items that came with the slice in the period, from its last owner.
+    /// Items that the previous owner handed over in the period.
     pub handed_over: u64,
-    /// How long the oldest of those has waited that are not being done.
+    /// Waiting time of the oldest item that is not in progress.
     pub queue_age: Duration,
 }
 
-/// Mail that cannot be read.
+/// A message that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("mail that cannot be read")]
+#[error("the message cannot be decoded")]
 pub struct Unreadable;
 
-/// Where a message of the protocol is, in this process.
+/// The step of a message of the protocol in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passing {
     /// About to be sent.
     Sends,
     /// Sent.
     Sent,
-    /// Received, and not heeded yet.
+    /// Received, and not handled yet.
     Received,
 }
 
 static WATCHER: OnceLock<fn(Passing, &'static str)> = OnceLock::new();
 
-/// Tells `watcher` of each message of the protocol that passes in this process, by its name: for traces, and for tests that
-/// end a process at one of them. Once; a second watcher is not told.
+/// Calls `watcher` with each step of each message of the protocol in this process, and its name.
+/// For traces, and for tests that end a process at a message. Only the first watcher is called.
 #[doc(hidden)]
 pub fn watch_messages(watcher: fn(Passing, &'static str)) {
     let _ = WATCHER.set(watcher);
 }
 
 impl Mail {
-    /// Tells who watches.
+    /// Calls the watcher.
     pub fn passes(&self, where_to: Passing) {
         if let (Some(watcher), Self::Envelope(envelope)) = (WATCHER.get(), self) {
             watcher(where_to, envelope.message.name());
@@ -208,7 +208,7 @@ impl Mail {
         }
     }
 
-    /// As a sample, into `cdr`.
+    /// Encodes it as a sample, into `cdr`.
     ///
     /// # Errors
     /// Those of the encoding.
@@ -221,7 +221,7 @@ impl Mail {
         Ok(())
     }
 
-    /// Of a sample, if it is for `to`.
+    /// Decodes a sample. `None`: it is for another recipient.
     ///
     /// # Errors
     /// It cannot be read.
@@ -242,7 +242,7 @@ impl Mail {
 }
 
 impl Report {
-    /// Which worker's.
+    /// The worker that reports.
     pub fn worker(&self) -> WorkerId {
         self.life.worker
     }

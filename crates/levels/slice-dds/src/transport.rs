@@ -19,14 +19,14 @@ use crate::sources::Sources;
 use crate::stream::{Topics, is_late, item_qos, mail_qos};
 use crate::worker::connections::Connections;
 
-/// The waitset's token of mail; groups have their numbers.
+/// Token of messages in the waitset. Tokens of groups are their numbers.
 const MAIL: u32 = 1000;
-/// Largest number of slices for which wishes of clients are stored.
+/// Largest number of slices for which requests of clients are stored.
 const WANTED_MAX: usize = 1 << 16;
-/// Readers are asked so often whether writers have gone.
+/// Interval between searches for writers that have ended.
 const WRITERS_EVERY: Duration = Duration::from_millis(100);
 
-/// Reads groups and mail; sends mail.
+/// Reads groups and messages; sends messages.
 #[derive(Debug)]
 pub(crate) struct DdsTransport {
     me: WorkerId,
@@ -34,43 +34,43 @@ pub(crate) struct DdsTransport {
     settle: Duration,
     groups: BTreeMap<Group, GroupReader>,
     mail_in: Reader,
-    /// To controllers, and to workers.
+    /// Messages to controllers, and to workers.
     mail_up: DdsWriter,
     mail_down: DdsWriter,
-    /// To clients.
+    /// Messages to clients.
     again: DdsWriter,
-    /// Of items, and of mail unless that has its own.
+    /// For items, and for messages unless those have their own.
     bell: Bell,
-    /// Of mail.
+    /// For messages.
     mail_bell: Bell,
     topics: Topics,
     writers_seen: Option<Duration>,
-    /// Groups whose readers are not settled.
+    /// Number of groups with readers that have not settled.
     unsettled: usize,
     drops: Arc<DropCounts>,
     /// Items of plain publishers are refused.
     pub(crate) full: Arc<std::sync::atomic::AtomicBool>,
-    /// Bytes of items that are here, wherever.
+    /// Bytes of all items in this process.
     pub(crate) held: Arc<AtomicUsize>,
     samples: Vec<Sample>,
     /// Slices for which clients want checkpoints.
     wanted: Mutex<Vec<SliceId>>,
-    /// To controllers that announce themselves.
+    /// Connections to controllers that announce themselves.
     connections: Arc<Connections>,
-    /// The last life that sent anything.
+    /// The last incarnation that sent a message.
     life: Life,
 }
 
-/// Where one waits for what comes.
+/// Waits for input.
 #[derive(Debug, Clone)]
 pub(crate) struct Bell {
     waitset: Arc<Waitset>,
-    /// Of whom something has come.
+    /// Tokens of inputs that have arrived.
     ready: Arc<Mutex<Vec<u32>>>,
 }
 
 impl Bell {
-    /// Waits until something has come, somebody wakes it, or `patience` is over.
+    /// Waits until input arrives, another thread wakes it, or `patience` is over.
     pub(crate) fn wait(&self, patience: Duration) -> Result<(), Error> {
         let mut ready = Vec::new();
         self.waitset.wait(patience, &mut ready)?;
@@ -78,7 +78,7 @@ impl Bell {
         Ok(())
     }
 
-    /// Notes of whom something has come by now.
+    /// Records inputs that have arrived, without waiting.
     pub(crate) fn look(&self) -> Result<(), Error> {
         let mut ready = Vec::new();
         self.waitset.look(&mut ready)?;
@@ -101,15 +101,15 @@ struct GroupReader {
     sources: Sources,
     opened: Option<Duration>,
     settled: bool,
-    /// How many writers it had, and had ever had, when they were looked at.
+    /// Number of writers now, and of writers ever, at the last check.
     matched: Option<(u32, u32)>,
-    /// How many it has met that it does not hear, when they were counted.
+    /// Number of incompatible writers at the last count.
     incompatible: AtomicU32,
 }
 
 impl DdsTransport {
-    /// `settle`: a reader has met every writer there was, and has what they wrote before, after this. `apart`: who waits for
-    /// mail is another than who waits for items.
+    /// `settle`: time after which a reader has discovered every existing writer and has received
+    /// its earlier items. `apart`: different threads wait for messages and for items.
     pub(crate) fn new(
         topics: Topics,
         life: Life,
@@ -158,7 +158,7 @@ impl DdsTransport {
         self.bell.clone()
     }
 
-    /// For who waits for mail alone, if that is another.
+    /// For the thread that waits for messages only, if there is one.
     pub(crate) fn mail_bell(&self) -> Bell {
         self.mail_bell.clone()
     }
@@ -167,42 +167,43 @@ impl DdsTransport {
         self.bell.waker()
     }
 
-    /// Whether every reader has had the time to meet its writers.
+    /// Whether every reader has had the time to discover its writers.
     pub(crate) fn is_settled(&self) -> bool {
         self.unsettled == 0
     }
 
-    /// How items and replies are serialized.
+    /// Serialization of items and replies.
     pub(crate) fn form(&self) -> &Form {
         &self.topics.form
     }
 
-    /// Its topics, as a number.
+    /// Hash of its topics.
     pub(crate) fn topics(&self) -> u64 {
         self.topics.number
     }
 
-    /// Other workers of the stream, as far as DDS knows: each has a reader of mail to workers, and this one has its own.
+    /// Number of other workers of the stream that DDS knows. Each worker has a reader of messages
+    /// to workers, also this one.
     pub(crate) fn others(&self) -> Result<u32, Error> {
         Ok(self.mail_down.matched()?.saturating_sub(1))
     }
 
-    /// Tells controllers how it goes.
+    /// Sends a report to controllers.
     pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
         self.post(&self.mail_up, &Mail::Report(report))
     }
 
-    /// Asks clients for what they have of these slices.
+    /// Asks clients for their items of these slices.
     pub(crate) fn ask_again(&self, slices: Vec<SliceId>) -> Result<(), Error> {
         self.post(&self.again, &Mail::Again(slices, self.numbering))
     }
 
-    /// The slices for which clients wanted checkpoints since the last call.
+    /// The slices for which clients have requested checkpoints since the last call.
     pub(crate) fn wanted(&self) -> Vec<SliceId> {
         std::mem::take(&mut *lock(&self.wanted))
     }
 
-    /// Tells clients which items checkpoints contain.
+    /// Informs clients which items checkpoints contain.
     pub(crate) fn tell_covered(&self, covered: Vec<Covered>) -> Result<(), Error> {
         self.post(&self.again, &Mail::Covered(covered, self.numbering))
     }
@@ -212,13 +213,13 @@ impl DdsTransport {
         self.post(&self.again, &Mail::Lacks(lacks))
     }
 
-    /// Samples that DDS itself dropped, as they are none of the topic's type; by reason.
+    /// Samples that DDS dropped because they are not of the topic's type, by reason.
     pub(crate) fn dropped_by_dds(&self) -> [(DropReason, u64); 2] {
         let mail = self.topics.up.malformed() + self.topics.down.malformed();
         [(DropReason::Malformed, self.topics.items.malformed()), (DropReason::MailUnreadable, mail)]
     }
 
-    /// Counts publishers that readers have met and do not hear.
+    /// Counts new publishers that are incompatible with the readers.
     pub(crate) fn count_incompatible(&self) -> Result<(), Error> {
         for of in self.groups.values() {
             let met = of.reader.incompatible()?;
@@ -236,7 +237,8 @@ impl DdsTransport {
     fn post(&self, writer: &DdsWriter, mail: &Mail) -> Result<(), Error> {
         let mut cdr = Vec::new();
         if mail.encode(&mut cdr).is_err() {
-            // No type of ours fails to be encoded; if one did, the mail would be lost, as mail may be.
+            // Encoding does not fail for our types. If it did, the message would be lost, as any
+            // message may be.
             self.drops.count(DropReason::MailUnreadable);
             return Ok(());
         }
@@ -272,7 +274,7 @@ impl DdsTransport {
         Ok(())
     }
 
-    /// Tells of readers that are new, and of those that have been there for long enough.
+    /// Reports new readers, and readers that have existed for long enough.
     fn tell_settled(&mut self, now: Duration, arrivals: &mut Vec<Arrival<Payload>>) {
         for (group, of) in &mut self.groups {
             let opened = *of.opened.get_or_insert_with(|| {
@@ -294,7 +296,7 @@ impl DdsTransport {
         arrivals: &mut Vec<Arrival<Payload>>,
     ) -> Result<(), Error> {
         let Some(of) = self.groups.get_mut(&group) else { return Ok(()) };
-        // Asked before the samples are taken: of a writer that is gone by now, nothing comes after them.
+        // Before the samples are taken: a writer that has ended by then sends nothing after them.
         let matched = if look_for_gone { Some(of.reader.matched()?) } else { of.matched };
         let present = if matched == of.matched { None } else { Some(of.reader.writers()?) };
         of.matched = matched;
@@ -375,7 +377,7 @@ impl Transport<Payload> for DdsTransport {
         let (opened, settled, matched, incompatible) = (None, false, None, AtomicU32::new(0));
         let of = GroupReader { reader, sources, opened, settled, matched, incompatible };
         self.groups.insert(group, of);
-        // The worker is told at once that it has subscribed, not when it has waited for something to come.
+        // Informs the worker of the subscription at once, before other input arrives.
         self.unsettled += 1;
         self.mail_bell.waker().wake();
         Ok(())
@@ -420,7 +422,7 @@ impl Transport<Payload> for DdsTransport {
             ready = self.groups.keys().map(|group| u32::from(group.number())).collect();
             ready.push(MAIL);
         }
-        // A handover does not wait for the items that have piled up.
+        // Messages first: a handover does not wait for the queue of items.
         if ready.contains(&MAIL) {
             self.read_mail(arrivals)?;
         }

@@ -1,4 +1,4 @@
-//! A worker: threads that speak the protocol and do items, or hand them out to an application.
+//! A worker: threads that run the protocol and process items, or give them to an application.
 
 pub(crate) mod connections;
 mod crew;
@@ -36,33 +36,34 @@ use crate::payload::Payload;
 use crate::stream::{Stream, fnv1a, worker_id};
 use crate::transport::DdsTransport;
 
-/// What a worker is like.
+/// Options of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Its name, which it keeps when it starts anew.
+    /// The worker's name, the same after each restart.
     pub name: String,
-    /// Slices of the stream; as in the controller's file.
+    /// Number of slices of the stream, as in the controller's file.
     pub slices: u32,
     /// Its share of the load: 0 to 1000.
     pub weight: u16,
-    /// Jobs that the application has at a time, if it does not want more ([`Application::jobs`]).
+    /// Limit of the application's jobs at a time, unless it wants more ([`Application::jobs`]).
     pub jobs_max: usize,
-    /// Items that wait. Beyond it those of publishers that are no clients of ours are refused; our clients bound what they
-    /// have under way themselves.
+    /// Limit of waiting items. Beyond it the worker refuses items of publishers that are not our
+    /// clients. Our clients limit their items without a reply.
     pub queue_max: usize,
-    /// Bytes of items that are here: that wait, are shadowed, or are kept for a taker or as a standby. Beyond it as beyond
-    /// `queue_max`.
+    /// Limit of the bytes of items at this worker: waiting, shadowed, and kept for a target or as a
+    /// standby. Beyond it as beyond `queue_max`.
     pub held_bytes_max: usize,
-    /// Times and bounds of the protocol; as the controller's.
+    /// Times and limits of the protocol, equal to those of the controller.
     pub protocol: Config,
-    /// After this a reader has surely met every writer there was when it was made, also one that was paused then.
+    /// Time after which a reader has discovered every writer that existed at its creation, also one
+    /// that was paused.
     pub settle: Duration,
-    /// Reports go out so often.
+    /// Interval between reports.
     pub report: Duration,
 }
 
 impl Options {
-    /// With what is usual.
+    /// The default options.
     pub fn new(name: &str, slices: u32) -> Self {
         Self {
             name: name.to_string(),
@@ -78,23 +79,25 @@ impl Options {
     }
 }
 
-/// Does jobs elsewhere. Called by the worker's threads, so it must not wait.
+/// An application that processes jobs elsewhere. The worker's threads call it, so it must not
+/// block.
 pub trait Application: Send {
-    /// How many jobs it should have at a time, if [`Options::jobs_max`] is not more: as many as it does at once, and what
-    /// keeps it busy until it gets the next.
+    /// Number of jobs that it should have at a time, if [`Options::jobs_max`] is not larger: those
+    /// that it processes at once, and those that keep it busy until it receives the next.
     fn jobs(&self) -> usize {
         1
     }
 
-    /// Begins a job. Dropping it leaves its item undone for ever: it is not acknowledged, and nothing of its slice follows.
+    /// Begins a job. A dropped job leaves its item unprocessed for ever: it is not acknowledged,
+    /// and no later item of its slice is processed.
     fn start(&mut self, job: Job);
 }
 
-/// Who does the items.
+/// Processes the items.
 pub enum Doer {
     /// The worker's own threads.
     Threads(Threads),
-    /// An application, which is given jobs.
+    /// An application that receives jobs.
     Application(Box<dyn Application>),
 }
 
@@ -110,13 +113,14 @@ impl<A: Application + 'static> From<A> for Doer {
     }
 }
 
-/// A worker that runs. Dropped, it ends at once, as a crash does; [`Worker::leave`] gives its slices away first.
+/// A running worker. A drop ends it at once, like a crash. [`Worker::leave`] hands over its slices
+/// first.
 pub struct Worker {
     shared: Arc<Shared>,
-    // Dropped first: a thread of the crew may wait for room.
+    // Dropped first: a thread of the crew may wait for space.
     _writing: replies::Writing,
     threads: crew::Threaded,
-    // Dropped last: controllers take its end for the worker's.
+    // Dropped last: for controllers, its end is the end of the worker.
     _connections: Arc<connections::Connections>,
 }
 
@@ -126,7 +130,7 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// What the worker's threads tell others.
+/// Figures of the worker's threads for other threads.
 #[derive(Debug, Default)]
 struct Shared {
     leaving: AtomicBool,
@@ -156,7 +160,7 @@ impl Worker {
         let id = worker_id(&options.name);
         let participant = topics.participant.guid()?;
         let process = this_process(fnv1a(&participant.0));
-        // Larger than that of the life before.
+        // Larger than the number of the incarnation before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
         let connections = Arc::new(connections::Connections::new(life, participant));
         let (numbering, settle) = (Numbering::new(options.slices), options.settle);
@@ -204,7 +208,7 @@ impl Worker {
         Ok(Self { shared, _writing: writing, threads, _connections: connections })
     }
 
-    /// Asks to be left without slices. They go as the controller moves them: see [`Worker::slices`].
+    /// Asks the controller to move all its slices to others. [`Worker::slices`] shows the progress.
     pub fn leave(&self) {
         self.shared.leaving.store(true, Relaxed);
         self.threads.wake();
@@ -215,62 +219,63 @@ impl Worker {
         self.shared.owned.load(Relaxed)
     }
 
-    /// Items that were done.
+    /// Items that were processed.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Relaxed)
     }
 
-    /// Items that wait or are being done, as of some milliseconds ago.
+    /// Items that wait or are in progress, some milliseconds ago.
     pub fn queued(&self) -> u64 {
         self.shared.queued.load(Relaxed)
     }
 
-    /// Handovers that it has a part in and that are not over. One that leaves is free to end when it has no slices, nothing
-    /// queued, and none of these.
+    /// Open handovers with this worker. A worker that leaves may end when it has no slices, no
+    /// queued items and no open handovers.
     pub fn handovers(&self) -> u64 {
         self.shared.handovers.load(Relaxed)
     }
 
-    /// Other workers of the stream that may take its slices, as of a moment ago. One that was killed counts until the lease of
-    /// its DDS participant is over; `None` before the first look.
+    /// Other workers of the stream that may receive its slices, as of the last report. A killed
+    /// worker counts until the lease of its DDS participant expires. `None` before the first count.
     pub fn others(&self) -> Option<u64> {
         Some(self.shared.others.load(Relaxed)).filter(|others| *others < u64::MAX)
     }
 
-    /// Whether it does nothing because no controller has heard of it lately.
+    /// Whether it processes nothing because no controller has answered recently.
     pub fn is_fenced(&self) -> bool {
         self.shared.fenced.load(Relaxed)
     }
 
-    /// For how long the application has had items and finished none. Zero while it has none.
+    /// Time for which the application has had items and has finished none. Zero without items.
     pub fn stalled(&self) -> Duration {
         Duration::from_millis(self.shared.stalled_ms.load(Relaxed))
     }
 
-    /// Items that came again too late to be done in order, and were done after later ones.
+    /// Items that were republished too late for their order, and were processed after later ones.
     pub fn out_of_order(&self) -> u64 {
         self.shared.out_of_order.load(Relaxed)
     }
 
-    /// Its checkpoints, as of some milliseconds ago.
+    /// Status of its checkpoints, some milliseconds ago.
     pub fn checkpoints(&self) -> CheckpointStatus {
         *lock(&self.shared.checkpoints)
     }
 
-    /// Items that were let go for `reason`.
+    /// Items that were dropped for `reason`.
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.shared.drops.of(reason)
     }
 
-    /// Whether it still runs: DDS may have ended it, or another worker of its name. [`Worker::stop`] tells.
+    /// Whether it still runs. An error of DDS or another worker of its name may have ended it;
+    /// [`Worker::stop`] returns the error.
     pub fn is_running(&self) -> bool {
         self.threads.is_running()
     }
 
-    /// Ends it.
+    /// Ends the worker.
     ///
     /// # Errors
-    /// What ended it before.
+    /// The error that ended it before.
     pub fn stop(mut self) -> Result<(), WorkerError> {
         self.threads.end()
     }
@@ -280,7 +285,7 @@ fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Where it runs, for those who look for it. `key`: no other process has it.
+/// Host and process of the worker, for operators. `key`: unique for this process.
 fn this_process(key: u64) -> OsProcess {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let since_unix_ms = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! What the leader knows and decides. No I/O: mail, questions and `now` go in, outputs of the protocol come out.
+//! Knowledge and decisions of the leader. No I/O: messages, requests and `now` are the input,
+//! outputs of the protocol are the output.
 
 mod preview;
 mod resize;
@@ -26,13 +27,14 @@ use equipoise_slice_dds::leader::Mail;
 use equipoise_slice_dds::worker_id;
 use equipoise_slice_dds::{Report, SliceReport, Terms};
 
-/// Slices that are pinned elsewhere are looked for so often, where nothing is balanced.
+/// Interval between searches for slices that are not where they are pinned, without balancing.
 const PINS: Duration = Duration::from_millis(500);
 
-/// While somebody is to be left without slices, there are rounds so often at least: who leaves does not wait for long.
+/// Longest interval between rounds while a worker has to give up slices, so that it does not wait
+/// long.
 const DRAINS: Duration = Duration::from_millis(500);
 
-/// Handovers whose times are remembered.
+/// Limit of handovers with stored durations.
 const TIMES_MAX: usize = 4096;
 
 /// The leader's desk.
@@ -41,19 +43,19 @@ pub(super) struct Desk {
     protocol: Controller<Payload>,
     balancer: Balancer,
     options: Options,
-    /// The stream's, as a number.
+    /// Hash of the stream's topics.
     topics: u64,
     reports: BTreeMap<WorkerId, Report>,
-    /// What was reported since the last round.
+    /// Sums of the reports since the last round.
     seen: Seen,
-    /// How each worker stands, and since when.
+    /// State of each worker, and its start.
     standings: BTreeMap<WorkerId, Standing>,
-    /// What operators want.
+    /// Operators' settings.
     wishes: Wishes,
     resized: Resized,
-    /// By which numbers slices are pinned, and their loads known.
+    /// The numbering of pins and of measured loads.
     numbering: Numbering,
-    /// Wishes that are to be answered when they are in the store.
+    /// Requests that will be answered when the store has them.
     unanswered: Vec<oneshot::Sender<Result<(), AskError>>>,
     last_round: Option<Duration>,
     round: Round,
@@ -63,7 +65,7 @@ pub(super) struct Desk {
     totals: HandoverTotals,
 }
 
-/// A handover that is under way: since when, and how far it was seen to be.
+/// An open handover, with its start and the steps so far.
 #[derive(Debug)]
 struct Begun {
     at: Duration,
@@ -117,7 +119,7 @@ impl Desk {
         match mail {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
             Mail::Report(report) => self.report(report),
-            // For clients, and for workers.
+            // These are for clients and workers.
             Mail::Again(..)
             | Mail::Keeps(_)
             | Mail::Listens(_)
@@ -128,7 +130,7 @@ impl Desk {
         self.watch_handovers(now);
     }
 
-    /// A worker's connection changed.
+    /// Handles a change of a worker's connection.
     pub(super) fn connection(&mut self, now: Duration, change: Change) {
         match change {
             Change::Connected(life) => self.protocol.connected(life),
@@ -140,7 +142,7 @@ impl Desk {
     fn report(&mut self, mut report: Report) {
         let worker = report.worker();
         if report.numbering != self.protocol.numbering().epoch {
-            // By other numbers it says nothing of slices.
+            // The slices of a report with another numbering cannot be used.
             report.slices.clear();
             report.oldest = None;
         }
@@ -157,13 +159,14 @@ impl Desk {
         self.reports.insert(worker, report);
     }
 
-    /// By its own wish or an operator's, or because it was started as it should not be.
+    /// Whether the worker has to give up its slices: it leaves, an operator drains it, or its
+    /// settings are wrong.
     fn is_to_leave(&self, report: &Report) -> bool {
         let is_drained = self.wishes.leaving.contains(&report.name);
         report.leaving || is_drained || self.problem(report).is_some()
     }
 
-    /// It has had items for long, and has finished none.
+    /// Whether the application has had items for a long time and has finished none.
     fn is_stuck(&self, report: &Report) -> bool {
         report.stalled >= self.balancer.stuck_after()
     }
@@ -180,13 +183,13 @@ impl Desk {
         report.terms.problem(&ours, self.protocol.numbering())
     }
 
-    /// Time has passed.
+    /// Handles the passage of time.
     pub(super) fn tick(&mut self, now: Duration) {
         self.protocol.tick(now);
         self.follow_numbering();
         self.watch_handovers(now);
         self.forget();
-        // Pins are followed in any case.
+        // Pinned slices move also without balancing.
         let balances = !self.options.round.is_zero();
         let mut period = if balances { self.options.round } else { PINS };
         if period > DRAINS && self.is_being_left() {
@@ -198,7 +201,7 @@ impl Desk {
         }
     }
 
-    /// Whether a worker has slices that is to have none.
+    /// Whether a worker still owns slices that it has to give up.
     fn is_being_left(&self) -> bool {
         let leaving = self.protocol.members().filter(|m| m.leaving && m.is_here && !m.lost);
         let leaving: Vec<_> = leaving.map(|member| member.life).collect();
@@ -206,7 +209,7 @@ impl Desk {
         !leaving.is_empty() && owners.any(|owner| leaving.contains(&owner))
     }
 
-    /// Reports of workers that are forgotten.
+    /// Removes the reports of forgotten workers.
     fn forget(&mut self) {
         let protocol = &self.protocol;
         if self.reports.len() > protocol.members().count() {
@@ -222,9 +225,9 @@ impl Desk {
         }
         let pinned = self.pinned_elsewhere();
         for step in pinned.into_iter().chain(self.round.moves.clone()) {
-            // What cannot be moved now is found again in the next round.
+            // The next round finds slices that cannot move now.
             if let Err(error) = self.begin(now, &step.slices, step.taker) {
-                tracing::debug!(%error, "slices stay where they are");
+                tracing::debug!(%error, "slices do not move now");
             }
         }
     }
@@ -240,8 +243,8 @@ impl Desk {
         Ok(id)
     }
 
-    /// Whom a slice is pinned to, if that worker is there to own it: one that is lost, stuck or to be left without slices
-    /// is not.
+    /// The worker that a slice is pinned to, if it can own the slice now: it is present, and not
+    /// lost, stuck or leaving.
     fn pinned_to(&self, slice: SliceId) -> Option<WorkerId> {
         let to = worker_id(self.wishes.pins.get(&slice)?);
         let mut members = self.protocol.members();
@@ -249,7 +252,7 @@ impl Desk {
         members.any(|m| m.life.worker == to && owns(m)).then_some(to)
     }
 
-    /// Slices that are pinned to a worker that is there, and are not there.
+    /// Moves of pinned slices to their workers, if those can own them.
     fn pinned_elsewhere(&self) -> Vec<Move> {
         let elsewhere = |slice: &SliceId| {
             let (owner, to) =
@@ -260,10 +263,11 @@ impl Desk {
         self.wishes.pins.keys().filter_map(elsewhere).collect()
     }
 
-    /// Workers, and what was measured of their slices since the last round.
+    /// Workers, and the measurements of their slices since the last round.
     fn inputs(&self) -> (Vec<WorkerInput>, Vec<SliceInput>) {
         let members = self.protocol.members().filter(|m| m.is_here && !m.lost);
-        // In a stricter order a slice cannot go on anywhere while its last owner has an item of it in hand.
+        // In stricter orders, no other worker may continue a slice while its last owner has an item
+        // of it in hand.
         let is_left = !self.options.protocol.order.is_strict();
         let workers: Vec<_> = members
             .map(|member| {
@@ -301,7 +305,7 @@ impl Desk {
         (workers, inputs)
     }
 
-    /// What owners say of their slices.
+    /// The owners' reports about their slices.
     fn reported(&self) -> BTreeMap<SliceId, SliceReport> {
         let owner = |slice: SliceId| self.protocol.table().get(&slice).and_then(|row| row.owner);
         let of_owner = self.reports.values().flat_map(|report| {
@@ -311,9 +315,9 @@ impl Desk {
         of_owner.map(|of| (of.slice, *of)).collect()
     }
 
-    /// Answers an operator.
+    /// Handles a request of an operator.
     pub(super) fn ask(&mut self, now: Duration, ask: Ask) {
-        // Who asked may have gone.
+        // The caller may no longer wait for the answer.
         match ask {
             Ask::Move(slices, worker, answer) => {
                 let free = self.known(&worker).and_then(|to| self.unpinned(&slices, to));
@@ -331,7 +335,7 @@ impl Desk {
                 let pinned = self.pin(slice, worker);
                 self.answer_later(pinned, answer);
             }
-            // The office's.
+            // The office handles it.
             Ask::Stop => {}
             Ask::Plan(answer) => {
                 let _ = answer.send(Ok(self.preview(now)));
@@ -345,7 +349,8 @@ impl Desk {
         known.then_some(id).ok_or_else(|| AskError::UnknownWorker(worker.to_string()))
     }
 
-    /// `to`, unless one of `slices` is pinned to another worker: whether that one is there or not, an operator wants it so.
+    /// Returns `to`, unless one of `slices` is pinned to another worker. Also the pin of an absent
+    /// worker counts.
     fn unpinned(&self, slices: &[SliceId], to: WorkerId) -> Result<WorkerId, AskError> {
         let pinned = |slice: &SliceId| Some((*slice, self.wishes.pins.get(slice)?));
         let elsewhere = slices.iter().filter_map(pinned).find(|(_, pin)| worker_id(pin) != to);
@@ -355,7 +360,7 @@ impl Desk {
     }
 
     fn leave(&mut self, worker: String, leaving: bool) -> Result<(), AskError> {
-        // Of one that is gone a wish may be left to take back.
+        // The drain of a worker that has ended can be undone.
         let id = match self.known(&worker) {
             Err(_) if !leaving && self.wishes.leaving.contains(&worker) => worker_id(&worker),
             known => known?,
@@ -394,7 +399,7 @@ impl Desk {
         }
     }
 
-    /// Whether the store has other wishes than there are: then it is told these.
+    /// Whether the store has other settings than the present ones. If so, copies these to `stored`.
     pub(super) fn wishes_changed(&self, stored: &mut Kept) -> bool {
         let changed = stored.wishes != self.wishes || stored.resized != self.resized;
         if changed {
@@ -404,22 +409,22 @@ impl Desk {
         changed
     }
 
-    /// What was wished is in the store.
+    /// Answers the requests that are in the store now.
     pub(super) fn answer(&mut self) {
         for answer in self.unanswered.drain(..) {
-            // Who asked may have gone.
+            // The caller may no longer wait for the answer.
             let _ = answer.send(Ok(()));
         }
     }
 
-    /// What was wished may not be in the store.
+    /// Refuses the requests that may not be in the store.
     pub(super) fn refuse(&mut self) {
         for answer in self.unanswered.drain(..) {
             let _ = answer.send(Err(AskError::NotLeading));
         }
     }
 
-    /// Notes how long handovers take.
+    /// Records the durations of handovers.
     fn watch_handovers(&mut self, now: Duration) {
         let (open, table) = (self.protocol.handovers(), self.protocol.table());
         let mut times = Vec::new();
@@ -438,7 +443,7 @@ impl Desk {
                 }
                 return true;
             }
-            // One that is gone and owns nothing was called off.
+            // A handover that has ended without owning slices was called off.
             if state.is_some() || table.values().any(|row| row.epoch == *id) {
                 let cut = if steps.cut.is_zero() { passed } else { steps.cut };
                 times.push(HandoverSteps { cut, active: passed, ..*steps });

@@ -1,4 +1,5 @@
-//! The worker as one that is told of time: drives the protocol, hands out jobs, reports. Waits for nothing.
+//! The worker's state machine, driven by time: runs the protocol, starts jobs, reports. It never
+//! blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,38 +22,37 @@ use crate::worker::losses::Losses;
 use crate::worker::replies::Replies;
 use crate::worker::{Application, Options, Shared, WorkerError};
 
-/// What others may look at is told so often.
+/// Interval between updates of [`Shared`].
 const TELL: Duration = Duration::from_millis(2);
 
 pub(super) struct Engine {
     pub(super) driver: Driver<Payload, DdsTransport>,
-    /// Who does the jobs, if it is not the worker's own threads.
+    /// The application, unless the worker's own threads process jobs.
     pub(super) outside: Option<Outside>,
     pub(super) shared: Arc<Shared>,
     pub(super) replies: Arc<Replies>,
     pub(super) process: Process,
     pub(super) tally: Tally,
     pub(super) under_way: usize,
-    /// What is under way, since when: one of each slice, of each life.
-    /// By life and key.
+    /// Jobs in progress, one of each slice and incarnation, by round and key.
     pub(super) in_hand: BTreeMap<(u64, u64), InHandSince>,
-    /// When the application last finished something, or was given something after it had nothing.
+    /// Time at which the application last finished a job, or received one after it had none.
     pub(super) acknowledged: Duration,
-    /// When clients were last asked for what they have.
+    /// Time at which clients were last asked for their items.
     pub(super) asked: Option<Duration>,
-    /// When clients were last asked for items that have not arrived.
+    /// Time at which clients were last asked for items that have not arrived.
     pub(super) lacked: Option<Duration>,
     pub(super) told: Duration,
-    /// Nothing has changed since then.
+    /// Whether the last update of [`Shared`] is current.
     pub(super) is_told: bool,
     pub(super) options: Options,
     pub(super) begun: Instant,
 }
 
-/// When something was given to the application, its slice then, and what its publisher calls it.
+/// Start of a job in the application, its slice, and the publisher's id of the item.
 type InHandSince = (Duration, SliceId, Option<i64>);
 
-/// An application that is given jobs, and says when it has done them.
+/// An application that receives jobs and reports finished ones.
 pub(super) struct Outside {
     pub(super) application: Box<dyn Application>,
     pub(super) exits: Exits,
@@ -60,43 +60,43 @@ pub(super) struct Outside {
     pub(super) jobs_max: usize,
 }
 
-/// Clients are asked so often for what is recovered here.
+/// Interval between requests to clients for items of slices that are recovered here.
 const ASK: Duration = Duration::from_millis(200);
 /// Interval between requests for items that clients keep and that have not arrived.
 const ASK_LACKING: Duration = Duration::from_millis(50);
 /// About the largest number of items in such a request.
 const LACKING_MAX: usize = 4096;
-/// Interval between the reports of a worker that has nothing to do, at least.
+/// Shortest interval between reports of a worker without work.
 const IDLE_REPORT: Duration = Duration::from_secs(2);
-/// Interval between two looks at memory that can be given back.
+/// Interval between checks for memory that can be released.
 const TRIM: Duration = Duration::from_secs(2);
 /// A worker whose name is taken waits this much longer than the other's lease could last.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Who lives is heard so many times [`equipoise_slice::Config::idle_claims`] ago at most.
+/// Largest age of the last message of a live worker, in [`equipoise_slice::Config::idle_claims`].
 const HEARD: u32 = 2;
 
-/// What was done since the last report.
+/// Figures since the last report.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     slices: BTreeMap<SliceId, (Duration, u64)>,
-    /// What DDS itself had dropped, in this process.
+    /// Samples that DDS itself had dropped in this process.
     by_dds: BTreeMap<DropReason, u64>,
-    /// Readers of replies that were met and are not reached.
+    /// Number of incompatible readers of replies.
     readers_apart: u32,
-    /// What was said of losses.
+    /// Losses that were logged.
     losses: Losses,
-    /// The life that reported last, and the controller's term then.
+    /// The incarnation of the last report, and the controller's term at that time.
     reported: Option<(Life, Term)>,
     since: Duration,
-    /// When was last looked at memory, how many items were done when it was last given back, and whether replies were forgotten
-    /// since.
+    /// Time of the last check of memory, number of processed items at the last release, and whether
+    /// replies were forgotten since.
     trimmed: Duration,
     done_at_trim: u64,
     has_forgotten: bool,
 }
 
 impl Engine {
-    /// Does what there is to do but jobs.
+    /// Does all due work except jobs.
     pub(super) fn step(&mut self) -> Result<(), WorkerError> {
         self.driver.step(self.begun.elapsed())?;
         self.reply()?;
@@ -116,13 +116,13 @@ impl Engine {
         self.check_name()
     }
 
-    /// How long nothing is to be done if nothing comes. `None`: something is under way.
+    /// Time for which no work is due without input. `None`: work is in progress.
     pub(super) fn idle_for(&self) -> Option<Duration> {
         let is_idle = self.has_no_work() && self.is_told && self.driver.transport().is_settled();
         if is_idle { self.driver.worker().idle_for(self.begun.elapsed()) } else { None }
     }
 
-    /// Number of items that were done since the worker started.
+    /// Number of items that were processed since the worker started.
     pub(super) fn done_ever(&self) -> u64 {
         self.shared.done.load(Relaxed)
     }
@@ -131,7 +131,7 @@ impl Engine {
         self.under_way == 0 && self.driver.queued() == 0 && self.replies.waiting() == 0
     }
 
-    /// Follows replies that waited, and sends again those that clients may have missed.
+    /// Handles replies that waited, and sends replies again that clients may have missed.
     fn reply(&mut self) -> Result<(), Error> {
         for item in self.driver.answers() {
             self.replies.send_again(&item);
@@ -153,7 +153,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets old replies, and gives the memory back that items had: glibc keeps what was freed.
+    /// Forgets old replies, and releases the memory of items, because glibc keeps freed memory.
     fn give_memory_back(&mut self, now: Duration) {
         if now.saturating_sub(self.tally.trimmed) < TRIM {
             return;
@@ -162,21 +162,21 @@ impl Engine {
         self.tally.has_forgotten |= self.replies.forget(self.options.protocol.remember);
         let done = self.shared.done.load(Relaxed);
         let has_some = self.tally.has_forgotten || self.tally.done_at_trim != done;
-        // A busy worker needs what it frees soon again.
+        // A busy worker soon needs again the memory that it frees.
         if has_some && self.has_no_work() && self.driver.worker().has_nothing_under_way() {
             (self.tally.has_forgotten, self.tally.done_at_trim) = (false, done);
             equipoise_dds::trim_heap();
         }
     }
 
-    /// Asks clients for what a lost worker had.
+    /// Asks clients for the items of a lost worker.
     fn ask_again(&mut self, now: Duration) -> Result<(), Error> {
         if self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK) {
             return Ok(());
         }
         let slices: Vec<_> = self.driver.worker().recovering().collect();
         if slices.is_empty() {
-            // The next that are recovered are asked for at once.
+            // The next recovered slices cause a request at once.
             self.asked = None;
             return Ok(());
         }
@@ -198,7 +198,8 @@ impl Engine {
         self.driver.transport().ask_lacking(lacks)
     }
 
-    /// Takes clients' wishes for checkpoints, and tells clients which items checkpoints contain.
+    /// Handles clients' requests for checkpoints, and informs clients which items checkpoints
+    /// contain.
     fn tell_covered(&mut self) -> Result<(), Error> {
         if self.options.protocol.checkpoints().is_none() {
             return Ok(());
@@ -214,14 +215,15 @@ impl Engine {
         }
     }
 
-    /// Ends it when another process lives under its name, and not only seems to: it is heard again when one that had ended
-    /// would be given up.
+    /// Ends the worker if another process with its name is alive. That process must have sent a
+    /// message later than its loss would have been declared if it had ended.
     fn check_name(&self) -> Result<(), WorkerError> {
         let Some(refused) = self.driver.worker().refused() else { return Ok(()) };
         let protocol = &self.options.protocol;
         let ended = refused.since + protocol.lease + protocol.margin + REFUSED;
         let lives = refused.lives.is_some_and(|lives| lives >= ended);
-        // A controller that stood still itself gives nobody up for that, and says that they were heard later than they were.
+        // A controller that was paused itself declares no worker lost for that, and reports later
+        // times of the last messages.
         if !lives || refused.heard >= HEARD * protocol.idle_claims() {
             return Ok(());
         }
@@ -229,7 +231,7 @@ impl Engine {
         Err(WorkerError::NameTaken { name, holder })
     }
 
-    /// The next job, if there is one. [`Engine::done`] follows.
+    /// The next job, if there is one. A call of [`Engine::done`] must follow.
     pub(super) fn start(&mut self) -> Option<Started<Payload>> {
         let now = self.begun.elapsed();
         let started = self.driver.start(now)?;
@@ -281,13 +283,13 @@ impl Engine {
         let held = transport.held.load(Relaxed);
         let full = queued >= self.options.queue_max || held >= self.options.held_bytes_max;
         transport.full.store(full, Relaxed);
-        // Items may come one by one.
+        // Not after every item, because items may arrive one by one.
         self.is_told = now.saturating_sub(self.told) >= TELL;
         if !self.is_told {
             return Ok(());
         }
         self.told = now;
-        // What has no reply yet holds up the end of a worker as what waits does.
+        // Items without a reply delay the end of a worker, as waiting items do.
         let in_hand = self.under_way + self.replies.waiting();
         let worker = self.driver.worker();
         self.shared.owned.store(worker.slice_count() as u64, Relaxed);
@@ -305,7 +307,8 @@ impl Engine {
         }
         let worker = self.driver.worker();
         let now_reported = Some((worker.life(), worker.term()));
-        // A new controller waits for a report, and who ends a worker for those of one that leaves.
+        // A new controller waits for a report. An operator who ends a worker waits for those of a
+        // leaving one.
         let is_waited_for =
             self.tally.reported != now_reported || self.shared.leaving.load(Relaxed);
         let is_idle = !is_waited_for && self.has_no_work() && worker.has_nothing_under_way();
@@ -328,7 +331,7 @@ impl Engine {
         self.driver.transport().report(report)
     }
 
-    /// For how long the application has had something and finished nothing.
+    /// Time for which the application has had jobs and has finished none.
     fn stalled(&self, now: Duration) -> Duration {
         match self.under_way {
             0 => Duration::ZERO,
@@ -336,7 +339,7 @@ impl Engine {
         }
     }
 
-    /// What has been under way longest: while other jobs are done, one may hang.
+    /// The oldest job in progress. It may hang while others are finished.
     fn oldest(&self, now: Duration) -> Option<InHand> {
         let oldest = self.in_hand.values().min_by_key(|(since, ..)| *since);
         oldest.map(|(since, slice, id)| InHand {

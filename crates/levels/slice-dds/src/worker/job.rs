@@ -1,4 +1,4 @@
-//! What an application is to do, and how it says that it has.
+//! The jobs of an application, and its reports of finished jobs.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::payload::Payload;
 use crate::worker::program::SET_ASIDE_REPLY;
 use crate::worker::replies::Replies;
 
-/// Where finished jobs go.
+/// Receivers of finished jobs.
 #[derive(Debug, Clone)]
 pub(super) struct Exits {
     pub(super) done: Sender<Done>,
@@ -26,13 +26,13 @@ pub(super) struct Exits {
     pub(super) standing: Arc<Standing>,
 }
 
-/// Whether jobs may be begun.
+/// Whether jobs may begin.
 #[derive(Debug)]
 pub(super) struct Standing {
     begun: Instant,
-    /// Of [`equipoise_slice::transport::Driver::round`].
+    /// Value of [`equipoise_slice::transport::Driver::round`].
     round: AtomicU64,
-    /// When the lease ends, nanoseconds since `begun`.
+    /// End of the lease, in nanoseconds since `begun`.
     lease_until_ns: AtomicU64,
 }
 
@@ -48,17 +48,17 @@ impl Standing {
     }
 }
 
-/// A job that is done.
+/// A finished job.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) started: Started<Payload>,
     pub(super) state: Option<Vec<u8>>,
     pub(super) busy: Duration,
-    /// Its reply is on its way, or it has none. Else the reply waits, and the item is not finished.
+    /// Its reply is sent, or it has none. Otherwise the reply waits, and the item is not finished.
     pub(super) is_replied: bool,
 }
 
-/// Something to do, of one slice. Until it is done nothing else of that slice is.
+/// A job of one slice. Nothing else of the slice is processed before it is done.
 #[derive(Debug)]
 pub struct Job {
     started: Started<Payload>,
@@ -66,16 +66,16 @@ pub struct Job {
     begun: Cell<Instant>,
 }
 
-/// What there is to do.
+/// The content of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work<'a> {
-    /// Do the item, and answer it.
+    /// Process the item, and reply to it.
     Item(DataItem<'a>),
-    /// Take the slice's state, as another worker exported it. `None`: it was lost.
+    /// Take over the slice's state, as another worker exported it. `None`: the state was lost.
     Import(Option<&'a [u8]>),
-    /// Give the slice's state; it goes to another worker.
+    /// Export the slice's state, which moves to another worker.
     Export,
-    /// Give the slice's state for a checkpoint, and keep it: the slice stays.
+    /// Return the slice's state for a checkpoint, and keep it: the slice stays.
     Snapshot,
 }
 
@@ -94,36 +94,39 @@ impl Job {
         self.started.token()
     }
 
-    /// It was not worked on before `at`: its slice was not busy with it until then. Without this, since it was given out.
+    /// Work on the job did not begin before `at`, so its slice was not busy until then. Without
+    /// this call the slice counts as busy from the start of the job.
     pub fn begun(&self, at: Instant) {
         self.begun.set(at.max(self.begun.get()));
     }
 
-    /// What is to be done. `None` for an item that is malformed behind its slice: there is nothing to do but
-    /// [`Job::done`].
+    /// The content. `None`: the item is malformed after its slice number, and only [`Job::done`] is
+    /// left to call.
     pub fn work(&self) -> Option<Work<'_>> {
         Work::of(&self.started, self.exits.replies.form())
     }
 
-    /// Whether it is still to be done: not when the worker was given up since it was handed out. Then others have its slice, and
-    /// nobody waits for it: see [`Job::withdraw`].
+    /// Whether the job is still needed. It is not if the worker was given up since it started the
+    /// job: then other workers have its slice, and [`Job::withdraw`] ends the job.
     pub fn is_current(&self) -> bool {
         self.started.round() == self.exits.standing.round.load(Relaxed)
     }
 
-    /// Whether it may be begun now. Not while the worker's lease has lapsed: its slice may become another's.
+    /// Whether it may begin now. It may not while the worker's lease has expired, because its slice
+    /// may move to another worker.
     pub fn may_begin(&self) -> bool {
         let standing = &self.exits.standing;
         let until = Duration::from_nanos(standing.lease_until_ns.load(Relaxed));
         self.is_current() && standing.begun.elapsed() < until
     }
 
-    /// It was not begun, and will not be.
+    /// Ends a job that was not begun and will not be.
     pub fn withdraw(self) {
         self.done(None);
     }
 
-    /// It is not done, and will not be: it has ended its program so often. Its client is told so.
+    /// Quarantines the item, with which the program ended repeatedly. The client receives a reply
+    /// about it.
     pub(super) fn set_aside(self, ends: u32) {
         self.exits.replies.count(DropReason::SetAside);
         let reply =
@@ -132,11 +135,11 @@ impl Job {
         self.done(reply);
     }
 
-    /// It is done. `answer` is the reply to an item, or the state of an export; `None`: no reply, no state. An item
-    /// without a reply is published again by clients that wait for one.
+    /// Ends the job. `answer` is the reply to an item, or the state of an export. `None`: no reply,
+    /// no state. A client that waits for a reply publishes the item again.
     pub fn done(self, answer: Option<Vec<u8>>) {
         let done = Done::of(self.started, answer, self.begun.get(), &self.exits.replies);
-        // The worker has ended: nobody counts what was done.
+        // After the end of the worker, no thread receives it.
         let _ = self.exits.done.send(done);
         self.exits.waker.wake();
     }
@@ -154,7 +157,7 @@ impl<'a> Work<'a> {
 }
 
 impl Done {
-    /// It is done, since `begun`: answers the client, if it was an item.
+    /// A job that was in progress since `begun` and is done. Sends the reply, if it is an item.
     pub(super) fn of(
         started: Started<Payload>,
         answer: Option<Vec<u8>>,

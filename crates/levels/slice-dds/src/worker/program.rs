@@ -1,7 +1,8 @@
-//! An application that is a program: it gets items over its standard input, and acknowledges them over its standard output;
-//! or both over a unix socket ([`Program::listen`]).
+//! An application that is a program. It receives items on its standard input and acknowledges them
+//! on its standard output, or both over a unix socket ([`Program::listen`]).
 //!
-//! Numbers are little-endian. Both ways go *batches*: the number of bytes that follow (4), then entries, one after the other.
+//! Numbers are little-endian. Both directions consist of *batches*: the number of bytes that follow
+//! (4), then entries.
 //!
 //! | to the program, an entry | bytes | from the program, an entry | bytes |
 //! |---|---|---|---|
@@ -13,30 +14,32 @@
 //! | length of the message | 4 | | |
 //! | message | | | |
 //!
-//! The two highest bits of a job say what it is; the program repeats them. All but items come only where state moves with slices
-//! ([`equipoise_slice::Order::Stateful`]), and have 0 for id, sender and timestamp:
+//! The two highest bits of a job are its kind; the program repeats them. Kinds other than items
+//! exist only if state moves with slices ([`equipoise_slice::Order::Stateful`]), and have 0 for id,
+//! sender and timestamp:
 //!
-//! | bits | what | message | the reply |
+//! | bits | kind | message | reply |
 //! |---|---|---|---|
 //! | 0 | an item | the item's | to the client |
-//! | 1 | take over the state of the slice | as another worker's program exported it; none if that had none | none |
-//! | 2 | the state of the slice is lost with its worker: begin anew | none | none |
+//! | 1 | take over the state of the slice | the exported state; empty if there is none | none |
+//! | 2 | the state of the slice was lost with its worker: begin with an empty one | none | none |
 //! | 3 | export the state of the slice, which goes to another worker | none | the state |
 //!
-//! An export with the id 1 is for a checkpoint: the slice stays, and the program keeps its
-//! state. They come only where checkpoints are taken ([`equipoise_slice::Config::checkpoint`]).
+//! An export with the id 1 is for a checkpoint: the slice stays, and the program keeps its state.
+//! These come only if workers take checkpoints ([`equipoise_slice::Config::checkpoint`]).
 //!
 //! With [`Dealings::tokens`] an entry has epoch (8), writer (8) and position (8) of the item
 //! between its timestamp and the length of the message: its [`equipoise_slice::transport::Token`].
-//! They are 0 where it is no item.
+//! They are 0 for other kinds.
 //!
-//! A program that is started again has to have kept its state itself.
+//! A program that is started again must have stored its state itself.
 //!
-//! With [`Format::Lines`] all of it is lines of text (`program/lines.rs`).
+//! With [`Format::Lines`] jobs and acknowledgements are lines of text (`program/lines.rs`).
 //!
-//! An acknowledgement means: the item is done and need not come again; it is the reply to the client, too. Jobs may be
-//! acknowledged in any order. A program that ends is started again, and gets what it had not acknowledged once more: an item that
-//! ends it again and again is *set aside* ([`SetAside`]).
+//! An acknowledgement states that the item is processed and need not be sent again. It is also the
+//! reply to the client. Jobs may be acknowledged in any order. A program that ends is started
+//! again, and receives its unacknowledged jobs again. An item that ends it repeatedly is
+//! quarantined ([`SetAside`]).
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -61,27 +64,27 @@ pub use self::socket::ListenError;
 use self::socket::Listening;
 use crate::worker::{Application, Job};
 
-/// Between an end of the program and the next start.
+/// Pause between the end of the program and its next start.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How jobs and acknowledgements are written.
+/// Encoding of jobs and acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Batches of bytes, as above.
     #[default]
     Batches,
-    /// A line of text each, with messages and replies in base64.
+    /// One line of text each, with messages and replies in base64.
     Lines,
 }
 
-/// How a program is dealt with.
+/// Options of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dealings {
-    /// How it is spoken to.
+    /// The encoding.
     pub format: Format,
-    /// Items that end it.
+    /// Quarantine of items that end the program.
     pub set_aside: SetAside,
-    /// It gets the fencing token of each item.
+    /// It receives the fencing token of each item.
     pub tokens: bool,
 }
 
@@ -91,11 +94,11 @@ impl From<Format> for Dealings {
     }
 }
 
-/// The program, started anew whenever it ends. Dropped, it ends with its input.
+/// The program, which is started again whenever it ends. A drop closes its input, which ends it.
 #[derive(Debug)]
 pub struct Program {
     shared: Arc<Shared>,
-    /// Where it is listened for, if it is.
+    /// The socket, if the program connects to one.
     listening: Option<Listening>,
 }
 
@@ -110,7 +113,7 @@ struct Shared {
 }
 
 impl Program {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
     /// When the program cannot be started the first time.
@@ -118,7 +121,7 @@ impl Program {
         Self::start_with(Dealings::default(), command)
     }
 
-    /// Starts one that is dealt with otherwise.
+    /// The same, with other options.
     ///
     /// # Errors
     /// When the program cannot be started the first time.
@@ -136,7 +139,7 @@ impl Program {
         Ok(Self { shared, listening: None })
     }
 
-    /// How often it had to be started again.
+    /// Number of times that the program was started again.
     pub fn restarts(&self) -> u64 {
         self.shared.restarts.load(Relaxed)
     }
@@ -145,7 +148,7 @@ impl Program {
 impl Application for Program {
     fn start(&mut self, job: Job) {
         if job.work().is_none() {
-            // An item that is none.
+            // A malformed item.
             return job.done(None);
         }
         self.shared.desk().add(job);
@@ -167,7 +170,8 @@ impl Shared {
         Arc::new(Self { format, set_aside, tokens, ..Self::default() })
     }
 
-    /// The program has ended, and had read so many bytes: what it had is for the next one. `false`: there is to be none.
+    /// Handles the end of a program that had read this number of bytes: its jobs wait for the next
+    /// run. `false`: there will be none.
     fn again(&self, read: u64) -> bool {
         let suspects = self.desk().ended(read);
         for suspect in &suspects {
@@ -210,21 +214,23 @@ impl Keeper {
     fn again(&self, command: &mut impl FnMut() -> Command) -> Option<Child> {
         self.shared.restarts.fetch_add(1, Relaxed);
         spawn(command)
-            .inspect_err(|error| tracing::error!(%error, "the slice worker's program"))
+            .inspect_err(|error| tracing::error!(%error, "cannot start the slice worker's program"))
             .ok()
     }
 
-    /// Until it has ended. Returns how many bytes it had read.
+    /// Serves the program until it has ended. Returns how many bytes it had read.
     fn serve(&self, mut child: Child) -> u64 {
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let rest = Rest::of(child.id());
         let mut end = || {
-            // It may have closed its output alone.
+            // It may have closed only its output.
             let _ = child.kill();
             rest.end();
             match child.wait() {
                 Ok(status) => tracing::warn!(%status, "the slice worker's program has ended"),
-                Err(error) => tracing::warn!(%error, "the slice worker's program is lost"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot wait for the end of the slice worker's program")
+                }
             }
         };
         let (Some(input), Some(output)) = (input, output) else {

@@ -1,4 +1,4 @@
-//! Programs that are functions: what the worker's own threads do.
+//! Applications that are functions, called by the worker's own threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use crate::worker::Work;
 use crate::worker::job::Done;
 use crate::worker::replies::Replies;
 
-/// What a program does with items. Of one slice there is one call at a time.
+/// Processes items. Calls for one slice never overlap.
 pub trait Process: Send + Sync + 'static {
-    /// Does an item; the reply.
+    /// Processes an item and returns the reply.
     fn process(&self, item: &DataItem<'_>) -> Vec<u8>;
 
-    /// The same, where what the item changes elsewhere is to be refused once another worker has the
-    /// slice: see [`Token`].
+    /// The same, for effects elsewhere that must be refused after the slice has moved to another
+    /// worker: see [`Token`].
     fn process_fenced(&self, item: &DataItem<'_>, _token: Token) -> Vec<u8> {
         self.process(item)
     }
 
-    /// Takes a slice's state over. `None`: it was lost.
+    /// Takes over the state of a slice. `None`: the state was lost.
     fn import(&self, _slice: SliceId, _state: Option<&[u8]>) {}
 
-    /// Gives a slice's state away.
+    /// Exports the state of a slice that moves to another worker.
     fn export(&self, _slice: SliceId) -> Option<Vec<u8>> {
         None
     }
 
-    /// Gives a slice's state for a checkpoint, and keeps it.
+    /// Returns the state of a slice for a checkpoint, and keeps it.
     fn snapshot(&self, slice: SliceId) -> Option<Vec<u8>> {
         let state = self.export(slice);
         self.import(slice, state.as_deref());
@@ -46,8 +46,8 @@ impl<F: Fn(&DataItem<'_>) -> Vec<u8> + Send + Sync + 'static> Process for F {
     }
 }
 
-/// Work for the worker's own threads, by a [`Process`]. Between an item's arrival and its work is no other thread, and whoever
-/// has done one takes the next.
+/// Work for the worker's own threads, with a [`Process`]. The thread that receives an item also
+/// processes it, and a thread that has finished an item takes the next.
 pub struct Threads {
     pub(super) count: usize,
     pub(super) process: Arc<dyn Process>,
@@ -60,13 +60,13 @@ impl fmt::Debug for Threads {
 }
 
 impl Threads {
-    /// `count` threads that work, at least one. They start with the worker.
+    /// `count` threads, at least one. They start with the worker.
     pub fn new(count: usize, process: impl Process) -> Self {
         Self { count: count.max(1), process: Arc::new(process) }
     }
 }
 
-/// Does what was started.
+/// Processes a job.
 pub(super) fn work(started: Started<Payload>, process: &dyn Process, replies: &Replies) -> Done {
     let begun = Instant::now();
     let answer = match Work::of(&started, replies.form()) {

@@ -12,9 +12,9 @@ use crate::stage::{HERE, Here, PATIENCE, Stage};
 
 const DOMAIN: u32 = 58;
 const WORKERS: [&str; 4] = ["one", "two", "three", "four"];
-/// Kills, unless `SLICE_KILLS` says how many.
+/// Number of kills, unless `SLICE_KILLS` is set.
 const KILLS: usize = 30;
-/// Items that the client keeps: what no checkpoint contains comes again.
+/// Limit of items that the client keeps. Items in no checkpoint are published again after a loss.
 const WINDOW: usize = 1_000;
 const KEYS: i64 = 5;
 /// Of the client, of one item of each slice at the end.
@@ -29,7 +29,7 @@ const MORE: &[(&str, &str)] = &[
     ("PROGRAM", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sums.py")),
 ];
 
-/// A client that publishes amounts of keys and knows the sums that follow.
+/// A client that publishes amounts of keys and computes the expected sums.
 struct Payer {
     client: Client,
     next: i64,

@@ -1,5 +1,5 @@
-//! Workers and controllers as processes of their own, which are killed, stopped and cut off. Each test in a DDS domain of its
-//! own; every item is accounted for by its id.
+//! Workers and controllers as separate processes that are killed, paused and cut off. Each test has
+//! its own DDS domain, and accounts for every item by its id.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod checkpoints;
@@ -15,7 +15,7 @@ mod role;
 mod stage;
 mod stopped;
 
-/// Not a test: what the processes of the other tests run.
+/// Not a test: the code of the processes of the other tests.
 #[test]
 #[ignore = "is a process of the other tests"]
 fn role() {

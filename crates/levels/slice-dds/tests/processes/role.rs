@@ -1,5 +1,5 @@
-//! What a process does: a worker, or a controller. Told by its environment, and then by lines on its standard input, each of
-//! which it answers by a line that begins with `> `.
+//! The roles of a process, such as worker or controller. The environment determines the role. Then
+//! the process answers each line of its standard input with a line that begins with `> `.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,21 +21,21 @@ use crate::load::Load;
 
 pub(crate) const SLICES: u32 = 12;
 
-/// How long others wait for who is silent.
+/// Times after which others replace a silent process.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
-    /// Of workers.
+    /// The lease of workers.
     pub(crate) lease: Duration,
-    /// Of the controller that leads.
+    /// The lease of the leading controller.
     pub(crate) leadership: Duration,
 }
 
 impl Times {
-    /// Where somebody is killed, and others wait for that. On a busy machine it may seem to be so of who lives.
+    /// For tests that wait for a loss. On a busy machine a live worker may seem lost, too.
     pub(crate) const SHORT: Self =
         Self { lease: Duration::from_millis(1500), leadership: Duration::from_secs(1) };
 
-    /// Where no worker is lost, though a busy machine gives it no time for seconds.
+    /// With these no worker is lost, although a busy machine may give it no CPU time for seconds.
     pub(crate) const LONG: Self = Self { lease: Duration::from_secs(10), ..Self::SHORT };
 
     pub(crate) fn variables(self) -> [(&'static str, String); 2] {
@@ -44,7 +44,7 @@ impl Times {
     }
 }
 
-/// Whether the process uses the product's own times and bounds.
+/// Whether the process uses the default times and limits.
 fn has_defaults() -> bool {
     variable("DEFAULTS").is_some()
 }
@@ -107,14 +107,14 @@ fn stream_of_role() -> Stream {
     }
 }
 
-/// The same stream where there is no multicast: these hosts are asked who is there.
+/// The same stream without multicast: discovery asks these hosts.
 pub(crate) fn by_peers(mut stream: Stream, peers: &[&str]) -> Stream {
     stream.dds.multicast = Multicast::Off;
     stream.dds.peers = peers.iter().map(ToString::to_string).collect();
     stream
 }
 
-/// At which message this process ends itself, as by `kill -9`.
+/// The message at which this process ends itself, as `kill -9` does.
 static ARMED: Mutex<Option<(String, String)>> = Mutex::new(None);
 
 fn arm(at: &str) -> String {
@@ -123,7 +123,8 @@ fn arm(at: &str) -> String {
     "armed".into()
 }
 
-/// Where this process notes the messages that pass, each with the time in nanoseconds since 1970.
+/// The file in which this process records its messages, each with the time in nanoseconds since
+/// 1970.
 static TRACE: OnceLock<(String, Mutex<File>)> = OnceLock::new();
 
 fn trace(path: &str) {
@@ -159,7 +160,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Answers each line until there are no more.
+/// Answers each line until the input ends.
 fn answer_lines(mut answer: impl FnMut(&str, &str) -> String) {
     println!("\n> ready");
     for line in std::io::stdin().lock().lines() {
@@ -177,14 +178,14 @@ fn run_worker() {
         Mutex::new(std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap())
     };
     let log = append(folder.join(format!("{name}.done")));
-    // All workers write to it, and so it says in which order.
+    // All workers append to it, so it shows the order over all workers.
     let begun = append(folder.join("begun"));
     let work = variable("WORK_MS").map_or(0, |ms| ms.parse().unwrap());
     let process = move |item: &DataItem<'_>| {
         let of = [&item.slice_id.to_le_bytes()[..], &item.id.to_le_bytes()].concat();
         begun.lock().unwrap().write_all(&of).unwrap();
         std::thread::sleep(Duration::from_millis(work));
-        // One write of few bytes: whole or not at all.
+        // One write of few bytes is atomic.
         log.lock().unwrap().write_all(&item.id.to_le_bytes()).unwrap();
         item.message.to_vec()
     };
@@ -220,7 +221,7 @@ fn run_worker() {
     });
 }
 
-/// Publishes steadily.
+/// A client that publishes steadily.
 fn run_client() {
     let mut load = Some(Load::start(stream_of_role(), std::thread::spawn));
     answer_lines(|word, _| match word {
@@ -232,8 +233,8 @@ fn run_client() {
     });
 }
 
-/// Any program that takes replies: it knows nothing of slices, and publishes nothing. Says of how many items it has some, above an
-/// id.
+/// A program that reads replies, knows no slices and publishes nothing. Answers with the number of
+/// items above an id of which it has a reply.
 fn run_reader() {
     let stream = stream_of_role();
     let domain = Domain::open(stream.domain, &stream.dds).unwrap();
@@ -294,13 +295,13 @@ fn run_controller() {
     });
 }
 
-/// How many workers have names under which another process was refused lately.
+/// Number of workers with a name under which another process was refused recently.
 fn twins(status: &controller::Status) -> usize {
     let has_twin = |problem: &String| problem.contains("another process has the same name");
     status.workers.iter().filter(|worker| worker.problem.as_ref().is_some_and(has_twin)).count()
 }
 
-/// Whether it leads, open handovers, and each slice's owner and pin.
+/// Whether the controller leads, the open handovers, and each slice's owner and pin.
 fn status(status: &controller::Status) -> String {
     let slices = status.slices.iter().map(|slice| {
         let owner = slice.owner.as_deref().unwrap_or("-");

@@ -6,24 +6,24 @@ use equipoise_dds::items::DataItem;
 
 use crate::worker::{Job, Work};
 
-/// What a job is stands above its number.
+/// The kind of a job is in the bits above its number.
 const KIND_SHIFT: u32 = 62;
 /// The id of an export after which the slice stays.
 const STAYS: i64 = 1;
 const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 
-/// The largest batch that is taken from a program, bytes.
+/// Size limit of a batch from a program, in bytes.
 const BATCH_MAX: u32 = 256 << 20;
-/// Of a batch.
+/// Size of the length of a batch.
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// Sets the length of a batch that is complete.
+/// Sets the length of a complete batch.
 pub(super) fn close(batch: &mut [u8]) {
     let length = (batch.len() - LENGTH_BYTES) as u32;
     batch[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Adds what is to be done to `batch`.
+/// Adds a job to `batch`.
 pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
     let state = |message| DataItem {
         slice_id: job.slice().0 as i32,

@@ -1,4 +1,4 @@
-//! Jobs as lines of text, for programs in shell and others that would rather not read bytes.
+//! Jobs as lines of text, for programs in shell and for others without binary input.
 //!
 //! To the program, words with a space between them: `KIND JOB SLICE ID SENDER TIMESTAMP MESSAGE`;
 //! from it: `JOB REPLY`. With tokens, `EPOCH WRITER POSITION` come before the message. Messages and
@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::worker::{Job, Work};
 
-/// The longest line that is taken from a program, bytes.
+/// Length limit of a line from a program, in bytes.
 const LINE_MAX: u64 = 350 << 20;
 
-/// Adds what is to be done to `batch`.
+/// Adds a job to `batch`.
 pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
     let Some(work) = job.work() else { return };
     let slice = job.slice().0;
@@ -42,7 +42,7 @@ pub(super) fn entry(number: u64, job: &Job, tokens: bool, batch: &mut Vec<u8>) {
     batch.push(b'\n');
 }
 
-/// Reads the next acknowledgement: the job and the reply. `None`: there are no more.
+/// Reads the next acknowledgement: the job and the reply. `None`: the output has ended.
 pub(super) fn read(output: &mut impl BufRead) -> io::Result<Option<(u64, Vec<u8>)>> {
     loop {
         let mut line = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn read(output: &mut impl BufRead) -> io::Result<Option<(u64, Vec<u8>
         let shown = || String::from_utf8_lossy(&line[..line.len().min(80)]).trim().to_string();
         let wrong = || {
             let what =
-                format!("`{}` is no line of a job's number and its reply in base64", shown());
+                format!("`{}` is not a line of a job's number and its reply in base64", shown());
             io::Error::new(io::ErrorKind::InvalidData, what)
         };
         return acknowledgement(&line).map(Some).ok_or_else(wrong);
