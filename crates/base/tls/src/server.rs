@@ -20,6 +20,9 @@ pub enum Protocols {
     Any,
     /// HTTP/1.1. A client that offers only others is refused; one that offers none is served.
     Http1,
+    /// HTTP/2, else HTTP/1.1. A client that offers neither is refused; one that offers none is
+    /// served.
+    Http2,
 }
 
 /// Options of a listener.
@@ -64,9 +67,11 @@ impl ServerTls {
         // 6 hours and forgotten after 12. There is no memory of sessions here.
         config.ticketer = Ticketer::new()?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        if options.protocols == Protocols::Http1 {
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        }
+        config.alpn_protocols = match options.protocols {
+            Protocols::Any => Vec::new(),
+            Protocols::Http1 => vec![b"http/1.1".to_vec()],
+            Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
         Ok(ServerTls { options, certificates, config: Arc::new(config) })
     }
 

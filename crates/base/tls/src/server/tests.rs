@@ -92,9 +92,10 @@ fn sessions_are_resumed_by_tickets_in_both_versions() {
 }
 
 #[test]
-fn http_1_1_is_chosen_and_nothing_else_accepted() {
+fn http_is_chosen_in_the_order_of_the_server_and_nothing_else_accepted() {
     let http = TlsOptions { protocols: Protocols::Http1, ..TlsOptions::default() };
-    let (http, any) = (server(http), server(TlsOptions::default()));
+    let both = TlsOptions { protocols: Protocols::Http2, ..TlsOptions::default() };
+    let (http, both, any) = (server(http), server(both), server(TlsOptions::default()));
     let chosen = |server: &ServerTls, offered: &[&str]| {
         let mut client = client(server, &[&TLS13]);
         client.alpn_protocols = offered.iter().map(|it| it.as_bytes().to_vec()).collect();
@@ -104,5 +105,9 @@ fn http_1_1_is_chosen_and_nothing_else_accepted() {
     assert_eq!(chosen(&http, &["h2", "http/1.1"]), Ok(Some(b"http/1.1".to_vec())));
     assert_eq!(chosen(&http, &[]), Ok(None));
     assert!(chosen(&http, &["h2"]).is_err());
+    assert_eq!(chosen(&both, &["http/1.1", "h2"]), Ok(Some(b"h2".to_vec())));
+    assert_eq!(chosen(&both, &["http/1.1"]), Ok(Some(b"http/1.1".to_vec())));
+    assert_eq!(chosen(&both, &[]), Ok(None));
+    assert!(chosen(&both, &["h3"]).is_err());
     assert_eq!(chosen(&any, &["h2"]), Ok(None));
 }
