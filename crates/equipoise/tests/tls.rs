@@ -179,6 +179,27 @@ fn curl_is_served_in_every_version_over_both_kinds_of_front_doors() {
 }
 
 #[test]
+fn curl_speaks_http_2_where_the_front_door_does() {
+    let certificates = Certificates::new("tls-http2");
+    let site = certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
+    certificates.issue("client", &["alice"], &PKCS_ECDSA_P256_SHA256);
+    let ca = certificates.path("ca.pem");
+    let (chain, key) = (certificates.path("client.pem"), certificates.path("client.key"));
+    let tls = format!("{{ certificates = [{site}], clients = {{ ca = \"{ca}\" }} }}\nhttp2 = true");
+    let backend = HttpBackend::echo();
+    let instance = Instance::start(certificates, &tls, &backend);
+    for (protocol, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        let args = ["--cert", &chain, "--key", &key, "--write-out", "%{http_version}", "URL/a"];
+        let asked = instance.curl(&instance.http, NAME, &[&[protocol][..], &args].concat());
+        let answer = asked.expect("an answer");
+        assert!(answer.starts_with("GET /a HTTP/1.1\r\n"), "{answer}");
+        assert!(answer.ends_with(version), "{protocol}: {answer}");
+        assert!(answer.contains("X-Forwarded-Client-SHA256: "), "{protocol}: {answer}");
+        assert!(answer.contains("X-Forwarded-Proto: https"), "{protocol}: {answer}");
+    }
+}
+
+#[test]
 fn openssl_finds_the_versions_key_types_and_tickets_of_the_profile() {
     let certificates = Certificates::new("tls-openssl");
     let tables = [

@@ -37,6 +37,7 @@ pub(super) fn of_door(
         profile: chosen(tls, "profile", &tables::PROFILE),
         strict: tls.flag("strict"),
         protocols: match protocol {
+            Protocol::Http if door.flag("http2") => Protocols::Http2,
             Protocol::Http => Protocols::Http1,
             Protocol::Tcp | Protocol::Udp => Protocols::Any,
         },

@@ -74,6 +74,7 @@ pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
             headers_max: door.amount("headers-max"),
             body_bytes_max: door.number("body-max"),
             connections_max: door.amount("connections-max"),
+            streams_max: door.amount("streams-max"),
         },
         timeouts: ClientTimeouts {
             header: door.duration("header-timeout"),
@@ -84,6 +85,7 @@ pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
         forwarded: forwarded(door),
         underscores: chosen(door, "underscores", &tables::UNDERSCORES),
         upgrades: door.texts("upgrades").unwrap_or_default().into(),
+        http2: door.flag("http2"),
         via: door.flag("via"),
         access_log: door.share("access-log"),
         priority: door.amount("priority"),

@@ -428,6 +428,8 @@ static SESSION: Table = Table {
         door::FORWARDED,
         door::UNDERSCORES,
         door::UPGRADES,
+        door::HTTP2,
+        door::STREAMS_MAX,
         door::VIA,
         Opt::default(
             "accept-proxy",

@@ -143,6 +143,8 @@ pub struct Limits {
     /// thread; beyond it accepting pauses (TCP, HTTP) or datagrams of new clients are dropped
     /// (UDP).
     pub connections_max: usize,
+    /// Requests in flight on an HTTP/2 connection. At least 1.
+    pub streams_max: usize,
 }
 
 impl Default for Limits {
@@ -152,6 +154,7 @@ impl Default for Limits {
             headers_max: 100,
             body_bytes_max: None,
             connections_max: 100_000,
+            streams_max: 100,
         }
     }
 }
@@ -205,6 +208,9 @@ pub struct FrontDoor {
     pub underscores: Underscores,
     /// Protocols that a client may upgrade to.
     pub upgrades: Arc<[String]>,
+    /// Accept HTTP/2 beside HTTP/1.1 from clients that begin with its preface. HTTP only. With TLS,
+    /// [`ServerTls`] offers it.
+    pub http2: bool,
     /// Add a `Via` header in both directions.
     pub via: bool,
     /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a
@@ -246,6 +252,7 @@ impl FrontDoor {
             forwarded: Forwarded::default(),
             underscores: Underscores::default(),
             upgrades: [String::from("websocket")].into(),
+            http2: false,
             via: false,
             accept_proxy: false,
             responses: None,

@@ -20,6 +20,7 @@ mod lease;
 mod linger;
 mod listener;
 mod live;
+mod memory;
 mod permits;
 mod proxy_protocol;
 mod quantile;

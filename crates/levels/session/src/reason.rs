@@ -106,6 +106,11 @@ reasons! {
     TlsHandshake = "tls_handshake", 0;
     /// The TLS handshake did not end in time.
     TlsTimeout = "tls_timeout", 0;
+    /// An HTTP/2 connection or stream that does not keep to RFC 9113.
+    Http2Protocol = "http2_protocol", 0;
+    /// An HTTP/2 client that keeps resetting its requests or causing errors, and lost its
+    /// connection.
+    Http2Flood = "http2_flood", 0;
     /// No valid PROXY protocol header where one is required.
     ProxyHeader = "proxy_header", 0;
     /// A connection to a front door with `accept-proxy`, from an address that `trusted` does not

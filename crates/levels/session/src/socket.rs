@@ -18,6 +18,7 @@ use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
 use crate::buffer::{Buffer, Buffers};
+use crate::memory::End;
 use crate::tls::Tls;
 
 /// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
@@ -30,9 +31,15 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
 }
 
+enum Stream {
+    Kernel(AsyncFd<OwnedFd>),
+    /// A stream of a multiplexing connection: the other end is with that connection's task.
+    Memory(End),
+}
+
 /// A non-blocking stream socket, encrypted or not.
 pub(crate) struct Socket {
-    fd: AsyncFd<OwnedFd>,
+    stream: Stream,
     tls: Option<Box<RefCell<Tls>>>,
     /// Bytes that were read, ever.
     received: Cell<u64>,
@@ -43,7 +50,31 @@ pub(crate) struct Socket {
 impl Socket {
     /// Registers a connected, non-blocking socket with this thread's event loop.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
-        Ok(Socket { fd: watch(fd)?, tls: None, received: Cell::new(0), sent: Cell::new(0) })
+        Ok(Socket::over(Stream::Kernel(watch(fd)?)))
+    }
+
+    /// A connection to another task of this thread.
+    pub(crate) fn in_memory(end: End) -> Socket {
+        Socket::over(Stream::Memory(end))
+    }
+
+    fn over(stream: Stream) -> Socket {
+        Socket { stream, tls: None, received: Cell::new(0), sent: Cell::new(0) }
+    }
+
+    /// The kernel's socket. Operations that need one are not for connections in memory.
+    fn fd(&self) -> &AsyncFd<OwnedFd> {
+        match &self.stream {
+            Stream::Kernel(fd) => fd,
+            Stream::Memory(_) => unreachable!("a connection in memory has no descriptor"),
+        }
+    }
+
+    fn memory(&self) -> Option<&End> {
+        match &self.stream {
+            Stream::Kernel(_) => None,
+            Stream::Memory(end) => Some(end),
+        }
     }
 
     /// Opens a connection over a descriptor below `line`; resolves when it is established or has
@@ -62,11 +93,11 @@ impl Socket {
         }
         let socket = Socket::new(socket.into())?;
         loop {
-            let mut guard = socket.fd.writable().await?;
-            if let Some(error) = SockRef::from(&socket.fd.get_ref()).take_error()? {
+            let mut guard = socket.fd().writable().await?;
+            if let Some(error) = SockRef::from(&socket.fd().get_ref()).take_error()? {
                 return Err(error);
             }
-            if SockRef::from(&socket.fd.get_ref()).peer_addr().is_ok() {
+            if SockRef::from(&socket.fd().get_ref()).peer_addr().is_ok() {
                 break;
             }
             guard.clear_ready();
@@ -100,14 +131,14 @@ impl Socket {
     /// Shakes hands.
     pub(crate) fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.tls {
-            Some(tls) => tls.borrow_mut().poll_handshake(cx, &self.fd),
+            Some(tls) => tls.borrow_mut().poll_handshake(cx, self.fd()),
             None => Poll::Ready(Ok(())),
         }
     }
 
     /// Whether its bytes may be moved inside the kernel.
     pub(crate) fn may_splice(&self) -> bool {
-        self.tls.is_none()
+        self.tls.is_none() && self.memory().is_none()
     }
 
     /// Reads into `buffer`; 0 is the end of the stream.
@@ -116,9 +147,10 @@ impl Socket {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let read = ready!(match &self.tls {
-            None => recv(cx, &self.fd, buffer),
-            Some(tls) => tls.borrow_mut().poll_read(cx, &self.fd, buffer),
+        let read = ready!(match (&self.stream, &self.tls) {
+            (Stream::Memory(end), _) => end.poll_read(cx, buffer),
+            (Stream::Kernel(fd), None) => recv(cx, fd, buffer),
+            (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().poll_read(cx, fd, buffer),
         })?;
         self.has_received(read);
         Poll::Ready(Ok(read))
@@ -146,18 +178,22 @@ impl Socket {
 
     /// Ready when a read would not block (data, end or error).
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(end) = self.memory() {
+            return end.poll_readable(cx).map(Ok);
+        }
         if self.tls.as_ref().is_some_and(|tls| tls.borrow().holds_bytes()) {
             return Poll::Ready(Ok(()));
         }
-        let _guard = ready!(self.fd.poll_read_ready(cx))?;
+        let _guard = ready!(self.fd().poll_read_ready(cx))?;
         Poll::Ready(Ok(()))
     }
 
     /// Writes some of `bytes`.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(match &self.tls {
-            None => self.poll_writing(cx, |fd| send(fd, bytes)),
-            Some(tls) => tls.borrow_mut().poll_write(cx, &self.fd, bytes),
+        let written = ready!(match (&self.stream, &self.tls) {
+            (Stream::Memory(end), _) => end.poll_write(cx, bytes),
+            (Stream::Kernel(_), None) => self.poll_writing(cx, |fd| send(fd, bytes)),
+            (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().poll_write(cx, fd, bytes),
         })?;
         self.has_sent(written);
         Poll::Ready(Ok(written))
@@ -172,7 +208,7 @@ impl Socket {
     ) -> Poll<io::Result<T>> {
         debug_assert!(self.tls.is_none());
         loop {
-            let mut guard = ready!(self.fd.poll_write_ready(cx))?;
+            let mut guard = ready!(self.fd().poll_write_ready(cx))?;
             match operation(self.as_raw_fd()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -190,7 +226,7 @@ impl Socket {
     ) -> Poll<io::Result<T>> {
         debug_assert!(self.tls.is_none());
         loop {
-            let mut guard = ready!(self.fd.poll_read_ready(cx))?;
+            let mut guard = ready!(self.fd().poll_read_ready(cx))?;
             match operation(self.as_raw_fd()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -201,9 +237,10 @@ impl Socket {
 
     /// Writes as much as the kernel accepts now, without waiting and without a waker.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match &self.tls {
-            None => send(self.as_raw_fd(), bytes),
-            Some(tls) => tls.borrow_mut().try_write(self.as_raw_fd(), bytes),
+        let written = match (&self.stream, &self.tls) {
+            (Stream::Memory(end), _) => end.try_write(bytes),
+            (Stream::Kernel(fd), None) => send(fd.as_raw_fd(), bytes),
+            (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().try_write(fd.as_raw_fd(), bytes),
         }?;
         self.has_sent(written);
         Ok(written)
@@ -211,14 +248,14 @@ impl Socket {
 
     /// Where the peer connected to (an accepted socket), or whence this one did.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        let address = SockRef::from(self.fd.get_ref()).local_addr()?;
+        let address = SockRef::from(self.fd().get_ref()).local_addr()?;
         address.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     /// Makes reads fail when the other side has been silent for `within`: by probes each second
     /// while no data is in transit, and, if `sent_too`, by missing acknowledgement of sent data.
     pub(crate) fn notice_silence(&self, within: Duration, sent_too: bool) {
-        let socket = SockRef::from(self.fd.get_ref());
+        let socket = SockRef::from(self.fd().get_ref());
         let count = within.as_secs().saturating_sub(1).max(1) as u32;
         let probes = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(count);
         // A socket that refuses the options (a unix socket) cannot fall silent.
@@ -229,13 +266,12 @@ impl Socket {
     /// Sends FIN after the written bytes, and before it TLS's announcement of the end; ready when
     /// the kernel has accepted both.
     pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.tls {
-            None => {
-                finish(self.as_raw_fd());
-                Poll::Ready(())
-            }
-            Some(tls) => tls.borrow_mut().poll_end(cx, &self.fd),
+        match (&self.stream, &self.tls) {
+            (Stream::Memory(end), _) => end.finish(),
+            (Stream::Kernel(fd), None) => finish(fd.as_raw_fd()),
+            (Stream::Kernel(fd), Some(tls)) => return tls.borrow_mut().poll_end(cx, fd),
         }
+        Poll::Ready(())
     }
 
     /// Announces the end over TLS, if the kernel accepts that now. Without TLS, the close that
@@ -248,8 +284,11 @@ impl Socket {
 
     /// Makes the close that follows send RST: the peer learns that its message was cut.
     pub(crate) fn reset_on_close(&self) {
+        if let Some(end) = self.memory() {
+            return end.cut();
+        }
         // A socket that refuses the option closes with FIN, which is the next best thing.
-        let _ = SockRef::from(self.fd.get_ref()).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(self.fd().get_ref()).set_linger(Some(Duration::ZERO));
     }
 
     /// Whether there is no unread input, and the peer has not closed. Asks the kernel only after an
@@ -257,9 +296,9 @@ impl Socket {
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         if let Some(tls) = &self.tls {
-            return tls.borrow_mut().is_silent(&mut cx, &self.fd);
+            return tls.borrow_mut().is_silent(&mut cx, self.fd());
         }
-        let Poll::Ready(Ok(mut guard)) = self.fd.poll_read_ready(&mut cx) else { return true };
+        let Poll::Ready(Ok(mut guard)) = self.fd().poll_read_ready(&mut cx) else { return true };
         match self.peek() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 guard.clear_ready();
@@ -276,17 +315,23 @@ impl Socket {
 
     /// Whether the peer has reset the connection (as against half-closed it); consumes nothing.
     pub(crate) fn is_reset(&self) -> bool {
+        if let Some(end) = self.memory() {
+            return end.is_cut();
+        }
         self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
     /// Ready with true once the peer has closed or reset the connection, with false once there is
     /// something to read before its end; consumes nothing that a read would return.
     pub(crate) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(end) = self.memory() {
+            return end.poll_readable(cx).map(|()| !end.holds_bytes());
+        }
         if let Some(tls) = &self.tls {
-            return tls.borrow_mut().poll_left(cx, &self.fd);
+            return tls.borrow_mut().poll_left(cx, self.fd());
         }
         loop {
-            let Ok(mut guard) = ready!(self.fd.poll_read_ready(cx)) else {
+            let Ok(mut guard) = ready!(self.fd().poll_read_ready(cx)) else {
                 return Poll::Ready(true);
             };
             match self.peek() {
@@ -334,7 +379,7 @@ impl Socket {
 
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.fd().as_raw_fd()
     }
 }
 

@@ -78,6 +78,11 @@ impl Tls {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// Whether HTTP/2 was chosen by ALPN; `None`: the client did not use ALPN.
+    pub(crate) fn chose_http2(&self) -> Option<bool> {
+        self.connection.alpn_protocol().map(|chosen| chosen == b"h2")
+    }
+
     /// Bytes that went over the wire, ever.
     pub(crate) fn sent(&self) -> u64 {
         self.sent

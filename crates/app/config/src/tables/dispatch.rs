@@ -83,6 +83,8 @@ pub(super) static DISPATCH: Table = Table {
         door::FORWARDED,
         door::UNDERSCORES,
         door::UPGRADES,
+        door::HTTP2,
+        door::STREAMS_MAX,
         door::VIA,
         door::ACCESS_LOG,
     ],

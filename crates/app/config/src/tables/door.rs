@@ -119,6 +119,23 @@ static UPGRADE: Form = Form {
     },
 };
 
+pub(super) const HTTP2: Opt = Opt::default(
+    "http2",
+    Kind::Flag,
+    "false",
+    "Accept HTTP/2, too: with `tls` it is offered by ALPN, without it clients begin with it (prior knowledge). \
+     Backends receive HTTP/1.1.",
+)
+.http_only();
+
+pub(super) const STREAMS_MAX: Opt = Opt::default(
+    "streams-max",
+    Kind::Count(1, 10_000),
+    "100",
+    "Largest number of requests in flight on an HTTP/2 connection.",
+)
+.http_only();
+
 pub(super) const VIA: Opt =
     Opt::default("via", Kind::Flag, "false", "Add a `Via` header in both directions.").http_only();
 

@@ -11,7 +11,7 @@ pub(super) const OF_DOOR: Opt =
 
 static TLS: Table = Table {
     title: "[session.tls]",
-    help: "TLS between clients and a front door, tcp or http. http clients that use ALPN have to offer `http/1.1`.",
+    help: "TLS between clients and a front door, tcp or http. http clients that use ALPN have to offer `http/1.1` (or `h2` with `http2`).",
     options: &[
         Opt::required(
             "certificates",

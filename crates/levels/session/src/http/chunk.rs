@@ -74,6 +74,12 @@ impl ChunkReader {
         self.state == State::Done
     }
 
+    /// Whether the next byte is one of the trailers, or of the empty line behind them.
+    pub(crate) fn is_in_trailers(&self) -> bool {
+        use State::{LastLf, TrailerEnd, TrailerName, TrailerStart, TrailerValue};
+        matches!(self.state, TrailerStart | TrailerName | TrailerValue | TrailerEnd | LastLf)
+    }
+
     /// Payload bytes that the current chunk has still to bring.
     pub(crate) fn announced(&self) -> u64 {
         match self.state {
@@ -82,7 +88,8 @@ impl ChunkReader {
         }
     }
 
-    /// Reads on up to the end of one run of payload, of the body or of `bytes`.
+    /// Reads on up to the end of one run of payload, the begin of the trailers, the end of the body
+    /// or of `bytes`.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Piece, BadChunk> {
         let mut at = 0;
         while at < bytes.len() && self.state != State::Done {
@@ -92,8 +99,12 @@ impl ChunkReader {
                 self.state = if left == 0 { State::DataCr } else { State::Data { left } };
                 return Ok(Piece { consumed: at + payload as usize, payload: payload as usize });
             }
+            let ends_chunks = matches!(self.state, State::SizeEnd { size: 0 });
             self.state = self.step(bytes[at])?;
             at += 1;
+            if ends_chunks {
+                break;
+            }
         }
         Ok(Piece { consumed: at, payload: 0 })
     }

@@ -56,7 +56,9 @@ pub(crate) struct ClientConnection {
     /// Which peer this is, if it is one that encrypts.
     pub(super) shown: Option<Box<Shown>>,
     /// Header lines about the client's certificate.
-    pub(super) identity: Option<Box<[u8]>>,
+    pub(super) identity: Option<Rc<[u8]>>,
+    /// It is a stream of an HTTP/2 connection.
+    pub(super) is_http2: bool,
 }
 
 enum Next {
@@ -70,6 +72,32 @@ enum Next {
 }
 
 impl ClientConnection {
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        door: Rc<Door>,
+        client: Socket,
+        peer: SocketAddr,
+        hashes: ClientHashes,
+        deadline: Deadline,
+    ) -> ClientConnection {
+        ClientConnection {
+            worker,
+            door,
+            client: Rc::new(client),
+            peer,
+            hashes,
+            deadline: Rc::new(deadline),
+            ticket: None,
+            input: None,
+            logged: None,
+            request_end: None,
+            has_begun: false,
+            shown: None,
+            identity: None,
+            is_http2: false,
+        }
+    }
+
     pub(crate) async fn run(mut self) {
         let mut now = Instant::now();
         loop {
@@ -176,6 +204,7 @@ impl ClientConnection {
                     instance: &self.worker.shared.instance,
                     shown: self.shown.as_deref(),
                     identity: self.identity.as_deref(),
+                    is_http2: self.is_http2,
                 };
                 let mut out = self.worker.take_vec();
                 match read_request(input, &mut scanner, &origin, &mut out) {
@@ -294,7 +323,7 @@ impl ClientConnection {
     }
 
     /// Closes so that the sent bytes arrive.
-    async fn linger(&mut self) {
+    pub(super) async fn linger(&mut self) {
         let idle = self.door.view().config.timeouts.idle;
         linger(&self.worker, &self.client, &self.deadline, idle, self.input.take()).await;
     }

@@ -4,7 +4,7 @@
 //! upstream head, [`exchange`] picks a backend and a session, [`delegate`] does the same among
 //! peers, and [`peer`] accepts them over TLS; [`attempt`] sends the request over the session,
 //! [`pump`] moves the body, [`response`] checks the backend's head and writes the client's;
-//! [`answer`] has the proxy's own responses.
+//! [`answer`] has the proxy's own responses. [`http2`] serves each stream as such a connection.
 
 mod answer;
 mod attempt;
@@ -14,6 +14,7 @@ mod delegate;
 mod exchange;
 mod head;
 mod hedge;
+mod http2;
 mod logged;
 mod mux;
 mod origin;
@@ -38,6 +39,7 @@ use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Worker};
 use connection::ClientConnection;
+use http2::Spoken;
 pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 
@@ -82,29 +84,24 @@ pub(crate) async fn serve(
         }
     }
     let hashes = ClientHashes::new(peer, door.view().config.listen);
-    let connection = ClientConnection {
-        worker,
-        door,
-        client: Rc::new(client),
-        peer,
-        hashes,
-        deadline: Rc::new(deadline),
-        ticket: None,
-        input,
-        logged: None,
-        request_end: None,
-        has_begun: false,
-        shown: None,
-        identity,
-    };
-    match refused {
-        None => connection.run().await,
-        Some(reason) => Box::pin(connection.refuse_client(reason)).await,
+    let mut connection = ClientConnection::new(worker, door, client, peer, hashes, deadline);
+    (connection.input, connection.identity) = (input, identity);
+    if let Some(reason) = refused {
+        return Box::pin(connection.refuse_client(reason)).await;
     }
+    if connection.door.view().config.http2 {
+        // Boxed, so that a connection of HTTP/1.1 does not hold the room for it.
+        match Box::pin(http2::spoken(&mut connection)).await {
+            Spoken::Http1 => {}
+            Spoken::Http2 => return Box::pin(http2::serve(connection)).await,
+            Spoken::Nothing => return,
+        }
+    }
+    connection.run().await;
 }
 
 /// The header lines about the client's certificate, if the door asks for one and it has one.
-fn identity_lines(door: &Door, client: &Socket) -> Option<Box<[u8]>> {
+fn identity_lines(door: &Door, client: &Socket) -> Option<Rc<[u8]>> {
     let view = door.view();
     view.config.tls.as_ref().filter(|tls| tls.asks_clients())?;
     let certificate = client.tls()?.borrow().certificate()?;

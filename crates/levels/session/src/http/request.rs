@@ -65,6 +65,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) shown: Option<&'a Shown>,
     /// Header lines about the client's certificate.
     pub(crate) identity: Option<&'a [u8]>,
+    /// It came over HTTP/2.
+    pub(crate) is_http2: bool,
 }
 
 /// Reads the head at the start of `input` if it is whole, and writes into `out` (emptied first) the
@@ -428,7 +430,12 @@ fn write_request(
     fields.origin.write(claims, door.forwarded, origin.client, scheme, target.host, out);
     out.extend_from_slice(origin.identity.unwrap_or_default());
     if door.via {
-        write_via(parsed.http10, origin.instance, out);
+        let version = match (origin.is_http2, parsed.http10) {
+            (true, _) => "2.0",
+            (false, true) => "1.0",
+            (false, false) => "1.1",
+        };
+        write_via(version, origin.instance, out);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -468,9 +475,11 @@ fn write_connection(upgrade: bool, to_h2c: bool, te_trailers: bool, out: &mut Ve
     }
 }
 
-/// Adds a `Via` line (RFC 9110, section 7.6.3).
-pub(crate) fn write_via(http10: bool, instance: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(if http10 { b"Via: 1.0 " } else { b"Via: 1.1 " });
+/// Adds a `Via` line (RFC 9110, section 7.6.3). `version`: of the protocol over which it came.
+pub(crate) fn write_via(version: &str, instance: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Via: ");
+    out.extend_from_slice(version.as_bytes());
+    out.push(b' ');
     out.extend_from_slice(instance.as_bytes());
     out.extend_from_slice(b"\r\n");
 }

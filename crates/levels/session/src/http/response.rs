@@ -188,7 +188,7 @@ fn write_response(
         }
     }
     if let Some(instance) = reply.via {
-        write_via(false, instance, out);
+        write_via("1.1", instance, out);
     }
     if let Some(room) = reply.room.filter(|_| !read.is_interim()) {
         write_room(room, out);
