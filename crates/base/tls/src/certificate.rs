@@ -180,12 +180,15 @@ impl fmt::Debug for Certificate {
 }
 
 pub(crate) fn read_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    // Editors of other systems begin a text with this mark.
+    let pem = pem.trim_start_matches('\u{feff}');
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let all = all.map_err(|_| CertificateError::Pem)?;
     if all.is_empty() { Err(CertificateError::NoCertificate) } else { Ok(all) }
 }
 
 fn read_key(pem: &str) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    let pem = pem.trim_start_matches('\u{feff}');
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
         let is_encrypted = pem.contains("ENCRYPTED");
         if is_encrypted { CertificateError::EncryptedKey } else { CertificateError::NoKey }

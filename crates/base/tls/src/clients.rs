@@ -8,7 +8,9 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Name};
 
 use crate::certificate::read_chain;
 use crate::error::CertificateError;
@@ -48,8 +50,9 @@ impl Clients {
 /// Content of a client's certificate, as text for headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
-    /// The subject: `CN=alice, O=Example`. Bytes other than printable ASCII, and `%`, are written
-    /// as `%` and two hexadecimal digits.
+    /// The subject: `CN=alice, O=Example`, in the certificate's order. A backslash precedes the
+    /// special characters of values, as in RFC 4514. Bytes other than printable ASCII, and `%`, are
+    /// written as `%` and two hexadecimal digits.
     pub subject: String,
     /// SHA-256 of the certificate (DER), in hexadecimal digits.
     pub sha256: String,
@@ -59,7 +62,7 @@ impl ClientIdentity {
     /// Reads a certificate that was verified.
     pub fn of(certificate: &CertificateDer<'_>) -> ClientIdentity {
         let parsed = X509Certificate::from_der(certificate);
-        let subject = parsed.map(|(_, it)| it.subject().to_string()).unwrap_or_default();
+        let subject = parsed.map(|(_, it)| text_of(it.subject())).unwrap_or_default();
         let (mut escaped, mut sha256) = (String::new(), String::new());
         // Here and below: writing to a string cannot fail.
         for byte in subject.bytes() {
@@ -74,6 +77,47 @@ impl ClientIdentity {
         }
         ClientIdentity { subject: escaped, sha256 }
     }
+}
+
+/// A name as text. The special characters of values are escaped, so that a value cannot pass for
+/// further attributes.
+fn text_of(name: &X509Name<'_>) -> String {
+    let attribute = |one: &AttributeTypeAndValue<'_>| {
+        let kind = match oid2abbrev(one.attr_type(), oid_registry()) {
+            Ok(short) => short.to_string(),
+            Err(_) => one.attr_type().to_id_string(),
+        };
+        match one.as_str() {
+            Ok(value) => format!("{kind}={}", escaped(value)),
+            Err(_) => {
+                let digits = one.as_slice().iter().map(|byte| format!("{byte:02x}"));
+                format!("{kind}=#{}", digits.collect::<String>())
+            }
+        }
+    };
+    let relative = |one: &RelativeDistinguishedName<'_>| {
+        one.iter().map(attribute).collect::<Vec<_>>().join("+")
+    };
+    name.iter().map(relative).collect::<Vec<_>>().join(", ")
+}
+
+/// A value with the escapes of RFC 4514, section 2.4.
+fn escaped(value: &str) -> String {
+    let last = value.chars().count().saturating_sub(1);
+    let mut text = String::with_capacity(value.len());
+    for (place, char) in value.chars().enumerate() {
+        let is_special = match char {
+            ',' | '+' | '"' | '\\' | '<' | '>' | ';' | '=' => true,
+            '#' => place == 0,
+            ' ' => place == 0 || place == last,
+            _ => false,
+        };
+        if is_special {
+            text.push('\\');
+        }
+        text.push(char);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -99,6 +143,9 @@ mod tests {
             ("50%", "CN=50%25, O=Example"),
             ("a\r\nX-Admin: yes", "CN=a%0D%0AX-Admin: yes, O=Example"),
             ("é", "CN=%C3%A9, O=Example"),
+            ("x, CN=admin", "CN=x\\, CN\\=admin, O=Example"),
+            ("a+CN=b", "CN=a\\+CN\\=b, O=Example"),
+            (" #\\", "CN=\\ #\\\\, O=Example"),
         ] {
             let identity = ClientIdentity::of(certificate(name).der());
             assert_eq!(identity.subject, subject);

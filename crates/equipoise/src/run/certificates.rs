@@ -100,7 +100,7 @@ impl Control {
         *lock(&self.certificate_problems) = problems;
         let mut running = self.config.lock().await;
         let mut session = running.session.clone();
-        let mut names = Vec::new();
+        let (mut names, mut exchanged) = (Vec::new(), Vec::new());
         for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
             let newest = |old: &Certificate| {
                 let read = old.files().and_then(|files| read.get(files)?.as_ref().ok());
@@ -108,7 +108,10 @@ impl Control {
             };
             let new: Vec<_> = tls.certificates().iter().map(newest).collect();
             let changed = new.iter().zip(tls.certificates()).filter(|(new, old)| new != old);
-            names.extend(changed.map(|(new, _)| new.subject().to_string()));
+            for (new, _) in changed {
+                names.push(new.subject().to_string());
+                exchanged.push(new.clone());
+            }
             if new != tls.certificates() {
                 *tls = tls.with_certificates(new);
             }
@@ -121,6 +124,7 @@ impl Control {
                 running.session = session;
                 names.dedup();
                 tracing::info!(certificates = names.join(", "), "certificates exchanged");
+                warn(exchanged.iter());
             }
             Err(error) => tracing::error!("certificates could not be exchanged: {error}"),
         }

@@ -185,10 +185,11 @@ pub(super) fn tells_client(name: &str) -> bool {
     begins(name, "x-forwarded-client-")
 }
 
-/// Whether the name of a field begins so. CGI and its successors take `_` for `-`.
+/// Whether the name of a field begins so. CGI and its successors take `_` for `-`, and some every
+/// character that is no letter or digit.
 fn begins(name: &str, with: &str) -> bool {
     let same = |(byte, wanted): (u8, u8)| {
-        byte.eq_ignore_ascii_case(&wanted) || (byte, wanted) == (b'_', b'-')
+        byte.eq_ignore_ascii_case(&wanted) || (wanted == b'-' && !byte.is_ascii_alphanumeric())
     };
     name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same)
 }
