@@ -55,9 +55,8 @@ use std::time::Duration;
 use equipoise_api::Policy;
 use equipoise_api::audit::AuditTarget;
 use equipoise_cluster::Cluster;
-use equipoise_core::SchedulerKind;
 use equipoise_dns::DnsConfig;
-use equipoise_packet::abi::{FlowKey, Forward};
+use equipoise_packet::abi::FlowKey;
 use equipoise_packet::config::PacketConfig;
 use equipoise_planning::Planning;
 use equipoise_session::config::SessionConfig;
@@ -296,19 +295,9 @@ pub fn cyclone(text: &str) -> Result<String, String> {
     tables::MORE.read(text)
 }
 
-/// The word for a forwarding method in `[[packet]] forward`.
-pub fn forward_word(forward: Forward) -> &'static str {
-    tables::FORWARD.word(forward)
-}
-
 /// The word for a kind of flow key in `[[packet]] key`.
 pub fn key_word(key: FlowKey) -> &'static str {
     tables::FLOW_KEY.word(key)
-}
-
-/// The word for a scheduler in `[[packet]] scheduler`.
-pub fn packet_scheduler_word(scheduler: SchedulerKind) -> &'static str {
-    tables::PACKET_SCHEDULER.word(scheduler)
 }
 
 impl Default for Config {

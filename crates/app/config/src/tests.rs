@@ -446,7 +446,7 @@ fn every_scheduler_has_the_name_that_the_api_gives_it() {
         assert_eq!(serde_json::to_value(kind).unwrap(), *name);
         kinds.insert(name);
     }
-    assert_eq!(kinds.len(), SchedulerKind::ALL.len());
+    assert_eq!(kinds.len(), equipoise_core::SchedulerKind::ALL.len());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use equipoise_api::wire as api;
 use equipoise_api::wire::packet as wire;
-use equipoise_config::{forward_word, key_word, packet_scheduler_word};
+use equipoise_config::key_word;
 use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
@@ -107,8 +107,8 @@ fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipSta
     wire::VipStatus {
         vip: status.vip.to_string(),
         pool: config.map_or_else(String::new, |vip| vip.pool.to_string()),
-        forward: word(|vip| forward_word(vip.forward)),
-        scheduler: word(|vip| packet_scheduler_word(vip.scheduler)),
+        forward: word(|vip| vip.forward.name()),
+        scheduler: word(|vip| vip.scheduler.name()),
         key: word(|vip| key_word(vip.key)),
         phase: phase(status.phase).into(),
         flows: status.flows as u64,
@@ -312,12 +312,12 @@ fn next_turn(config: &VipConfig) -> String {
     };
     format!(
         "the flow is not known, and {} is not a hash: its first packet goes to {chosen}",
-        packet_scheduler_word(config.scheduler)
+        config.scheduler.name()
     )
 }
 
 fn forwarded(how: How, registered: bool, config: Option<&VipConfig>) -> String {
-    let scheduler = config.map_or("", |vip| packet_scheduler_word(vip.scheduler));
+    let scheduler = config.map_or("", |vip| vip.scheduler.name());
     match how {
         How::Pin if registered => "it is pinned there by an operator or application".to_owned(),
         How::Pin => "it is pinned: it was established there before the VIP's table changed, or its scheduler \

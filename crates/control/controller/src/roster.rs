@@ -153,6 +153,26 @@ pub(crate) enum Gone {
 }
 
 impl Entry {
+    /// A backend that is to serve and has no address yet, without a key.
+    pub fn starting(executor: &str, size: Option<String>) -> Entry {
+        Entry {
+            key: String::new(),
+            size,
+            executor: executor.to_string(),
+            since: Edition::default(),
+            outlives: false,
+            driver: None,
+            wanted: Wanted::Serve,
+            state: MadeState::Starting,
+            address: None,
+            id: None,
+            problem: None,
+            age: Duration::ZERO,
+            draining_for: Duration::ZERO,
+            replaces: None,
+        }
+    }
+
     /// Greatest recorded age, so that the roster of an unchanged pool stays equal from plan to
     /// plan.
     pub const AGE_MAX: Duration = Duration::from_secs(3600);
@@ -212,19 +232,10 @@ impl Roster {
         Entry {
             // The edition distinguishes keys of equal names, if the pool is elastic again later.
             key: format!("{pool}-e{number}-{term:x}-{generation:x}"),
-            size,
-            executor: executor.to_string(),
             since: seen.edition,
             outlives: making.is_some_and(|making| making.outlives),
             driver: making.and_then(|making| making.driver.clone()),
-            wanted: Wanted::Serve,
-            state: MadeState::Starting,
-            address: None,
-            id: None,
-            problem: None,
-            age: Duration::ZERO,
-            draining_for: Duration::ZERO,
-            replaces: None,
+            ..Entry::starting(executor, size)
         }
     }
 

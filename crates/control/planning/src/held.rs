@@ -1,9 +1,7 @@
 //! Elastic pools without a controller: each keeps the number of backends that it had, and at least
 //! its minimum. No I/O.
 
-use std::time::Duration;
-
-use equipoise_controller::{Edition, Entry, MadeState, Roster, Wanted};
+use equipoise_controller::{Entry, Roster, Wanted};
 use equipoise_driver::{BackendState, ElasticBackend, PoolView};
 use equipoise_planner::elastic::{Elasticity, Mode};
 
@@ -33,19 +31,9 @@ pub(crate) fn hold(
     roster.backends.retain(|name, entry| entry.executor != own || is_there(name));
     let entry = |key: String, size: Option<String>| Entry {
         key,
-        size,
-        executor: own.to_string(),
-        since: Edition::default(),
         outlives: view.outlives,
         driver: view.driver.clone(),
-        wanted: Wanted::Serve,
-        state: MadeState::Starting,
-        address: None,
-        id: None,
-        problem: None,
-        age: Duration::ZERO,
-        draining_for: Duration::ZERO,
-        replaces: None,
+        ..Entry::starting(own, size)
     };
     for made in &view.backends {
         let known = roster.backends.entry(made.name.clone());

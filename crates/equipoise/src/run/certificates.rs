@@ -100,7 +100,7 @@ impl Control {
         *lock(&self.certificate_problems) = problems;
         let mut running = self.config.lock().await;
         let mut session = running.session.clone();
-        let (mut names, mut exchanged) = (Vec::new(), Vec::new());
+        let mut exchanged: Vec<Certificate> = Vec::new();
         for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
             let newest = |old: &Certificate| {
                 let read = old.files().and_then(|files| read.get(files)?.as_ref().ok());
@@ -108,20 +108,18 @@ impl Control {
             };
             let new: Vec<_> = tls.certificates().iter().map(newest).collect();
             let changed = new.iter().zip(tls.certificates()).filter(|(new, old)| new != old);
-            for (new, _) in changed {
-                names.push(new.subject().to_string());
-                exchanged.push(new.clone());
-            }
+            exchanged.extend(changed.map(|(new, _)| new.clone()));
             if new != tls.certificates() {
                 *tls = tls.with_certificates(new);
             }
         }
-        if names.is_empty() {
+        if exchanged.is_empty() {
             return;
         }
         match self.levels.registry.apply(self.session(&session)).await {
             Ok(_) => {
                 running.session = session;
+                let mut names: Vec<_> = exchanged.iter().map(Certificate::subject).collect();
                 names.dedup();
                 tracing::info!(certificates = names.join(", "), "certificates exchanged");
                 warn(exchanged.iter());

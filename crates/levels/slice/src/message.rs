@@ -277,7 +277,7 @@ pub enum Message<T> {
     Snapshots {
         /// Parts of snapshots.
         parts: Vec<SnapshotPart>,
-        /// Snapshots that are complete, and whose items have replies: they are checkpoints now.
+        /// Complete snapshots. All items in them have replies: they are checkpoints now.
         commits: Vec<(SliceId, SnapshotId)>,
         /// Another worker has these checkpoints: earlier ones are not needed.
         superseded: Vec<(SliceId, SnapshotId)>,

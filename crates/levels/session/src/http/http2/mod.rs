@@ -100,7 +100,7 @@ impl Drop for Open {
     }
 }
 
-/// Serves a connection whose client speaks HTTP/2, from the preface on.
+/// Serves a connection with a client that speaks HTTP/2, from the preface on.
 pub(super) async fn serve(mut client: ClientConnection) {
     let (worker, door) = (Rc::clone(&client.worker), Rc::clone(&client.door));
     let transport = Transport::new(Rc::clone(&client.client), client.input.take());

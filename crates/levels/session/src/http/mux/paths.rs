@@ -22,7 +22,7 @@ impl PathId {
     }
 }
 
-/// The paths of one backend whose responses were slow or large, on one thread.
+/// The paths of one backend with slow or large responses, on one thread.
 ///
 /// Only paths that held others up once are here, so that a backend without such responses costs
 /// nothing.
