@@ -9,6 +9,8 @@ use super::{Learner, Load, Region, Report, Sample};
 const SILENT: Duration = Duration::from_secs(5);
 /// A balancer at which nothing finishes goes on alone for this long.
 const ALONE: Duration = Duration::from_secs(10);
+/// Exchanges for which each balancer may learn alone while requests wait.
+const PRESSED: u32 = 3;
 /// Seconds from a new limit until the reports show its effect alone: one report out, two back.
 const DELAY: f64 = 3.0;
 
@@ -47,6 +49,8 @@ pub struct Tally {
     pub limit: u32,
     /// The balancer has found a knee.
     pub known: bool,
+    /// The throughput falls above that knee.
+    pub falls: bool,
     /// The balancer takes a share of a common limit.
     pub shared: bool,
 }
@@ -102,6 +106,8 @@ pub struct SharedLearner {
     before: Vec<Tally>,
     /// Time of the last exchange with others.
     exchanged: Duration,
+    /// Exchanges in a row at which requests waited and no balancer had found a knee.
+    pressed: u32,
     /// Until then no limit is shared.
     alone_until: Duration,
 }
@@ -119,6 +125,7 @@ impl SharedLearner {
             last: Load::default(),
             before: Vec::new(),
             exchanged: Duration::ZERO,
+            pressed: 0,
             alone_until: Duration::ZERO,
         }
     }
@@ -199,6 +206,7 @@ impl SharedLearner {
                 None => self.own.limit().saturating_sub(self.own.parked()),
             },
             known: self.own.is_known(),
+            falls: self.own.is_known() && self.own.hold.is_narrow(),
             shared: self.share.is_some(),
         }
     }
@@ -247,16 +255,34 @@ impl SharedLearner {
             self.all.adopt(other.limit);
             return true;
         }
-        let is_found =
-            tallies.iter().any(|one| one.known) && tallies.iter().all(|one| one.limit > 0);
-        let sum = tallies.iter().map(|one| one.limit).sum();
-        match is_found {
-            // After an outage the shares have not gone far.
-            true if self.all.is_known() => self.all.adopt(sum),
-            true => self.all.search_below(sum),
-            false => {}
+        if tallies.iter().any(|one| one.limit == 0) {
+            self.pressed = 0;
+            return false;
         }
-        is_found
+        if tallies.iter().any(|one| one.known) {
+            let sum = sum_of_limits(tallies);
+            match self.all.is_known() {
+                // After an outage the shares have not gone far.
+                true => self.all.adopt(sum),
+                false => self.all.search_below(sum),
+            }
+            return true;
+        }
+        self.is_pressed(tallies)
+    }
+
+    /// Begins at a low limit if requests have waited for some time and no balancer has found a
+    /// knee. All of them together have then made the backend so slow that a balancer alone gains by
+    /// each rise, at the cost of the others.
+    fn is_pressed(&mut self, tallies: &[Tally]) -> bool {
+        let waits = tallies.iter().any(|one| one.waiting > 0);
+        self.pressed = if waits { self.pressed + 1 } else { 0 };
+        let is_pressed = self.pressed > PRESSED;
+        if is_pressed {
+            self.pressed = 0;
+            self.all.ascend_from(0);
+        }
+        is_pressed
     }
 
     /// A shared limit would do harm here.
@@ -291,6 +317,19 @@ impl SharedLearner {
             self.own.adopt(share);
             self.before.clear();
         }
+    }
+}
+
+/// The sum of the limits that balancers have found alone.
+///
+/// If some of them have seen the throughput fall above their limits, the others probably cause it,
+/// and their limits count as those of the first at most.
+fn sum_of_limits(tallies: &[Tally]) -> u32 {
+    let sum: u32 = tallies.iter().map(|one| one.limit).sum();
+    let fallen: Vec<u32> = tallies.iter().filter(|one| one.falls).map(|one| one.limit).collect();
+    match fallen.len() as u32 {
+        0 => sum,
+        count => sum.min(fallen.iter().sum::<u32>() * tallies.len() as u32 / count),
     }
 }
 

@@ -92,6 +92,11 @@ impl Hold {
         self.headroom = HEADROOM_MIN;
     }
 
+    /// The rate falls above the knee.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.headroom < 1.2
+    }
+
     /// Answers a second at the held limit.
     pub(super) fn rate(&self) -> Option<f64> {
         let [low, high, _] = &self.arms;
@@ -102,7 +107,7 @@ impl Hold {
     /// The limits of the arms.
     fn limits(&self) -> [f64; 3] {
         // A wide pair is rounded up, to keep off the knee. A narrow one is where more would hurt.
-        let less = if self.headroom < 1.2 { 0.5 } else { 0.25 };
+        let less = if self.is_narrow() { 0.5 } else { 0.25 };
         let whole = |limit: f64| (limit - less).ceil().max(1.0);
         // An estimate of the knee is noisy. That the rate collapsed at a limit is certain.
         let below = |limit: f64| limit.min(self.ceiling - 1.0).max(1.0);

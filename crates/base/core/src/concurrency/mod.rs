@@ -64,11 +64,13 @@
 //! - At a few answers a second learning takes minutes; the report says [`Region::NotEnoughSeen`]
 //!   until then.
 //! - Two balancers without a cluster keep 0.5 to 1 of a shared backend's goodput, most of them 0.85
-//!   and more. Eight lose most of it, because each sees too few answers to measure in unison. In a
-//!   cluster [`SharedLearner`] learns from all of them together, and keeps 0.85 to 1 in most shapes
-//!   (`clusters` in `tests/concurrency` prints the table). Reports a second old make it slow: it
-//!   takes half a minute where a balancer alone takes two seconds. It cannot mend a backend that
-//!   eight balancers have collapsed in the first second.
+//!   and more. Eight lose most of it: each gains by a rise, at the cost of the others, and sees too
+//!   few answers to measure in unison. In a cluster [`SharedLearner`] learns from all of them
+//!   together, and keeps 0.85 to 1 in most shapes (`clusters` in `tests/concurrency` prints the
+//!   table). Reports a second old make it slow: it takes half a minute where a balancer alone takes
+//!   two seconds. A backend that eight balancers have collapsed in the first second recovers within
+//!   half a minute, unless it then answers so little that its requests look like long polls
+//!   ("collapses past 8" at twice its capacity). A stated limit is the way there.
 //!
 //! # Sources
 //!

@@ -111,6 +111,21 @@ fn below_capacity_a_cluster_refuses_nothing() {
     assert!(out.refused(10.0, 120.0) <= 0.005, "{}", out.refused(10.0, 120.0));
 }
 
+/// Each balancer begins with a limit that suits it alone. Eight of them begin with too many.
+#[test]
+fn a_backend_that_eight_balancers_made_slow_recovers() {
+    let cases = [("thrashes past 16", 0.8), ("thrashes past 16", 4.0), ("4 slots of 20 ms", 2.0)];
+    for (name, times) in cases {
+        let mut setting = Setting::new(&named(name), times, 1);
+        setting.skews = vec![0.0; 8];
+        (setting.wait, setting.seconds) = (1.0, 100.0);
+        let out = simulate(&setting, &mut members(&setting, NEVER));
+        let share = out.goodput(60.0, 100.0) / (times.min(1.0) * named(name).capacity);
+        println!("{name} at {times}: {share:.3}");
+        assert!(share >= 0.9, "{name} at {times}: {share:.3}");
+    }
+}
+
 /// Nothing finishes while the first of them wait, so that there is no limit to share.
 #[test]
 fn long_polls_at_balancers_of_a_cluster_are_all_let_through() {
@@ -149,6 +164,7 @@ fn clusters() {
                 let backend = named(name);
                 let mut setting = Setting::new(&backend, times, 1);
                 setting.skews = vec![0.0; balancers];
+                setting.wait = 1.0;
                 setting.seconds = if backend.capacity > 10_000.0 { 6.0 } else { 120.0 };
                 let mut members = members(&setting, NEVER);
                 let outs = [learned(&setting), simulate(&setting, &mut members)];
