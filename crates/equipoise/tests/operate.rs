@@ -4,6 +4,7 @@ mod common;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::{Folder, Load, Process, equipoise, get, kill, reload, stderr, stdout, text};
 use equipoise_testkit::{
@@ -248,6 +249,39 @@ fn a_reload_changes_concurrency_and_serves_those_that_wait() {
     }
     gate.open();
     assert_eq!(first.response().map(|it| it.text()), Ok("held".to_owned()));
+}
+
+#[test]
+fn status_shows_region_and_times_of_a_backend_with_a_stated_limit() {
+    const SERVICE: Duration = Duration::from_millis(20);
+    let backend = HttpBackend::start(|request| match request.head.target() {
+        "/work" => Answer::ok("worked").first(Step::Pause(SERVICE)),
+        _ => Answer::ok("short"),
+    });
+    let pool = format!("{}\nconcurrency = 1", backends(&[("a", &backend)]));
+    let instance = Instance::start("stated_limit", &pool);
+    let shown = || {
+        let (_, json) = instance.command(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+        json["pools"][0]["backends"][0].clone()
+    };
+    assert_eq!(shown()["region"], "under-used", "{}", shown());
+    let are_shown = eventually(|| {
+        // The second waits for the first.
+        let mut clients = [(), ()].map(|()| Client::connect(instance.door.address()));
+        for client in &mut clients {
+            client.send("GET /work HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().map(|it| it.status()), Ok(200));
+        }
+        let backend = shown();
+        let seconds = |field: &str| backend[field].as_f64().unwrap_or_default();
+        seconds("service_seconds") >= SERVICE.as_secs_f64() && seconds("queue_seconds") > 0.0
+    });
+    assert!(are_shown, "{}", shown());
+    let (_, table) = instance.command(&["status"]);
+    assert!(table.contains("SERVICE") && table.contains(" ms"), "{table}");
 }
 
 #[test]

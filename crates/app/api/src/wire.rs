@@ -46,15 +46,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 words! {
-    /// Operating region of a backend, by its requests in flight and its learned limit.
+    /// Operating region of a backend, by its requests in flight and its limit.
     Region {
         /// Requests have not waited long enough to learn the best number in flight.
         NotEnoughSeen = "not-enough-seen",
         /// Fewer than half of the best number are in flight.
         UnderUsed = "under-used",
-        /// One more request in flight brings more throughput.
+        /// One more request in flight brings more throughput (learned limits).
         Rising = "rising",
-        /// Throughput is at its maximum.
+        /// Throughput is at its maximum; with a stated limit, at least half of it is in flight.
         Best = "best",
         /// More requests than the limit are in flight.
         Over = "over",
@@ -221,16 +221,21 @@ pub struct BackendStatus {
     /// Limit of all balancers of the cluster together; absent unless they share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_limit: Option<u32>,
-    /// Operating region; absent unless the limit is learned and the backend has had work.
+    /// Operating region; absent without a limit, and for a learned one before the backend has had
+    /// work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
     /// Number in flight from which throughput stops growing; absent until it is learned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<f64>,
-    /// Mean service time, without the wait in the queue; absent unless the limit is learned and the
-    /// backend has had work.
+    /// Mean service time, without the wait in the queue: as the limit's learner measures it, or
+    /// that of recent responses (HTTP). Absent before the backend has had work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_seconds: Option<f64>,
+    /// Mean time that the backend's recent requests had waited in the pool's queue, 0 for those
+    /// that did not wait; absent without a recent request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_seconds: Option<f64>,
     /// Flows of the packet level to this backend, over all VIPs of its pool.
     #[serde(default)]
     pub flows: u64,

@@ -18,6 +18,7 @@ use equipoise_basics::two_units;
 
 use crate::cluster::alone::own_load;
 use crate::process::ApiArgs;
+use crate::slice::status::time;
 use crate::table::{Align, Cell, Table, Tone};
 use crate::view::View;
 use crate::watch::{self, WatchArgs};
@@ -176,6 +177,8 @@ fn backends(pools: &[PoolStatus]) -> Table {
         ("IN FLIGHT", Align::Right),
         ("LIMIT", Align::Right),
         ("REGION", Align::Left),
+        ("SERVICE", Align::Right),
+        ("QUEUE", Align::Right),
         ("SESSIONS", Align::Right),
         ("REUSED", Align::Right),
         ("REQ/S", Align::Right),
@@ -183,7 +186,9 @@ fn backends(pools: &[PoolStatus]) -> Table {
         ("5XX", Align::Right),
         ("FAILURES", Align::Right),
     ])
-    .folding(&["REUSED", "SESSIONS", "ADDRESS", "TOTAL", "WEIGHT", "HEALTH", "REGION"]);
+    .folding(&[
+        "REUSED", "SESSIONS", "ADDRESS", "TOTAL", "WEIGHT", "HEALTH", "QUEUE", "SERVICE", "REGION",
+    ]);
     for pool in pools {
         for backend in &pool.backends {
             table.row(vec![
@@ -195,6 +200,8 @@ fn backends(pools: &[PoolStatus]) -> Table {
                 backend.in_flight.into(),
                 backend.limit.map_or("none".into(), |limit| u64::from(limit).into()),
                 backend.region.map_or("-", Region::word).into(),
+                mean(backend.service_seconds),
+                mean(backend.queue_seconds),
                 backend.sessions_open.into(),
                 reused(backend).into(),
                 rate(backend.rates.requests).into(),
@@ -268,12 +275,10 @@ fn queue_detail(pool: &PoolStatus) -> Option<String> {
     })
 }
 
-/// A line about the number of requests at which the backend serves most, and the service time of
-/// each.
+/// A line about the number of requests at which the backend serves most.
 fn learnt_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
-    let (knee, seconds) = (backend.knee?, backend.service_seconds?);
-    let (name, ms) = (&backend.name, seconds * 1e3);
-    Some(format!("{pool}/{name}: serves most with {knee:.0} in flight; {ms:.1} ms in service"))
+    let (name, knee) = (&backend.name, backend.knee?);
+    Some(format!("{pool}/{name}: serves most with {knee:.0} in flight"))
 }
 
 /// A line about the limit that the balancers of a cluster share.
@@ -330,6 +335,10 @@ fn reused(backend: &BackendStatus) -> String {
         return "-".into();
     }
     format!("{:.1}%", backend.sessions_reused_total as f64 * 100.0 / uses as f64)
+}
+
+fn mean(seconds: Option<f64>) -> Cell {
+    seconds.map_or("-".into(), |seconds| time(seconds).into())
 }
 
 fn rate(per_second: f64) -> String {

@@ -1,4 +1,5 @@
-//! Computes rates from totals: keeps a short series of samples, and compares with its oldest.
+//! Computes rates and means from totals: keeps a short series of samples, and compares with its
+//! oldest.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub enum Subject {
     },
 }
 
-/// Counters of a subject, in the order of [`Rates`].
+/// Counters of a subject, those of [`Rates`] first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests, connections or client addresses.
@@ -31,6 +32,21 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes towards clients.
     pub bytes_out: u64,
+    /// Complete responses of a backend.
+    pub answers: u64,
+    /// Time for which the requests with those responses held permits.
+    pub permit_time: Duration,
+    /// Time that a backend's requests had waited in the pool's queue.
+    pub queue_wait: Duration,
+}
+
+/// Mean times of a backend's requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Means {
+    /// Time in service, in seconds; `None` without a response.
+    pub service_seconds: Option<f64>,
+    /// Time in the pool's queue before that, in seconds; `None` without a request.
+    pub queue_seconds: Option<f64>,
 }
 
 /// Interval between samples.
@@ -66,9 +82,7 @@ impl RateWindow {
     /// after it was removed and created again under its old name.
     pub fn rates(&self, now: Instant, subject: &Subject, totals: Totals) -> Rates {
         let seconds = self.span(now).as_secs_f64();
-        let Some(before) = self.samples.front().and_then(|(_, sample)| sample.get(subject)) else {
-            return Rates::default();
-        };
+        let Some(before) = self.before(subject) else { return Rates::default() };
         if seconds <= 0.0 {
             return Rates::default();
         }
@@ -79,6 +93,28 @@ impl RateWindow {
             bytes_in: per_second(totals.bytes_in, before.bytes_in),
             bytes_out: per_second(totals.bytes_out, before.bytes_out),
         }
+    }
+
+    /// The mean times of `subject` with these `totals`, over the same time as [`Self::rates`].
+    pub fn means(&self, subject: &Subject, totals: Totals) -> Means {
+        let Some(before) = self.before(subject) else { return Means::default() };
+        let mean =
+            |time: Duration, count: u64| (count > 0).then(|| time.as_secs_f64() / count as f64);
+        Means {
+            service_seconds: mean(
+                totals.permit_time.saturating_sub(before.permit_time),
+                totals.answers.saturating_sub(before.answers),
+            ),
+            queue_seconds: mean(
+                totals.queue_wait.saturating_sub(before.queue_wait),
+                totals.requests.saturating_sub(before.requests),
+            ),
+        }
+    }
+
+    /// The oldest totals of `subject` in the window.
+    fn before(&self, subject: &Subject) -> Option<&Totals> {
+        self.samples.front().and_then(|(_, sample)| sample.get(subject))
     }
 }
 
@@ -101,6 +137,31 @@ mod tests {
         let now = start + PERIOD * 19;
         assert_eq!(window.span(now), WINDOW);
         assert_eq!(window.rates(now, &subject, totals(1900)).requests, 100.0);
+    }
+
+    #[test]
+    fn a_mean_is_that_of_the_requests_in_the_window() {
+        let subject = Subject::Backend { pool: "web".into(), backend: "a".into() };
+        let (mut window, start) = (RateWindow::default(), Instant::now());
+        let totals = |requests: u64, service_ms: u64, queue_ms: u64| Totals {
+            requests,
+            answers: requests,
+            permit_time: Duration::from_millis(requests * service_ms),
+            queue_wait: Duration::from_millis(requests * queue_ms),
+            ..Totals::default()
+        };
+        assert_eq!(window.means(&subject, totals(10, 3, 0)), Means::default());
+        window.add(start, HashMap::from([(subject.clone(), totals(10, 3, 0))]));
+        assert_eq!(window.means(&subject, totals(10, 3, 0)), Means::default(), "no request since");
+        let now = Totals {
+            requests: 14,
+            answers: 12,
+            permit_time: Duration::from_millis(30 + 16),
+            queue_wait: Duration::from_millis(20),
+            ..Totals::default()
+        };
+        let means = Means { service_seconds: Some(0.008), queue_seconds: Some(0.005) };
+        assert_eq!(window.means(&subject, now), means);
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn door_totals(door: &FrontDoorStatus) -> Totals {
         errors: door.drops.iter().map(|(_, count)| count).sum(),
         bytes_in: door.bytes_in,
         bytes_out: door.bytes_out,
+        ..Totals::default()
     }
 }
 
@@ -56,6 +57,9 @@ fn backend_totals(backend: &BackendStatus) -> Totals {
         // "In" and "out" are those of the front door: towards backends, and towards clients.
         bytes_in: backend.bytes_out,
         bytes_out: backend.bytes_in,
+        answers: backend.answers,
+        permit_time: backend.permit_time,
+        queue_wait: backend.queue_wait,
     }
 }
 
@@ -170,6 +174,9 @@ pub fn backend(
     rates: &RateWindow,
     now: Instant,
 ) -> wire::BackendStatus {
+    let (subject, totals) = (backend_subject(pool, backend), backend_totals(backend));
+    let means = rates.means(&subject, totals);
+    let learned_seconds = backend.learned.map(|learned| learned.service_time.as_secs_f64());
     wire::BackendStatus {
         name: backend.name.to_string(),
         address: backend.place.text(backend.address),
@@ -187,9 +194,10 @@ pub fn backend(
         in_flight: backend.in_flight.into(),
         limit: backend.limit,
         group_limit: backend.learned.and_then(|learned| learned.group_limit),
-        region: backend.learned.map(|learned| region(learned.region)),
+        region: backend.region.map(region),
         knee: backend.learned.and_then(|learned| learned.knee),
-        service_seconds: backend.learned.map(|learned| learned.service_time.as_secs_f64()),
+        service_seconds: learned_seconds.or(means.service_seconds),
+        queue_seconds: means.queue_seconds,
         flows: 0,
         requests_total: backend.requests,
         responses: backend.responses.into(),
@@ -205,7 +213,7 @@ pub fn backend(
         multiplexing_lost: backend.multiplexing_lost,
         bytes_out_total: backend.bytes_out,
         bytes_in_total: backend.bytes_in,
-        rates: rates.rates(now, &backend_subject(pool, backend), backend_totals(backend)),
+        rates: rates.rates(now, &subject, totals),
     }
 }
 
@@ -353,9 +361,10 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
         requests: sum(|s| &s.requests),
         in_flight: series.live.in_flight().into(),
         limit: series.live.limit(),
-        region: backend.learned.map(|learned| region(learned.region)),
+        region: backend.region.map(region),
         responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
         response_time: time(&stats.histogram(|s| &s.response_time)),
+        queue_wait_seconds: backend.queue_wait.as_secs_f64(),
         failures: failures
             .map(|r| (r.name(), stats.sum(|s| s.failures[*r as usize].get())))
             .collect(),

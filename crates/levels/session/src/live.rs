@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_core::ServiceTime;
-use equipoise_core::concurrency::{Report, Tally};
+use equipoise_core::concurrency::{Region, Report, Tally};
 
 use crate::config::Concurrency;
 use crate::dispatch::PeerRoom;
 use crate::learning::Learning;
-use crate::permits::Permits;
+use crate::permits::{Permits, Work};
 use crate::stats::{BackendStats, Sharded};
 
 /// The state of a backend in use. All threads share it, and it survives snapshots as long as the
@@ -126,6 +126,16 @@ impl BackendLive {
     /// The learnt state; `None` if its limit is not learnt, or it has had no work yet.
     pub fn learned(&self) -> Option<Report> {
         self.learning.report()
+    }
+
+    /// Where it works; `None` without a limit, and for a learnt one before it has had work.
+    pub fn region(&self) -> Option<Region> {
+        if self.learning.is_on() {
+            return self.learned().map(|learned| learned.region);
+        }
+        // A peer's limit is its free room, which is no statement about its best number.
+        let limit = self.limit().filter(|_| !self.room.is_known())?;
+        Some(Region::of_stated(self.permits.held_for(Work::Usual), limit))
     }
 
     /// The tally with which the balancers of a cluster share its learnt limit; `None` if the limit

@@ -202,6 +202,8 @@ pub struct BackendStats {
     /// Microseconds for which those requests held permits: without the time for which the backend
     /// waited for a client.
     pub permit_time_us: Counter,
+    /// Microseconds that requests had waited in the pool's queue before they were given to it.
+    pub queue_wait_us: Counter,
     /// Upstream sessions opened.
     pub sessions_opened: Counter,
     /// Requests that went over a session already open.

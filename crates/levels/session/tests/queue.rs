@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{Plan, Proxy, both_upstreams, get, post, request};
 use equipoise_core::LineFormat;
+use equipoise_core::concurrency::Region;
 use equipoise_session::Reason;
 use equipoise_session::config::{Concurrency, FrontDoor, Protocol, Upstream};
 use equipoise_session::stats::Sharded;
@@ -38,6 +39,8 @@ both_upstreams! {
     a_tunnel_holds_no_permit,
     a_client_that_does_not_read_holds_no_permit,
     a_client_that_stalls_in_its_upload_holds_no_permit,
+    a_stated_limit_shows_the_region_of_the_moment,
+    a_backend_counts_the_wait_of_the_requests_that_it_served,
 }
 
 /// A proxy with these backends, each with this limit, at which requests wait for as long as a test
@@ -401,6 +404,52 @@ fn a_client_that_does_not_read_holds_no_permit(mode: Upstream) {
         responses >= permits + SLOW.as_micros() as u64,
         "{responses} us, with permits {permits}"
     );
+}
+
+fn a_stated_limit_shows_the_region_of_the_moment(mode: Upstream) {
+    let gate = Gate::new();
+    let backend = holding(&gate);
+    let proxy = limited(mode, &[backend.address()], 4);
+    let live = &proxy.backends[0].live;
+    let mut held = Vec::new();
+    for region in [Region::UnderUsed, Region::UnderUsed, Region::Best, Region::Best] {
+        assert_eq!(live.region(), Some(region), "{} held", held.len());
+        held.push(hold(&proxy, &backend));
+    }
+    assert_eq!(live.region(), Some(Region::Best), "full");
+    live.set_limit(NonZeroU32::new(3));
+    assert_eq!(live.region(), Some(Region::Over));
+    live.set_limit(None);
+    assert_eq!((live.region(), live.learned()), (None, None), "without a limit");
+    gate.open();
+    assert!(held.iter_mut().all(|client| client.response().is_ok()));
+}
+
+fn a_backend_counts_the_wait_of_the_requests_that_it_served(mode: Upstream) {
+    let (a, b) = (Gate::new(), Gate::new());
+    let backends = [holding(&a), holding(&b)];
+    let proxy = limited(mode, &backends.each_ref().map(HttpBackend::address), 1);
+    let wait_us = |at: usize| {
+        let stats = &proxy.backends[at].live.stats;
+        stats.sum(|shard| shard.queue_wait_us.get())
+    };
+    let mut held: Vec<_> = (0..2).map(|_| proxy.connect()).collect();
+    for client in &mut held {
+        client.send(get("/held"));
+    }
+    let both = || backends.iter().all(|backend| backend.requests().len() == 1);
+    assert!(eventually(both), "each has one");
+    assert_eq!((wait_us(0), wait_us(1)), (0, 0), "they did not wait");
+    let mut waiting = wait_for(&proxy, proxy.address, "/a", 1);
+    let since = Instant::now();
+    thread::sleep(Duration::from_millis(20));
+    let waited_us = since.elapsed().as_micros() as u64;
+    b.open();
+    assert_eq!(waiting.response().map(|r| r.text()), Ok("/a".to_owned()));
+    assert!(wait_us(1) >= waited_us, "{} of {waited_us} us", wait_us(1));
+    assert_eq!(wait_us(0), 0, "the other has not served it");
+    a.open();
+    assert!(held.iter_mut().all(|client| client.response().is_ok()));
 }
 
 fn a_client_that_stalls_in_its_upload_holds_no_permit(mode: Upstream) {

@@ -203,7 +203,7 @@ impl Collected {
                 gauge(&mut family, &backend_labels(pool, backend), limit.into())?;
             }
         }
-        let help = "1 for the region in which the backend works; absent unless its limit is learnt";
+        let help = "1 for the region in which the backend works; absent without a limit";
         let mut family = describe(out, "backend_region", help, None, MetricType::Gauge)?;
         for (pool, backend) in self.backends() {
             let Some(now) = backend.region else { continue };
@@ -294,6 +294,14 @@ impl Collected {
         let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (pool, backend) in self.backends() {
             histogram(&mut family, &backend_labels(pool, backend), &backend.response_time)?;
+        }
+        let help = "Time that the backend's requests had waited in the pool's queue";
+        let name = "backend_queue_wait";
+        let mut family = describe(out, name, help, Some(&Unit::Seconds), MetricType::Counter)?;
+        for (pool, backend) in self.backends() {
+            let labels = backend_labels(pool, backend);
+            let mut family = family.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&backend.queue_wait_seconds, None)?;
         }
         let help = "Failures of the backend, by reason";
         let mut family = describe(out, "backend_failures", help, None, MetricType::Counter)?;

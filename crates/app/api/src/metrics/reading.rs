@@ -149,12 +149,14 @@ pub struct BackendReading {
     pub in_flight: u64,
     /// Concurrency limit, if it has one.
     pub limit: Option<u32>,
-    /// Region, if its limit is learned and it has had work.
+    /// Region; `None` without a limit, and for a learned one before it has had work.
     pub region: Option<Region>,
     /// Responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
     /// Time from sending a request to its complete response (HTTP).
     pub response_time: TimeReading,
+    /// Total time that its requests had waited in the pool's queue.
+    pub queue_wait_seconds: f64,
     /// Reason and count, of reasons that a backend can cause.
     pub failures: Vec<(&'static str, u64)>,
     /// Upstream sessions open now.

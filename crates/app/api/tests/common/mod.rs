@@ -154,6 +154,7 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
         region: None,
         knee: None,
         service_seconds: None,
+        queue_seconds: None,
         flows: 0,
         requests_total: 0,
         responses: ByClass::default(),

@@ -4,7 +4,7 @@ mod drops;
 mod numbers;
 mod operate;
 mod plan;
-mod status;
+pub(crate) mod status;
 #[cfg(feature = "slice")]
 mod worker;
 

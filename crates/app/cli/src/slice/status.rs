@@ -150,7 +150,7 @@ fn handover_times(stream: &StreamStatus) -> String {
 }
 
 /// A duration with the precision that suits its length.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         ..0.000_05 => "0".to_string(),
         ..0.01 => format!("{:.1} ms", 1000.0 * seconds),

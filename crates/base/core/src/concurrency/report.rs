@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Where a backend works, by the requests in flight and its learned knee.
+/// Where a backend works, by the requests in flight and its learned knee or stated limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// The limit never bound for long enough to learn a knee.
@@ -25,6 +25,16 @@ impl Region {
             Some(_) => Region::Over,
         }
     }
+
+    /// The region of a backend with a stated limit. Its knee is unknown, so the limit counts as the
+    /// best number, and no region is [`Region::Rising`].
+    pub fn of_stated(in_flight: u32, limit: u32) -> Region {
+        match in_flight {
+            few if few.saturating_mul(2) < limit => Region::UnderUsed,
+            some if some <= limit => Region::Best,
+            _ => Region::Over,
+        }
+    }
 }
 
 /// A learner's knowledge of its backend.
@@ -45,4 +55,27 @@ pub struct Report {
     pub service_time: Duration,
     /// Where the backend works.
     pub region: Region,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stated_limit_is_the_best_number_and_less_than_half_of_it_is_under_used() {
+        let rows = [
+            (0, 40, Region::UnderUsed),
+            (19, 40, Region::UnderUsed),
+            (20, 40, Region::Best),
+            (40, 40, Region::Best),
+            (41, 40, Region::Over),
+            (0, 1, Region::UnderUsed),
+            (1, 1, Region::Best),
+            (1, 0, Region::Over),
+            (u32::MAX, u32::MAX, Region::Best),
+        ];
+        for (in_flight, limit, region) in rows {
+            assert_eq!(Region::of_stated(in_flight, limit), region, "{in_flight} of {limit}");
+        }
+    }
 }

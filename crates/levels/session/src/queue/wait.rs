@@ -86,8 +86,10 @@ pub(crate) async fn wait(
     let stats = queue.stats.shard(worker.index);
     stats.waited.add(1);
     stats.wait.record(took);
-    if lease.is_err() {
-        stats.unserved.add(1);
+    match &lease {
+        Ok(Some(lease)) => lease.stats().queue_wait_us.add(took.as_micros() as u64),
+        Ok(None) => {}
+        Err(_) => stats.unserved.add(1),
     }
     Waited { lease, took }
 }

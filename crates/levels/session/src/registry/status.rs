@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equipoise_core::concurrency::Report;
+use equipoise_core::concurrency::{Region, Report};
 use equipoise_core::load::{ClassCounts, PerClass};
 use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind, Weight};
 
@@ -144,8 +144,16 @@ pub struct BackendStatus {
     pub limit: Option<u32>,
     /// The learnt state, if the limit is learnt and it has had work.
     pub learned: Option<Report>,
+    /// Where it works, if its limit is stated, or learnt and it has had work.
+    pub region: Option<Region>,
     /// Number of them that it was given so far.
     pub requests: u64,
+    /// Total time that these had waited in the pool's queue.
+    pub queue_wait: Duration,
+    /// Number of complete responses (HTTP).
+    pub answers: u64,
+    /// Total time for which the requests with those responses held permits.
+    pub permit_time: Duration,
     /// Responses by class, 1xx to 5xx (HTTP).
     pub responses: [u64; 5],
     /// Failures by reason, without zeros.
@@ -368,7 +376,11 @@ fn backend(
         in_flight: backend.live.in_flight(),
         limit: backend.live.limit(),
         learned: backend.live.learned(),
+        region: backend.live.region(),
         requests: sum(|s| &s.requests),
+        queue_wait: Duration::from_micros(sum(|s| &s.queue_wait_us)),
+        answers: stats.histogram(|s| &s.response_time).counts.iter().sum(),
+        permit_time: Duration::from_micros(sum(|s| &s.permit_time_us)),
         responses: std::array::from_fn(|class| stats.sum(|s| s.responses[class].get())),
         failures: by_reason(|reason| stats.sum(|s| s.failures[reason as usize].get())),
         sessions_open: sum(|s| &s.sessions_open),
