@@ -45,7 +45,8 @@ fn report(node: usize, at: usize) -> Report {
     let cpu = if node.is_multiple_of(10) { 85.0 } else { 35.0 } + wander;
     let rate = ClassRate { arrived: cpu, ..ClassRate::default() };
     let classes = ClassRates { small_transfer: rate, computing: rate, ..ClassRates::default() };
-    Report { load: Reported { cpu, memory: 40.0, net: Some(20.0 + wander) }, classes }
+    let load = Reported { cpu, memory: 40.0, net: Some(20.0 + wander) };
+    Report { load, classes, ..Report::default() }
 }
 
 /// CPU time of this thread in microseconds.

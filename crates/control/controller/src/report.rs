@@ -3,7 +3,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use equipoise_core::concurrency::Tally;
-use equipoise_core::load::{ClassRates, Measurement, Reported};
+use equipoise_core::load::{ClassRates, Measurement, Occupancy, Reported};
 use equipoise_monitor::Utilisation;
 use equipoise_planner::Permits;
 use equipoise_planner::elastic::PoolSample;
@@ -52,6 +52,10 @@ pub struct NodeReport {
     /// The permits of its application; absent without a dispatch level or a concurrency limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
+    /// Use of its application's concurrency limit in the period; absent under the same conditions,
+    /// and in reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occupancy: Option<Occupancy>,
     /// Address at which peers delegate to it and check whether it is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
@@ -139,6 +143,10 @@ impl NodeReport {
         if !(capacity > 0.0 && capacity <= NodeReport::CAPACITY_MAX) {
             let most = NodeReport::CAPACITY_MAX;
             let what = format!("capacity is {capacity:?} cores; accepted: above 0, at most {most}");
+            return Err(wrong(Fault::Number, what));
+        }
+        if let Some(occupancy) = self.occupancy.filter(|it| !it.is_sane()) {
+            let what = format!("occupancy is {occupancy:?}; accepted: 0 and more, a limit above 0");
             return Err(wrong(Fault::Number, what));
         }
         at_most("pools", self.pools.len(), NodeReport::POOLS_MAX)?;
@@ -313,9 +321,11 @@ mod tests {
     fn a_report_of_a_later_version_is_read_as_far_as_it_is_known() {
         let mut report = fine();
         report.permits = Some(Permits { free: 1, queued: 2 });
+        report.occupancy = Some(Occupancy { in_flight: 3.0, queued: 2.0, limit: 4.0 });
         report.making = [("web".to_string(), Making::default())].into();
         let mut value = serde_json::to_value(&report).unwrap();
-        for place in ["", "/load", "/pressure", "/classes/light", "/permits", "/making/web"] {
+        let places = ["", "/load", "/pressure", "/classes/light", "/permits", "/occupancy"];
+        for place in places.into_iter().chain(["/making/web"]) {
             value.pointer_mut(place).unwrap()["surprise"] = 1.into();
         }
         let pool = value.pointer_mut("/pools/web").unwrap();
@@ -334,6 +344,14 @@ mod tests {
             assert_eq!(refused.fault, Fault::Number);
             assert!(refused.to_string().contains("the tally of \"web 10.0.0.1:80\""), "{refused}");
         }
+    }
+
+    #[test]
+    fn an_occupancy_without_a_limit_is_refused() {
+        let report = NodeReport { occupancy: Some(Occupancy::default()), ..fine() };
+        let refused = report.check().unwrap_err();
+        assert_eq!(refused.fault, Fault::Number);
+        assert!(refused.to_string().contains("accepted: 0 and more, a limit above 0"), "{refused}");
     }
 
     #[test]

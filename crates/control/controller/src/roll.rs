@@ -96,7 +96,8 @@ impl Roll {
         self.signs.reports(node);
         match report.load {
             Some(load) => {
-                let report = Report { load, classes: report.classes };
+                let (classes, occupancy) = (report.classes, report.occupancy);
+                let report = Report { load, classes, occupancy };
                 // It was checked above.
                 let _ = self.history.record(node, now, &report);
             }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use equipoise_core::load::{
-    ClassRates, Measurement, MeasurementRefused, NodeLoad, Refusals, Reported, Smoothing,
+    ClassRates, Measurement, MeasurementRefused, NodeLoad, Occupancy, Refusals, Reported, Smoothing,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,9 @@ pub struct Report {
     /// Its requests by class; zeros if it does not dispatch.
     #[serde(default)]
     pub classes: ClassRates,
+    /// Use of its application's concurrency limit; `None` without a dispatch level or a limit.
+    #[serde(default)]
+    pub occupancy: Option<Occupancy>,
 }
 
 /// Reports of machines and pools, as a few numbers each.
@@ -68,11 +71,14 @@ impl History {
         one.beat = one.beat.max(Some(at));
         let measured = Measurement::checked(&report.load)
             .inspect_err(|refused| self.refusals.count(refused))?;
+        let classes = &report.classes;
         match &mut one.load {
-            Some(load) => load.observe(at, &measured, &report.classes),
-            None => {
-                one.load = Some(NodeLoad::new(self.smoothing, at, &measured, &report.classes));
-            }
+            Some(load) if at <= load.at() => return Ok(()),
+            Some(load) => load.observe(at, &measured, classes),
+            none => *none = Some(NodeLoad::new(self.smoothing, at, &measured, classes)),
+        }
+        if let Some(load) = &mut one.load {
+            load.observe_occupancy(report.occupancy, classes);
         }
         Ok(())
     }

@@ -13,6 +13,9 @@ const ROOM_MIN: f64 = 1.0;
 /// not explain reduces the room: `use = requests / (100 - offset)`. A node without requests uses
 /// none of its room, whatever other programs do there, so shares do not move at rest. For a node
 /// that counts no requests (an agent), all CPU and network count.
+///
+/// An application may be full while its CPU idles, because it waits for a database. So if requests
+/// in flight and queued use more of its concurrency limit than of its CPU, they count instead.
 pub(crate) fn in_use(weigh: &Coefficients, load: &NodeLoad, dispatches: bool) -> Option<f64> {
     let coming = load.coming();
     let cpu = if dispatches { load.offered_cpu() } else { coming.cpu };
@@ -23,6 +26,7 @@ pub(crate) fn in_use(weigh: &Coefficients, load: &NodeLoad, dispatches: bool) ->
     let counts_requests = dispatches || load.costs().is_known();
     let is_asked = !counts_requests || requests > 0.0;
     let cpu = if counts_requests { of_room(requests, cpu) } else { cpu };
+    let cpu = cpu.max(load.offered_occupancy().unwrap_or(0.0));
     let net = coming.net.filter(|_| weigh.net > 0.0);
     let of_net = net.map_or(0.0, |_| weigh.net);
     let net = net.filter(|_| is_asked).unwrap_or(0.0);

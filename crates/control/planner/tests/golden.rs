@@ -170,7 +170,7 @@ fn play(script: &Script) -> String {
                 if !script.cost.is_empty() {
                     load.cpu = load.cpu.min(100.0);
                 }
-                let _ = history.record(name, now, &Report { load, classes });
+                let _ = history.record(name, now, &Report { load, classes, ..Report::default() });
             }
             // The first node that reports checks the others.
             let observer = nodes.iter().find(|(other, it)| !it.is_silent && *other != name);

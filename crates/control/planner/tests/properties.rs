@@ -42,7 +42,7 @@ fn any_report() -> BoxedStrategy<Report> {
                 };
                 ClassRate { arrived, delegated, refused: of[0] - of[1], taken, bytes }
             });
-            Report { load, classes }
+            Report { load, classes, ..Report::default() }
         })
         .boxed()
 }

@@ -35,9 +35,9 @@ pub trait Measured: Send + Sync + 'static {
     /// Requests that wait for a backend of the pool.
     fn waiting(&self, pool: &str) -> usize;
 
-    /// Free permits of the pool's backends that may receive requests. `None` if there is no such
+    /// Permits of the pool's backends that may receive requests. `None` if there is no such
     /// backend, or if one of them has no limit.
-    fn permits_free(&self, pool: &str) -> Option<u32>;
+    fn permits(&self, pool: &str) -> Option<PermitCounts>;
 
     /// Those of `backends` that take no new work and have none left. `None` if the pool is unknown.
     fn idle(&self, pool: &str, backends: Vec<String>) -> Option<BTreeSet<String>>;
@@ -69,6 +69,17 @@ pub trait Steered: Send + Sync + 'static {
 
 /// The reason why the level did not apply a change.
 pub type Refused = Box<dyn std::error::Error + Send + Sync>;
+
+/// Permits of a pool's backends together, without those of light requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PermitCounts {
+    /// Sum of the limits.
+    pub limit: u32,
+    /// Permits that no request holds.
+    pub free: u32,
+    /// The limit of a backend is not learned yet.
+    pub is_guess: bool,
+}
 
 /// A pool and its backends.
 #[derive(Clone, Debug)]

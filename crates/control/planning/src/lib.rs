@@ -32,7 +32,9 @@ mod shares;
 
 pub use config::{Declaration, Maker, NamesByLoad, Planning};
 pub use error::PlanningError;
-pub use level::{BackendNow, LearningBackend, Measured, PoolNow, Refused, SessionLevel, Steered};
+pub use level::{
+    BackendNow, LearningBackend, Measured, PermitCounts, PoolNow, Refused, SessionLevel, Steered,
+};
 pub use meter::{BackendCounts, QueueCounts};
 pub use monitor::{begin, capacity};
 pub use peers::Learnt;

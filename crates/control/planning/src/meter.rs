@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_controller::NodeReport;
-use equipoise_core::load::{ClassCounts, ClassRate, ClassRates, PerClass};
+use equipoise_core::load::{ClassCounts, ClassRate, ClassRates, Occupancy, PerClass};
 use equipoise_planner::elastic::{BackendSample, PoolSample};
+
+use crate::level::PermitCounts;
 
 /// A snapshot of a backend's counters.
 #[derive(Clone, Debug)]
@@ -167,6 +169,51 @@ impl QueueMeter {
     }
 }
 
+/// Use of the application's concurrency limit in one period.
+#[derive(Debug, Default)]
+pub(crate) struct OccupancyMeter {
+    in_flight: u64,
+    queued: u64,
+    limit: u64,
+    count: u64,
+    /// A glance found no limit.
+    is_unlimited: bool,
+}
+
+impl OccupancyMeter {
+    /// Samples permits and the number of waiting requests. Called several times in a period.
+    ///
+    /// Requests in flight below a limit that is not learned yet do not count: such a limit says
+    /// nothing until requests wait for it.
+    pub(crate) fn glance(&mut self, permits: Option<PermitCounts>, waiting: usize) {
+        let Some(PermitCounts { limit, free, is_guess }) = permits.filter(|it| it.limit > 0) else {
+            self.is_unlimited = true;
+            return;
+        };
+        let counts = !is_guess || waiting > 0;
+        self.in_flight += if counts { u64::from(limit.saturating_sub(free)) } else { 0 };
+        self.queued += waiting as u64;
+        self.limit += u64::from(limit);
+        self.count += 1;
+    }
+
+    /// Ends the period with a last glance. `None` if the application had no limit at a glance.
+    pub(crate) fn settle(
+        &mut self,
+        permits: Option<PermitCounts>,
+        waiting: usize,
+    ) -> Option<Occupancy> {
+        self.glance(permits, waiting);
+        let OccupancyMeter { in_flight, queued, limit, count, is_unlimited } = std::mem::take(self);
+        let mean = |sum: u64| sum as f64 / count as f64;
+        (!is_unlimited).then(|| Occupancy {
+            in_flight: mean(in_flight),
+            queued: mean(queued),
+            limit: mean(limit),
+        })
+    }
+}
+
 /// Rates of requests by class, from counters.
 #[derive(Debug, Default)]
 pub(crate) struct ClassMeter {
@@ -304,6 +351,25 @@ mod tests {
         assert_eq!(settled(&[0, 0, 0, 0, 1, 1, 1, 1, 1], 1), 1);
         assert_eq!(settled(&[3, 3, 3, 3, 3, 3, 3, 3, 3], 7), 7);
         assert_eq!(settled(&[7, 7, 7, 7, 7, 7, 7, 7, 7], 0), 0, "it is over");
+    }
+
+    #[test]
+    fn the_occupancy_of_a_period_is_the_mean_of_its_glances() {
+        let mut meter = OccupancyMeter::default();
+        let permits = PermitCounts { limit: 8, free: 2, is_guess: false };
+        meter.glance(Some(permits), 0);
+        let full = PermitCounts { free: 0, ..permits };
+        let mean = Occupancy { in_flight: 7.0, queued: 2.0, limit: 8.0 };
+        assert_eq!(meter.settle(Some(full), 4), Some(mean));
+        let last = Occupancy { in_flight: 8.0, queued: 3.0, limit: 8.0 };
+        assert_eq!(meter.settle(Some(full), 3), Some(last), "a period of its own");
+        let guess = PermitCounts { limit: 4, free: 1, is_guess: true };
+        meter.glance(Some(guess), 0);
+        let settled = meter.settle(Some(PermitCounts { free: 0, ..guess }), 2);
+        let mean = Occupancy { in_flight: 2.0, queued: 1.0, limit: 4.0 };
+        assert_eq!(settled, Some(mean), "a first limit counts while requests wait");
+        meter.glance(Some(permits), 0);
+        assert_eq!(meter.settle(None, 0), None, "it has lost its limit");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use equipoise_testkit::{Client, HttpBackend, UdpPort, free_port};
+use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, UdpPort, free_port};
 
 use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::dns::{A, addresses, ask};
@@ -123,6 +123,49 @@ fn names_by_load_leave_out_a_node_whose_application_is_dead() {
     controllers[0].until("its share is none", |status| share(status, "n1") == Some(0.0));
     apps[0].acceptor().restart();
     soon("it returns", || given() == [N1, N2]);
+}
+
+#[test]
+fn a_node_whose_application_is_full_gets_fewer_clients_though_its_cpu_idles() {
+    let backend = HttpBackend::named("a");
+    let Some(mut site) = Site::new("cluster-names-full") else { return };
+    site.load = "period = \"250ms\"\n".to_string();
+    let mut controllers = site.controllers_of(&["c1"], backend.address());
+    site.start(&mut controllers);
+    let gate = Gate::new();
+    let held = Answer::ok("held").first(Step::Wait(gate.clone()));
+    let apps = [HttpBackend::start(move |_| held.clone()), HttpBackend::named("n2")];
+    let mut nodes = [0, 1].map(|at| {
+        let door = free_port();
+        site.rest = format!(
+            "[[pool]]\nname = \"app\"\nbackends = [\"{}\"]\nconcurrency = 1\n\
+             [[dispatch]]\nlisten = \"{}\"\npool = \"app\"\n",
+            apps[at].address(),
+            door.address()
+        );
+        (site.node(["n1", "n2"][at], backend.address(), &controllers), door)
+    });
+    nodes.iter_mut().for_each(|(node, _)| node.start());
+    let port = UdpPort::reserve();
+    site.rest = format!(
+        "[[pool]]\nname = \"members\"\nbackends = [\
+         {{ name = \"n1\", address = \"192.0.2.11:80\" }}, {{ name = \"n2\", address = \"192.0.2.12:80\" }}]\n\
+         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"members\"\nttl = \"1s\"\nshares = \"load\"\n\
+         ns = [\"ns.other.example.\"]\n[nameserver]\nrate-limit = 0\n",
+        port.address()
+    );
+    let mut answers = site.node("d1", backend.address(), &controllers);
+    answers.start();
+    controllers[0].until("both have the same share", |status| {
+        ["n1", "n2"].iter().all(|node| share(status, node).is_some_and(|it| it > 0.4))
+    });
+    let mut client = Client::connect(nodes[0].1.address());
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(apps[0].wait(|requests| requests.len() == 1));
+    controllers[0]
+        .until("the full node has less", |status| share(status, "n1").is_some_and(|it| it < 0.42));
+    gate.open();
+    assert_eq!(client.response().map(|it| it.text()), Ok("held".to_owned()));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod dispatch;
 mod forecast;
 mod measurement;
 mod node;
+mod occupancy;
 mod overload;
 mod path;
 mod percent;
@@ -34,6 +35,7 @@ pub use measurement::{
     Fault, JITTER_MAX, Measurement, MeasurementRefused, Refusals, Reported, Signal,
 };
 pub use node::NodeLoad;
+pub use occupancy::Occupancy;
 pub use overload::{OverloadRule, OverloadRuleRefused};
 pub use percent::{Percent, PercentOutOfRange};
 pub use relief::{ClassUse, Resource, relieve};

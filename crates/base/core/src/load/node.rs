@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{
-    ClassCosts, ClassRates, ClassUse, ForecastError, Forecaster, Measurement, PerClass,
+    ClassCosts, ClassRates, ClassUse, ForecastError, Forecaster, Measurement, Occupancy, PerClass,
     RequestClass, Signal, Signals, Smoothing,
 };
 
@@ -19,6 +19,8 @@ pub struct NodeLoad {
     memory: Forecaster,
     net: Option<Forecaster>,
     offered_cpu: Forecaster,
+    /// Offered occupancy, in per cent; `None` without a concurrency limit.
+    occupancy: Option<Forecaster>,
     costs: ClassCosts,
     rates: ClassRates,
 }
@@ -47,6 +49,7 @@ impl NodeLoad {
             memory: begin(100.0, measured.memory.get()),
             net: measured.net.map(|net| begin(100.0, net.get())),
             offered_cpu: begin(OFFERED_MAX, offered.unwrap_or(measured.cpu.get())),
+            occupancy: None,
             costs,
             rates,
         }
@@ -81,6 +84,21 @@ impl NodeLoad {
         self.at = at;
     }
 
+    /// Takes the occupancy of the node's application in the period of the last measurement, which
+    /// had these rates; `None` without a concurrency limit.
+    pub fn observe_occupancy(&mut self, occupancy: Option<Occupancy>, rates: &ClassRates) {
+        let Some(now) = occupancy.filter(Occupancy::is_sane) else {
+            self.occupancy = None;
+            return;
+        };
+        let Some(ratio) = offered_per_done(&rates.sane(), &self.costs) else { return };
+        let (at, now) = (self.at, now.offered_percent(ratio).min(OFFERED_MAX));
+        match &mut self.occupancy {
+            Some(occupancy) => occupancy.observe(at, now),
+            none => *none = Some(Forecaster::new(self.smoothing, OFFERED_MAX, at, now)),
+        }
+    }
+
     /// Time of the last measurement.
     pub fn at(&self) -> Duration {
         self.at
@@ -100,6 +118,13 @@ impl NodeLoad {
     /// serves them; in per cent of the node, at most ten times it.
     pub fn offered_cpu(&self) -> f64 {
         self.offered_cpu.coming()
+    }
+
+    /// Requests in flight and queued that clients are expected to demand of this node in the coming
+    /// period, whichever node serves them; in per cent of the application's concurrency limit, at
+    /// most ten times it. `None` without a limit.
+    pub fn offered_occupancy(&self) -> Option<f64> {
+        self.occupancy.as_ref().map(Forecaster::coming)
     }
 
     /// The part of [`Self::offered_cpu`] that does not come from requests, as far as it is known.
@@ -148,11 +173,15 @@ impl NodeLoad {
 
 /// `None` if the node served none of its requests, so that their cost is not visible.
 fn offered_cpu(cpu: f64, rates: &ClassRates, costs: &ClassCosts) -> Option<f64> {
-    let is_known = costs.is_known();
-    let cost = |class| if is_known { costs.cpu_percent(class) } else { 1.0 };
     let idle = costs.idle_cpu_percent().min(cpu);
-    let offered = idle + (cpu - idle) * rates.offered_per_done(cost)?;
+    let offered = idle + (cpu - idle) * offered_per_done(rates, costs)?;
     Some(offered.min(OFFERED_MAX))
+}
+
+/// Demand of clients relative to the requests that the node served. `None` if it served none.
+fn offered_per_done(rates: &ClassRates, costs: &ClassCosts) -> Option<f64> {
+    let is_known = costs.is_known();
+    rates.offered_per_done(|class| if is_known { costs.cpu_percent(class) } else { 1.0 })
 }
 
 #[cfg(test)]
@@ -186,6 +215,33 @@ mod tests {
         }
         assert!((node.coming().cpu - 45.0).abs() < 1.0, "{node:?}");
         assert!((node.offered_cpu() - 90.0).abs() < 2.0, "{node:?}");
+    }
+
+    #[test]
+    fn a_queue_that_moves_to_peers_stays_part_of_the_offered_occupancy() {
+        let all = rates(90.0, 0.0, 0.0);
+        let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(50.0, None), &all);
+        assert_eq!(node.offered_occupancy(), None);
+        let queues = Occupancy { in_flight: 8.0, queued: 8.0, limit: 8.0 };
+        for at in 1..20 {
+            node.observe(second(at), &measured(50.0, None), &all);
+            node.observe_occupancy(Some(queues), &all);
+        }
+        let is_near = |node: &NodeLoad, percent: f64| {
+            node.offered_occupancy().is_some_and(|it| (it - percent).abs() < 2.0)
+        };
+        assert!(is_near(&node, 200.0), "{node:?}");
+        let (half, full) = (rates(90.0, 45.0, 0.0), Occupancy { queued: 0.0, ..queues });
+        for at in 20..60 {
+            node.observe(second(at), &measured(50.0, None), &half);
+            node.observe_occupancy(Some(full), &half);
+        }
+        assert!(is_near(&node, 200.0), "{node:?}");
+        let before = node.offered_occupancy();
+        node.observe_occupancy(Some(full), &rates(90.0, 90.0, 0.0));
+        assert_eq!(node.offered_occupancy(), before, "it served none");
+        node.observe_occupancy(None, &all);
+        assert_eq!(node.offered_occupancy(), None, "its limit is gone");
     }
 
     #[test]

@@ -101,7 +101,9 @@ impl Rule for Planner {
         for at in 0..NODES {
             let load = Reported { cpu: seen.cpu[at], memory: 0.0, net: None };
             let classes = ClassRates { small_transfer: seen.rates[at], ..ClassRates::default() };
-            self.history.record(&name(at), now, &Report { load, classes }).unwrap();
+            self.history
+                .record(&name(at), now, &Report { load, classes, ..Report::default() })
+                .unwrap();
         }
         let tick = Tick { now, passed: self.policy.period() };
         let next = plan(&self.policy, &self.inventory, &self.history, self.before.as_ref(), tick);

@@ -8,6 +8,7 @@
 
 mod closed;
 mod delegation;
+mod occupancy;
 mod rest;
 mod rules;
 mod shares;

@@ -49,7 +49,7 @@ fn shares(others: &[Others], periods: u64, requests: impl Fn(u64) -> f64) -> Vec
             let cpu = (others.cpu + COST * arrived + noise).clamp(0.0, 100.0);
             let load = Reported { cpu, memory: others.memory, net: None };
             let classes = ClassRates { light, ..ClassRates::default() };
-            history.record(&name(at), now, &Report { load, classes }).unwrap();
+            history.record(&name(at), now, &Report { load, classes, ..Report::default() }).unwrap();
         }
         let tick = Tick { now, passed: policy.period() };
         before = Some(plan(&policy, &inventory, &history, before.as_ref(), tick));

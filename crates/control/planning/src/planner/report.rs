@@ -10,7 +10,8 @@ use equipoise_monitor::Sample;
 use equipoise_planner::Permits;
 
 use super::{Active, Planner};
-use crate::meter::{BackendCounts, ClassMeter, Meter, QueueCounts, QueueMeter};
+use crate::level::PermitCounts;
+use crate::meter::{BackendCounts, ClassMeter, Meter, OccupancyMeter, QueueCounts, QueueMeter};
 use crate::monitor::capacity;
 
 /// Glances at requests in flight in each period.
@@ -26,7 +27,7 @@ impl Planner {
     pub(super) async fn report(self: Arc<Self>) {
         let mut utilisation = self.utilisation.clone();
         let (mut meter, mut classes) = (Meter::default(), ClassMeter::default());
-        let mut queue = QueueMeter::default();
+        let (mut queue, mut occupancy) = (QueueMeter::default(), OccupancyMeter::default());
         let mut glances = tokio::time::interval((self.period / GLANCES).max(GLANCE_MIN));
         glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let newest = self.newest.subscribe();
@@ -41,6 +42,7 @@ impl Planner {
                     let (backends, queues) = self.counted();
                     meter.glance(&backends, &queues);
                     queue.glance(self.waiting());
+                    occupancy.glance(self.permits(), self.waiting());
                     continue;
                 }
             }
@@ -57,12 +59,13 @@ impl Planner {
             let capacity = capacity(Some(&used));
             let serves = wish.application.as_ref().map(|pool| self.level.serves(pool));
             let queued = queue.settle(self.waiting());
-            let permits = wish.application.as_ref().and_then(|pool| self.permits(pool, queued));
+            let permits = self.permits();
             let sightings = seen.as_ref().map(|seen| seen.borrow().clone()).unwrap_or_default();
             let report = NodeReport {
                 dispatches: serves == Some(true),
                 application_down: serves == Some(false),
-                permits,
+                permits: permits.map(|it| with_queue(it, queued)),
+                occupancy: occupancy.settle(permits, self.waiting()),
                 classes: classes.settle(Instant::now(), &requests),
                 version: env!("CARGO_PKG_VERSION").into(),
                 capacity,
@@ -116,11 +119,11 @@ impl Planner {
         application.map_or(0, |pool| self.level.waiting(&pool))
     }
 
-    /// The permits of the application, with `queued` requests in its queue. `None` if it has no
-    /// backend, or a backend without a limit.
-    fn permits(&self, application: &str, queued: usize) -> Option<Permits> {
-        let free = self.level.permits_free(application)?;
-        Some(Permits { free, queued: u32::try_from(queued).unwrap_or(u32::MAX) })
+    /// The permits of the application, if this node dispatches. `None` if it has no backend, or a
+    /// backend without a limit.
+    fn permits(&self) -> Option<PermitCounts> {
+        let application = self.wish.borrow().application.clone();
+        self.level.permits(&application?)
     }
 
     /// Counters of backends and queues of planned pools behind front doors. In pools that only
@@ -129,4 +132,9 @@ impl Planner {
         let wish = self.wish.borrow().clone();
         self.level.counted(&|pool| wish.counts(pool))
     }
+}
+
+/// Permits for peers, with `queued` requests in the application's queue.
+fn with_queue(permits: PermitCounts, queued: usize) -> Permits {
+    Permits { free: permits.free, queued: u32::try_from(queued).unwrap_or(u32::MAX) }
 }

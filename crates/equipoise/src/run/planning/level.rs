@@ -10,7 +10,8 @@ use equipoise_core::concurrency::Tally;
 use equipoise_core::load::{ClassCounts, PerClass, Shares};
 use equipoise_core::{AdminState, Weight, eligibility};
 use equipoise_planning::{
-    BackendCounts, BackendNow, LearningBackend, Measured, PoolNow, QueueCounts, Refused, Steered,
+    BackendCounts, BackendNow, LearningBackend, Measured, PermitCounts, PoolNow, QueueCounts,
+    Refused, Steered,
 };
 use equipoise_session::config::{Place, ips};
 use equipoise_session::registry::{
@@ -105,12 +106,17 @@ impl Measured for Level {
         pool.map_or(0, |pool| pool.queue.len())
     }
 
-    fn permits_free(&self, pool: &str) -> Option<u32> {
+    fn permits(&self, pool: &str) -> Option<PermitCounts> {
         let (view, able) = (self.0.stats(), self.able(pool));
         let pool = view.pools.iter().find(|it| *it.name == *pool)?;
-        let backends = pool.backends.iter().filter(|backend| able.contains(&backend.name));
-        let free = backends.map(|it| it.live.permits_free());
-        free.sum::<Option<u32>>().filter(|_| !able.is_empty())
+        let mut all = PermitCounts::default();
+        for backend in pool.backends.iter().filter(|backend| able.contains(&backend.name)) {
+            let (limit, free) = (backend.live.limit()?, backend.live.permits_free()?);
+            all.limit = all.limit.saturating_add(limit);
+            all.free = all.free.saturating_add(free);
+            all.is_guess |= backend.live.is_limit_guess();
+        }
+        (!able.is_empty()).then_some(all)
     }
 
     fn idle(&self, pool: &str, backends: Vec<String>) -> Option<BTreeSet<String>> {

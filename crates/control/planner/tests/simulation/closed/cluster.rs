@@ -238,7 +238,7 @@ impl Cluster {
             let computing = std::mem::take(&mut node.counts);
             node.failures.iter_mut().for_each(|it| *it *= (-1000.0 / FAILURE_MS).exp());
             let classes = ClassRates { computing, ..ClassRates::default() };
-            Report { load: Reported { cpu, memory: 0.0, net: None }, classes }
+            Report { load: Reported { cpu, memory: 0.0, net: None }, classes, ..Report::default() }
         };
         self.nodes.iter_mut().map(report).collect()
     }
