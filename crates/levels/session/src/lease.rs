@@ -178,6 +178,12 @@ impl Lease {
         }
     }
 
+    /// Discards the measurement, because the backend had not begun with the work. Nothing finished,
+    /// so a limit that rises while nothing finishes goes on rising.
+    pub(crate) fn not_begun(&self) {
+        self.since.set(None);
+    }
+
     /// Ends the measurement, because the work no longer holds a permit.
     #[inline]
     fn end_sample(&self) {

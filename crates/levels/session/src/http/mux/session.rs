@@ -116,6 +116,9 @@ impl MuxSession {
             if fate == Lost::Behind {
                 slot.lease.stats().multiplex_repeated.add(1);
             }
+            if matches!(fate, Lost::Behind | Lost::Unsent) {
+                slot.lease.not_begun();
+            }
             slot.ticket.tell(State::Lost(fate));
         }
     }
