@@ -28,7 +28,9 @@ fn run(backend: &Backend, offered: fn(f64) -> f64, seconds: f64) -> Outcomes {
     setting.offered = offered;
     setting.factor = 1.0;
     setting.seconds = seconds;
+    // The default queue.
     setting.wait = 1.0;
+    setting.queue_length = 1000;
     learned(&setting)
 }
 
