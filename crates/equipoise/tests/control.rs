@@ -11,6 +11,8 @@ mod record;
 mod rosters;
 #[path = "control/sizes.rs"]
 mod sizes;
+#[path = "control/slots.rs"]
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -29,12 +31,15 @@ struct Instance {
     socket: PathBuf,
     door: ReservedPort,
     api: ReservedPort,
+    /// Interval between reports and plans.
+    period: &'static str,
 }
 
 impl Instance {
     fn new(test: &str) -> Instance {
         let (folder, door, api) = (Folder::new(test), free_port(), free_port());
-        Instance { process: None, socket: folder.path("api.sock"), folder, door, api }
+        let (process, socket, period) = (None, folder.path("api.sock"), "100ms");
+        Instance { process, socket, folder, door, api, period }
     }
 
     /// Starts the process. `pool` follows the pool's name in the file.
@@ -49,12 +54,13 @@ impl Instance {
         let config = format!(
             "[api]\nsocket = \"{}\"\nlisten = \"{}\"\n\
              [instance]\nname = \"under-test\"\nthreads = 1\n\
-             [load]\nperiod = \"100ms\"\n\
+             [load]\nperiod = \"{}\"\n\
              [controller]\nstate = \"{}\"\n\
              [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
              [[pool]]\nname = \"web\"\n{pool}\n",
             self.socket.display(),
             self.api.address(),
+            self.period,
             self.folder.path("state").display(),
             self.door.address(),
         );

@@ -13,6 +13,7 @@ mod gate;
 mod http;
 pub mod packet;
 mod pattern;
+mod pauses;
 mod port;
 mod process;
 mod python;
@@ -32,6 +33,7 @@ pub use folder::Folder;
 pub use gate::Gate;
 pub use http::{Answer, HttpBackend, Intake, Received, Request, Step};
 pub use pattern::Pattern;
+pub use pauses::undisturbed;
 pub use port::{FullBacklog, ReservedPort, UdpPort, free_port};
 pub use process::{
     cpu_time, fd_limit, open_fds, raise_fd_limit, rss_bytes, set_fd_limit, spawn_bound,

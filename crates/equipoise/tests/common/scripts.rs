@@ -14,7 +14,8 @@ pub struct Fleet {
     server: Option<PathBuf>,
 }
 
-/// A server that processes several requests at a time, each in 50 ms; further requests wait.
+/// A server that processes several requests at a time, each in 50 ms; further requests wait. Its
+/// arguments are that number and its port (optional).
 const SERVER: &str = r#"
 import sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,7 +33,7 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     request_queue_size = 64
     daemon_threads = True
-server = Server(("127.0.0.1", 0), Handler)
+server = Server(("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0), Handler)
 print("ready http=%d" % server.server_port, flush=True)
 server.serve_forever()
 "#;
@@ -129,6 +130,12 @@ print(json.dumps({"address": "192.0.2.%s:80" % number, "id": number}))
 /// port.
 pub fn server_of_one_thread(folder: &Folder) -> PathBuf {
     folder.write("one-thread.py", ONE_THREAD)
+}
+
+/// A program for python3. Its arguments are the number of requests that it processes at a time, and
+/// its port.
+pub fn server_with_slots(folder: &Folder) -> PathBuf {
+    folder.write("slots.py", SERVER)
 }
 
 impl Fleet {

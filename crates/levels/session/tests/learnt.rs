@@ -5,8 +5,7 @@ mod common;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{Plan, Proxy, both_upstreams, get, request};
 use equipoise_core::concurrency::Region;
 use equipoise_session::config::{Concurrency, QueueOptions, Upstream};
-use equipoise_testkit::{Client, PATIENCE, eventually};
+use equipoise_testkit::{Client, PATIENCE, eventually, undisturbed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -29,40 +28,6 @@ both_upstreams! {
     a_sudden_load_on_a_pool_that_never_saw_one_is_served,
     a_cold_start_is_served,
     a_backend_with_four_slots_is_held_near_four,
-}
-
-/// Gaps between two looks at the clock from which on a failure may be the machine's.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Attempts before a failure counts, whatever the machine did.
-const ATTEMPTS: usize = 10;
-
-/// Runs a test with the default queue, in which a request waits for at most a second. If the test
-/// fails while the machine does not run this process for a noticeable time, it begins again.
-fn undisturbed(mut test: impl FnMut()) {
-    for attempt in 1.. {
-        let (ends, longest) = (AtomicBool::new(false), AtomicU64::new(0));
-        let result = thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut last = Instant::now();
-                while !ends.load(SeqCst) {
-                    thread::sleep(Duration::from_millis(1));
-                    longest.fetch_max(last.elapsed().as_millis() as u64, SeqCst);
-                    last = Instant::now();
-                }
-            });
-            let result = catch_unwind(AssertUnwindSafe(&mut test));
-            ends.store(true, SeqCst);
-            result
-        });
-        let pause = Duration::from_millis(longest.load(SeqCst));
-        match result {
-            Ok(()) => return,
-            Err(_) if pause >= PAUSE && attempt < ATTEMPTS => {
-                println!("attempt {attempt} failed, with a pause of {pause:?}");
-            }
-            Err(panic) => resume_unwind(panic),
-        }
-    }
 }
 
 /// A backend that serves any number of connections with one thread.
@@ -459,7 +424,7 @@ fn client_runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime can be made")
 }
 
-/// Three such backends get twice what each can serve, at the same time, so that a busy machine slows
+/// Three such backends get twice what each can serve at the same time, so that a busy machine slows
 /// all of them down.
 #[test]
 fn a_backend_that_slows_down_as_more_wait_serves_nearly_as_much_as_at_its_best_concurrency() {
