@@ -141,17 +141,9 @@ impl Certificate {
 
     /// The reason to warn about its validity. The text continues "a certificate".
     pub fn doubt(&self, now: SystemTime) -> Option<String> {
-        let days = |from: SystemTime, to: SystemTime| {
-            to.duration_since(from).unwrap_or_default().as_secs() / 86_400
-        };
-        if self.valid_until < now {
-            Some(format!("that expired {} days ago", days(self.valid_until, now)))
-        } else if self.valid_from > now {
-            Some(format!("that becomes valid in {} days", days(now, self.valid_from)))
-        } else if self.valid_until < now + EXPIRES_SOON {
-            Some(format!("that expires in {} days", days(now, self.valid_until)))
-        } else {
-            None
+        match self.valid_from > now {
+            true => Some(format!("that becomes valid in {} days", days(now, self.valid_from))),
+            false => expiry(self.valid_until, now).map(|text| format!("that {text}")),
         }
     }
 
@@ -164,6 +156,27 @@ impl Certificate {
     pub fn valid_until(&self) -> SystemTime {
         self.valid_until
     }
+}
+
+/// The reason to warn about a certificate that is valid until then. The text continues "it".
+pub fn expiry(valid_until: SystemTime, now: SystemTime) -> Option<String> {
+    if valid_until < now {
+        Some(format!("expired {} days ago", days(valid_until, now)))
+    } else if valid_until < now + EXPIRES_SOON {
+        Some(format!("expires in {} days", days(now, valid_until)))
+    } else {
+        None
+    }
+}
+
+/// The end of the validity of a certificate that a peer presented; `None` if it cannot be decoded.
+pub fn valid_until(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(time(parsed.validity().not_after.timestamp()))
+}
+
+fn days(from: SystemTime, to: SystemTime) -> u64 {
+    to.duration_since(from).unwrap_or_default().as_secs() / 86_400
 }
 
 impl PartialEq for Certificate {

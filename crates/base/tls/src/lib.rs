@@ -3,16 +3,21 @@
 //! the part at fault. No file is read and no socket is used here.
 
 mod certificate;
+mod client;
 mod clients;
 mod error;
+mod fault;
 mod files;
 mod names;
 mod profile;
 mod server;
+mod verifier;
 
-pub use certificate::{Certificate, CertificateFiles, KeyKind};
+pub use certificate::{Certificate, CertificateFiles, KeyKind, expiry, valid_until};
+pub use client::{ClientOptions, ClientTls, Trust};
 pub use clients::{ClientIdentity, Clients};
 pub use error::{CertificateError, Part};
+pub use fault::{Fault, FaultKind};
 pub use files::FileError;
 pub use profile::Profile;
 pub use server::{Protocols, ServerTls, TlsOptions};

@@ -12,7 +12,7 @@ use crate::clients::Clients;
 use crate::names::ByName;
 use crate::profile::{PROVIDER, Profile};
 
-/// The application protocols of a listener, as in ALPN.
+/// The application protocols of a listener, or those that a client offers, as in ALPN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocols {
     /// The client's choice is neither read nor answered.
@@ -23,6 +23,16 @@ pub enum Protocols {
     /// HTTP/2, else HTTP/1.1. A client that offers neither is refused; one that offers none is
     /// served.
     Http2,
+}
+
+impl Protocols {
+    pub(crate) fn alpn(self) -> Vec<Vec<u8>> {
+        match self {
+            Protocols::Any => Vec::new(),
+            Protocols::Http1 => vec![b"http/1.1".to_vec()],
+            Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        }
+    }
 }
 
 /// Options of a listener.
@@ -67,11 +77,7 @@ impl ServerTls {
         // 6 hours and forgotten after 12. There is no memory of sessions here.
         config.ticketer = Ticketer::new()?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = match options.protocols {
-            Protocols::Any => Vec::new(),
-            Protocols::Http1 => vec![b"http/1.1".to_vec()],
-            Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        };
+        config.alpn_protocols = options.protocols.alpn();
         Ok(ServerTls { options, certificates, config: Arc::new(config) })
     }
 
