@@ -80,8 +80,10 @@ TEST_PACKAGES := etcd-server:/usr/bin/etcd
 #   bind9-dnsutils, unbound    dig asks the DNS level, and a real resolver stands between; unbound too is a service
 #   bind9-utils      named-compilezone reads the same zone files
 DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-utils:/usr/bin/named-compilezone
-#   curl, openssl    clients of front doors with TLS
+#   curl, openssl    clients of front doors with TLS; openssl is also a backend
 TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl
+#   haproxy, nginx   backends with TLS; services too
+TLS_PEERS := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx
 #   libfastrtps-dev  Fast DDS, with which a client of the slice level in C++ is built
 DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipant.hpp
 
@@ -172,6 +174,9 @@ test-setup: setup
 	  if (( ! had_unbound )) && [[ -d /run/systemd/system ]]; then \
 	    "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
 	@$(call install_missing,$(DDS_PACKAGES) $(TLS_PACKAGES))
+	@[[ -e /usr/sbin/haproxy && -e /usr/sbin/nginx ]] || { \
+	  $(call install_missing,$(TLS_PEERS)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now "$${missing[@]}"; fi; }
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
 SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt

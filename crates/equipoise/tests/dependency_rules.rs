@@ -129,7 +129,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-tls"],
     ),
     ("equipoise-tls", &[]),
-    ("equipoise-health", &["equipoise-basics", "equipoise-core"]),
+    ("equipoise-health", &["equipoise-basics", "equipoise-core", "equipoise-tls"]),
     (
         "equipoise-packet",
         &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-pog"],

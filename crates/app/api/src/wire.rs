@@ -271,6 +271,9 @@ pub struct BackendStatus {
     /// undrains or enables it.
     #[serde(default)]
     pub multiplexing_lost: bool,
+    /// TLS to the backend, if its pool uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<tls::BackendTlsStatus>,
     /// Bytes to the backend.
     pub bytes_out_total: u64,
     /// Bytes from the backend.

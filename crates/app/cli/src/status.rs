@@ -244,6 +244,10 @@ fn details(status: &Status, out: &mut String) {
             if let Some(detail) = &backend.health_detail {
                 lines.push(format!("{}/{}: {detail}", pool.name, backend.name));
             }
+            if let Some(of_backend) = &backend.tls {
+                let name = format!("{}/{}", pool.name, backend.name);
+                lines.extend(tls::backend_details(&name, of_backend));
+            }
             lines.extend(learnt_detail(&pool.name, backend));
             lines.extend(group_detail(&pool.name, backend));
             lines.extend(multiplexing_detail(&pool.name, backend));

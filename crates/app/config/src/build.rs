@@ -7,6 +7,7 @@ use std::sync::Arc;
 use equipoise_session::config::SessionConfig;
 
 use super::doors::front_doors_of;
+use super::pool_tls::System;
 use super::pools::pool;
 use super::problem::Findings;
 use super::text::ApiListen;
@@ -26,8 +27,9 @@ pub(super) fn config(
     let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
     let instance = of("instance");
     let users = Users::of(file);
-    let mut pools: Vec<_> =
-        file.tables("pool").iter().filter_map(|p| pool(p, &users, findings)).collect();
+    let system = System::default();
+    let read = |values| pool(values, &users, &system, around, findings);
+    let mut pools: Vec<_> = file.tables("pool").iter().filter_map(read).collect();
     let packet = packet::config(file, &pools, around, findings);
     for pool in &mut pools {
         // The packets of a VIP go to one address of its family, so the check has to report each

@@ -9,7 +9,7 @@ use equipoise_core::load::{ClassRule, ClassRules, PerClass};
 use equipoise_core::{SchedulerKind, Weight};
 use equipoise_session::config::{
     ActiveHealth, BackendConfig, Concurrency, FrontDoor, HealthCheck, PassiveHealth, PoolConfig,
-    PoolOptions, Protocol,
+    PoolOptions, Protocol, UpstreamTls,
 };
 use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 
@@ -67,7 +67,7 @@ pub(super) fn config(
     };
     let members = members(values, instance, findings);
     let mut pool = peers_pool(&peers, values, served, members);
-    pool.options.tls = transport.outgoing().cloned();
+    pool.options.tls = transport.outgoing().cloned().map(UpstreamTls::Peer);
     Some((door, pool))
 }
 
@@ -140,6 +140,7 @@ fn peers_pool(
             timeout: CHECK_TIMEOUT,
             rise: 1,
             fall: 2,
+            tls: None,
             every_family: false,
         }),
         passive: PassiveHealth {

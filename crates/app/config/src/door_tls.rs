@@ -63,7 +63,7 @@ fn certificate(
         Ok(certificate) => {
             let secret = "the key, with which others can pose as this server";
             secret_file::warn(values, key_option, Readers::OwnerAndGroup, secret, around, findings);
-            warn_of_times(values, &certificate, findings);
+            warn_of_times(values, "chain", &certificate, findings);
             Some(certificate)
         }
         Err(error) => {
@@ -96,10 +96,15 @@ fn clients(
 
 /// Warns if a certificate is not valid, or not for much longer. It is no error: the others may be
 /// valid, and a wrong clock must not prevent a start.
-fn warn_of_times(values: &Values, certificate: &Certificate, findings: &mut Findings<'_>) {
+pub(super) fn warn_of_times(
+    values: &Values,
+    option: &'static str,
+    certificate: &Certificate,
+    findings: &mut Findings<'_>,
+) {
     if let Some(validity) = certificate.doubt(SystemTime::now()) {
-        let path = values.text("chain").unwrap_or_default();
+        let path = values.text(option).unwrap_or_default();
         let text = format!("\"{path}\" has a certificate (`{}`) {validity}", certificate.subject());
-        findings.warning(values.at("chain"), &values.path_of("chain"), text);
+        findings.warning(values.at(option), &values.path_of(option), text);
     }
 }

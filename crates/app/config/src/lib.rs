@@ -30,6 +30,7 @@ mod packet;
 mod peer_tls;
 mod place;
 mod planning;
+mod pool_tls;
 mod pools;
 mod problem;
 mod read;

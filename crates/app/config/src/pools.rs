@@ -11,23 +11,28 @@ use std::time::Duration;
 use equipoise_core::Weight;
 use equipoise_session::config::{
     ActiveHealth, BackendConfig, Concurrency, HealthCheck, HttpCheck, PassiveHealth, PoolConfig,
-    PoolOptions, QueueOptions,
+    PoolOptions, QueueOptions, UpstreamTls,
 };
 
 use super::place::{backend_name, place};
+use super::pool_tls::{self, System};
 use super::problem::Findings;
 use super::text::{HedgeDelay, StatusRange, StatusRanges};
 use super::users::Users;
 use super::values::{Values, chosen};
-use super::{labels, tables};
+use super::{Surroundings, labels, tables};
 
 pub(super) fn pool(
     pool: &Values,
     users: &Users<'_>,
+    system: &System,
+    around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<PoolConfig> {
     let passive = pool.table("passive").expect("has a default: a test reads every one");
     let name = pool.text("name")?;
+    let tls = pool_tls::of_pool(pool, &users.of_pool(name), system, around, findings);
+    let health = pool.table("health").map(active_health);
     Some(PoolConfig {
         name: name.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
@@ -50,9 +55,9 @@ pub(super) fn pool(
             queue: queue(pool.table("queue").expect("has a default: a test reads every one")),
             start_wait: start_wait(pool),
             lost_after: None,
-            tls: None,
+            tls: tls.clone().map(UpstreamTls::Server),
         },
-        health: pool.table("health").map(active_health),
+        health: health.map(|health| ActiveHealth { tls, ..health }),
         passive: PassiveHealth {
             failures: passive.amount("failures"),
             statuses: statuses(passive),
@@ -159,6 +164,7 @@ fn active_health(health: &Values) -> ActiveHealth {
         timeout: health.duration("timeout"),
         rise: health.amount("rise"),
         fall: health.amount("fall"),
+        tls: None,
         every_family: false,
     }
 }

@@ -11,7 +11,7 @@ use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::users::{PoolUsers, Users, protocol_of};
 use super::values::Values;
-use super::{Surroundings, declared, dispatch, doors, pools, slice, tables};
+use super::{Surroundings, declared, dispatch, doors, pool_tls, pools, slice, tables};
 
 /// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -67,6 +67,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
             targets(pool, elastic, users, findings);
             clocks(elastic, findings);
         }
+        pool_tls::check(pool, users, findings);
         unix_sockets(pool, users, findings);
         learnt_limits(pool, users, findings);
         unlimited(pool, users, findings);

@@ -225,6 +225,7 @@ static POOL: Table = Table {
             "`Retry-After` of the 503 if no backend can accept a request.",
         )
         .http_only(),
+        tls::OF_POOL,
         Opt::optional(
             "health",
             Kind::Table(&HEALTH),
@@ -293,7 +294,7 @@ static HEALTH: Table = Table {
             "tcp",
             Kind::Flag,
             "`http` states the check",
-            "A check passes when a TCP connection opens.",
+            "A check passes when a TCP connection opens, and with `tls` of the pool when its handshake succeeds.",
         ),
         Opt::optional(
             "http",

@@ -13,7 +13,7 @@ use equipoise_session::config::{Certificate, CertificateFiles, Place, Protocol, 
 use equipoise_session::dispatch::Encryption;
 use equipoise_session::registry::{
     BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
-    PoolStatus, StatsView, Status,
+    PoolStatus, StatsView, Status, UpstreamTlsStatus,
 };
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
@@ -92,10 +92,29 @@ pub fn front_door(
     }
 }
 
+fn unix(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Whole days until a time in seconds since 1970; negative after it.
+fn days_until(until: u64) -> i64 {
+    (until as i64 - unix(SystemTime::now()) as i64).div_euclid(86_400)
+}
+
+/// Converts the status of TLS to a backend.
+fn backend_tls(status: &UpstreamTlsStatus) -> wire::tls::BackendTlsStatus {
+    let until = status.valid_until.map(unix);
+    wire::tls::BackendTlsStatus {
+        handshakes_total: status.handshakes,
+        resumed_total: status.resumed,
+        valid_until_unix_seconds: until,
+        days_left: until.map(days_until),
+        failure: status.failure.clone(),
+    }
+}
+
 /// Converts the status of TLS.
 fn tls(status: &DoorTlsStatus, problems: &CertificateProblems) -> wire::tls::TlsStatus {
-    let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let now = unix(SystemTime::now());
     let certificate = |it: &Certificate| {
         let until = unix(it.valid_until());
         wire::tls::CertificateStatus {
@@ -104,7 +123,7 @@ fn tls(status: &DoorTlsStatus, problems: &CertificateProblems) -> wire::tls::Tls
             key: it.kind().name().into(),
             chain: it.files().map(|files| files.chain.display().to_string()).unwrap_or_default(),
             valid_until_unix_seconds: until,
-            days_left: (until as i64 - now as i64).div_euclid(86_400),
+            days_left: days_until(until),
             problem: it.files().and_then(|files| problems.get(files).cloned()),
         }
     };
@@ -211,6 +230,7 @@ pub fn backend(
         multiplex_handed_over_total: backend.multiplex_handed_over,
         multiplex_repeated_total: backend.multiplex_repeated,
         multiplexing_lost: backend.multiplexing_lost,
+        tls: backend.tls.as_ref().map(backend_tls),
         bytes_out_total: backend.bytes_out,
         bytes_in_total: backend.bytes_in,
         rates: rates.rates(now, &subject, totals),
@@ -235,6 +255,9 @@ fn health_detail(backend: &BackendStatus) -> Option<String> {
     }
     if let Some(error) = backend.last_check.as_ref().and_then(|check| check.result.as_ref().err()) {
         parts.push(format!("last check failed: {error}"));
+    }
+    if let Some(failure) = backend.tls.as_ref().and_then(|tls| tls.failure.as_ref()) {
+        parts.push(format!("TLS failed: {failure}"));
     }
     if backend.ramp_permille < 1000 && backend.eligibility.is_eligible() {
         parts.push(format!("slow start, {} % of its weight", backend.ramp_permille / 10));
@@ -376,6 +399,7 @@ fn backend_figures(backend: &BackendStatus, series: &BackendSeries) -> BackendRe
         multiplex_alone: sum(|s| &s.multiplex_alone),
         multiplex_handed_over: sum(|s| &s.multiplex_handed_over),
         multiplex_repeated: sum(|s| &s.multiplex_repeated),
+        tls: backend.tls.as_ref().map(backend_tls),
         bytes_out: sum(|s| &s.bytes_out),
         bytes_in: sum(|s| &s.bytes_in),
     }

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
 use crate::place::connect_first;
+use crate::secure::CheckTls;
 use crate::{CheckMethod, HealthCheck, HttpCheck, Place};
 
 /// Header field of every HTTP check, in lower case. A node in node mode never delegates a request
@@ -31,15 +32,17 @@ const BODY_BYTES: usize = 32 << 10;
 const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
 
 /// Runs one check of the backend at `place` (with `address` as its own address), within `timeout`.
-/// `port` replaces the backend's port. Closes the connection at the end.
+/// `port` replaces the backend's port. With `tls` the check is encrypted. Closes the connection at
+/// the end.
 ///
 /// An HTTP check passes if the status is accepted, the body is not cut off within its first 32 KB,
 /// and these contain the configured text.
 ///
 /// # Errors
 /// The [`CheckError`] that describes the backend's failure.
-pub async fn probe(
+pub(crate) async fn probe(
     check: &HealthCheck,
+    tls: Option<&CheckTls>,
     address: SocketAddr,
     place: &Place,
     port: Option<u16>,
@@ -48,15 +51,15 @@ pub async fn probe(
     match place {
         Place::Address => {
             let host = at_port(address, port).to_string();
-            probe_first(check, &host, vec![address], port, timeout).await?.1
+            probe_first(check, tls, &host, vec![address], port, timeout).await?.1
         }
         Place::Host { name, resolved } => {
-            probe_first(check, name, resolved.ordered().collect(), port, timeout).await?.1
+            probe_first(check, tls, name, resolved.ordered().collect(), port, timeout).await?.1
         }
         Place::Socket(path) => {
             let deadline = Instant::now() + timeout;
             let stream = opened(timeout_at(deadline, UnixStream::connect(path)).await, timeout)?;
-            answer(check, "localhost", Stream::Unix(stream), deadline, timeout).await
+            answer(check, tls, "localhost", Stream::Unix(stream), deadline, timeout).await
         }
     }
 }
@@ -68,6 +71,7 @@ pub async fn probe(
 /// The [`CheckError`] of the connection attempts, if no address accepts one.
 pub(crate) async fn probe_first(
     check: &HealthCheck,
+    tls: Option<&CheckTls>,
     host: &str,
     addresses: Vec<SocketAddr>,
     port: Option<u16>,
@@ -76,7 +80,7 @@ pub(crate) async fn probe_first(
     let deadline = Instant::now() + timeout;
     let connect = connect_first(addresses, |address| TcpStream::connect(at_port(address, port)));
     let (address, stream) = opened(timeout_at(deadline, connect).await, timeout)?;
-    Ok((address, answer(check, host, Stream::Tcp(stream), deadline, timeout).await))
+    Ok((address, answer(check, tls, host, Stream::Tcp(stream), deadline, timeout).await))
 }
 
 fn at_port(address: SocketAddr, port: Option<u16>) -> SocketAddr {
@@ -93,6 +97,7 @@ fn opened<T>(opened: Result<io::Result<T>, Elapsed>, timeout: Duration) -> Resul
 /// `deadline`, which is `timeout` after the start of the check.
 async fn answer(
     check: &HealthCheck,
+    tls: Option<&CheckTls>,
     host: &str,
     stream: Stream,
     deadline: Instant,
@@ -102,7 +107,7 @@ async fn answer(
         HealthCheck::Attended { within } => (Instant::now() + *within, *within),
         HealthCheck::Tcp | HealthCheck::Http(_) => (deadline, timeout),
     };
-    let answered = timeout_at(deadline, ask(check, host, stream)).await;
+    let answered = timeout_at(deadline, ask(check, tls, host, stream)).await;
     answered.map_err(|_| CheckError::AnswerTimeout(patience))?
 }
 
@@ -113,20 +118,31 @@ enum Stream {
 
 /// Runs the check's exchange over an open connection. `host` is the Host header unless the check
 /// sets one.
-async fn ask(check: &HealthCheck, host: &str, stream: Stream) -> Result<(), CheckError> {
-    match stream {
-        Stream::Tcp(stream) => ask_over(check, host, stream).await,
-        Stream::Unix(stream) => ask_over(check, host, stream).await,
+async fn ask(
+    check: &HealthCheck,
+    tls: Option<&CheckTls>,
+    host: &str,
+    stream: Stream,
+) -> Result<(), CheckError> {
+    match (stream, tls) {
+        (Stream::Tcp(stream), None) => ask_over(check, host, stream).await,
+        (Stream::Unix(stream), None) => ask_over(check, host, stream).await,
+        (Stream::Tcp(stream), Some(tls)) => ask_over(check, host, tls.over(stream).await?).await,
+        (Stream::Unix(stream), Some(tls)) => ask_over(check, host, tls.over(stream).await?).await,
     }
 }
 
 async fn ask_over(
     check: &HealthCheck,
     host: &str,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> Result<(), CheckError> {
     match check {
-        HealthCheck::Tcp => Ok(()),
+        HealthCheck::Tcp => {
+            // TLS announces the end. A backend that has closed already has passed.
+            let _ = stream.shutdown().await;
+            Ok(())
+        }
         HealthCheck::Attended { .. } => is_closed(stream).await,
         HealthCheck::Http(check) => exchange(stream, request(check, host)?, check).await,
     }
@@ -265,16 +281,19 @@ mod tests {
 
     async fn answered(answer: impl Into<Vec<u8>>, timeout: Duration) -> Result<(), CheckError> {
         let (address, _task) = backend(answer.into(), true).await;
-        probe(&http(), address, &Place::Address, None, timeout).await
+        probe(&http(), None, address, &Place::Address, None, timeout).await
     }
 
     #[tokio::test]
     async fn a_tcp_check_passes_where_something_listens_and_says_refused_where_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(probe(&HealthCheck::Tcp, address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(
+            probe(&HealthCheck::Tcp, None, address, &Place::Address, None, PATIENT).await,
+            Ok(())
+        );
         drop(listener);
-        let refused = probe(&HealthCheck::Tcp, address, &Place::Address, None, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, None, address, &Place::Address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -282,15 +301,18 @@ mod tests {
     async fn where_a_process_attends_it_closes_after_us_and_a_kernel_alone_does_not() {
         let check = |within| HealthCheck::Attended { within };
         let (address, task) = backend(Vec::new(), true).await;
-        assert_eq!(probe(&check(PATIENT), address, &Place::Address, None, SHORT).await, Ok(()));
+        assert_eq!(
+            probe(&check(PATIENT), None, address, &Place::Address, None, SHORT).await,
+            Ok(())
+        );
         assert_eq!(task.await.unwrap(), "", "it was asked nothing");
         // The kernel completes the handshake, and no process accepts the connection.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let unattended = probe(&check(SHORT), address, &Place::Address, None, PATIENT).await;
+        let unattended = probe(&check(SHORT), None, address, &Place::Address, None, PATIENT).await;
         assert_eq!(unattended, Err(CheckError::AnswerTimeout(SHORT)));
         drop(listener);
-        let refused = probe(&check(PATIENT), address, &Place::Address, None, PATIENT).await;
+        let refused = probe(&check(PATIENT), None, address, &Place::Address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -298,7 +320,7 @@ mod tests {
     async fn an_http_check_asks_for_its_path_at_its_host_on_a_connection_to_be_closed() {
         let ok = "HTTP/1.1 204 No Content\r\n\r\n";
         let (address, task) = backend(ok.into(), false).await;
-        assert_eq!(probe(&http(), address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), None, address, &Place::Address, None, PATIENT).await, Ok(()));
         let asked = task.await.unwrap().to_ascii_lowercase();
         assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
@@ -309,7 +331,7 @@ mod tests {
         let host = Some("app.example".into());
         let statuses = [(204, 204)].into();
         let check = HealthCheck::Http(HttpCheck { host, statuses, ..HttpCheck::get("/") });
-        assert_eq!(probe(&check, address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&check, None, address, &Place::Address, None, PATIENT).await, Ok(()));
         assert!(task.await.unwrap().to_ascii_lowercase().contains("host: app.example\r\n"));
     }
 
@@ -329,9 +351,9 @@ mod tests {
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
             String::from_utf8(asked).unwrap().to_ascii_lowercase()
         });
-        assert_eq!(probe(&http(), nobody, &place, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), None, nobody, &place, None, PATIENT).await, Ok(()));
         assert!(answer.await.unwrap().contains("host: localhost\r\n"));
-        let refused = probe(&HealthCheck::Tcp, nobody, &place, None, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, None, nobody, &place, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
         std::fs::remove_file(&path).unwrap();
     }
@@ -361,7 +383,7 @@ mod tests {
             let answer = format!("HTTP/1.1 {status} Some\r\nContent-Length: 0\r\n\r\n");
             let (address, _task) = backend(answer.into(), true).await;
             assert_eq!(
-                probe(&check, address, &Place::Address, None, PATIENT).await,
+                probe(&check, None, address, &Place::Address, None, PATIENT).await,
                 want,
                 "{status}"
             );
@@ -380,7 +402,7 @@ mod tests {
             let (address, task) = backend(answer.into(), false).await;
             let check = HealthCheck::Http(HttpCheck { method, ..HttpCheck::get("/up") });
             assert_eq!(
-                probe(&check, address, &Place::Address, None, PATIENT).await,
+                probe(&check, None, address, &Place::Address, None, PATIENT).await,
                 Ok(()),
                 "{name}"
             );
@@ -409,13 +431,13 @@ mod tests {
             (long("ready", BODY_BYTES - 4), "ready", missing("ready", BODY_BYTES)),
         ] {
             let (address, _task) = backend(answer.clone().into(), true).await;
-            let result = probe(&check(text), address, &Place::Address, None, PATIENT).await;
+            let result = probe(&check(text), None, address, &Place::Address, None, PATIENT).await;
             assert_eq!(result, want, "{text} in {:.60}", answer);
         }
         let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         let (address, _task) = backend(cut.into(), true).await;
         assert_eq!(
-            probe(&check("ready"), address, &Place::Address, None, PATIENT).await,
+            probe(&check("ready"), None, address, &Place::Address, None, PATIENT).await,
             Err(CheckError::Closed)
         );
     }
@@ -452,7 +474,7 @@ mod tests {
             let block = [b'x'; 4096];
             while stream.write_all(&block).await.is_ok() {}
         });
-        assert_eq!(probe(&http(), address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), None, address, &Place::Address, None, PATIENT).await, Ok(()));
         writer.await.unwrap();
     }
 
@@ -461,7 +483,7 @@ mod tests {
         let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
             let (address, _task) = backend(answer.into(), false).await;
-            let result = probe(&http(), address, &Place::Address, None, SHORT).await;
+            let result = probe(&http(), None, address, &Place::Address, None, SHORT).await;
             assert_eq!(result, Err(CheckError::AnswerTimeout(SHORT)), "{answer:?}");
         }
     }
@@ -472,7 +494,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {
             let check = HealthCheck::Http(HttpCheck { host, ..HttpCheck::get(path) });
-            let result = probe(&check, address, &Place::Address, None, PATIENT).await;
+            let result = probe(&check, None, address, &Place::Address, None, PATIENT).await;
             assert!(matches!(result, Err(CheckError::Unaskable(_))), "{result:?}");
         }
     }

@@ -8,8 +8,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use super::{CheckError, probe};
+use super::CheckError;
+use super::check::probe;
 use crate::named::NamedChecks;
+use crate::secure::{CertificateSeen, CheckTls};
 use crate::{ActiveHealth, Place};
 
 /// Result of one check of one backend.
@@ -100,27 +102,32 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Starts checking. Must be called on a tokio runtime with time and I/O enabled.
+    /// Starts checking. Must be called on a tokio runtime with time and I/O enabled. Certificates
+    /// that the backend presents are noted in `seen`.
     pub fn start(
         backend: u32,
         address: SocketAddr,
         place: Place,
         health: &ActiveHealth,
+        seen: CertificateSeen,
         seed: u64,
         reports: mpsc::Sender<CheckReport>,
     ) -> Checker {
         let schedule = Schedule { interval: health.interval, seed };
+        let tls = health.tls.as_ref().map(|tls| CheckTls::new(tls, &place, address.ip(), seen));
         let health = health.clone();
         let (place, newest) = watch::channel(place);
         let task = tokio::spawn(async move {
             let named = NamedChecks::default();
             let check = || {
                 let (health, named, place) = (&health, &named, newest.borrow().clone());
+                let tls = tls.as_ref();
                 async move {
                     if let Place::Host { name, resolved } = &place {
-                        return named.check(health, name, resolved).await;
+                        return named.check(health, tls, name, resolved).await;
                     }
-                    probe(&health.check, address, &place, health.port, health.timeout).await.into()
+                    let (port, timeout) = (health.port, health.timeout);
+                    probe(&health.check, tls, address, &place, port, timeout).await.into()
                 }
             };
             schedule.run(backend, check, reports).await;
@@ -218,7 +225,15 @@ mod tests {
         let port = Some(checked.local_addr().unwrap().port());
         let health = ActiveHealth { port, ..ActiveHealth::default() };
         let (sender, mut reports) = mpsc::channel(1);
-        let _checker = Checker::start(3, address, Place::Address, &health, 0, sender);
+        let _checker = Checker::start(
+            3,
+            address,
+            Place::Address,
+            &health,
+            CertificateSeen::default(),
+            0,
+            sender,
+        );
         assert_eq!(reports.recv().await.unwrap().result, Ok(()));
         checked.accept().await.unwrap();
         let unasked = tokio::time::timeout(Duration::ZERO, traffic.accept()).await;
@@ -230,8 +245,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, mut reports) = mpsc::channel(1);
-        let checker =
-            Checker::start(3, address, Place::Address, &ActiveHealth::default(), 0, sender);
+        let (health, seen) = (ActiveHealth::default(), CertificateSeen::default());
+        let checker = Checker::start(3, address, Place::Address, &health, seen, 0, sender);
         assert_eq!(reports.recv().await.unwrap().result, Ok(()));
         drop(checker);
         assert_eq!(reports.recv().await, None);

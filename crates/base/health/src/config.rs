@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_tls::ClientTls;
+
 /// Active health checks of a pool's backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveHealth {
@@ -18,6 +20,8 @@ pub struct ActiveHealth {
     pub rise: u32,
     /// Number of consecutive failed checks that make a backend unhealthy.
     pub fall: u32,
+    /// TLS of the check; `None`: it is not encrypted.
+    pub tls: Option<ClientTls>,
     /// Checks one address of each family of a host name, because packets to a VIP go to an address
     /// of their family. The check passes if one family passes, and takes as long as the slower one.
     pub every_family: bool,
@@ -32,6 +36,7 @@ impl Default for ActiveHealth {
             timeout: Duration::from_secs(1),
             rise: 2,
             fall: 3,
+            tls: None,
             every_family: false,
         }
     }
@@ -40,7 +45,7 @@ impl Default for ActiveHealth {
 /// Kind of active health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthCheck {
-    /// Passes if a TCP connection opens.
+    /// Passes if a TCP connection opens, and with TLS if its handshake succeeds.
     Tcp,
     /// Passes if a TCP connection opens and the peer closes it after we have closed our half. This
     /// shows that the process runs: the kernel accepts connections for a hung process, but does not

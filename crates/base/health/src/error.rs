@@ -1,6 +1,9 @@
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+use equipoise_tls::Fault;
 
 /// Reason why a check failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +23,9 @@ pub enum CheckError {
     /// The backend closed or reset the connection before its answer was complete.
     #[error("connection closed before the answer was complete")]
     Closed,
+    /// The TLS handshake failed, or TLS failed after it.
+    #[error("TLS failed: {0}")]
+    Tls(String),
     /// The answer is not HTTP/1.x.
     #[error("the answer is not HTTP: {0}")]
     NotHttp(String),
@@ -71,7 +77,9 @@ impl CheckError {
     }
 
     pub(super) fn exchanging(error: &hyper::Error) -> CheckError {
-        if error.is_parse() {
+        if let Some(fault) = fault_below(error) {
+            CheckError::Tls(fault.text)
+        } else if error.is_parse() {
             CheckError::NotHttp(error.to_string())
         } else if error.is_user() {
             CheckError::Unaskable(error.to_string())
@@ -81,6 +89,12 @@ impl CheckError {
             CheckError::Closed
         }
     }
+}
+
+/// The fault of TLS that caused an error.
+fn fault_below(error: &hyper::Error) -> Option<Fault> {
+    let io = error.source()?.downcast_ref::<io::Error>()?;
+    io.get_ref()?.downcast_ref::<rustls::Error>().map(Fault::of)
 }
 
 fn ranges(wanted: &[(u16, u16)]) -> String {

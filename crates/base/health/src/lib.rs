@@ -1,7 +1,7 @@
 //! Health of backends: active checks, passive ejection, and the resulting state.
 //!
-//! The decisions ([`BackendHealth`], [`ramp`], [`mod@panic`]) are pure; only [`probe`] and
-//! [`Checker`] use sockets and clocks. A backend is out of use while its checks fail *or* while it
+//! The decisions ([`BackendHealth`], [`ramp`], [`mod@panic`]) are pure; only [`Checker`] uses
+//! sockets and clocks. A backend is out of use while its checks fail *or* while it
 //! is ejected for failed requests. It is in use again when neither holds.
 
 mod check;
@@ -12,11 +12,13 @@ mod named;
 pub mod panic;
 mod place;
 pub mod ramp;
+mod secure;
 mod state;
 
-pub use check::{CHECK_FIELD, probe};
+pub use check::CHECK_FIELD;
 pub use checker::{CheckReport, Checker, Outcome, Schedule};
 pub use config::{ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth};
 pub use error::CheckError;
 pub use place::{Place, Resolved, ips, is_stand_in, more_telling, stand_in};
+pub use secure::CertificateSeen;
 pub use state::{BackendHealth, EjectionCause, Verdict};

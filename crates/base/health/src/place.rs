@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use equipoise_tls::ClientTls;
+use rustls::pki_types::ServerName;
 use tokio::time::{Sleep, sleep};
 
 /// Destination of a backend's connections.
@@ -43,6 +45,18 @@ impl Place {
             Place::Address => own.to_string(),
             Place::Socket(path) => format!("unix:{}", path.display()),
             Place::Host { name, .. } => name.to_string(),
+        }
+    }
+
+    /// The name that a server at this place, with `ip` as its own address, has to prove.
+    pub fn server_name(&self, tls: &ClientTls, ip: IpAddr) -> ServerName<'static> {
+        match self {
+            Place::Address => tls.server_name(None, Some(ip)),
+            Place::Socket(_) => tls.server_name(None, None),
+            Place::Host { name, .. } => {
+                let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
+                tls.server_name(Some(host.trim_end_matches('.')), None)
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! Exchanges the certificates of front doors when their files change, and warns before they expire.
+//! Exchanges certificates when their files change: those of front doors, and those for backends.
+//! Warns before they expire.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use equipoise_basics::lock;
 use equipoise_config::FileKind;
-use equipoise_session::config::{Certificate, CertificateFiles};
+use equipoise_session::config::{
+    Certificate, CertificateFiles, ClientTls, PoolConfig, UpstreamTls,
+};
 use equipoise_status::session::CertificateProblems;
 use tokio::sync::oneshot;
 
@@ -80,11 +83,13 @@ impl Control {
         }
     }
 
-    /// The certificates of all front doors.
+    /// The certificates of all front doors and pools.
     async fn certificates(&self) -> HashMap<CertificateFiles, Certificate> {
         let running = self.config.lock().await;
         let doors = running.session.front_doors.iter().filter_map(|door| door.tls.as_ref());
-        let all = doors.flat_map(|tls| tls.certificates());
+        let of_pools =
+            running.session.pools.iter().filter_map(|pool| server_tls(pool)?.certificate());
+        let all = doors.flat_map(|tls| tls.certificates()).chain(of_pools);
         all.filter_map(|it| Some((it.files()?.clone(), it.clone()))).collect()
     }
 
@@ -101,17 +106,29 @@ impl Control {
         let mut running = self.config.lock().await;
         let mut session = running.session.clone();
         let mut exchanged: Vec<Certificate> = Vec::new();
+        let newest = |old: &Certificate| {
+            let read = old.files().and_then(|files| read.get(files)?.as_ref().ok());
+            read.unwrap_or(old).clone()
+        };
         for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
-            let newest = |old: &Certificate| {
-                let read = old.files().and_then(|files| read.get(files)?.as_ref().ok());
-                read.unwrap_or(old).clone()
-            };
             let new: Vec<_> = tls.certificates().iter().map(newest).collect();
             let changed = new.iter().zip(tls.certificates()).filter(|(new, old)| new != old);
             exchanged.extend(changed.map(|(new, _)| new.clone()));
             if new != tls.certificates() {
                 *tls = tls.with_certificates(new);
             }
+        }
+        for pool in &mut session.pools {
+            let Some(tls) = server_tls(pool) else { continue };
+            let Some(new) = tls.certificate().map(newest) else { continue };
+            if tls.certificate() == Some(&new) {
+                continue;
+            }
+            match tls.with_certificate(new.clone()) {
+                Ok(tls) => show(pool, tls),
+                Err(error) => tracing::error!("a certificate cannot be used: it has {error}"),
+            }
+            exchanged.push(new);
         }
         if exchanged.is_empty() {
             return;
@@ -127,6 +144,22 @@ impl Control {
             Err(error) => tracing::error!("certificates could not be exchanged: {error}"),
         }
     }
+}
+
+/// TLS to the backends of a pool.
+fn server_tls(pool: &PoolConfig) -> Option<&ClientTls> {
+    match pool.options.tls.as_ref()? {
+        UpstreamTls::Server(tls) => Some(tls),
+        UpstreamTls::Peer(_) => None,
+    }
+}
+
+/// Changes the TLS to the backends of a pool.
+fn show(pool: &mut PoolConfig, tls: ClientTls) {
+    if let Some(health) = &mut pool.health {
+        health.tls = Some(tls.clone());
+    }
+    pool.options.tls = Some(UpstreamTls::Server(tls));
 }
 
 fn warn<'c>(all: impl Iterator<Item = &'c Certificate>) {

@@ -13,9 +13,10 @@ pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
     is_stand_in, stand_in,
 };
-pub use equipoise_tls::{Certificate, CertificateFiles, ServerTls};
+pub use equipoise_tls::{Certificate, CertificateFiles, ClientTls, ServerTls};
 
-use crate::dispatch::{NodeDoor, PeerTls};
+pub use crate::backend_tls::UpstreamTls;
+use crate::dispatch::NodeDoor;
 pub use crate::trust::TrustedSources;
 
 /// Protocol of a front door.
@@ -352,9 +353,8 @@ pub struct PoolOptions {
     /// requests that wait for one that its checks find unhealthy. `None`: only time-outs end the
     /// wait. Of a peers' pool.
     pub lost_after: Option<Duration>,
-    /// Exclusive sessions are encrypted, and each backend has to show that it is the node of its
-    /// name. Of a peers' pool.
-    pub tls: Option<PeerTls>,
+    /// Sessions are encrypted, and each backend has to prove its name.
+    pub tls: Option<UpstreamTls>,
 }
 
 impl Default for PoolOptions {

@@ -5,6 +5,7 @@
 //! has a [`Reason`], counted under that name.
 
 mod access_log;
+mod backend_tls;
 mod buffer;
 pub mod config;
 mod deadline;
@@ -42,6 +43,7 @@ mod upstream;
 mod worker;
 
 pub use access_log::LogLines;
+pub use backend_tls::BackendTls;
 pub use engine::{BindError, Engine, EngineOptions, StopReport};
 pub use live::BackendLive;
 pub use queue::{Queue, QueueStats};

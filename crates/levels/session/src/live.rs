@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use equipoise_core::ServiceTime;
 use equipoise_core::concurrency::{Region, Report, Tally};
 
+use crate::backend_tls::BackendTls;
 use crate::config::Concurrency;
 use crate::dispatch::PeerRoom;
 use crate::learning::Learning;
@@ -20,6 +21,8 @@ pub struct BackendLive {
     /// For a peer: the time of its last report of room.
     pub(crate) room: PeerRoom,
     pub(crate) learning: Learning,
+    /// TLS to it, if its pool has any.
+    pub tls: BackendTls,
     /// Failures in a row that the backend caused. A success sets it to zero.
     pub failures_in_row: AtomicU32,
     /// Set when the backend was set down or removed by force: its work must be cut.
@@ -44,6 +47,7 @@ impl BackendLive {
             permits: Permits::new(),
             room: PeerRoom::new(),
             learning: Learning::default(),
+            tls: BackendTls::default(),
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             unhealthy: AtomicBool::new(false),

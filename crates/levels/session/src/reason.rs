@@ -77,6 +77,15 @@ reasons! {
     /// A session to a peer could not be encrypted: it is not the node that it should be, does not
     /// take our certificate, or speaks no TLS.
     PeerTls = "peer_tls", 502;
+    /// The TLS handshake with the backend failed: it speaks no TLS, has nothing in common with this
+    /// side, or rejects our certificate.
+    UpstreamTls = "upstream_tls", 502;
+    /// The backend's certificate is for other names.
+    UpstreamTlsName = "upstream_tls_name", 502;
+    /// The backend's certificate has expired, or is not valid yet.
+    UpstreamTlsExpired = "upstream_tls_expired", 502;
+    /// No trusted authority issued the backend's certificate.
+    UpstreamTlsIssuer = "upstream_tls_issuer", 502;
     /// A connection that began with TLS did not show the certificate of a peer, or of one that has
     /// been shut out.
     PeerRefused = "peer_refused", 0;
@@ -138,6 +147,10 @@ impl Reason {
                 | Reason::ConnectTimeout
                 | Reason::ConnectFailed
                 | Reason::PeerTls
+                | Reason::UpstreamTls
+                | Reason::UpstreamTlsName
+                | Reason::UpstreamTlsExpired
+                | Reason::UpstreamTlsIssuer
                 | Reason::UpstreamClosed
                 | Reason::UpstreamMalformed
                 | Reason::BackendError

@@ -109,7 +109,15 @@ impl PoolView {
     /// A request that failed because no connection was made has loaded no backend. To try it again
     /// cannot multiply an overload, and uses no budget.
     pub(crate) fn may_retry(&self, reason: Reason, now: Instant) -> bool {
-        let not_connected = [Reason::ConnectRefused, Reason::ConnectFailed, Reason::ConnectTimeout];
+        let not_connected = [
+            Reason::ConnectRefused,
+            Reason::ConnectFailed,
+            Reason::ConnectTimeout,
+            Reason::UpstreamTls,
+            Reason::UpstreamTlsName,
+            Reason::UpstreamTlsExpired,
+            Reason::UpstreamTlsIssuer,
+        ];
         if not_connected.contains(&reason) {
             return true;
         }

@@ -308,9 +308,18 @@ impl Socket {
         }
     }
 
-    /// Whether bytes have come that were not read; consumes nothing. For plain sockets.
+    /// Whether bytes of the application have come that were not read; consumes nothing. With TLS,
+    /// those that [`Socket::is_silent`] has found.
     pub(crate) fn holds_input(&self) -> bool {
-        matches!(self.peek(), Ok(1..))
+        match &self.tls {
+            None => matches!(self.peek(), Ok(1..)),
+            Some(tls) => tls.borrow_mut().holds_plaintext(),
+        }
+    }
+
+    /// Bytes of a write that is pending: they will be sent, although the write has not returned.
+    pub(crate) fn pending(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.borrow().accepted())
     }
 
     /// Whether the peer has reset the connection (as against half-closed it); consumes nothing.

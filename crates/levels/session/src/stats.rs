@@ -206,6 +206,10 @@ pub struct BackendStats {
     pub queue_wait_us: Counter,
     /// Upstream sessions opened.
     pub sessions_opened: Counter,
+    /// Of those, complete TLS handshakes.
+    pub tls_handshakes: Counter,
+    /// Of those, resumed TLS sessions.
+    pub tls_resumed: Counter,
     /// Requests that went over a session already open.
     pub sessions_reused: Counter,
     /// Responses that could not be framed beyond doubt, and times that bytes came that no request

@@ -26,7 +26,7 @@ use crate::socket::{recv, send};
 pub(crate) const FIRST_BYTE: u8 = 0x16;
 
 /// The peer's identity is read from its certificate; a server name is neither sent nor checked.
-const ANY_NAME: &str = "peer.invalid";
+pub(crate) const ANY_NAME: &str = "peer.invalid";
 
 /// One end of a TLS connection.
 pub(crate) struct Tls {
@@ -46,9 +46,12 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// The end that begins.
-    pub(crate) fn client(config: &Arc<ClientConfig>, buffers: &Rc<Buffers>) -> io::Result<Tls> {
-        let name = ServerName::try_from(ANY_NAME).expect("a host name");
+    /// The end that begins, and asks the other for this name.
+    pub(crate) fn client(
+        config: &Arc<ClientConfig>,
+        name: ServerName<'static>,
+        buffers: &Rc<Buffers>,
+    ) -> io::Result<Tls> {
         let connection = ClientConnection::new(Arc::clone(config), name);
         Ok(Tls::new(connection.map_err(failed)?.into(), None, buffers))
     }
@@ -165,6 +168,18 @@ impl Tls {
     /// Whether a read would not have to ask the kernel.
     pub(crate) fn holds_bytes(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// Bytes of the current write that were encrypted, and of which the writer does not know yet.
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted
+    }
+
+    /// Whether unread bytes of the other side's application have arrived; asks nothing of the
+    /// kernel.
+    pub(crate) fn holds_plaintext(&mut self) -> bool {
+        let state = self.connection.process_new_packets();
+        state.is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
     /// True if no unread bytes of the other side's application have arrived, and it has not closed.

@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_health::Place;
+use equipoise_tls::{ClientTls, valid_until};
+use rustls::pki_types::ServerName;
 
-use crate::dispatch::{PeerTls, Shown, is_distrust};
+use crate::backend_tls::{self, UpstreamTls};
+use crate::dispatch::{Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::Socket;
 use crate::stats::BackendStats;
-use crate::tls::Tls;
+use crate::tls::{ANY_NAME, Tls};
 use crate::worker::Worker;
 
 /// The detection of a silent peer.
@@ -40,8 +43,8 @@ pub(crate) struct Session {
     pub(crate) reused: bool,
     /// Whether the kernel looks out for the other side's silence.
     lookout: Lookout,
-    /// The peer at the other end, if the session is encrypted.
-    shown: Option<Box<Shown>>,
+    /// The other end, if the session is encrypted.
+    proven: Option<Proven>,
     /// The address at the other end; `None` for a unix socket.
     remote: Option<SocketAddr>,
     backend: u32,
@@ -49,13 +52,21 @@ pub(crate) struct Session {
     live: Arc<BackendLive>,
 }
 
+/// The proof that the other end has given.
+enum Proven {
+    /// It is this peer.
+    Peer(Box<Shown>),
+    /// It is the server that this TLS asks for.
+    Server(ClientTls),
+}
+
 impl Session {
-    /// Opens a session; the caller limits the time. With `tls` the peer must prove that it is the
-    /// node with the backend's name. `connected` is called before the handshake, which may take
-    /// longer.
+    /// Opens a session; the caller limits the time. With `tls` the backend must prove its name, a
+    /// peer that of its node. `connected` is called before the handshake with a peer, which may
+    /// take longer.
     pub(crate) async fn open(
         backend: &BackendView,
-        tls: Option<&PeerTls>,
+        tls: Option<&UpstreamTls>,
         worker: &Worker,
         connected: impl FnOnce(),
     ) -> io::Result<Session> {
@@ -68,15 +79,20 @@ impl Session {
             Place::Socket(path) => (Socket::connect_unix(path, line)?, None),
             Place::Host { resolved, .. } => resolved.connect(connect).await?,
         };
-        let shown = match tls {
+        let proven = match tls {
             None => None,
-            Some(tls) => {
+            Some(UpstreamTls::Peer(tls)) => {
                 connected();
-                socket.encrypt(Tls::client(&tls.client, &worker.buffers)?);
+                let name = ServerName::try_from(ANY_NAME).expect("a host name");
+                socket.encrypt(Tls::client(&tls.client, name, &worker.buffers)?);
                 poll_fn(|cx| socket.poll_handshake(cx)).await?;
                 let shown = Shown::at(&socket, tls)?;
                 shown.is(&backend.name)?;
-                Some(Box::new(shown))
+                Some(Proven::Peer(Box::new(shown)))
+            }
+            Some(UpstreamTls::Server(tls)) => {
+                prove(&mut socket, backend, tls, worker).await?;
+                Some(Proven::Server(tls.clone()))
             }
         };
         let stats = backend.live.stats.shard(thread);
@@ -87,7 +103,7 @@ impl Session {
             written: 0,
             reused: false,
             lookout: Lookout::None,
-            shown,
+            proven,
             remote,
             backend: backend.id,
             thread,
@@ -124,10 +140,11 @@ impl Session {
     }
 
     /// True if it may carry a request for this encryption (`tls`, or none).
-    fn is_good_for(&self, tls: Option<&PeerTls>) -> bool {
-        match (&self.shown, tls) {
+    fn is_good_for(&self, tls: Option<&UpstreamTls>) -> bool {
+        match (&self.proven, tls) {
             (None, None) => true,
-            (Some(shown), Some(tls)) => shown.is_good_for(tls),
+            (Some(Proven::Peer(shown)), Some(UpstreamTls::Peer(tls))) => shown.is_good_for(tls),
+            (Some(Proven::Server(by)), Some(UpstreamTls::Server(tls))) => by == tls,
             _ => false,
         }
     }
@@ -142,6 +159,35 @@ impl Session {
     fn stats(&self) -> &BackendStats {
         self.live.stats.shard(self.thread)
     }
+}
+
+/// Performs the handshake with a backend, which proves its name.
+async fn prove(
+    socket: &mut Socket,
+    backend: &BackendView,
+    tls: &ClientTls,
+    worker: &Worker,
+) -> io::Result<()> {
+    let state = &backend.live.tls;
+    let name = backend.place.server_name(tls, backend.address.ip());
+    socket.encrypt(Tls::client(&state.config(tls), name, &worker.buffers)?);
+    let done = poll_fn(|cx| socket.poll_handshake(cx)).await;
+    if let Err(error) = done {
+        let error = backend_tls::handshake_failed(&error);
+        state.failed(&backend.name, &error);
+        return Err(error);
+    }
+    state.succeeded();
+    let stats = backend.live.stats.shard(worker.index);
+    stats.tls_handshakes.add(1);
+    let Some(encrypted) = socket.tls().map(|tls| tls.borrow()) else { return Ok(()) };
+    if encrypted.is_resumed() {
+        stats.tls_resumed.add(1);
+    } else if let Some(until) = encrypted.certificate().as_ref().and_then(valid_until) {
+        state.seen.note(until);
+        state.warn_of_expiry(&backend.name);
+    }
+    Ok(())
 }
 
 impl Drop for Session {
@@ -161,6 +207,7 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
         libc::EADDRNOTAVAIL,
     ];
     match error.raw_os_error() {
+        None if let Some(reason) = backend_tls::reason_of(error) => reason,
         None if is_distrust(error) => Reason::PeerTls,
         Some(code) if EXHAUSTED.contains(&code) => Reason::OutOfResources,
         // A unix socket without a file has no listener either.
@@ -186,7 +233,7 @@ impl IdleSessions {
     pub(crate) fn take(
         &self,
         backend: &BackendView,
-        tls: Option<&PeerTls>,
+        tls: Option<&UpstreamTls>,
     ) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
         let sessions = all.get_mut(&backend.id)?;

@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 use tokio::sync::{Notify, mpsc};
 
 use crate::access_log::{AccessLog, ThreadLog};
+use crate::backend_tls::{self, UpstreamTls};
 use crate::buffer::Buffers;
 use crate::config::{Protocol, Upstream};
 use crate::deadline::Deadlines;
@@ -424,6 +425,18 @@ impl Worker {
         if self.said_distrust.get().is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
             self.said_distrust.set(Some(Instant::now()));
             tracing::warn!(%peer, %error, "not delegating to this peer, because it is not trusted; check that it uses TLS (`peer-tls`), and that its certificate is valid, of the same authority and for its name");
+        }
+    }
+
+    /// Notes that the leased backend rejected our certificate.
+    pub(crate) fn say_refusal(&self, lease: &Lease, error: &std::io::Error) {
+        let backend = lease.backend();
+        match &lease.pool().options.tls {
+            Some(UpstreamTls::Server(_)) => {
+                let error = backend_tls::handshake_failed(error);
+                backend.live.tls.failed(&backend.name, &error);
+            }
+            Some(UpstreamTls::Peer(_)) | None => self.say_distrust(&backend.name, error),
         }
     }
 

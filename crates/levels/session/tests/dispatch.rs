@@ -337,6 +337,7 @@ fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_doe
         timeout: Duration::from_secs(10),
         rise: 1,
         fall: 2,
+        tls: None,
         every_family: false,
     });
     let giver = plan.start();

@@ -28,6 +28,7 @@ impl Collector for Collected {
         self.front_door_by_label(out)?;
         dispatch::encode(&self.0.front_doors, out)?;
         tls::encode(&self.0.front_doors, out)?;
+        tls::encode_backends(&self.0.pools, out)?;
         self.backend_states(out)?;
         self.queues(out)?;
         self.backend_counters(out)?;

@@ -165,6 +165,8 @@ pub struct BackendReading {
     pub sessions_opened: u64,
     /// Requests over an existing session.
     pub sessions_reused: u64,
+    /// TLS to it, if its pool uses it.
+    pub tls: Option<crate::wire::tls::BackendTlsStatus>,
     /// Responses with ambiguous framing, and bytes received without an outstanding request.
     pub multiplex_faults: u64,
     /// Requests that were put on a shared session.

@@ -6,7 +6,7 @@ use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
-use crate::wire::tls::{CertificateStatus, TlsStatus};
+use crate::wire::tls::{BackendTlsStatus, CertificateStatus, TlsStatus};
 use crate::wire::{Admin, BackendState, Health, Region};
 
 fn packet() -> PacketStatus {
@@ -142,8 +142,21 @@ fn certificates_and_handshakes_have_their_families() {
     };
     let tls = TlsStatus { handshakes_total: 5, resumed_total: 2, certificates: vec![certificate] };
     let door = FrontDoorReading { name: "web".into(), tls: Some(tls), ..Default::default() };
-    let text = render(Reading { front_doors: vec![door], ..Reading::default() }).unwrap();
+    let of_backend = BackendTlsStatus {
+        handshakes_total: 7,
+        resumed_total: 3,
+        valid_until_unix_seconds: Some(1_900_000_001),
+        ..BackendTlsStatus::default()
+    };
+    let backend = BackendReading { name: "b1".into(), tls: Some(of_backend), ..backend() };
+    let (name, backends) = ("app".into(), vec![backend]);
+    let pool = PoolReading { name, backends, ..PoolReading::default() };
+    let reading = Reading { front_doors: vec![door], pools: vec![pool], ..Reading::default() };
+    let text = render(reading).unwrap();
     for line in [
+        r#"equipoise_backend_tls_handshakes_total{pool="app",backend="b1",resumed="false"} 4"#,
+        r#"equipoise_backend_tls_handshakes_total{pool="app",backend="b1",resumed="true"} 3"#,
+        r#"equipoise_backend_tls_certificate_expiry_timestamp_seconds{pool="app",backend="b1"} 1900000001"#,
         r#"equipoise_tls_handshakes_total{front_door="web",resumed="false"} 3"#,
         r#"equipoise_tls_handshakes_total{front_door="web",resumed="true"} 2"#,
         r#"equipoise_tls_certificate_expiry_timestamp_seconds{front_door="web",certificate="a.example",chain="/a.pem"} 1900000000"#,
@@ -379,6 +392,7 @@ fn backend() -> BackendReading {
         sessions_open: 3,
         sessions_opened: 4,
         sessions_reused: 39,
+        tls: None,
         multiplex_faults: 6,
         multiplex_shared: 7,
         multiplex_alone: 8,

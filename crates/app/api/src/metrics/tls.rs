@@ -1,4 +1,4 @@
-//! Metrics of TLS at front doors.
+//! Metrics of TLS at front doors, and to backends.
 
 use std::fmt::Error;
 
@@ -6,9 +6,9 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::FrontDoorReading;
 use super::collector::{counter, describe, gauge};
-use crate::wire::tls::{CertificateStatus, TlsStatus};
+use super::{FrontDoorReading, PoolReading};
+use crate::wire::tls::{BackendTlsStatus, CertificateStatus, TlsStatus};
 
 /// Writes the metrics, if a front door has TLS.
 pub(super) fn encode(
@@ -39,6 +39,40 @@ pub(super) fn encode(
     for (door, certificate) in certificates(&with_tls) {
         let is_stale = u64::from(certificate.problem.is_some());
         gauge(&mut family, &labels(door, certificate), is_stale)?;
+    }
+    Ok(())
+}
+
+/// Writes the metrics of backends, if a pool uses TLS.
+pub(super) fn encode_backends(
+    pools: &[PoolReading],
+    out: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let of_pool = |pool: &'_ PoolReading| -> Vec<(String, String, BackendTlsStatus)> {
+        let backends = pool.backends.iter();
+        let with_tls = backends.filter_map(|it| Some((it.name.clone(), it.tls.clone()?)));
+        with_tls.map(|(name, tls)| (pool.name.clone(), name, tls)).collect()
+    };
+    let with_tls: Vec<_> = pools.iter().flat_map(of_pool).collect();
+    if with_tls.is_empty() {
+        return Ok(());
+    }
+    let help = "Complete TLS handshakes with the backend, by whether they resumed a session";
+    let mut family = describe(out, "backend_tls_handshakes", help, None, MetricType::Counter)?;
+    for (pool, backend, tls) in &with_tls {
+        let full = tls.handshakes_total.saturating_sub(tls.resumed_total);
+        for (resumed, count) in [("false", full), ("true", tls.resumed_total)] {
+            let labels = [("pool", &**pool), ("backend", &**backend), ("resumed", resumed)];
+            counter(&mut family, &labels, count)?;
+        }
+    }
+    let help = "End of the validity of the backend's certificate, since 1970";
+    let (name, unit) = ("backend_tls_certificate_expiry_timestamp", Some(&Unit::Seconds));
+    let mut family = describe(out, name, help, unit, MetricType::Gauge)?;
+    for (pool, backend, tls) in &with_tls {
+        if let Some(until) = tls.valid_until_unix_seconds {
+            gauge(&mut family, &[("pool", &**pool), ("backend", &**backend)], until)?;
+        }
     }
     Ok(())
 }

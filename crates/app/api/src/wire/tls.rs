@@ -1,4 +1,4 @@
-//! TLS of a front door.
+//! TLS of a front door, and to a backend.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,25 @@ pub struct TlsStatus {
     pub resumed_total: u64,
     /// The certificates in the order of the file, the default first.
     pub certificates: Vec<CertificateStatus>,
+}
+
+/// TLS to one backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendTlsStatus {
+    /// Complete handshakes, resumed sessions included, checks not.
+    pub handshakes_total: u64,
+    /// Of those, resumed sessions.
+    pub resumed_total: u64,
+    /// End of the validity of the backend's certificate, in seconds since 1970; absent until one
+    /// was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until_unix_seconds: Option<u64>,
+    /// Whole days until then; negative after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days_left: Option<i64>,
+    /// Why the last handshake failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// A certificate that a front door presents.

@@ -168,6 +168,7 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
         multiplex_handed_over_total: 0,
         multiplex_repeated_total: 0,
         multiplexing_lost: false,
+        tls: None,
         bytes_out_total: 0,
         bytes_in_total: 0,
         rates: Rates::default(),

@@ -32,6 +32,7 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         multiplex_handed_over_total: 0,
         multiplex_repeated_total: 0,
         multiplexing_lost: false,
+        tls: None,
         bytes_out_total: 0,
         bytes_in_total: 0,
         rates: Rates { requests: 123.4, ..Rates::default() },

@@ -1,6 +1,6 @@
 //! Lines about certificates that need attention.
 
-use equipoise_api::wire::tls::{CertificateStatus, TlsStatus};
+use equipoise_api::wire::tls::{BackendTlsStatus, CertificateStatus, TlsStatus};
 
 /// Days before its end from which on a certificate has a line.
 const DAYS: i64 = 21;
@@ -22,9 +22,30 @@ pub(super) fn details(door: &str, tls: &TlsStatus) -> Vec<String> {
     lines.collect()
 }
 
+/// A line for a backend whose certificate expires soon or has expired. Failures are in its
+/// `health_detail`.
+pub(super) fn backend_details(backend: &str, tls: &BackendTlsStatus) -> Option<String> {
+    match tls.days_left? {
+        days @ ..0 => Some(format!("{backend}: its certificate EXPIRED {} days ago", -days)),
+        days @ 0..DAYS => Some(format!("{backend}: its certificate expires in {days} days")),
+        DAYS.. => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backend_has_a_line_for_a_certificate_that_ends_soon() {
+        let of = |days_left| {
+            let tls = BackendTlsStatus { days_left, ..BackendTlsStatus::default() };
+            backend_details("web/b1", &tls)
+        };
+        assert_eq!([of(None), of(Some(21))], [None, None]);
+        assert_eq!(of(Some(2)), Some("web/b1: its certificate expires in 2 days".into()));
+        assert_eq!(of(Some(-2)), Some("web/b1: its certificate EXPIRED 2 days ago".into()));
+    }
 
     #[test]
     fn only_certificates_that_need_attention_have_a_line() {

@@ -1,8 +1,9 @@
-//! TLS of front doors.
+//! TLS of front doors, and to backends.
 
 use equipoise_tls::Profile;
+use rustls::pki_types::ServerName;
 
-use super::super::option::{Choices, Kind, Opt, Table};
+use super::super::option::{Choices, Form, Kind, Opt, Table};
 use super::dispatch::PEM_FILE;
 
 /// The option of front doors.
@@ -39,6 +40,62 @@ static TLS: Table = Table {
             "There is no default certificate: clients that ask for no name, or for one without a certificate, are refused.",
         ),
     ],
+};
+
+/// The option of pools.
+pub(super) const OF_POOL: Opt =
+    Opt::optional("tls", Kind::Table(&TO_BACKENDS), "backends do not use TLS", TO_BACKENDS.help);
+
+static TO_BACKENDS: Table = Table {
+    title: "[pool.tls]",
+    help: "TLS to the pool's backends, for traffic and health checks. `tls = {}` verifies them by the system's \
+           authorities. http pools offer `http/1.1` by ALPN.",
+    options: &[
+        Opt::optional(
+            "server-name",
+            Kind::Text(&SERVER_NAME),
+            "the backend's host name or IP address; `localhost` of a unix socket",
+            "The name that each backend is asked for (SNI), and that its certificate has to have.",
+        ),
+        Opt::optional(
+            "ca",
+            Kind::Text(&PEM_FILE),
+            "the system's authorities",
+            "A file in PEM with the authorities that sign for backends, or with the backends' own certificates. \
+             `equipoise reload` reads it again.",
+        ),
+        Opt::optional(
+            "certificate",
+            Kind::Text(&PEM_FILE),
+            "backends that ask for a certificate get none",
+            "A file in PEM with this side's certificate, then those of its issuers. A changed file is used within \
+             seconds.",
+        ),
+        Opt::optional(
+            "key",
+            Kind::Text(&PEM_FILE),
+            "`certificate` has it",
+            "The private key of `certificate`, not encrypted.",
+        ),
+        Opt::default(
+            "profile",
+            Kind::Choice(&PROFILE),
+            "\"intermediate\"",
+            "Versions and cipher suites, as in [session.tls].",
+        ),
+        Opt::default(
+            "verify",
+            Kind::Flag,
+            "true",
+            "Verify backends. Without it anyone on the way can read and change what passes.",
+        ),
+    ],
+};
+
+static SERVER_NAME: Form = Form {
+    noun: "a name of a server",
+    accepted: "a host name or an IP address, such as \"app.internal\"",
+    fits: |text| ServerName::try_from(text).is_ok(),
 };
 
 static CERTIFICATE: Table = Table {

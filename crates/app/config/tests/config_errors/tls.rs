@@ -1,4 +1,4 @@
-//! Messages about wrong certificates of front doors.
+//! Messages about wrong certificates of front doors, and about TLS to backends.
 
 use std::sync::LazyLock;
 
@@ -149,5 +149,58 @@ fn options_without_effect_are_said() {
             idle.contains("warning: session[0.0.0.0:443].header-timeout: has no effect"),
             "{idle}"
         );
+    }
+}
+
+/// The messages about a pool with this `tls`, for a front door of this protocol.
+fn to_backends(protocol: &str, tls: &str) -> String {
+    let files: Vec<(&str, &str)> = FILES.iter().map(|(path, text)| (*path, &**text)).collect();
+    let text = format!(
+        "pool = [{{ name = 'p', backends = ['10.0.0.1:443'], tls = {tls} }}]\n\
+         [[session]]\nlisten = '0.0.0.0:80'\nprotocol = '{protocol}'\npool = 'p'\n"
+    );
+    said_among(&files, &text)
+}
+
+#[test]
+fn tls_to_backends_is_accepted_for_streams() {
+    for fine in [
+        "{ ca = '/both.pem' }",
+        "{ ca = '/site.pem', server-name = 'app.internal', profile = 'modern' }",
+        "{ ca = '/site.pem', server-name = '10.0.0.1', certificate = '/both.pem' }",
+        "{ ca = '/site.pem', certificate = '/site.pem', key = '/site.key' }",
+    ] {
+        for protocol in ["http", "tcp"] {
+            assert_eq!(to_backends(protocol, fine), "", "{fine}");
+        }
+        let udp = to_backends("udp", fine);
+        assert!(udp.contains("pool.p.tls: stated, and a front door that speaks udp"), "{udp}");
+    }
+}
+
+#[test]
+fn wrong_tls_to_backends_is_named() {
+    for (tls, expected) in [
+        ("{ ca = '/none.pem' }", "tls.ca: \"/none.pem\" cannot be read: No such file"),
+        ("{ ca = '/empty' }", "tls.ca: \"/empty\" has no certificate in PEM"),
+        (
+            "{ ca = '/site.pem', certificate = '/site.pem' }",
+            "tls.certificate: \"/site.pem\" has no private key in PEM",
+        ),
+        (
+            "{ ca = '/site.pem', certificate = '/site.pem', key = '/rsa.key' }",
+            "tls.key: \"/rsa.key\" has a key (RSA, 2048 bits) that does not match",
+        ),
+        ("{ ca = '/site.pem', key = '/site.key' }", "tls.key: a key without `certificate`"),
+        ("{ ca = '/site.pem', server-name = 'a b' }", "'a b' is not a name of a server"),
+        (
+            "{ ca = '/site.pem', certificate = '/expired.pem', key = '/site.key' }",
+            "warning: pool.p.tls.certificate: \"/expired.pem\" has a certificate",
+        ),
+        ("{ verify = false }", "warning: pool.p.tls.verify: false, so backends are not verified"),
+        ("{ verify = false, ca = '/site.pem' }", "warning: pool.p.tls.ca: has no effect"),
+    ] {
+        let found = to_backends("http", tls);
+        assert!(found.contains(expected), "{tls}\n{found}\nlacks: {expected}");
     }
 }

@@ -8,7 +8,9 @@ use equipoise_config::encryption::peer_tls;
 use equipoise_config::peer_check_interval;
 use equipoise_core::Weight;
 use equipoise_planning::{Learnt, Planner, PlanningConfig};
-use equipoise_session::config::{BackendConfig, Concurrency, Place, PoolConfig, SessionConfig};
+use equipoise_session::config::{
+    BackendConfig, Concurrency, Place, PoolConfig, SessionConfig, UpstreamTls,
+};
 use equipoise_session::dispatch::{DelegationKeys, PeerTls};
 
 /// The configuration with the backends of elastic pools and the peers of the cluster.
@@ -74,7 +76,7 @@ fn encrypt(config: &mut SessionConfig, tls: &PeerTls) {
     for node in config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut()) {
         node.transport.provide(tls);
         if let Some(pool) = config.pools.iter_mut().find(|pool| pool.name == node.peers) {
-            pool.options.tls = node.transport.outgoing().cloned();
+            pool.options.tls = node.transport.outgoing().cloned().map(UpstreamTls::Peer);
         }
     }
 }

@@ -94,7 +94,11 @@ fn proxy_error(reason: Reason) -> &'static str {
         Reason::ConnectRefused => "connection_refused",
         Reason::ConnectTimeout => "connection_timeout",
         Reason::ConnectFailed => "destination_ip_unroutable",
-        Reason::PeerTls => "tls_certificate_error",
+        Reason::PeerTls
+        | Reason::UpstreamTlsName
+        | Reason::UpstreamTlsExpired
+        | Reason::UpstreamTlsIssuer => "tls_certificate_error",
+        Reason::UpstreamTls => "tls_protocol_error",
         Reason::UpstreamClosed | Reason::BackendRemoved => "connection_terminated",
         Reason::UpstreamMalformed => "http_protocol_error",
         Reason::ResponseTimeout | Reason::RequestTimeout => "http_response_timeout",
@@ -132,6 +136,10 @@ fn explain(reason: Reason) -> &'static str {
         Reason::ConnectTimeout => "the backend did not accept the connection in time",
         Reason::ConnectFailed => "the backend cannot be reached",
         Reason::PeerTls => "a peer could not be trusted",
+        Reason::UpstreamTls => "the connection to the backend could not be encrypted",
+        Reason::UpstreamTlsName => "the backend's certificate is for another name",
+        Reason::UpstreamTlsExpired => "the backend's certificate is not valid now",
+        Reason::UpstreamTlsIssuer => "the backend's certificate is not of a trusted authority",
         Reason::UpstreamClosed => "the backend closed the connection before it answered",
         Reason::UpstreamMalformed => "the backend's response is not well-formed",
         Reason::ResponseTimeout => "the backend did not answer in time",

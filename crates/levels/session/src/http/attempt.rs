@@ -316,7 +316,7 @@ impl ClientConnection {
                 upstream.ends(&error);
                 upstream.was_refused = is_refusal(&error);
                 if upstream.was_refused {
-                    self.worker.say_distrust(&upstream.lease.backend().name, &error);
+                    self.worker.say_refusal(upstream.lease, &error);
                 }
                 Reason::UpstreamClosed
             }));

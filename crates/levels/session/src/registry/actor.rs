@@ -234,6 +234,7 @@ impl<P: Publish> Registry<P> {
                         backend.config.address,
                         backend.config.place.clone(),
                         health,
+                        backend.live.tls.seen.clone(),
                         self.options.jitter_seed ^ u64::from(backend.id),
                         self.reporting.clone(),
                     ),

@@ -113,6 +113,9 @@ impl Inventory {
         let backend = &mut pool.backends[at];
         let why = report.result.as_ref().err().cloned();
         backend.last_check = Some(report);
+        if rules.tls.is_some() {
+            backend.live.tls.warn_of_expiry(&backend.config.name);
+        }
         if why.as_ref().is_some_and(|error| !error.blames_backend()) {
             return Vec::new();
         }

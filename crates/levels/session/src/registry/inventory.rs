@@ -379,7 +379,9 @@ impl Reload {
                 backend.last_check = None;
                 backend.checked_at.clear();
             }
-            (Some(old), Some(new)) if (&old.check, old.port) != (&new.check, new.port) => {
+            (Some(old), Some(new))
+                if (&old.check, old.port, &old.tls) != (&new.check, new.port, &new.tls) =>
+            {
                 backend.health.check_changed()
             }
             _ => {}

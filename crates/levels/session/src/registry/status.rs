@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use equipoise_core::concurrency::{Region, Report};
 use equipoise_core::load::{ClassCounts, PerClass};
@@ -8,7 +8,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind,
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
-use crate::config::{Place, Protocol, ServerTls, Upstream};
+use crate::config::{Place, Protocol, ServerTls, Upstream, UpstreamTls};
 use crate::dispatch::{Encryption, NodeDoor};
 use crate::live::BackendLive;
 use crate::queue::Queue;
@@ -136,6 +136,8 @@ pub struct BackendStatus {
     pub is_standby: bool,
     /// The last active check.
     pub last_check: Option<LastCheck>,
+    /// TLS to it, if its pool has any.
+    pub tls: Option<UpstreamTlsStatus>,
     /// The rest of its ejection, if it is ejected.
     pub ejection_left: Option<Duration>,
     /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight.
@@ -180,6 +182,19 @@ pub struct BackendStatus {
     pub bytes_out: u64,
     /// Bytes received from it.
     pub bytes_in: u64,
+}
+
+/// TLS to a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamTlsStatus {
+    /// Complete handshakes so far, without those of checks.
+    pub handshakes: u64,
+    /// Of those, resumed sessions.
+    pub resumed: u64,
+    /// End of the validity of its certificate, once one was seen.
+    pub valid_until: Option<SystemTime>,
+    /// Why the last handshake failed, if it did.
+    pub failure: Option<String>,
 }
 
 /// A completed active check.
@@ -369,6 +384,15 @@ fn backend(
             took: check.took,
             result: check.result.clone().map_err(|error| error.to_string()),
         }),
+        tls: match &pool.settings.options.tls {
+            Some(UpstreamTls::Server(_)) => Some(UpstreamTlsStatus {
+                handshakes: sum(|s| &s.tls_handshakes),
+                resumed: sum(|s| &s.tls_resumed),
+                valid_until: backend.live.tls.valid_until(),
+                failure: backend.live.tls.failure(),
+            }),
+            Some(UpstreamTls::Peer(_)) | None => None,
+        },
         ejection_left: backend
             .health
             .ejected_until()

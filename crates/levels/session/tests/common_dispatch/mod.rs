@@ -12,6 +12,7 @@ use equipoise_core::load::{ClassRules, PerClass, RequestClass};
 use equipoise_core::{SchedulerKind, Weight};
 use equipoise_session::config::{
     BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol, SessionConfig,
+    UpstreamTls,
 };
 use equipoise_session::dispatch::{DelegationKeys, NodeDoor, Shares, Transport};
 use equipoise_session::registry::{
@@ -115,7 +116,7 @@ impl Plan {
 
     /// Sets the transport between the node and its peers.
     pub(crate) fn travels(mut self, transport: Transport) -> Plan {
-        self.config.pools[1].options.tls = transport.outgoing().cloned();
+        self.config.pools[1].options.tls = transport.outgoing().cloned().map(UpstreamTls::Peer);
         self.node(|node| node.transport = transport)
     }
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_tls::{Certificate, Protocols, ServerTls, TlsOptions};
+use equipoise_tls::{Certificate, Protocols, ServerTls, TlsOptions, Trust};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -21,6 +21,7 @@ pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 pub(crate) struct Site {
     certificates: Vec<Certificate>,
     roots: RootCertStore,
+    pem: String,
 }
 
 impl Site {
@@ -31,16 +32,38 @@ impl Site {
 
     /// A certificate for each name.
     pub(crate) fn of(names: &[&str]) -> Site {
-        let mut site = Site { certificates: Vec::new(), roots: RootCertStore::empty() };
+        let mut site =
+            Site { certificates: Vec::new(), roots: RootCertStore::empty(), pem: String::new() };
         for name in names {
             let key = KeyPair::generate().expect("a key");
             let params = CertificateParams::new(vec![name.to_string()]).expect("a name");
-            let certificate = params.self_signed(&key).expect("a certificate");
-            site.roots.add(certificate.der().clone()).expect("it is its own authority");
-            let read = Certificate::from_pem(&certificate.pem(), &key.serialize_pem());
-            site.certificates.push(read.expect("they match"));
+            site.add(&params.self_signed(&key).expect("a certificate"), &key);
         }
         site
+    }
+
+    /// With this certificate.
+    pub(crate) fn with(certificate: &rcgen::Certificate, key: &KeyPair) -> Site {
+        let mut site = Site::of(&[]);
+        site.add(certificate, key);
+        site
+    }
+
+    fn add(&mut self, certificate: &rcgen::Certificate, key: &KeyPair) {
+        self.roots.add(certificate.der().clone()).expect("it is its own authority");
+        let read = Certificate::from_pem(&certificate.pem(), &key.serialize_pem());
+        self.certificates.push(read.expect("they match"));
+        self.pem += &certificate.pem();
+    }
+
+    /// The certificates.
+    pub(crate) fn pem(&self) -> String {
+        self.pem.clone()
+    }
+
+    /// Trust in these certificates.
+    pub(crate) fn trust(&self) -> Trust {
+        Trust::from_pem(&self.pem).expect("certificates")
     }
 
     /// TLS of an HTTP front door.

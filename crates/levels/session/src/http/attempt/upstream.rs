@@ -23,7 +23,7 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) deaf: bool,
     /// How the backend's side ended, once it has.
     pub(super) ending: Ending,
-    /// The peer rejected our certificate: it has read nothing.
+    /// The backend rejected our certificate: it has read nothing.
     pub(in crate::http) was_refused: bool,
     /// Bytes that were read from it and not yet used.
     pub(in crate::http) input: Option<Buffer>,
@@ -70,7 +70,10 @@ impl Upstream<'_> {
     pub(super) fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
         if self.was_refused {
             let may_retry = !outgoing.streamed;
-            return Failure { reason: Reason::PeerTls, may_retry, stale: false };
+            let is_peer =
+                self.lease.pool().options.tls.as_ref().is_some_and(|it| it.peer().is_some());
+            let reason = if is_peer { Reason::PeerTls } else { Reason::UpstreamTls };
+            return Failure { reason, may_retry, stale: false };
         }
         let lost = reason == Reason::UpstreamClosed && self.input.is_none();
         let is_counted = self.ending == Ending::InOrder;

@@ -55,7 +55,8 @@ struct Backend {
 pub(super) fn may_multiplex(head: &RequestHead, lease: &Lease) -> bool {
     lease.pool().options.upstream == Upstream::Multiplexed
         && !lease.backend().live.is_multiplexing_lost()
-        && lease.pool().options.tls.is_none()
+        // Which peer answers is verified for each request.
+        && lease.pool().options.tls.as_ref().is_none_or(|tls| tls.peer().is_none())
         && head.is_idempotent
         // A backend that answers HEAD with a body would have it taken for the next response.
         && !head.is_head

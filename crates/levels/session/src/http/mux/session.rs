@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use super::ticket::{HandOver, Lost, Slot, State};
+use crate::backend_tls::UpstreamTls;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::http::head::{Framing, HeadScanner};
@@ -59,7 +60,8 @@ impl MuxSession {
             pushed: Cell::new(0),
             turn_ns: Cell::new(0),
         });
-        let task = run(worker.clone(), session.clone(), lease.backend().clone(), Times::of(lease));
+        let (backend, tls) = (lease.backend().clone(), lease.pool().options.tls.clone());
+        let task = run(worker.clone(), session.clone(), backend, tls, Times::of(lease));
         tokio::task::spawn_local(task);
         session
     }
@@ -143,12 +145,17 @@ impl Times {
     }
 }
 
-async fn run(worker: Rc<Worker>, shared: Rc<MuxSession>, backend: BackendView, times: Times) {
-    // Peers' sessions, which alone are encrypted, are exclusive.
-    let session = match worker.idle.take(&backend, None) {
+async fn run(
+    worker: Rc<Worker>,
+    shared: Rc<MuxSession>,
+    backend: BackendView,
+    tls: Option<UpstreamTls>,
+    times: Times,
+) {
+    let session = match worker.idle.take(&backend, tls.as_ref()) {
         Some(session) => session,
         None => {
-            let open = Session::open(&backend, None, &worker, || ());
+            let open = Session::open(&backend, tls.as_ref(), &worker, || ());
             let Ok(Ok(session)) = tokio::time::timeout(times.connect, open).await else {
                 // Waiting requests try an exclusive session, which counts the reason of the
                 // failure.
@@ -455,6 +462,7 @@ impl Task {
         };
         drop(queue);
         let written = session.written - self.before;
+        let leaves = written + session.socket.pending() as u64;
         session.reused |= self.completed > 0;
         self.outstanding = 0;
         slot.lease.stats().multiplex_handed_over.add(1);
@@ -465,7 +473,7 @@ impl Task {
             session,
             input: self.input.take().filter(|input| !input.is_empty()),
             response: self.current.take().map(|current| (current.head, current.pump)),
-            shared: written > slot.end,
+            shared: leaves > slot.end,
             unsent: usize::try_from(unsent).unwrap_or(usize::MAX),
         };
         slot.ticket.tell(State::HandedOver(Box::new(hand_over)));

@@ -1,0 +1,277 @@
+//! TLS to backends: requests and streams over it, resumed sessions, and the reasons of failures.
+//!
+//! The TLS backends are TCP front doors with `tls` before the testkit's backends.
+
+mod common;
+mod common_tls;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use common::{Plan, Proxy, both_upstreams, get, post};
+use common_tls::{NAME, Site};
+use equipoise_session::Reason;
+use equipoise_session::config::{FrontDoor, PoolOptions, Protocol, Upstream, UpstreamTls};
+use equipoise_testkit::{Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, Step, eventually};
+use equipoise_tls::{ClientOptions, ClientTls, Clients, Profile, Protocols, TlsOptions, Trust};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::pki_types::ServerName;
+
+both_upstreams![
+    requests_and_large_bodies_pass,
+    sessions_are_reused_and_later_ones_resumed,
+    a_response_without_length_that_is_cut_is_not_taken_for_complete,
+    a_closed_session_is_no_failure,
+];
+
+/// A TCP front door with this TLS before `backend`: a TLS backend.
+fn behind_tls(site: &Site, options: TlsOptions, backend: SocketAddr) -> Proxy {
+    let plan = Plan::new(Upstream::Exclusive, &[backend]).front(|front| {
+        *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
+        front.tls = site.tls(options);
+    });
+    plan.start()
+}
+
+fn options(trust: Trust) -> ClientOptions {
+    ClientOptions {
+        trust,
+        certificate: None,
+        profile: Profile::default(),
+        server_name: Some(ServerName::try_from(NAME).expect("a name")),
+        protocols: Protocols::Http1,
+    }
+}
+
+fn to_backends(options: ClientOptions) -> Option<UpstreamTls> {
+    Some(UpstreamTls::Server(ClientTls::new(options).expect("usable authorities")))
+}
+
+/// A proxy with TLS to the backends, which it trusts as `site`.
+fn before(site: &Site, mode: Upstream, backends: &[SocketAddr]) -> Proxy {
+    with(site, mode, backends, |_| ())
+}
+
+fn with(
+    site: &Site,
+    mode: Upstream,
+    backends: &[SocketAddr],
+    change: impl FnOnce(&mut PoolOptions),
+) -> Proxy {
+    let plan = Plan::new(mode, backends);
+    plan.pool(|pool| pool.tls = to_backends(options(site.trust()))).pool(change).start()
+}
+
+fn requests_and_large_bodies_pass(mode: Upstream) {
+    const BYTES: u64 = 3 << 20;
+    let site = Site::new();
+    let backend = HttpBackend::start(|request| match request.head.target() {
+        "/down" => Answer::pattern(2, BYTES),
+        "/chunks" => Answer::pattern_chunked(2, BYTES, 10_000),
+        _ => Answer::echo(),
+    });
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let proxy = before(&site, mode, &[tls.address]);
+    let mut client = proxy.connect();
+    for turn in 0..50 {
+        let body = format!("body {turn}");
+        assert!(client.ask(post("/", &body)).expect("an answer").text().ends_with(&body));
+        assert!(client.ask(get("/")).expect("an answer").text().starts_with("GET / HTTP/1.1"));
+    }
+    for path in ["/down", "/chunks"] {
+        let response = client.ask(get(path)).expect("an answer");
+        assert_eq!(Pattern::new(2).check(&response.body), Ok(()), "{path}");
+        assert_eq!(response.body.len() as u64, BYTES, "{path}");
+    }
+    let large = String::from_utf8(vec![b'x'; 2 << 20]).expect("text");
+    assert!(client.ask(post("/", &large)).expect("an answer").text().ends_with(&large));
+    proxy.assert_drops(&[]);
+    proxy.assert_nothing_in_flight();
+}
+
+fn sessions_are_reused_and_later_ones_resumed(mode: Upstream) {
+    let site = Site::new();
+    // Each session ends after two requests.
+    let backend = HttpBackend::start(|request| match request.head.target() {
+        "/last" => Answer::ok("bye").header_lines("Connection: close\r\n").then(Step::Close),
+        _ => Answer::ok("hello"),
+    });
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let proxy = with(&site, mode, &[tls.address], |pool| pool.multiplex_slow = PATIENCE);
+    let mut client = proxy.connect();
+    for _ in 0..4 {
+        assert_eq!(client.ask(get("/first")).expect("an answer").text(), "hello");
+        assert_eq!(client.ask(get("/last")).expect("an answer").text(), "bye");
+    }
+    let stats = &proxy.backends[0].live.stats;
+    assert_eq!(stats.sum(|it| it.sessions_reused.get()), 4);
+    assert_eq!(stats.sum(|it| it.tls_handshakes.get()), 4);
+    assert_eq!(stats.sum(|it| it.tls_resumed.get()), 3);
+    assert!(proxy.backends[0].live.tls.valid_until().is_some());
+    assert_eq!(proxy.backends[0].live.tls.failure(), None);
+}
+
+fn a_response_without_length_that_is_cut_is_not_taken_for_complete(mode: Upstream) {
+    let site = Site::new();
+    let backend = HttpBackend::start(|request| match request.head.target() {
+        "/whole" => Answer::raw("HTTP/1.1 200 OK\r\n\r\nwhole").then(Step::Close),
+        _ => Answer::raw("HTTP/1.1 200 OK\r\n\r\nhalf").then(Step::Reset),
+    });
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let proxy = before(&site, mode, &[tls.address]);
+    assert_eq!(proxy.ask(get("/whole")).text(), "whole");
+    assert!(Client::exchange(proxy.address, get("/half")).is_err());
+}
+
+fn a_closed_session_is_no_failure(mode: Upstream) {
+    let site = Site::new();
+    let backend = HttpBackend::start(|_| Answer::ok("hello").then(Step::Close));
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let proxy = before(&site, mode, &[tls.address]);
+    let mut client = proxy.connect();
+    for _ in 0..20 {
+        assert_eq!(client.ask(get("/")).expect("an answer").text(), "hello");
+    }
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn a_slow_response_keeps_its_session_and_the_others_are_sent_again() {
+    let site = Site::new();
+    let gate = Gate::new();
+    let slow = Answer::ok("slow").first(Step::Wait(gate.clone()));
+    let backend = HttpBackend::start(move |request| match request.head.target() {
+        "/slow" => slow.clone(),
+        target => Answer::ok(target),
+    });
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let proxy = with(&site, Upstream::Multiplexed, &[tls.address], |pool| {
+        pool.multiplex_sessions = 1;
+        pool.multiplex_slow = Duration::from_millis(200);
+    });
+    assert_eq!(proxy.ask(get("/first")).text(), "/first");
+    let mut waiting = proxy.connect();
+    waiting.send(get("/slow"));
+    assert!(backend.wait(|all| all.iter().any(|it| it.head.target() == "/slow")));
+    std::thread::scope(|scope| {
+        for turn in 0..8 {
+            let address = proxy.address;
+            scope.spawn(move || {
+                let target = format!("/{turn}");
+                let answer = Client::exchange(address, get(&target)).expect("an answer");
+                assert_eq!(answer.text(), target);
+            });
+        }
+    });
+    gate.open();
+    assert_eq!(waiting.response().expect("an answer").text(), "slow");
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn streams_pass_both_ways_to_their_ends() {
+    let site = Site::new();
+    let backend = HttpBackend::echo();
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let plan = Plan::new(Upstream::Exclusive, &[tls.address]).front(|front| {
+        *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
+    });
+    let proxy = plan.pool(|pool| pool.tls = to_backends(options(site.trust()))).start();
+    for bytes in [0, 10, 100_000, 3 << 20] {
+        let body = Pattern::bytes(3, bytes);
+        let mut stream = TcpStream::connect(proxy.address).expect("it listens");
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n");
+        let mut writer = stream.try_clone().expect("a descriptor");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                writer.write_all(head.as_bytes()).expect("it is taken");
+                writer.write_all(&body).expect("it is taken");
+                writer.shutdown(Shutdown::Write).expect("it is open");
+            });
+            let mut back = Vec::new();
+            stream.read_to_end(&mut back).expect("an orderly end");
+            assert!(back.ends_with(&body), "{bytes}: {}", back.len());
+        });
+    }
+    assert!(eventually(|| proxy.stats.sum(|it| it.connections_open.get()) == 0));
+    proxy.assert_drops(&[]);
+}
+
+/// A site with a certificate for [`NAME`] that ended long ago.
+fn expired() -> Site {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(vec![NAME.to_string()]).expect("a name");
+    params.not_after = date_time_ymd(2001, 1, 1);
+    Site::with(&params.self_signed(&key).expect("a certificate"), &key)
+}
+
+/// A server that answers every connection as HTTP servers answer a ClientHello.
+fn without_tls() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    address
+}
+
+#[test]
+fn failures_are_counted_by_their_reason_and_another_backend_is_tried() {
+    let (site, other) = (Site::new(), Site::of(&["other.example"]));
+    let backend = HttpBackend::always(Answer::ok("hello"));
+    let asks = TlsOptions {
+        clients: Some(Clients::from_pem(&site.pem(), true).expect("an authority")),
+        ..TlsOptions::default()
+    };
+    let good = behind_tls(&site, TlsOptions::default(), backend.address());
+    let usual = TlsOptions::default;
+    let (old, unknown) = (expired(), Site::new());
+    for (case, of, tls, trust, reason, said) in [
+        ("name", &other, usual(), other.trust(), Reason::UpstreamTlsName, "not for `www"),
+        ("expired", &old, usual(), old.trust(), Reason::UpstreamTlsExpired, "expired "),
+        ("issuer", &unknown, usual(), site.trust(), Reason::UpstreamTlsIssuer, "no trusted"),
+        ("client", &site, asks, site.trust(), Reason::UpstreamTls, "client certificate"),
+    ] {
+        let bad = behind_tls(of, tls, backend.address());
+        let plan = Plan::new(Upstream::Exclusive, &[bad.address]);
+        let proxy = plan.pool(|pool| pool.tls = to_backends(options(trust))).start();
+        let answer = proxy.ask(post("/", "x"));
+        assert_eq!(answer.status(), 502, "{case}");
+        assert!(answer.head.header("proxy-status").is_some_and(|it| it.contains("tls_")), "{case}");
+        proxy.assert_drops(&[(reason, 1)]);
+        let live = &proxy.backends[0].live;
+        let failed = live.stats.sum(|it| it.failures[reason as usize].get());
+        assert_eq!(failed, 2, "{case}: with one retry");
+        let failure = live.tls.failure().expect("a failure");
+        assert!(failure.contains(said), "{case}: {failure}");
+    }
+    let proxy = before(&site, Upstream::Exclusive, &[without_tls(), good.address]);
+    for _ in 0..4 {
+        assert_eq!(proxy.ask(post("/", "x")).text(), "hello");
+    }
+    let failure = proxy.backends[0].live.tls.failure();
+    assert_eq!(failure.as_deref(), Some("it does not speak TLS"));
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn another_tls_of_the_pool_needs_new_sessions() {
+    let site = Site::new();
+    let backend = HttpBackend::always(Answer::ok("hello"));
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
+    let mut proxy = before(&site, Upstream::Exclusive, &[tls.address]);
+    assert_eq!(proxy.ask(get("/")).text(), "hello");
+    proxy.options.tls = to_backends(options(site.trust()));
+    proxy.publish().expect("nothing is bound");
+    assert_eq!(proxy.ask(get("/")).text(), "hello");
+    let handshakes = |proxy: &Proxy| proxy.backends[0].live.stats.sum(|it| it.tls_handshakes.get());
+    assert_eq!(handshakes(&proxy), 1, "equal options");
+    proxy.options.tls = to_backends(options(Site::new().trust()));
+    proxy.publish().expect("nothing is bound");
+    assert_eq!(proxy.ask(get("/")).status(), 502, "the session is of a server not trusted now");
+}
