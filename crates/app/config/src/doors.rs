@@ -1,11 +1,13 @@
 //! Builds front doors: `[[session]]`, and the options that `[[dispatch]]` shares with it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits};
 
 use super::problem::Findings;
-use super::text::Listen;
+use super::text::{Listen, RedirectTo};
 use super::values::{Values, chosen};
 use super::{Surroundings, door_tls, tables};
 
@@ -43,9 +45,41 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
     Some(FrontDoor {
         name,
         accept_proxy: door.flag("accept-proxy"),
+        redirect: door.parsed("redirect").map(|RedirectTo(port)| port),
+        hsts: door.table("hsts").map(hsts),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
         ..http_door(door, unnamed)
     })
+}
+
+/// The line of `Strict-Transport-Security`.
+fn hsts(values: &Values) -> Arc<str> {
+    let seconds = values.duration("max-age").as_secs();
+    let part = |option: &str, text| if values.flag(option) { text } else { "" };
+    let subdomains = part("subdomains", "; includeSubDomains");
+    let preload = part("preload", "; preload");
+    format!("Strict-Transport-Security: max-age={seconds}{subdomains}{preload}\r\n").into()
+}
+
+/// Checks `redirect` and `hsts`, each of which is for one kind of http front door.
+pub(super) fn check(door: &Values, findings: &mut Findings<'_>) {
+    let has_tls = door.given("tls");
+    if has_tls && door.given("redirect") {
+        let text = "stated, and clients of this front door use TLS already; accepted: a front door \
+                    without `tls`, at port 80";
+        findings.error(door.at("redirect"), &door.path_of("redirect"), text.to_string());
+    }
+    let Some(hsts) = door.table("hsts") else { return };
+    if !has_tls {
+        let text = "stated, but browsers ignore it without TLS (RFC 6797, section 8.1); accepted: a \
+                    front door with `tls`";
+        findings.error(door.at("hsts"), &door.path_of("hsts"), text.to_string());
+    }
+    let is_long = hsts.duration("max-age") >= Duration::from_secs(365 * 86_400);
+    if hsts.flag("preload") && !(hsts.flag("subdomains") && is_long) {
+        let text = "true, which browsers accept only with `subdomains` and a `max-age` of \"365d\" or more";
+        findings.error(hsts.at("preload"), &hsts.path_of("preload"), text.to_string());
+    }
 }
 
 fn prefixes<'v>(

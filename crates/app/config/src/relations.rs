@@ -42,6 +42,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     listen_addresses(file, findings);
     for door in sessions {
         front_door(door, findings);
+        doors::check(door, findings);
     }
     let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.text("name")).collect();
     let names = zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names")));

@@ -287,6 +287,22 @@ impl FromStr for Listen {
     }
 }
 
+/// The port of https to which requests are redirected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RedirectTo(pub u16);
+
+impl FromStr for RedirectTo {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let port = match text.strip_prefix("https").ok_or(())? {
+            "" => 443,
+            rest => rest.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or(())?,
+        };
+        if port == 0 { Err(()) } else { Ok(RedirectTo(port)) }
+    }
+}
+
 /// Destination of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {

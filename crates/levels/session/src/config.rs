@@ -212,6 +212,11 @@ pub struct FrontDoor {
     /// Accept HTTP/2 beside HTTP/1.1 from clients that begin with its preface. HTTP only. With TLS,
     /// [`ServerTls`] offers it.
     pub http2: bool,
+    /// Requests are redirected to https, at this port. HTTP without TLS only.
+    pub redirect: Option<u16>,
+    /// The line of `Strict-Transport-Security` (RFC 6797) of responses, with its end. HTTP with TLS
+    /// only.
+    pub hsts: Option<Arc<str>>,
     /// Add a `Via` header in both directions.
     pub via: bool,
     /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a
@@ -254,6 +259,8 @@ impl FrontDoor {
             underscores: Underscores::default(),
             upgrades: [String::from("websocket")].into(),
             http2: false,
+            redirect: None,
+            hsts: None,
             via: false,
             accept_proxy: false,
             responses: None,

@@ -292,3 +292,64 @@ fn an_idle_connection_ends_with_an_announcement() {
     plain.patience(Duration::from_secs(30));
     assert_eq!(plain.send("").finish().read_to_end(), (Vec::new(), Ending::Closed));
 }
+
+/// The status and the location of the answer to a request in the clear.
+fn moved(proxy: &Proxy, request: &str) -> (u16, Option<String>) {
+    let answer = Client::exchange(proxy.address, request).expect("a whole answer");
+    (answer.status(), answer.head.header("location").map(str::to_string))
+}
+
+#[test]
+fn a_clear_text_door_redirects_to_https_and_serves_challenges() {
+    let backend = HttpBackend::always(Answer::ok("challenge"));
+    let plan = Plan::new(Upstream::Exclusive, &[backend.address()]);
+    let proxy = plan.front(|front| front.redirect = Some(8443)).start();
+    let place = |path: &str| Some(format!("https://{NAME}:8443{path}"));
+    assert_eq!(moved(&proxy, &get("/a?b=c")), (301, place("/a?b=c")));
+    let posted = format!("POST /form HTTP/1.1\r\nHost: {NAME}:80\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(moved(&proxy, &posted), (308, place("/form")));
+    let absolute = format!("GET http://{NAME}/x HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    assert_eq!(moved(&proxy, &absolute), (301, place("/x")));
+    let old = "GET / HTTP/1.0\r\n\r\n";
+    assert_eq!(moved(&proxy, old), (400, None));
+    let other = "/.well-known/acme-challenge/../x";
+    assert_eq!(moved(&proxy, &get(other)), (301, place(other)));
+    assert_eq!(backend.requests().len(), 0);
+    assert_eq!(moved(&proxy, &get("/.well-known/acme-challenge/token")), (200, None));
+    assert_eq!(backend.requests().len(), 1);
+    // The connection stays open, also behind a body.
+    let mut client = proxy.connect();
+    for request in [&posted, &get("/"), &posted, &get("/")] {
+        assert!(client.ask(request).expect("an answer").head.header("location").is_some());
+    }
+    // A body that has not come is not awaited.
+    client.send(format!("POST / HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9999\r\n\r\n"));
+    let answer = client.response().expect("an answer");
+    assert_eq!((answer.status(), answer.head.header("connection")), (308, Some("close")));
+    proxy.assert_nothing_in_flight();
+    proxy.assert_drops(&[(Reason::RequestHost, 1)]);
+}
+
+#[test]
+fn hsts_is_in_every_response_once_and_not_in_the_clear() {
+    const LINE: &str = "Strict-Transport-Security: max-age=31536000; includeSubDomains\r\n";
+    let own = Answer::ok("own").header_lines("strict-transport-security: max-age=1\r\n");
+    let backend = HttpBackend::start(move |request| match request.head.target() {
+        "/own" => own.clone(),
+        "/interim" => Answer::ok("i").after_interim("HTTP/1.1 103 Early Hints\r\n\r\n"),
+        _ => Answer::ok("none"),
+    });
+    let site = Site::new();
+    for mode in [Upstream::Exclusive, Upstream::Multiplexed] {
+        let plan = Plan::new(mode, &[backend.address()]).front(|front| front.tls = site.http());
+        let proxy = plan.front(|front| front.hsts = Some(LINE.into())).start();
+        let refused = format!("GET / HTTP/1.1\r\nHost: {NAME}\r\nExpect: more\r\n\r\n");
+        for request in [get("/own"), get("/interim"), get("/none"), refused] {
+            let answer = site.ask(proxy.address, &request).expect("an answer");
+            assert_eq!(answer.matches(LINE).count(), 1, "{answer}");
+            assert_eq!(answer.to_lowercase().matches("strict-transport").count(), 1, "{answer}");
+        }
+        let clear = Client::exchange(proxy.address, get("/")).expect("an answer");
+        assert_eq!((clear.status(), clear.head.header("strict-transport-security")), (400, None));
+    }
+}

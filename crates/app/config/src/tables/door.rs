@@ -1,6 +1,9 @@
 //! Options that all front doors with HTTP share.
 
-use super::super::option::{Form, Kind, Opt};
+use std::time::Duration;
+
+use super::super::option::{Form, Kind, Opt, Table, reads_as};
+use super::super::text::RedirectTo;
 use super::{DAY, HOUR, ms};
 
 pub(super) const HEAD_MAX: Opt = Opt::default(
@@ -127,6 +130,53 @@ pub(super) const HTTP2: Opt = Opt::default(
      Backends receive HTTP/1.1.",
 )
 .http_only();
+
+pub(super) const REDIRECT: Opt = Opt::optional(
+    "redirect",
+    Kind::Text(&REDIRECT_TO),
+    "requests are served",
+    "\"https\": redirect requests to https, at port 443 or, as \"https:8443\", at another: 301 for GET and HEAD, 308 for \
+     the others. Requests below /.well-known/acme-challenge/ are served from the pool. Not with `tls`.",
+)
+.http_only();
+
+pub(super) const HSTS: Opt = Opt::optional(
+    "hsts",
+    Kind::Table(&HSTS_TABLE),
+    "the header passes as backends send it",
+    HSTS_TABLE.help,
+)
+.http_only();
+
+static HSTS_TABLE: Table = Table {
+    title: "[session.hsts]",
+    help: "`Strict-Transport-Security` of all responses, in the place of the backends': browsers use only https from \
+           then on. Only with `tls`.",
+    options: &[
+        Opt::default(
+            "max-age",
+            Kind::Duration(Duration::ZERO, HSTS_MAX),
+            "\"365d\"",
+            "How long browsers remember it. 0s: they forget it.",
+        ),
+        Opt::default("subdomains", Kind::Flag, "false", "It is for all subdomains, too."),
+        Opt::default(
+            "preload",
+            Kind::Flag,
+            "false",
+            "Browsers may ship with it. Needs `subdomains` and a year, and is hard to take back.",
+        ),
+    ],
+};
+
+/// Ten years.
+const HSTS_MAX: Duration = Duration::from_secs(3650 * 86_400);
+
+static REDIRECT_TO: Form = Form {
+    noun: "a redirect",
+    accepted: "\"https\" or \"https:PORT\"",
+    fits: reads_as::<RedirectTo>,
+};
 
 pub(super) const STREAMS_MAX: Opt = Opt::default(
     "streams-max",

@@ -204,3 +204,36 @@ fn wrong_tls_to_backends_is_named() {
         assert!(found.contains(expected), "{tls}\n{found}\nlacks: {expected}");
     }
 }
+
+#[test]
+fn a_redirect_is_for_clear_text_and_hsts_for_tls() {
+    let tls = format!("tls = {{ certificates = [{SITE}] }}");
+    for (protocol, more, expected) in [
+        ("http", "redirect = 'https'".to_string(), None),
+        ("http", "redirect = 'https:8443'".to_string(), None),
+        ("http", "redirect = 'http'".to_string(), Some("'http' is not a redirect")),
+        ("http", "redirect = 'https:0'".to_string(), Some("'https:0' is not a redirect")),
+        ("tcp", "redirect = 'https'".to_string(), Some("redirect: has no effect")),
+        (
+            "http",
+            format!("redirect = 'https'\n{tls}"),
+            Some("redirect: stated, and clients of this front door use TLS already"),
+        ),
+        ("http", format!("hsts = {{}}\n{tls}"), None),
+        ("http", format!("hsts = {{ preload = true, subdomains = true }}\n{tls}"), None),
+        (
+            "http",
+            format!("hsts = {{ preload = true }}\n{tls}"),
+            Some("hsts.preload: true, which browsers accept only with `subdomains`"),
+        ),
+        ("http", "hsts = {}".to_string(), Some("hsts: stated, but browsers ignore it without TLS")),
+    ] {
+        let found = said(protocol, &more);
+        match expected {
+            None => assert_eq!(found, "", "{more}"),
+            Some(expected) => {
+                assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}")
+            }
+        }
+    }
+}

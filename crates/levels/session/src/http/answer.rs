@@ -17,17 +17,21 @@ pub(crate) enum ToPeer {
     NoRoom,
 }
 
-/// Writes the answer for `reason` into `out`: status, `Proxy-Status` (RFC 9209) and one line of
-/// text.
-pub(crate) fn write_answer(
-    reason: Reason,
-    instance: &str,
-    retry_after: Duration,
-    close: bool,
-    to_peer: ToPeer,
-    with_body: bool,
-    out: &mut Vec<u8>,
-) {
+/// An answer of the proxy itself.
+pub(crate) struct OwnAnswer<'a> {
+    pub(crate) reason: Reason,
+    pub(crate) instance: &'a str,
+    pub(crate) retry_after: Duration,
+    pub(crate) close: bool,
+    pub(crate) to_peer: ToPeer,
+    pub(crate) with_body: bool,
+    /// The line of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<&'a str>,
+}
+
+/// Writes the answer into `out`: status, `Proxy-Status` (RFC 9209) and one line of text.
+pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
+    let &OwnAnswer { reason, instance, retry_after, close, to_peer, with_body, hsts } = answer;
     let status = reason.status();
     let phrase = phrase(status);
     let body = match to_peer {
@@ -56,6 +60,7 @@ pub(crate) fn write_answer(
     if close {
         line(format_args!("Connection: close\r\n"));
     }
+    out.extend_from_slice(hsts.unwrap_or_default().as_bytes());
     if to_peer == ToPeer::NoRoom {
         write_room(0, out);
     }

@@ -199,6 +199,7 @@ impl ClientConnection {
                     request: &outgoing.head,
                     close,
                     via: via.as_deref(),
+                    hsts: view.config.hsts.as_deref(),
                     dispatches: view.config.dispatch.is_some(),
                     room: room_max.and_then(|max| Some(upstream.lease.room()?.min(max))),
                 };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::answer::{ToPeer, write_answer};
+use super::answer::{OwnAnswer, ToPeer, write_answer};
 use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
@@ -281,9 +281,12 @@ impl ClientConnection {
             return After::Abort;
         }
         let retry_after = self.worker.retry_after(&self.door);
-        let instance = &self.worker.shared.instance;
+        let (view, instance) = (self.door.view(), &self.worker.shared.instance);
         let mut out = self.worker.take_vec();
-        write_answer(reason, instance, retry_after, close, to_peer, with_body, &mut out);
+        // Plain HTTP is answered in the clear.
+        let hsts = view.config.hsts.as_deref().filter(|_| reason != Reason::TlsMissing);
+        let answer = OwnAnswer { reason, instance, retry_after, close, to_peer, with_body, hsts };
+        write_answer(&answer, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
         let mut sent = 0;

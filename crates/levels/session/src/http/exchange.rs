@@ -140,6 +140,12 @@ impl ClientConnection {
 
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
+        if let Some(answer) = self.redirection(outgoing) {
+            return match answer {
+                Ok(answer) => Box::pin(self.redirect(&answer, outgoing)).await,
+                Err(reason) => self.refuse(outgoing, reason).await,
+            };
+        }
         let result = match drained {
             Ok(()) if !self.is_let_in(&outgoing.head) => Err(Reason::Overloaded),
             Ok(()) => self.try_backends(outgoing, begun).await,

@@ -60,6 +60,8 @@ pub(crate) enum Field {
     OtherOrigin,
     /// A peer's room, or a question after it.
     Room,
+    /// `Strict-Transport-Security` (RFC 6797).
+    StrictTransport,
     Te,
     TransferEncoding,
     /// An unknown name with an underscore.
@@ -101,6 +103,7 @@ impl Field {
                 ("x-forwarded-proto", Field::XForwardedProto),
             ],
             19 => &[(crate::dispatch::FIELD, Field::Delegated)],
+            25 => &[("strict-transport-security", Field::StrictTransport)],
             _ => &[],
         };
         candidates
@@ -134,7 +137,7 @@ impl Field {
     /// change the meaning or the origin of the message; fields of the connection are kept or
     /// dropped whether named or not.
     pub(crate) fn may_be_nominated(self) -> bool {
-        matches!(self, Field::Other | Field::Underscored)
+        matches!(self, Field::Other | Field::StrictTransport | Field::Underscored)
     }
 }
 

@@ -20,6 +20,7 @@ mod mux;
 mod origin;
 mod peer;
 mod pump;
+mod redirect;
 mod request;
 mod respond;
 mod response;

@@ -269,7 +269,11 @@ fn read_fields<'a>(
                 fields.delegations += 1;
             }
             Field::Room => fields.is_asked = value == ASKED.as_bytes(),
-            Field::HopByHop | Field::Http2Settings | Field::Via | Field::Other => {}
+            Field::HopByHop
+            | Field::Http2Settings
+            | Field::StrictTransport
+            | Field::Via
+            | Field::Other => {}
         }
     }
     Ok(fields)
@@ -405,7 +409,7 @@ fn write_request(
             }
             Field::Expect => parsed.expects_continue,
             Field::Delegated | Field::Room => door.dispatch.is_none(),
-            Field::Via | Field::Check | Field::Other => true,
+            Field::Via | Field::Check | Field::StrictTransport | Field::Other => true,
         };
         let nominated = fields.connection.nominates
             && field.may_be_nominated()

@@ -50,6 +50,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) close: bool,
     /// Add `Via`, under this name.
     pub(crate) via: Option<&'a str>,
+    /// The line of `Strict-Transport-Security`, which replaces the backend's.
+    pub(crate) hsts: Option<&'a str>,
     /// The front door is in node mode: words between nodes end here.
     pub(crate) dispatches: bool,
     /// The room that is announced to the delegating peer.
@@ -167,6 +169,7 @@ fn write_response(
             // An HTTP/1.0 client gets the payload alone, up to the close.
             Field::TransferEncoding => !http10 && !has_never_a_body(read.status),
             Field::Delegated | Field::Room => !reply.dispatches,
+            Field::StrictTransport => reply.hsts.is_none(),
             _ => true,
         };
         let nominated = connection.nominates
@@ -189,6 +192,9 @@ fn write_response(
     }
     if let Some(instance) = reply.via {
         write_via("1.1", instance, out);
+    }
+    if let Some(line) = reply.hsts.filter(|_| !read.is_interim()) {
+        out.extend_from_slice(line.as_bytes());
     }
     if let Some(room) = reply.room.filter(|_| !read.is_interim()) {
         write_room(room, out);

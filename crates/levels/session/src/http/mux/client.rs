@@ -68,6 +68,7 @@ impl ClientConnection {
             begun,
             leased,
             via: view.config.via,
+            hsts: view.config.hsts.clone(),
             dispatches: view.config.dispatch.is_some(),
             room_max: self.room_max(&outgoing.head),
             end: 0,

@@ -336,7 +336,8 @@ impl Task {
                 let via = slot.via.then_some(&*self.instance);
                 let dispatches = slot.dispatches;
                 let room = slot.room_max.and_then(|max| Some(slot.lease.room()?.min(max)));
-                let reply = Reply { request: &slot.head, close, via, dispatches, room };
+                let hsts = slot.hsts.as_deref();
+                let reply = Reply { request: &slot.head, close, via, hsts, dispatches, room };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);

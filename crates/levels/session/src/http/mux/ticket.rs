@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
@@ -179,6 +180,8 @@ pub(super) struct Slot {
     pub(super) leased: Instant,
     /// Add `Via` to the response.
     pub(super) via: bool,
+    /// The line of `Strict-Transport-Security` of the response.
+    pub(super) hsts: Option<Arc<str>>,
     /// The front door is in node mode.
     pub(super) dispatches: bool,
     /// The most room that its response announces, if it announces any.
