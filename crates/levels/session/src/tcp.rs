@@ -78,7 +78,6 @@ impl Connection {
             Ok(connected) => connected,
             Err(reason) => return (self.refuse(reason), None),
         };
-        let first = self.send_proxy(&lease, early);
         let idle = self.door.view().config.timeouts.idle;
         let end = relay(
             &self.worker,
@@ -86,7 +85,7 @@ impl Connection {
             &lease,
             &self.client,
             &session,
-            first,
+            early,
             None,
             &self.deadline,
             idle,
@@ -194,7 +193,8 @@ impl Connection {
     async fn connect_to(&self, lease: &Lease) -> Result<Session, Reason> {
         self.deadline.set(Instant::now(), lease.pool().options.connect_timeout);
         let tls = lease.pool().options.tls.as_ref();
-        let mut connecting = pin!(Session::open(lease.backend(), tls, &self.worker, || ()));
+        let (backend, header) = (lease.backend(), self.proxy_header(lease));
+        let mut connecting = pin!(Session::open(backend, tls, header, &self.worker, || ()));
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(result) => {
                 Poll::Ready(result.map_err(|error| upstream::connect_failure(&error)))
@@ -209,17 +209,12 @@ impl Connection {
         .await
     }
 
-    /// The first bytes to the backend: a PROXY header if the pool has one, then early input.
-    fn send_proxy(&self, lease: &Lease, early: Option<Buffer>) -> Option<Buffer> {
-        let Some(version) = lease.pool().options.send_proxy else { return early };
-        let mut first = self.worker.buffers.take();
-        proxy_protocol::write(version, self.ends(), &mut first);
-        if let Some(early) = early {
-            // Less than the longest header accepted, which a buffer has ample room for.
-            first.space()[..early.len()].copy_from_slice(&early);
-            first.filled(early.len());
-        }
-        Some(first)
+    /// The PROXY header of a session, if the pool has one.
+    fn proxy_header(&self, lease: &Lease) -> Option<Buffer> {
+        let version = lease.pool().options.send_proxy?;
+        let mut header = self.worker.buffers.take();
+        proxy_protocol::write(version, self.ends(), &mut header);
+        Some(header)
     }
 
     /// The client, as announced or else as the socket says.

@@ -14,6 +14,7 @@ use equipoise_tls::{ClientTls, valid_until};
 use rustls::pki_types::ServerName;
 
 use crate::backend_tls::{self, UpstreamTls};
+use crate::buffer::Buffer;
 use crate::dispatch::{Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
@@ -62,11 +63,13 @@ enum Proven {
 
 impl Session {
     /// Opens a session; the caller limits the time. With `tls` the backend must prove its name, a
-    /// peer that of its node. `connected` is called before the handshake with a peer, which may
+    /// peer that of its node. `preamble`, a PROXY header, goes first, in the clear. `connected` is
+    /// called before the handshake with a peer, which may
     /// take longer.
     pub(crate) async fn open(
         backend: &BackendView,
         tls: Option<&UpstreamTls>,
+        preamble: Option<Buffer>,
         worker: &Worker,
         connected: impl FnOnce(),
     ) -> io::Result<Session> {
@@ -79,6 +82,12 @@ impl Session {
             Place::Socket(path) => (Socket::connect_unix(path, line)?, None),
             Place::Host { resolved, .. } => resolved.connect(connect).await?,
         };
+        if let Some(mut preamble) = preamble {
+            while !preamble.is_empty() {
+                let sent = poll_fn(|cx| socket.poll_write(cx, &preamble)).await?;
+                preamble.consume(sent);
+            }
+        }
         let proven = match tls {
             None => None,
             Some(UpstreamTls::Peer(tls)) => {
@@ -99,8 +108,8 @@ impl Session {
         stats.sessions_opened.add(1);
         stats.sessions_open.add(1);
         Ok(Session {
+            written: socket.sent(),
             socket,
-            written: 0,
             reused: false,
             lookout: Lookout::None,
             proven,

@@ -12,7 +12,9 @@ use std::time::Duration;
 use common::{Plan, Proxy, both_upstreams, get, post};
 use common_tls::{NAME, Site};
 use equipoise_session::Reason;
-use equipoise_session::config::{FrontDoor, PoolOptions, Protocol, Upstream, UpstreamTls};
+use equipoise_session::config::{
+    FrontDoor, PoolOptions, Protocol, ProxyProtocol, TrustedSources, Upstream, UpstreamTls,
+};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, Step, eventually};
 use equipoise_tls::{ClientOptions, ClientTls, Clients, Profile, Protocols, TlsOptions, Trust};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -274,4 +276,27 @@ fn another_tls_of_the_pool_needs_new_sessions() {
     proxy.options.tls = to_backends(options(Site::new().trust()));
     proxy.publish().expect("nothing is bound");
     assert_eq!(proxy.ask(get("/")).status(), 502, "the session is of a server not trusted now");
+}
+
+#[test]
+fn a_proxy_header_goes_before_the_handshake() {
+    let site = Site::new();
+    let backend = HttpBackend::always(Answer::ok("hello"));
+    let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).front(|front| {
+        *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
+        front.tls = site.tls(TlsOptions::default());
+        front.accept_proxy = true;
+        front.trusted = TrustedSources::from_iter([([127, 0, 0, 0].into(), 8)]);
+    });
+    let tls = plan.start();
+    for version in [ProxyProtocol::V1, ProxyProtocol::V2] {
+        let plan = Plan::new(Upstream::Exclusive, &[tls.address]).front(|front| {
+            *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
+        });
+        let plan = plan.pool(|pool| {
+            pool.tls = to_backends(options(site.trust()));
+            pool.send_proxy = Some(version);
+        });
+        assert_eq!(plan.start().ask(get("/")).text(), "hello", "{version:?}");
+    }
 }

@@ -438,7 +438,7 @@ impl ClientConnection {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
         let tls = lease.pool().options.tls.as_ref();
         let connected = || self.arm(Instant::now(), HANDSHAKE);
-        let mut connect = pin!(Session::open(lease.backend(), tls, &self.worker, connected));
+        let mut connect = pin!(Session::open(lease.backend(), tls, None, &self.worker, connected));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
             Poll::Ready(Err(error)) => {

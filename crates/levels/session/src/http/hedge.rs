@@ -149,7 +149,7 @@ impl ClientConnection {
             return Some(session);
         }
         let worker = Rc::clone(&self.worker);
-        let mut connect = pin!(Session::open(second.backend(), tls, &worker, || ()));
+        let mut connect = pin!(Session::open(second.backend(), tls, None, &worker, || ()));
         poll_fn(|cx| {
             if self.poll_first(cx, first, outgoing).is_ready() || self.deadline.is_past() {
                 return Poll::Ready(None);

@@ -155,7 +155,7 @@ async fn run(
     let session = match worker.idle.take(&backend, tls.as_ref()) {
         Some(session) => session,
         None => {
-            let open = Session::open(&backend, tls.as_ref(), &worker, || ());
+            let open = Session::open(&backend, tls.as_ref(), None, &worker, || ());
             let Ok(Ok(session)) = tokio::time::timeout(times.connect, open).await else {
                 // Waiting requests try an exclusive session, which counts the reason of the
                 // failure.
