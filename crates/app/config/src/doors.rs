@@ -1,10 +1,11 @@
 //! Builds front doors: `[[session]]`, and the options that `[[dispatch]]` shares with it.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits};
+use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Protocol, SniRoute};
 
 use super::problem::Findings;
 use super::text::{Listen, RedirectTo};
@@ -45,6 +46,7 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
     Some(FrontDoor {
         name,
         accept_proxy: door.flag("accept-proxy"),
+        sni: door.tables("sni").iter().filter_map(sni_route).collect(),
         redirect: door.parsed("redirect").map(|RedirectTo(port)| port),
         hsts: door.table("hsts").map(hsts),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
@@ -61,8 +63,35 @@ fn hsts(values: &Values) -> Arc<str> {
     format!("Strict-Transport-Security: max-age={seconds}{subdomains}{preload}\r\n").into()
 }
 
-/// Checks `redirect` and `hsts`, each of which is for one kind of http front door.
+fn sni_route(route: &Values) -> Option<SniRoute> {
+    Some(SniRoute { names: route.texts("names")?.to_vec(), pool: route.text("pool")?.into() })
+}
+
+/// Checks `sni`, which is for tcp without `tls`.
+fn check_sni(door: &Values, findings: &mut Findings<'_>) {
+    let mut names = HashSet::new();
+    for route in door.tables("sni") {
+        for name in route.texts("names").unwrap_or_default() {
+            if !names.insert(name.to_ascii_lowercase()) {
+                let text = format!("\"{name}\" is stated twice; accepted: each name once");
+                findings.error(route.at("names"), &route.path_of("names"), text);
+            }
+        }
+    }
+    let protocol = door.choice("protocol", &tables::PROTOCOL);
+    let wrong = match protocol {
+        _ if !door.given("sni") => return,
+        Some(Protocol::Http | Protocol::Udp) => "stated, and this front door is not tcp",
+        Some(Protocol::Tcp) if door.given("tls") => "stated, and `tls` ends the clients' TLS here",
+        Some(Protocol::Tcp) | None => return,
+    };
+    let text = format!("{wrong}; accepted: a tcp front door without `tls`");
+    findings.error(door.at("sni"), &door.path_of("sni"), text);
+}
+
+/// Checks `redirect` and `hsts`, each of which is for one kind of http front door, and `sni`.
 pub(super) fn check(door: &Values, findings: &mut Findings<'_>) {
+    check_sni(door, findings);
     let has_tls = door.given("tls");
     if has_tls && door.given("redirect") {
         let text = "stated, and clients of this front door use TLS already; accepted: a front door \

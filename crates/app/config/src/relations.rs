@@ -9,7 +9,7 @@ use equipoise_session::config::{CheckMethod, Concurrency, Protocol, Upstream};
 
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
-use super::users::{PoolUsers, Users, protocol_of};
+use super::users::{PoolUsers, Users, protocol_of, sni_routes};
 use super::values::Values;
 use super::{Surroundings, declared, dispatch, doors, pool_tls, pools, slice, tables};
 
@@ -46,7 +46,8 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     }
     let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.text("name")).collect();
     let names = zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names")));
-    for user in doors().chain(file.tables("packet")).chain(names) {
+    let routes = doors().flat_map(sni_routes);
+    for user in doors().chain(routes).chain(file.tables("packet")).chain(names) {
         named_pool(user, pools, &known, findings);
     }
     let users = Users::of(file);
@@ -266,7 +267,7 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
         }
         let reads_a_head = match protocol {
             Protocol::Http => true,
-            Protocol::Tcp => door.given("tls") || door.flag("accept-proxy"),
+            Protocol::Tcp => door.given("tls") || door.given("sni") || door.flag("accept-proxy"),
             Protocol::Udp => false,
         };
         if !reads_a_head && door.given("header-timeout") {

@@ -417,6 +417,7 @@ static SESSION: Table = Table {
         Opt::required("protocol", Kind::Choice(&PROTOCOL), "Protocol of its clients."),
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool behind it."),
         tls::OF_DOOR,
+        tls::SNI_OF_DOOR,
         door::REDIRECT,
         door::HSTS,
         door::HEAD_MAX,

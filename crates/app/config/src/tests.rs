@@ -40,6 +40,10 @@ address = "10.0.0.1:80"
 [pool.health]
 http = "/"
 [pool.passive]
+[pool.tls]
+ca = "/authority.crt"
+certificate = "/node.crt"
+key = "/node.key"
 [pool.elastic]
 max = 5
 [pool.elastic.process]
@@ -61,6 +65,14 @@ ca = "/authority.crt"
 [[session.tls.certificates]]
 chain = "/node.crt"
 key = "/node.key"
+[session.hsts]
+[[session]]
+listen = "0.0.0.0:443"
+protocol = "tcp"
+pool = "u"
+[[session.sni]]
+names = "a.example"
+pool = "u"
 [[packet]]
 vip = "192.0.2.1:80/tcp"
 interface = "eth0"
@@ -122,6 +134,8 @@ slices = 9
 domain = 7
 order = "stateful"
 [slice.checkpoint]
+[[pool]]
+name = "u"
 [[pool]]
 name = "t"
 backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80", labels = "a=b" }]
@@ -200,6 +214,14 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         ("[[session]]", "accept-proxy") => {
             text = text.replace(table.title, &with("trusted = \"192.0.2.1\""));
         }
+        ("[[session]]", "redirect") => {
+            let from = text.find("[session.tls]").expect("a table");
+            let to = text.find("[session.hsts]\n").expect("a table") + "[session.hsts]\n".len();
+            text.replace_range(from..to, "");
+        }
+        ("[session.hsts]", "preload") => {
+            text = text.replace(table.title, &with("subdomains = true"));
+        }
         ("[cluster]", "controllers") => text = text.replace(store, ""),
         ("[cluster]", "join-token" | "join-token-file") => {
             text = text.replace(store, "").replace(table.title, &with("controllers = \"c:1\""));
@@ -245,7 +267,10 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
         ("chain", _) => quoted("/other.crt"),
-        ("ca", _) if table.title == "[session.tls.clients]" => quoted("/authorities.crt"),
+        ("ca", _) if ["[pool.tls]", "[session.tls.clients]"].contains(&table.title) => {
+            quoted("/authorities.crt")
+        }
+        ("certificate", _) if table.title == "[pool.tls]" => quoted("/other.crt"),
         // A zone that is known without tzdata and differs from UTC.
         ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),
         ("peer-tls", _) => quoted("accepted"),
@@ -294,6 +319,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("address", _) => quoted("10.9.9.9:9"),
         ("http", _) => quoted("/other"),
         ("status", _) => quoted("204"),
+        ("pool", _) if table.title == "[[session.sni]]" => quoted("t"),
         ("pool", _) => quoted("p"),
         ("name" | "host" | "node" | "namespace" | "user" | "server-name", _) => quoted("x"),
         ("advertise", _) => quoted("c9.example"),
@@ -318,6 +344,8 @@ fn other_sample(name: &str) -> &'static str {
         "addresses" => "192.0.2.99",
         "backend" | "backends" => "n2",
         "labels" => "a=b",
+        "names" => "b.example",
+        "redirect" => "https:8443",
         "alpn" => "h2",
         "identity" | "version" => "x",
         "rate-limit-exempt" | "trusted" => "192.0.2.0/24",
@@ -348,7 +376,7 @@ fn every_option_changes_the_configuration() {
             // It permits something, and changes nothing by itself.
             (_, "allow-remote") => return,
             // Another key does not match the certificate.
-            ("[dispatch.tls]" | "[[session.tls.certificates]]", "key") => return,
+            ("[dispatch.tls]" | "[pool.tls]" | "[[session.tls.certificates]]", "key") => return,
             // Each needs the other: the next test has both.
             ("[[slice]]", "key" | "idl") => return,
             // They matter only to names with `labels`, which have their own tests.

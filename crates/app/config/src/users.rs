@@ -26,6 +26,9 @@ impl<'v> Users<'v> {
         let mut users = Users::default();
         for door in file.tables("session").iter().chain(file.tables("dispatch")) {
             users.add(door, |pool| pool.doors.push(door));
+            for route in sni_routes(door) {
+                users.add(route, |pool| pool.doors.push(door));
+            }
         }
         for vip in file.tables("packet") {
             users.add(vip, |pool| pool.packet = true);
@@ -56,6 +59,11 @@ impl PoolUsers<'_> {
         let is_http = |door: &&Values| protocol_of(door) == Some(Protocol::Http);
         !self.doors.is_empty() && self.doors.iter().all(is_http)
     }
+}
+
+/// The pools of a front door by server name.
+pub(super) fn sni_routes(door: &Values) -> &[Values] {
+    door.spec.option("sni").map_or(&[], |_| door.tables("sni"))
 }
 
 /// The protocol of a front door; `None` if the option has an error.

@@ -183,6 +183,15 @@ impl Default for ClientTimeouts {
     }
 }
 
+/// The server names of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SniRoute {
+    /// Names, and wildcards as `*.example.com`, which stand for one label.
+    pub names: Vec<String>,
+    /// The name of the pool.
+    pub pool: Arc<str>,
+}
+
 /// One front door.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrontDoor {
@@ -200,6 +209,10 @@ pub struct FrontDoor {
     pub timeouts: ClientTimeouts,
     /// Clients speak TLS. TCP and HTTP only; not in node mode. `None`: they do not.
     pub tls: Option<ServerTls>,
+    /// Pools by the server name of the clients' TLS, which passes to the backend. TCP only, without
+    /// [`FrontDoor::tls`]. Other names, and clients that send none, go to `pool`. Empty: clients
+    /// need no TLS.
+    pub sni: Arc<[SniRoute]>,
     /// Senders that are believed about clients: their `X-Forwarded-*` and `Forwarded` are appended
     /// to, and their PROXY protocol headers accepted.
     pub trusted: TrustedSources,
@@ -254,6 +267,7 @@ impl FrontDoor {
             limits: Limits::default(),
             timeouts: ClientTimeouts::default(),
             tls: None,
+            sni: Arc::default(),
             trusted: TrustedSources::default(),
             forwarded: Forwarded::default(),
             underscores: Underscores::default(),

@@ -94,7 +94,7 @@ fn poll_first(
 }
 
 /// Ready with the reason once the client has had its time.
-fn poll_end(worker: &Worker, deadline: &Deadline) -> Poll<Reason> {
+pub(crate) fn poll_end(worker: &Worker, deadline: &Deadline) -> Poll<Reason> {
     if deadline.is_past() {
         return Poll::Ready(Reason::TlsTimeout);
     }

@@ -12,6 +12,7 @@ use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
 use crate::retry_budget::RetryBudget;
+use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
 
 /// The whole input of a data-plane thread: immutable, numbered, swapped whole.
@@ -34,6 +35,8 @@ pub struct FrontDoorView {
     pub config: FrontDoor,
     /// Index of its pool in [`Snapshot::pools`].
     pub pool: usize,
+    /// Indices of its pools by server name.
+    pub sni: Arc<SniTable>,
     /// Whether and how requests are delegated; only HTTP is.
     pub dispatch: Option<DispatchView>,
     /// Its clients' requests in flight, in node mode; kept across snapshots.
@@ -43,6 +46,11 @@ pub struct FrontDoorView {
 }
 
 impl FrontDoorView {
+    /// Index of the pool for this server name.
+    pub(crate) fn pool_for(&self, server_name: Option<&str>) -> usize {
+        server_name.and_then(|name| self.sni.pick(name)).unwrap_or(self.pool)
+    }
+
     /// Index of the pool of the peers, where requests can be delegated.
     pub(crate) fn peers(&self) -> Option<usize> {
         let may_delegate = self.config.dispatch.as_ref().is_some_and(NodeDoor::may_delegate);

@@ -23,6 +23,7 @@ use crate::proxy_protocol::{self, Announced};
 use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
+use crate::sni::read_hello;
 use crate::socket::Socket;
 use crate::upstream::{self, Session};
 use crate::worker::{ClientHashes, Phase, Pick, Worker};
@@ -34,8 +35,17 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
     let logged_since = access_log::is_sampled(&worker, &door).then(Instant::now);
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
     let (since, queued) = (Instant::now(), Cell::default());
-    let mut connection =
-        Connection { worker, door, client, deadline, peer, announced: None, since, queued };
+    let mut connection = Connection {
+        worker,
+        door,
+        client,
+        deadline,
+        peer,
+        announced: None,
+        server_name: None,
+        since,
+        queued,
+    };
     let (end, lease) = connection.serve().await;
     if let Some(since) = logged_since {
         let line = FlowLine {
@@ -58,6 +68,8 @@ struct Connection {
     deadline: Deadline,
     peer: SocketAddr,
     announced: Option<Announced>,
+    /// That the client asks for, where it chooses the pool.
+    server_name: Option<Box<str>>,
     /// When it was accepted.
     since: Instant,
     /// Time that it waited for a backend with room.
@@ -72,7 +84,7 @@ impl Connection {
         };
         let early = match self.accept_tls(early).await {
             Ok(early) => early,
-            Err(end) => return (end, None),
+            Err(refused) => return (Box::pin(self.refuse_tls(refused)).await, None),
         };
         let (lease, session) = match self.connect().await {
             Ok(connected) => connected,
@@ -115,27 +127,40 @@ impl Connection {
         Ok(accepted.rest)
     }
 
-    /// Performs the TLS handshake where one is required, of which `early` may be the beginning;
-    /// returns the bytes of the application that were read already.
-    async fn accept_tls(&mut self, early: Option<Buffer>) -> Result<Option<Buffer>, End> {
-        let tls = self.door.view().config.tls.as_ref().map(|tls| Arc::clone(tls.config()));
-        let Some(tls) = tls else { return Ok(early) };
+    /// Performs the TLS handshake where one is required, or reads the server name where that
+    /// chooses the pool. `early` may be the beginning of TLS. Returns the bytes for the backend
+    /// that were read already.
+    async fn accept_tls(&mut self, early: Option<Buffer>) -> Result<Option<Buffer>, Refused> {
+        let view = self.door.view();
         let (worker, door, deadline) = (&self.worker, &self.door, &self.deadline);
-        let accepted = handshake::accept(worker, door, &tls, &mut self.client, early, deadline);
-        let reason = match Box::pin(accepted).await {
-            Ok(()) => return Ok(None),
-            Err(Refused::Unused) => return Err(End { reason: None, sent: 0, received: 0 }),
-            Err(Refused::NotTls(_)) => {
+        if let Some(tls) = view.config.tls.as_ref().map(|tls| Arc::clone(tls.config())) {
+            let accepted = handshake::accept(worker, door, &tls, &mut self.client, early, deadline);
+            return Box::pin(accepted).await.map(|()| None);
+        }
+        if view.sni.is_empty() {
+            return Ok(early);
+        }
+        let hello = Box::pin(read_hello(worker, door, &self.client, early, deadline)).await?;
+        self.server_name = hello.name.map(Into::into);
+        Ok(Some(hello.bytes))
+    }
+
+    /// Ends a connection without a handshake.
+    async fn refuse_tls(&self, refused: Refused) -> End {
+        let (worker, door, deadline) = (&self.worker, &self.door, &self.deadline);
+        let reason = match refused {
+            Refused::Unused => return End { reason: None, sent: 0, received: 0 },
+            Refused::NotTls(_) => {
                 // A client that takes no bytes gets no alert.
                 let _ = self.client.try_write(&handshake::NOT_TLS);
                 Reason::TlsMissing
             }
-            Err(Refused::Failed(reason)) => reason,
+            Refused::Failed(reason) => reason,
         };
         door.dropped(reason);
         let idle = door.view().config.timeouts.idle;
-        Box::pin(linger(worker, &self.client, deadline, idle, None)).await;
-        Err(End { reason: Some(reason), sent: 0, received: 0 })
+        linger(worker, &self.client, deadline, idle, None).await;
+        End { reason: Some(reason), sent: 0, received: 0 }
     }
 
     /// Connects to a backend, or to another if that fails, as often as the pool's retries permit.
@@ -145,7 +170,8 @@ impl Connection {
         let (mut failed, mut tries) = (None, 0);
         loop {
             let avoid = failed.map(|(backend, _)| backend);
-            let lease = match self.worker.pick(&self.door, &hashes, avoid) {
+            let name = self.server_name.as_deref();
+            let lease = match self.worker.pick_by_name(&self.door, name, &hashes, avoid) {
                 Pick::Free(lease) => lease,
                 // Boxed, as it is rare: the task is as large as its largest moment.
                 Pick::Full(full) => match Box::pin(self.wait_in_queue(full, avoid)).await? {

@@ -177,6 +177,21 @@ impl Worker {
         self.pick_for(Work::Usual, door, client, avoid)
     }
 
+    /// As [`Self::pick`], from the pool for this server name.
+    pub(crate) fn pick_by_name(
+        &self,
+        door: &Door,
+        server_name: Option<&str>,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+    ) -> Pick {
+        if self.is_sampled() {
+            self.shared.sources.count(self.index, client.address);
+        }
+        let pool = door.view().pool_for(server_name);
+        self.pick_of(door, pool, client, avoid, Some(Work::Usual))
+    }
+
     /// As [`Self::pick`], with the permits that this work may take.
     pub(crate) fn pick_for(
         &self,
@@ -297,15 +312,19 @@ impl Worker {
         }
     }
 
-    /// Whether the door's pool is still the one with the request's queue, and has a backend or
+    /// Whether a pool of the door is still the one with the request's queue, and has a backend or
     /// awaits one.
     pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {
-        let (snapshot, pool) = self.place_of(door, door.view().pool);
-        let pool = snapshot.pools.get(pool);
-        pool.is_some_and(|pool| {
-            Arc::ptr_eq(&pool.queue, &full.pool().queue)
-                && (!pool.backends.is_empty() || pool.awaits_backend)
-        })
+        let view = door.view();
+        let still_queues = |pool: usize| {
+            let (snapshot, pool) = self.place_of(door, pool);
+            let pool = snapshot.pools.get(pool);
+            pool.is_some_and(|pool| {
+                Arc::ptr_eq(&pool.queue, &full.pool().queue)
+                    && (!pool.backends.is_empty() || pool.awaits_backend)
+            })
+        };
+        still_queues(view.pool) || view.sni.pools().any(still_queues)
     }
 
     /// The `Retry-After` for clients of a door with an unusable pool.

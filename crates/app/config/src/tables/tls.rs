@@ -98,6 +98,32 @@ static SERVER_NAME: Form = Form {
     fits: |text| ServerName::try_from(text).is_ok(),
 };
 
+/// The option of front doors.
+pub(super) const SNI_OF_DOOR: Opt = Opt::default("sni", Kind::Tables(&SNI), "[]", SNI.help);
+
+static SNI: Table = Table {
+    title: "[[session.sni]]",
+    help: "tcp without `tls`: the pool for clients whose TLS asks for one of these names (SNI). The TLS passes to the \
+           backend unread. Other clients with TLS go to `pool` of the front door, and those without TLS are refused.",
+    options: &[
+        Opt::required(
+            "names",
+            Kind::Texts(&SNI_NAME),
+            "Host names. `*.example.com` stands for one label in the place of `*`. Exact names go before wildcards.",
+        ),
+        Opt::required("pool", Kind::Text(&super::NAME), "The `name` of the pool."),
+    ],
+};
+
+static SNI_NAME: Form = Form {
+    noun: "a host name",
+    accepted: "a host name or a wildcard, such as \"www.example.com\" or \"*.example.com\"",
+    fits: |text| {
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        matches!(ServerName::try_from(name), Ok(ServerName::DnsName(_)))
+    },
+};
+
 static CERTIFICATE: Table = Table {
     title: "[[session.tls.certificates]]",
     help: "Files in PEM with a certificate and its key. Changed files are used within seconds, and at once after `equipoise reload`.",

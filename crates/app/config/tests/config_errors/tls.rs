@@ -237,3 +237,27 @@ fn a_redirect_is_for_clear_text_and_hsts_for_tls() {
         }
     }
 }
+
+#[test]
+fn pools_by_server_name_are_for_tcp_without_tls() {
+    let sni = "sni = [{ names = ['a.example', '*.b.example'], pool = 'p' }]";
+    assert_eq!(said("tcp", sni), "");
+    assert_eq!(said("tcp", &format!("{sni}\nheader-timeout = '5s'")), "");
+    let of = |names: &str, pool: &str| {
+        said("tcp", &format!("sni = [{{ names = {names}, pool = '{pool}' }}]"))
+    };
+    for (found, expected) in [
+        (said("http", sni), "sni: stated, and this front door is not tcp"),
+        (said("udp", sni), "sni: stated, and this front door is not tcp"),
+        (
+            said("tcp", &format!("{sni}\ntls = {{ certificates = [{SITE}] }}")),
+            "sni: stated, and `tls` ends the clients' TLS here",
+        ),
+        (of("['a.example', 'A.example']", "p"), "\"A.example\" is stated twice"),
+        (of("['a.*.example']", "p"), "'a.*.example' is not a host name"),
+        (of("['192.0.2.1']", "p"), "'192.0.2.1' is not a host name"),
+        (of("['a.example']", "q"), "pool: no pool is named \"q\""),
+    ] {
+        assert!(found.contains(expected), "{found}\nlacks: {expected}");
+    }
+}

@@ -141,7 +141,10 @@ fn front_door_view(
 ) -> Arc<FrontDoorView> {
     let dispatch = dispatch_view(entry, inventory, made_of);
     let same = |view: &&Arc<FrontDoorView>| {
-        view.pool == entry.pool && view.dispatch == dispatch && view.config == entry.config
+        view.pool == entry.pool
+            && view.sni == entry.sni
+            && view.dispatch == dispatch
+            && view.config == entry.config
     };
     match before.filter(same) {
         Some(view) => Arc::clone(view),
@@ -149,6 +152,7 @@ fn front_door_view(
             id: entry.id,
             config: entry.config.clone(),
             pool: entry.pool,
+            sni: Arc::clone(&entry.sni),
             dispatch,
             in_flight: Arc::clone(&entry.in_flight),
             stats: Arc::clone(&entry.stats),

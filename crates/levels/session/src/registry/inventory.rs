@@ -14,6 +14,7 @@ use crate::dispatch::{InFlight, Shares};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::retry_budget::RetryBudget;
+use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
 
@@ -82,6 +83,8 @@ pub(crate) struct FrontDoorEntry {
     pub(crate) config: FrontDoor,
     /// Index in [`Inventory::pools`].
     pub(crate) pool: usize,
+    /// Indices of its pools by server name.
+    pub(crate) sni: Arc<SniTable>,
     /// Index of its peers' pool, in node mode.
     pub(crate) peers: Option<usize>,
     /// Its planned shares, in node mode; `None` without a plan.
@@ -412,6 +415,10 @@ impl Reload {
         let changed: &mut Changed = &mut self.changes.front_doors;
         for config in wanted {
             let pool = pool_of(config, &config.pool, pools, &places)?;
+            let routes = config.sni.iter();
+            let routed: Result<Vec<_>, _> =
+                routes.map(|route| pool_of(config, &route.pool, pools, &places)).collect();
+            let sni = Arc::new(SniTable::new(&config.sni, &routed?));
             let node = config.dispatch.as_ref();
             let peers = node.map(|node| pool_of(config, &node.peers, pools, &places));
             let peers = peers.transpose()?;
@@ -422,14 +429,14 @@ impl Reload {
                         changed.changed.push(config.name.to_string());
                     }
                     let shares = before.shares.clone().filter(|_| peers.is_some());
-                    FrontDoorEntry { config, pool, peers, shares, ..before }
+                    FrontDoorEntry { config, pool, sni, peers, shares, ..before }
                 }
                 None => {
                     changed.added.push(config.name.to_string());
                     let stats = Arc::new(Sharded::new(self.threads));
                     let id = take(&mut self.ids.front_door);
                     let in_flight = Arc::default();
-                    FrontDoorEntry { id, config, pool, peers, shares: None, in_flight, stats }
+                    FrontDoorEntry { id, config, pool, sni, peers, shares: None, in_flight, stats }
                 }
             });
         }

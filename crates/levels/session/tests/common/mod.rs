@@ -18,7 +18,7 @@ use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol,
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
-    PoolView, Queue, Reason, RetryBudget, Snapshot, StopReport,
+    PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable, StopReport,
 };
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
@@ -126,6 +126,7 @@ impl Plan {
             threads: self.threads,
             generation: Generation::default(),
             ids: 0,
+            named: None,
             _port: self.port,
         };
         for address in self.backends {
@@ -161,6 +162,7 @@ pub(crate) struct Proxy {
     threads: usize,
     generation: Generation,
     ids: u32,
+    named: Option<Arc<PoolView>>,
     _port: ReservedPort,
 }
 
@@ -218,14 +220,46 @@ impl Proxy {
         let fronts = self.fronts.iter().map(|(id, config, stats)| {
             let (config, stats) = (config.clone(), stats.clone());
             let in_flight = Arc::default();
-            Arc::new(FrontDoorView { id: *id, config, pool: 0, dispatch: None, in_flight, stats })
+            let sni = Arc::new(SniTable::new(&config.sni, &vec![1; config.sni.len()]));
+            Arc::new(FrontDoorView {
+                id: *id,
+                config,
+                pool: 0,
+                sni,
+                dispatch: None,
+                in_flight,
+                stats,
+            })
         });
         let snapshot = Snapshot {
             generation: self.generation,
-            pools: vec![Arc::new(pool)],
+            pools: [Arc::new(pool)].into_iter().chain(self.named.clone()).collect(),
             front_doors: fronts.collect(),
         };
         self.engine().publish(Arc::new(snapshot))
+    }
+
+    /// Adds the pool that `sni` of front doors names, with one backend, to the next snapshot.
+    pub(crate) fn add_named_pool(&mut self, address: SocketAddr) {
+        self.named = Some(Arc::new(PoolView {
+            id: 1,
+            name: "named".into(),
+            generation: self.generation,
+            scheduler: prepare(self.scheduler, &[Candidate { identity: 1, weight: 1 }], 1),
+            needs_response_time: false,
+            awaits_backend: false,
+            backends: vec![BackendView {
+                id: u32::MAX,
+                name: "named".into(),
+                address,
+                place: Default::default(),
+                live: BackendLive::new(self.threads),
+            }],
+            queue: Queue::new(self.threads),
+            retry_budget: Arc::new(RetryBudget::new(Instant::now())),
+            options: PoolOptions::default(),
+            passive: PassiveHealth::default(),
+        }));
     }
 
     /// Publishes a snapshot without pools and front doors.

@@ -121,6 +121,7 @@ impl Rig {
             id: 7,
             config: self.door.clone(),
             pool: 0,
+            sni: Arc::default(),
             dispatch: None,
             in_flight: Arc::default(),
             stats: self.stats.clone(),
