@@ -89,9 +89,10 @@ DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipan
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
-#   wrk              makes the load
+#   wrk, h2load      make the load
 #   libnginx-mod-stream  nginx as a TCP proxy
 BENCH_PACKAGES := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx wrk:/usr/bin/wrk \
+  nghttp2-client:/usr/bin/h2load openssl:/usr/bin/openssl \
   libnginx-mod-stream:/usr/lib/nginx/modules/ngx_stream_module.so
 
 #   knot, nsd, gdnsd, pdns-server, pdns-backend-bind    DNS servers; services too

@@ -1,9 +1,11 @@
 //! Child processes that never outlive the benchmark.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +19,8 @@ pub(crate) struct Setting {
     pub(crate) cpus: Option<Vec<usize>>,
     /// Open files it needs.
     pub(crate) open_files: u64,
+    /// The control group that it joins.
+    pub(crate) quota: Option<Arc<File>>,
 }
 
 /// A running child and its own children: they are killed when this is dropped, and when the
@@ -38,7 +42,7 @@ impl Child {
             .stderr(output)
             // Ctrl-C in a terminal reaches us alone: we decide the order in which things end.
             .process_group(0);
-        let Setting { cpus, open_files } = setting.clone();
+        let Setting { cpus, open_files, quota } = setting.clone();
         // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is
         // allocated.
         unsafe {
@@ -46,6 +50,9 @@ impl Child {
                 // SIGTERM, because an nginx master that is killed leaves its worker behind.
                 sys::end_with_parent(libc::SIGTERM)?;
                 sys::raise_open_files(open_files)?;
+                if let Some(mut group) = quota.as_deref() {
+                    group.write_all(b"0")?;
+                }
                 cpus.as_deref().map_or(Ok(()), sys::stay_on)
             });
         }

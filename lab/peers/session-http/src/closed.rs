@@ -6,16 +6,17 @@ use crate::child::{Child, Setting};
 use crate::options::Options;
 use crate::stage::{Server, Stage};
 
-/// The report of wrk.
+/// The report of wrk or h2load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
     pub(crate) seconds: f64,
     /// Connections that failed or timed out, and responses above 399.
     pub(crate) errors: u64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p999_us: f64,
+    /// `None`: the load does not say.
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) p999_us: Option<f64>,
 }
 
 /// Runs a new wrk for `seconds` against `server`.
@@ -31,9 +32,9 @@ pub(crate) fn run(
         .arg(format!("-t{}", options.wrk_threads))
         .arg(format!("-c{}", options.connections))
         .arg(format!("-d{seconds}s"))
-        .arg(format!("http://{}{path}", server.address));
-    let setting = Setting { cpus: stage.placement.load.clone(), open_files: 8192 };
-    let mut wrk = Child::start(command, &setting, &stage.wrk_log())?;
+        .arg(format!("{}://{}{path}", server.scheme(), server.address));
+    let setting = Setting { cpus: stage.placement.load.clone(), open_files: 8192, quota: None };
+    let mut wrk = Child::start(command, &setting, &stage.load_log())?;
     let status = wrk.wait()?;
     let output = wrk.output();
     ensure!(status.success(), "wrk ended with {status}:\n{output}");
@@ -60,9 +61,9 @@ fn parse(output: &str) -> Option<Outcome> {
         requests: value("requests")? as u64,
         seconds: value("duration_us")? / 1e6,
         errors: errors? as u64,
-        p50_us: value("p50_us")?,
-        p99_us: value("p99_us")?,
-        p999_us: value("p999_us")?,
+        p50_us: Some(value("p50_us")?),
+        p99_us: Some(value("p99_us")?),
+        p999_us: Some(value("p999_us")?),
     })
 }
 
@@ -78,9 +79,9 @@ mod tests {
             requests: 10,
             seconds: 2.0,
             errors: 3,
-            p50_us: 3.0,
-            p99_us: 5.0,
-            p999_us: 9.0,
+            p50_us: Some(3.0),
+            p99_us: Some(5.0),
+            p999_us: Some(9.0),
         };
         assert_eq!(parse(output), Some(expected));
         assert_eq!(parse("Running 1s test\n"), None);

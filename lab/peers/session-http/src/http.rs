@@ -3,9 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustls::ClientConfig;
+
+use crate::tls::Connection;
 
 /// The head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +49,20 @@ pub(crate) fn request(address: SocketAddr, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes()
 }
 
+/// The same, after which the connection is closed.
+pub(crate) fn closing_request(address: SocketAddr, path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
 /// Sends `request` and reads the whole response.
 ///
 /// # Errors
 /// If it is not a 200 with `body_length` bytes of body.
-pub(crate) fn exchange(stream: &mut TcpStream, request: &[u8], body_length: usize) -> Result<()> {
+pub(crate) fn exchange(
+    stream: &mut (impl Read + Write),
+    request: &[u8],
+    body_length: usize,
+) -> Result<()> {
     stream.write_all(request).context("sending a request")?;
     let mut buffer = [0; 16 << 10];
     let mut filled = 0;
@@ -80,10 +93,15 @@ pub(crate) fn exchange(stream: &mut TcpStream, request: &[u8], body_length: usiz
 }
 
 /// One request on a connection of its own.
-pub(crate) fn fetch(address: SocketAddr, path: &str, body_length: usize) -> Result<()> {
-    let mut stream =
-        TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
+pub(crate) fn fetch(
+    address: SocketAddr,
+    tls: Option<&Arc<ClientConfig>>,
+    path: &str,
+    body_length: usize,
+) -> Result<()> {
+    let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut stream = Connection::new(stream, tls)?;
     exchange(&mut stream, &request(address, path), body_length)
 }
 

@@ -12,6 +12,7 @@ use crate::process::Memory;
 use crate::rows::Object;
 use crate::stage::Server;
 use crate::sys;
+use crate::tls::Connection;
 
 /// Connections from one source address; the default range of ephemeral ports has 28,000.
 const CONNECTIONS_PER_SOURCE: u32 = 5000;
@@ -36,9 +37,10 @@ pub(crate) fn run(server: &Server, object: Object, connections: u32) -> Result<P
         if number % 100 == 0 {
             sys::check_interrupt()?;
         }
-        let mut stream = connect_from(source(number), server.address)
+        let stream = connect_from(source(number), server.address)
             .with_context(|| format!("opening idle connection {} of {connections}", number + 1))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut stream = Connection::new(stream, server.tls.as_ref())?;
         http::exchange(&mut stream, &request, object.length)
             .with_context(|| format!("on idle connection {} of {connections}", number + 1))?;
         open.push(stream);
@@ -46,7 +48,7 @@ pub(crate) fn run(server: &Server, object: Object, connections: u32) -> Result<P
     sys::sleep(SETTLE)?;
     let after = Memory::of(&server.pids)?;
     for (number, stream) in open.iter().enumerate() {
-        ensure!(is_open(stream)?, "the proxy closed idle connection {}", number + 1);
+        ensure!(is_open(&stream.socket)?, "the proxy closed idle connection {}", number + 1);
     }
     let grown = |after: u64, before: u64| (after as f64 - before as f64) / f64::from(connections);
     Ok(PerConnection {

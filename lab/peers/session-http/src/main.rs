@@ -7,6 +7,7 @@
 
 mod child;
 mod closed;
+mod handshakes;
 mod http;
 mod idle;
 mod manifest;
@@ -16,11 +17,15 @@ mod options;
 mod peers;
 mod place;
 mod process;
+mod quota;
 mod report;
 mod rows;
 mod sample;
+mod slow;
 mod stage;
+mod streams;
 mod sys;
+mod tls;
 
 use std::fs::{self, File};
 use std::io::Write;

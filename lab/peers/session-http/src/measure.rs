@@ -10,7 +10,7 @@ use crate::process::CpuTime;
 use crate::rows::{Load, Row};
 use crate::sample::{Sample, Summary, quantile};
 use crate::stage::{Server, Stage};
-use crate::{closed, idle, open};
+use crate::{closed, handshakes, idle, open, streams};
 
 /// Measurements of HAProxy's saturation rate when no row has found it.
 const SATURATION_RUNS: u32 = 3;
@@ -33,7 +33,8 @@ impl Bench<'_> {
     ) -> Result<Sample> {
         let mut server = self.stage.start(proxy, row)?;
         let measured = match row.load {
-            Load::Closed => self.closed(&server, row),
+            Load::Closed | Load::Streams { .. } => self.closed(&server, row),
+            Load::Handshakes { resumed } => self.handshakes(&server, row, resumed),
             Load::Open { percent } => {
                 let saturation = saturation.context("an open load without a saturation rate")?;
                 self.open(&server, row, repetition, saturation * f64::from(percent) / 100.0)
@@ -59,16 +60,42 @@ impl Bench<'_> {
     }
 
     fn closed(&self, server: &Server, row: &Row) -> Result<Sample> {
-        let run = |seconds| closed::run(self.stage, server, row.object.path, self.options, seconds);
+        let (stage, path, options) = (self.stage, row.object.path, self.options);
+        let run = |seconds| match row.load {
+            Load::Streams { per_connection } => {
+                streams::run(stage, server, path, options, per_connection, seconds)
+            }
+            _ => closed::run(stage, server, path, options, seconds),
+        };
         run(row.warm_up_seconds)?;
         let clocks = Clocks::read(self.stage, server)?;
         let outcome = run(self.options.seconds())?;
         let sample = clocks.since(outcome.requests, outcome.seconds)?;
         Ok(Sample {
             errors: Some(outcome.errors),
-            p50_us: Some(outcome.p50_us),
-            p99_us: Some(outcome.p99_us),
-            p999_us: Some(outcome.p999_us),
+            p50_us: outcome.p50_us,
+            p99_us: outcome.p99_us,
+            p999_us: outcome.p999_us,
+            ..sample
+        })
+    }
+
+    fn handshakes(&self, server: &Server, row: &Row, resumed: bool) -> Result<Sample> {
+        let tls = row.tls.context("handshakes without TLS")?;
+        let run = |seconds| {
+            let (folder, time) = (self.stage.certificates(), Duration::from_secs(seconds));
+            handshakes::run(server.address, row.object, folder, tls, resumed, time)
+        };
+        run(row.warm_up_seconds)?;
+        let clocks = Clocks::read(self.stage, server)?;
+        let outcome = run(self.options.seconds())?;
+        let times = &outcome.latencies_ns;
+        let sample = clocks.since(times.len() as u64, outcome.elapsed.as_secs_f64())?;
+        Ok(Sample {
+            errors: Some(0),
+            p50_us: quantile_us(times, 0.5),
+            p99_us: quantile_us(times, 0.99),
+            p999_us: quantile_us(times, 0.999),
             ..sample
         })
     }
@@ -86,13 +113,12 @@ impl Bench<'_> {
         let outcome = open::run(server.address, row.object.path, plan)?;
         let answered = outcome.latencies_ns.len() as u64;
         let sample = clocks.since(answered, outcome.elapsed.as_secs_f64())?;
-        let us = |values: &[u64], share| quantile(values, share).map(|ns| ns as f64 / 1000.0);
         Ok(Sample {
             errors: Some(outcome.unanswered),
-            p50_us: us(&outcome.latencies_ns, 0.5),
-            p99_us: us(&outcome.latencies_ns, 0.99),
-            p999_us: us(&outcome.latencies_ns, 0.999),
-            delay_p99_us: us(&outcome.delays_ns, 0.99),
+            p50_us: quantile_us(&outcome.latencies_ns, 0.5),
+            p99_us: quantile_us(&outcome.latencies_ns, 0.99),
+            p999_us: quantile_us(&outcome.latencies_ns, 0.999),
+            delay_p99_us: quantile_us(&outcome.delays_ns, 0.99),
             ..sample
         })
     }
@@ -109,6 +135,11 @@ impl Bench<'_> {
             ..Sample::default()
         })
     }
+}
+
+/// The share-th value of ascending nanoseconds, in microseconds.
+fn quantile_us(values: &[u64], share: f64) -> Option<f64> {
+    quantile(values, share).map(|ns| ns as f64 / 1000.0)
 }
 
 /// CPU clocks of proxy and upstream at one moment.

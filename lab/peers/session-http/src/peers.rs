@@ -56,6 +56,7 @@ pub(crate) struct Peers {
     pub(crate) haproxy: PathBuf,
     pub(crate) nginx: PathBuf,
     pub(crate) wrk: PathBuf,
+    pub(crate) h2load: PathBuf,
     pub(crate) equipoise: Option<PathBuf>,
     /// nginx's stream module, for the TCP rows.
     pub(crate) nginx_stream: Option<PathBuf>,
@@ -74,10 +75,12 @@ impl Peers {
             path.unwrap_or_default()
         };
         let (haproxy, nginx, wrk) = (find("haproxy"), find("nginx"), find("wrk"));
+        let h2load = find("h2load");
+        find("openssl");
         if !missing.is_empty() {
             bail!(
                 "not found: {}. On Debian: sudo apt-get install --no-install-recommends haproxy nginx-light \
-                 wrk libnginx-mod-stream (their services need not run)",
+                 wrk nghttp2-client openssl libnginx-mod-stream (their services need not run)",
                 missing.join(", ")
             );
         }
@@ -85,7 +88,7 @@ impl Peers {
         let equipoise =
             if options.without_equipoise { None } else { Some(find_equipoise(options)?) };
         let nginx_stream = stream.is_file().then_some(stream);
-        Ok(Peers { haproxy, nginx, wrk, equipoise, nginx_stream })
+        Ok(Peers { haproxy, nginx, wrk, h2load, equipoise, nginx_stream })
     }
 
     /// Name and version, as each program prints it.
@@ -94,6 +97,8 @@ impl Peers {
             ("haproxy".to_owned(), first_line(&self.haproxy, "-v")),
             ("nginx".to_owned(), first_line(&self.nginx, "-v")),
             ("wrk".to_owned(), first_line(&self.wrk, "-v")),
+            ("h2load".to_owned(), first_line(&self.h2load, "--version")),
+            ("openssl".to_owned(), first_line(Path::new("openssl"), "version")),
         ];
         if let Some(equipoise) = &self.equipoise {
             versions.push(("equipoise".to_owned(), first_line(equipoise, "--version")));

@@ -203,7 +203,7 @@ pub(crate) fn doubts(row: &Row, samples: &[Sample]) -> Vec<String> {
     }
     let haproxy = samples.iter().filter(|s| s.proxy == Proxy::Haproxy.name());
     let busy = Summary::of(haproxy.filter_map(|s| s.busy)).map_or(1.0, |summary| summary.median);
-    if row.load == Load::Closed && busy < 0.9 {
+    if !matches!(row.load, Load::Open { .. } | Load::Idle) && row.quota.is_none() && busy < 0.9 {
         let percent = busy * 100.0;
         doubts.push(format!(
             "HAProxy was busy {percent:.0} % of the time: load or upstream, not the proxy, set the requests/s"

@@ -15,6 +15,9 @@ pub(crate) const KB_1: Object = Object { path: "/1k", length: 1 << 10 };
 pub(crate) const KB_100: Object = Object { path: "/100k", length: 100 << 10 };
 pub(crate) const MB_1: Object = Object { path: "/1m", length: 1 << 20 };
 pub(crate) const OBJECTS: [Object; 3] = [KB_1, KB_100, MB_1];
+/// [`KB_1`], of which the upstream delays some responses by 50 ms.
+const KB_1_SLOW_01: Object = Object { path: "/slow-01", length: 1 << 10 };
+const KB_1_SLOW_1: Object = Object { path: "/slow-1", length: 1 << 10 };
 
 /// The protocol of the proxies in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +26,32 @@ pub(crate) enum Protocol {
     Tcp,
 }
 
+/// TLS at the front doors of a row, 1.3 with every load here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    Ecdsa,
+    Rsa,
+}
+
+impl Tls {
+    /// The name of its certificate's file.
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Tls::Ecdsa => "ecdsa.pem",
+            Tls::Rsa => "rsa.pem",
+        }
+    }
+}
+
 /// The load of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// wrk: every connection sends its next request when it has the answer to the last.
     Closed,
+    /// h2load: HTTP/2, as many streams in flight as a closed load has connections.
+    Streams { per_connection: u32 },
+    /// A new TLS connection for each request.
+    Handshakes { resumed: bool },
     /// Requests at a share of HAProxy's saturation rate, however fast they are answered.
     Open { percent: u32 },
     /// Connections that made one request each and then say nothing.
@@ -68,6 +92,9 @@ pub(crate) struct Row {
     /// In the order of the first repetition. The others are compared with the first.
     pub(crate) proxies: &'static [Proxy],
     pub(crate) protocol: Protocol,
+    pub(crate) tls: Option<Tls>,
+    /// The CPU time that the proxy may use, as a share of the time that passes.
+    pub(crate) quota: Option<f64>,
     pub(crate) object: Object,
     /// `upstream` of equipoise's pool.
     pub(crate) sharing: &'static str,
@@ -97,105 +124,172 @@ const fn cpu(at_most: f64) -> Goal {
     Goal::ShareOfFirst { figure: Figure::CpuPerRequest, at_most }
 }
 
-pub(crate) const ROWS: [Row; 9] = [
+/// The first row. The others name their differences from it.
+const BASE: Row = Row {
+    name: "http-1k",
+    title: "HTTP, 1 KB responses, exclusive upstream sessions",
+    proxies: PEERS,
+    protocol: Protocol::Http,
+    tls: None,
+    quota: None,
+    object: KB_1,
+    sharing: "exclusive",
+    load: Load::Closed,
+    warm_up_seconds: WARM_UP_SECONDS,
+    goal: cpu(0.85),
+};
+
+pub(crate) const ROWS: [Row; 21] = [
+    BASE,
     Row {
-        name: "http-1k",
-        title: "HTTP, 1 KB responses, exclusive upstream sessions",
-        proxies: PEERS,
-        protocol: Protocol::Http,
-        object: KB_1,
-        sharing: "exclusive",
-        load: Load::Closed,
-        warm_up_seconds: WARM_UP_SECONDS,
-        goal: cpu(0.85),
+        name: "http-1k-equal-rate",
+        title: "HTTP, 1 KB responses at 70 % of HAProxy's saturation rate, exclusive upstream sessions",
+        load: Load::Open { percent: 70 },
+        ..BASE
+    },
+    Row {
+        name: "http-1k-quota",
+        title: "HTTP, 1 KB responses, exclusive upstream sessions, the proxy at half a core",
+        quota: Some(0.5),
+        ..BASE
     },
     Row {
         name: "http-1k-multiplexed",
         title: "HTTP, 1 KB responses, equipoise with multiplexed upstream sessions",
-        proxies: PEERS,
-        protocol: Protocol::Http,
-        object: KB_1,
         sharing: "multiplexed",
-        load: Load::Closed,
-        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(0.62),
+        ..BASE
+    },
+    Row {
+        name: "http-1k-multiplexed-quota",
+        title: "HTTP, 1 KB responses, equipoise with multiplexed upstream sessions, the proxy at half a core",
+        quota: Some(0.5),
+        sharing: "multiplexed",
+        goal: cpu(0.6),
+        ..BASE
+    },
+    Row {
+        name: "http-1k-slow-01",
+        title: "HTTP, 1 KB responses, 0.1 % of them after 50 ms, equipoise with multiplexed upstream sessions",
+        object: KB_1_SLOW_01,
+        sharing: "multiplexed",
+        goal: cpu(0.65),
+        ..BASE
+    },
+    Row {
+        name: "http-1k-slow-1",
+        title: "HTTP, 1 KB responses, 1 % of them after 50 ms, equipoise with multiplexed upstream sessions",
+        object: KB_1_SLOW_1,
+        sharing: "multiplexed",
+        goal: cpu(0.75),
+        ..BASE
     },
     Row {
         name: "http-100k",
         title: "HTTP, 100 KB responses, exclusive upstream sessions",
-        proxies: PEERS,
-        protocol: Protocol::Http,
         object: KB_100,
-        sharing: "exclusive",
-        load: Load::Closed,
-        warm_up_seconds: WARM_UP_SECONDS,
-        goal: cpu(0.9),
+        goal: cpu(0.52),
+        ..BASE
+    },
+    Row {
+        name: "tls-1k",
+        title: "HTTPS (TLS 1.3), 1 KB responses, kept-open connections",
+        tls: Some(Tls::Ecdsa),
+        ..BASE
+    },
+    Row {
+        name: "tls-100k",
+        title: "HTTPS (TLS 1.3), 100 KB responses, kept-open connections",
+        tls: Some(Tls::Ecdsa),
+        object: KB_100,
+        ..BASE
+    },
+    Row {
+        name: "tls-handshakes-ecdsa",
+        title: "HTTPS (TLS 1.3), a full handshake for each 1 KB response, ECDSA P-256",
+        tls: Some(Tls::Ecdsa),
+        load: Load::Handshakes { resumed: false },
+        goal: cpu(1.0),
+        ..BASE
+    },
+    Row {
+        name: "tls-handshakes-rsa",
+        title: "HTTPS (TLS 1.3), a full handshake for each 1 KB response, RSA 2048",
+        tls: Some(Tls::Rsa),
+        load: Load::Handshakes { resumed: false },
+        goal: cpu(1.0),
+        ..BASE
+    },
+    Row {
+        name: "tls-resumed",
+        title: "HTTPS (TLS 1.3), a resumed handshake for each 1 KB response",
+        tls: Some(Tls::Ecdsa),
+        load: Load::Handshakes { resumed: true },
+        goal: cpu(1.0),
+        ..BASE
+    },
+    Row {
+        name: "http2-1k",
+        title: "HTTP/2 over TLS 1.3 from clients, 16 streams a connection, 1 KB responses",
+        tls: Some(Tls::Ecdsa),
+        load: Load::Streams { per_connection: 16 },
+        goal: cpu(0.8),
+        ..BASE
     },
     Row {
         name: "tcp-100k",
         title: "TCP, exchanges of 100 KB, HAProxy with its splice options",
-        proxies: PEERS,
         protocol: Protocol::Tcp,
         object: KB_100,
-        sharing: "exclusive",
-        load: Load::Closed,
-        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(1.0),
+        ..BASE
     },
     Row {
         name: "tcp-1m",
         title: "TCP, exchanges of 1 MB, HAProxy with its splice options",
-        proxies: PEERS,
         protocol: Protocol::Tcp,
         object: MB_1,
-        sharing: "exclusive",
-        load: Load::Closed,
-        warm_up_seconds: WARM_UP_SECONDS,
         goal: cpu(1.0),
+        ..BASE
     },
     Row {
         name: "latency-70",
         title: "HTTP, 1 KB responses at 70 % of HAProxy's saturation rate, exclusive upstream sessions",
-        proxies: PEERS,
-        protocol: Protocol::Http,
-        object: KB_1,
-        sharing: "exclusive",
         load: Load::Open { percent: 70 },
-        warm_up_seconds: WARM_UP_SECONDS,
         goal: Goal::ShareOfFirst { figure: Figure::LatencyP99, at_most: 1.0 },
+        ..BASE
     },
     Row {
         name: "limit-1k",
         title: "HTTP, 1 KB responses, exclusive upstream sessions: equipoise without and with a concurrency limit",
         proxies: LIMITS,
-        protocol: Protocol::Http,
-        object: KB_1,
-        sharing: "exclusive",
-        load: Load::Closed,
         warm_up_seconds: LEARNING_SECONDS,
         goal: cpu(1.02),
+        ..BASE
     },
     Row {
         name: "limit-1k-multiplexed",
         title: "HTTP, 1 KB responses, multiplexed upstream sessions: equipoise without and with a concurrency limit",
         proxies: LIMITS,
-        protocol: Protocol::Http,
-        object: KB_1,
         sharing: "multiplexed",
-        load: Load::Closed,
         warm_up_seconds: LEARNING_SECONDS,
         goal: cpu(1.02),
+        ..BASE
     },
     Row {
         name: "idle-memory",
         title: "Memory per idle client connection, HTTP, one request made on each",
-        proxies: PEERS,
-        protocol: Protocol::Http,
-        object: KB_1,
-        sharing: "exclusive",
         load: Load::Idle,
-        warm_up_seconds: WARM_UP_SECONDS,
         goal: Goal::Bytes { at_most: 4096.0 },
+        ..BASE
+    },
+    Row {
+        name: "idle-memory-tls",
+        title: "Memory per idle client connection, HTTPS (TLS 1.3), one request made on each",
+        tls: Some(Tls::Ecdsa),
+        load: Load::Idle,
+        goal: Goal::Bytes { at_most: 16384.0 },
+        ..BASE
     },
 ];
 

@@ -6,15 +6,18 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustls::ClientConfig;
 
 use crate::child::{Child, Setting};
 use crate::peers::{Peers, Proxy};
 use crate::place::Placement;
-use crate::rows::{self, Load, Object, Protocol, Row};
-use crate::{http, process, sys};
+use crate::quota::Quota;
+use crate::rows::{self, Load, Object, Protocol, Row, Tls};
+use crate::{http, process, slow, sys, tls};
 
 const UPSTREAM: &str = include_str!("../configs/upstream.conf");
 const HAPROXY_HTTP: &str = include_str!("../configs/haproxy-http.cfg");
@@ -35,6 +38,10 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// All its processes.
     pub(crate) pids: Vec<u32>,
+    /// How its clients speak TLS.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// Behind the process that it bounds, which has to end first.
+    _quota: Option<Quota>,
 }
 
 impl Server {
@@ -43,13 +50,14 @@ impl Server {
         setting: &Setting,
         log: &Path,
         address: SocketAddr,
+        tls: Option<Arc<ClientConfig>>,
     ) -> Result<Server> {
         let mut child = Child::start(command, setting, log)?;
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             sys::sleep(Duration::from_millis(20))?;
             child.check_alive()?;
-            match http::fetch(address, rows::KB_1.path, rows::KB_1.length) {
+            match http::fetch(address, tls.as_ref(), rows::KB_1.path, rows::KB_1.length) {
                 Ok(()) => break,
                 Err(_) if Instant::now() < deadline => {}
                 Err(error) => {
@@ -59,7 +67,11 @@ impl Server {
             }
         }
         let pids = process::family(child.pid())?;
-        Ok(Server { child, address, pids })
+        Ok(Server { child, address, pids, tls, _quota: None })
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     pub(crate) fn check_alive(&mut self) -> Result<()> {
@@ -91,20 +103,25 @@ impl Stage {
             fs::write(files.join(path.trim_start_matches('/')), body)?;
         }
         fs::write(folder.path.join("report.lua"), WRK_REPORT)?;
+        for key in [Tls::Ecdsa, Tls::Rsa] {
+            tls::create(&folder.path, key)?;
+        }
         let open_files = open_files_for(idle_connections);
         let address = free_address()?;
+        let slow = slow::serve(&vec![b'a'; rows::KB_1.length])?;
         let text = UPSTREAM
+            .replace("@SLOW@", &slow.to_string())
             .replace("@DIR@", &folder.path.display().to_string())
             .replace("@NOFILE@", &open_files.to_string())
             .replace("@FILES@", &files.display().to_string())
             .replace("@LISTEN@", &address.to_string());
         let config = folder.path.join("upstream.conf");
         fs::write(&config, text)?;
-        let setting = Setting { cpus: placement.upstream.clone(), open_files };
+        let setting = Setting { cpus: placement.upstream.clone(), open_files, quota: None };
         let command = nginx(&peers, &config, &folder.path);
         let log = folder.path.join("upstream.log");
         let upstream =
-            Server::start(command, &setting, &log, address).context("the upstream nginx")?;
+            Server::start(command, &setting, &log, address, None).context("the upstream nginx")?;
         Ok(Stage { peers, placement, upstream, idle_connections, folder })
     }
 
@@ -112,6 +129,14 @@ impl Stage {
     pub(crate) fn absence(&self, proxy: Proxy, row: &Row) -> Option<String> {
         if proxy.is_equipoise() && self.peers.equipoise.is_none() {
             return Some(format!("{} is left out: --without-equipoise", proxy.name()));
+        }
+        if let Some(share) = row.quota
+            && let Err(error) = Quota::create(share)
+        {
+            return Some(format!(
+                "{} is left out: no control group (version 1): {error:#}",
+                proxy.name()
+            ));
         }
         let needs_stream = proxy == Proxy::Nginx && row.protocol == Protocol::Tcp;
         (needs_stream && self.peers.nginx_stream.is_none()).then(|| {
@@ -135,7 +160,12 @@ impl Stage {
         };
         let module = self.peers.nginx_stream.clone().unwrap_or_default();
         let protocol = if row.protocol == Protocol::Http { "http" } else { "tcp" };
+        let certificate = row.tls.map(|tls| folder.join(tls.file()).display().to_string());
         let text = template
+            .replace(
+                "@TLS@",
+                &certificate.map_or_else(String::new, |file| tls_options(proxy, row, &file)),
+            )
             .replace("@DIR@", &folder.display().to_string())
             .replace("@NOFILE@", &open_files.to_string())
             .replace("@MAXCONN@", &connections.to_string())
@@ -152,12 +182,23 @@ impl Stage {
         fs::write(&config, text)?;
         let command = self.command(proxy, &config)?;
         let log = folder.join(format!("{}.log", proxy.name()));
-        let setting = Setting { cpus: self.placement.proxy.clone(), open_files };
-        let server = Server::start(command, &setting, &log, address)
+        let quota = row.quota.map(Quota::create).transpose()?;
+        let setting = Setting {
+            cpus: self.placement.proxy.clone(),
+            open_files,
+            quota: quota.as_ref().map(Quota::members).transpose()?,
+        };
+        let tls = row.tls.map(|key| tls::client(folder, key, false)).transpose()?;
+        let server = Server::start(command, &setting, &log, address, tls)
             .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
-        http::fetch(address, row.object.path, row.object.length)
+        http::fetch(address, server.tls.as_ref(), row.object.path, row.object.length)
             .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
-        Ok(server)
+        Ok(Server { _quota: quota, ..server })
+    }
+
+    /// The folder of the certificates.
+    pub(crate) fn certificates(&self) -> &Path {
+        &self.folder.path
     }
 
     /// wrk's command line up to the URL.
@@ -167,8 +208,9 @@ impl Stage {
         command
     }
 
-    pub(crate) fn wrk_log(&self) -> PathBuf {
-        self.folder.path.join("wrk.log")
+    /// The output of wrk or h2load.
+    pub(crate) fn load_log(&self) -> PathBuf {
+        self.folder.path.join("load.log")
     }
 
     fn command(&self, proxy: Proxy, config: &Path) -> Result<Command> {
@@ -187,6 +229,22 @@ impl Stage {
                 command
             }
         })
+    }
+}
+
+/// Options of a proxy's listener for TLS, with the certificate and key in `file`.
+fn tls_options(proxy: Proxy, row: &Row, file: &str) -> String {
+    let http2 = matches!(row.load, Load::Streams { .. });
+    match proxy {
+        Proxy::Haproxy => {
+            format!("ssl crt {file} alpn {}", if http2 { "h2,http/1.1" } else { "http/1.1" })
+        }
+        Proxy::Nginx => format!(
+            "ssl{};\n        ssl_certificate {file};\n        ssl_certificate_key {file};\n        \
+             ssl_protocols TLSv1.2 TLSv1.3",
+            if http2 { " http2" } else { "" }
+        ),
+        _ => format!("http2 = {http2}\ntls = {{ certificates = [{file:?}] }}"),
     }
 }
 
