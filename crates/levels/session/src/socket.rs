@@ -5,7 +5,7 @@
 //! once, which saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
 
 use std::cell::{Cell, RefCell};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
@@ -459,6 +459,14 @@ pub(crate) fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: callers own the socket, which stays open for the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
+}
+
+/// The same with bytes that are apart.
+pub(crate) fn send_vectored(fd: RawFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: callers own the socket, which stays open for the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut nothing = SendAncillaryBuffer::default();
+    Ok(rustix::net::sendmsg(fd, parts, &mut nothing, SendFlags::NOSIGNAL)?)
 }
 
 /// A new socket, non-blocking and close-on-exec, with a descriptor below `line`.

@@ -5,7 +5,7 @@
 //! buffer of input, a record of plaintext, and the records of one write that the kernel has not
 //! accepted yet.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use rustls::{
 use tokio::io::unix::AsyncFd;
 
 use crate::buffer::{Buffer, Buffers};
-use crate::socket::{recv, send};
+use crate::socket::{recv, send, send_vectored};
 
 /// The first byte of a TLS connection: a record of the handshake (RFC 8446, section 5.1). No method
 /// of HTTP begins with it.
@@ -298,6 +298,14 @@ struct Wire(RawFd);
 impl Write for Wire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         send(self.0, bytes)
+    }
+
+    /// The connection has its records apart: those of one write, or of a flight of the handshake.
+    fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
+        match records {
+            [record] => send(self.0, record),
+            _ => send_vectored(self.0, records),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
