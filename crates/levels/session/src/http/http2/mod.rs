@@ -29,7 +29,7 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection};
 
 use self::stream::Arrived;
-use self::transport::Transport;
+use self::transport::{Outbox, Transport};
 use super::connection::ClientConnection;
 use super::logged::log_unread;
 use crate::door::Door;
@@ -103,15 +103,21 @@ impl Drop for Open {
 /// Serves a connection with a client that speaks HTTP/2, from the preface on.
 pub(super) async fn serve(mut client: ClientConnection) {
     let (worker, door) = (Rc::clone(&client.worker), Rc::clone(&client.door));
-    let transport = Transport::new(Rc::clone(&client.client), client.input.take());
+    let outbox = Outbox::new(Rc::clone(&client.client), &worker.buffers);
+    let transport = Transport::new(Rc::clone(&outbox), client.input.take());
     let view = door.view();
     client.deadline.set(Instant::now(), view.config.timeouts.header);
     let mut handshake = pin!(builder(&view.config.limits).handshake::<_, Bytes>(transport));
-    let met = poll_fn(|cx| match handshake.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(result.map_err(|error| reason_of(&error))),
-        Poll::Pending if client.deadline.is_past() => Poll::Ready(Err(Some(Reason::HeaderTimeout))),
-        Poll::Pending if worker.phase.get() == Phase::Cutting => Poll::Ready(Err(None)),
-        Poll::Pending => Poll::Pending,
+    let met = poll_fn(|cx| {
+        let polled = handshake.as_mut().poll(cx);
+        let flushed = outbox.poll_flush(cx);
+        match (polled, flushed) {
+            (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| reason_of(&error))),
+            (_, Poll::Ready(Err(_))) => Poll::Ready(Err(None)),
+            _ if client.deadline.is_past() => Poll::Ready(Err(Some(Reason::HeaderTimeout))),
+            _ if worker.phase.get() == Phase::Cutting => Poll::Ready(Err(None)),
+            _ => Poll::Pending,
+        }
     })
     .await;
     client.deadline.clear();
@@ -127,7 +133,8 @@ pub(super) async fn serve(mut client: ClientConnection) {
                 resets: Cell::new(0),
                 waker: RefCell::default(),
             });
-            let serving = Serving { connection, shared, client: &client, state: State::Serving };
+            let serving =
+                Serving { connection, outbox, shared, client: &client, state: State::Serving };
             serving.run().await
         }
         Err(failed) => failed,
@@ -162,8 +169,19 @@ enum State {
     Cut(Option<Reason>),
 }
 
+impl State {
+    /// Why the connection ends, if it ends badly.
+    fn reason(self) -> Option<Reason> {
+        match self {
+            State::Serving | State::Leaving => None,
+            State::Cut(reason) => reason,
+        }
+    }
+}
+
 struct Serving<'a> {
     connection: Connection<Transport, Bytes>,
+    outbox: Rc<Outbox>,
     shared: Rc<Shared>,
     client: &'a ClientConnection,
     state: State,
@@ -184,6 +202,9 @@ impl Serving<'_> {
         loop {
             if let Poll::Ready(ended) = self.poll_streams(cx) {
                 return Poll::Ready(ended);
+            }
+            if let Poll::Ready(Err(_)) = self.outbox.poll_flush(cx) {
+                return Poll::Ready(self.state.reason());
             }
             let shared = &self.shared;
             let is_stopping =

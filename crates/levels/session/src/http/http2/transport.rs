@@ -1,5 +1,10 @@
 //! A client's socket as `h2` reads and writes it.
+//!
+//! `h2` flushes after every DATA frame of some size, which would make each a TLS record and a
+//! system call. So its flush does nothing, and the task of the connection flushes the [`Outbox`]
+//! when it has polled `h2`: frames of many streams go together.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -7,18 +12,59 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Buffers};
 use crate::socket::Socket;
 
-pub(super) struct Transport {
+/// Frames that the kernel has not accepted yet.
+pub(super) struct Outbox {
     client: Rc<Socket>,
+    buffers: Rc<Buffers>,
+    /// Present only while it holds something.
+    held: RefCell<Option<Buffer>>,
+}
+
+impl Outbox {
+    pub(super) fn new(client: Rc<Socket>, buffers: &Rc<Buffers>) -> Rc<Outbox> {
+        Rc::new(Outbox { client, buffers: Rc::clone(buffers), held: RefCell::default() })
+    }
+
+    /// Ready when the kernel has accepted everything.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut held = self.held.borrow_mut();
+        while let Some(buffer) = &mut *held {
+            let sent = ready!(self.client.poll_write(cx, buffer))?;
+            buffer.consume(sent);
+            if buffer.is_empty() {
+                *held = None;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes some of `bytes`.
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.held.borrow().as_ref().is_some_and(Buffer::is_full) {
+            ready!(self.poll_flush(cx))?;
+        }
+        let mut held = self.held.borrow_mut();
+        let buffer = held.get_or_insert_with(|| self.buffers.take());
+        let space = buffer.space();
+        let count = space.len().min(bytes.len());
+        space[..count].copy_from_slice(&bytes[..count]);
+        buffer.filled(count);
+        Poll::Ready(Ok(count))
+    }
+}
+
+pub(super) struct Transport {
+    outbox: Rc<Outbox>,
     /// Bytes that were read already.
     input: Option<Buffer>,
 }
 
 impl Transport {
-    pub(super) fn new(client: Rc<Socket>, input: Option<Buffer>) -> Transport {
-        Transport { client, input }
+    pub(super) fn new(outbox: Rc<Outbox>, input: Option<Buffer>) -> Transport {
+        Transport { outbox, input }
     }
 }
 
@@ -37,7 +83,7 @@ impl AsyncRead for Transport {
             }
             return Poll::Ready(Ok(()));
         }
-        let count = ready!(self.client.poll_read(cx, into.initialize_unfilled()))?;
+        let count = ready!(self.outbox.client.poll_read(cx, into.initialize_unfilled()))?;
         into.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -49,14 +95,16 @@ impl AsyncWrite for Transport {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.client.poll_write(cx, bytes)
+        self.outbox.poll_write(cx, bytes)
     }
 
+    /// Does nothing: see the module.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.client.poll_shutdown(cx).map(Ok)
+        ready!(self.outbox.poll_flush(cx))?;
+        self.outbox.client.poll_shutdown(cx).map(Ok)
     }
 }
