@@ -8,20 +8,34 @@ use std::rc::Rc;
 /// The size of a pooled buffer, bytes.
 pub(crate) const BUFFER_BYTES: usize = 16 << 10;
 
+/// The size of a large buffer, bytes: what TLS encrypts in one write.
+pub(crate) const LARGE_BYTES: usize = 64 << 10;
+
 /// Buffers kept for reuse at the most.
 const KEPT_MAX: usize = 1024;
+const LARGE_KEPT_MAX: usize = 64;
 
 /// The free buffers of one thread.
 #[derive(Default)]
 pub(crate) struct Buffers {
     free: RefCell<Vec<Box<[u8]>>>,
+    free_large: RefCell<Vec<Box<[u8]>>>,
 }
 
 impl Buffers {
     /// An empty buffer of [`BUFFER_BYTES`].
     pub(crate) fn take(self: &Rc<Self>) -> Buffer {
-        let data = self.free.borrow_mut().pop();
-        let data = data.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+        self.take_from(&self.free, BUFFER_BYTES)
+    }
+
+    /// An empty buffer of [`LARGE_BYTES`].
+    pub(crate) fn take_large(self: &Rc<Self>) -> Buffer {
+        self.take_from(&self.free_large, LARGE_BYTES)
+    }
+
+    fn take_from(self: &Rc<Self>, free: &RefCell<Vec<Box<[u8]>>>, bytes: usize) -> Buffer {
+        let data = free.borrow_mut().pop();
+        let data = data.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());
         Buffer { data, start: 0, end: 0, owner: self.clone() }
     }
 }
@@ -89,8 +103,13 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut free = self.owner.free.borrow_mut();
-        if self.data.len() == BUFFER_BYTES && free.len() < KEPT_MAX {
+        let (free, kept_max) = match self.data.len() {
+            BUFFER_BYTES => (&self.owner.free, KEPT_MAX),
+            LARGE_BYTES => (&self.owner.free_large, LARGE_KEPT_MAX),
+            _ => return,
+        };
+        let mut free = free.borrow_mut();
+        if free.len() < kept_max {
             free.push(std::mem::take(&mut self.data));
         }
     }

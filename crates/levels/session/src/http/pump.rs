@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use super::chunk::{BadChunk, ChunkReader};
 use super::head::Framing;
 use super::request::RequestHead;
-use crate::buffer::Buffer;
+use crate::buffer::{BUFFER_BYTES, Buffer};
 use crate::socket::{Socket, poll_fill};
 use crate::splice::{Side, SpliceBody};
 use crate::worker::Worker;
@@ -70,6 +70,8 @@ pub(crate) struct Pump {
     out_sent: usize,
     payload: u64,
     payload_max: u64,
+    /// Bytes of the last read.
+    last_read: usize,
     /// Bytes written since the last [`Pump::take_moved`].
     moved: u64,
     /// The rest of a long body, moved inside the kernel.
@@ -92,6 +94,7 @@ impl Pump {
             out_sent: 0,
             payload: 0,
             payload_max: payload_max.unwrap_or(u64::MAX),
+            last_read: 0,
             moved: 0,
             splice: None,
         }
@@ -113,6 +116,11 @@ impl Pump {
             Left::Length(left) => left,
             _ => 0,
         }
+    }
+
+    /// Whether the next read is likely to fill a buffer.
+    fn has_much_left(&self) -> bool {
+        self.left_at_least() > BUFFER_BYTES as u64 || self.last_read >= BUFFER_BYTES
     }
 
     /// Bytes written since this was last asked.
@@ -216,10 +224,13 @@ impl Pump {
                     }
                 }
                 None => {
-                    if ready!(poll_fill(cx, from, input, &worker.buffers))
-                        .map_err(|_| PumpError::Source)?
-                        == 0
-                    {
+                    // The records of one write need one system call.
+                    if to.tls().is_some() && self.has_much_left() {
+                        *input = Some(worker.buffers.take_large());
+                    }
+                    let read = ready!(poll_fill(cx, from, input, &worker.buffers));
+                    self.last_read = read.map_err(|_| PumpError::Source)?;
+                    if self.last_read == 0 {
                         self.end()?;
                     }
                 }
