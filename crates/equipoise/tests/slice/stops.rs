@@ -1,6 +1,6 @@
 //! Any process stands still for two seconds, at random, again and again, at the defaults: nothing
-//! is lost, nothing is done twice, no worker is given up. The number of handovers is printed: what
-//! waits at a worker that stood still is balanced like any backlog.
+//! is lost, nothing is done twice, no worker is given up. The number of handovers is printed. A
+//! queue after a pause causes none, but items that take longer on a busy machine may.
 
 use std::path::Path;
 use std::process::Command;

@@ -4,6 +4,7 @@ pub(crate) mod connections;
 mod crew;
 mod engine;
 mod error;
+mod item_times;
 mod job;
 mod losses;
 mod outlet;

@@ -2,9 +2,10 @@
 //!
 //! The load of a slice is the share of a core that it would keep busy if there were enough cores:
 //! the rate at which its items arrive, processed or not, times the time of an item ([`estimate`]).
-//! Waiting items count as if they arrived within [`Policy::queue_horizon`]. They move with their
-//! slice, so balancing evens out queues as well. The load of a worker is that of its slices,
-//! divided by its weight.
+//! The standing queue of a slice counts, too: the fewest items that waited within
+//! [`Policy::queue_horizon`], as if they arrived within that time. They move with their slice, so
+//! balancing evens out standing queues as well. A queue that its worker works off, for example
+//! after a pause, is no load. The load of a worker is that of its slices, divided by its weight.
 //!
 //! Each round takes the best move (the most imbalance removed for its cost) again and again, until
 //! the workers are even or the round has moved as much load as it may ([`sides`]). Among slices of
@@ -14,10 +15,12 @@
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates:
 //! no merging or splitting of slices; hysteresis, and a cool-down for each slice; load is busy
-//! time, as the items of slices differ.
+//! time, as the items of slices differ. Nichols and Jacobson, "Controlling queue delay", ACM Queue
+//! 2012 (the standing queue is the minimum over a time).
 
 mod estimate;
 mod sides;
+mod standing_queue;
 #[cfg(test)]
 mod tests;
 mod why;
@@ -33,17 +36,22 @@ pub use why::{Hold, Why};
 use crate::ids::{Groups, SliceId, WorkerId};
 use estimate::Estimates;
 use sides::{Piece, Side, Sides, Step};
+use standing_queue::StandingQueue;
 
 /// A worker is stuck only after this many times the mean time of an item, as an item may just take
 /// long.
 const STUCK_ITEMS: u32 = 4;
+
+/// A busy worker that has reported nothing for longer than this gives and receives nothing: its
+/// measurements are older than those of the others. Workers report every 250 ms.
+const SILENCE: Duration = Duration::from_millis(300);
 
 /// How eagerly the balancer moves slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Time constant of the measurements. For slices with few items it is longer.
     pub smoothing: Duration,
-    /// Waiting items count as load as if they arrived within this time.
+    /// Items that waited for all of this time count as load, as if they arrived within it.
     pub queue_horizon: Duration,
     /// A worker that has had items for this long and finished none is stuck: it receives no slices,
     /// and its own move away.
@@ -158,6 +166,8 @@ pub struct Balancer {
     known: BTreeMap<SliceId, Known>,
     /// When each worker joined; `None` for those of the first round.
     joined: BTreeMap<WorkerId, Option<Duration>>,
+    /// When each worker with slices last reported about them.
+    reported: BTreeMap<WorkerId, Duration>,
     last: Option<Duration>,
     moving: bool,
 }
@@ -167,8 +177,7 @@ pub struct Balancer {
 struct Known {
     owner: WorkerId,
     moved: Option<Duration>,
-    /// Waiting items as the last owner reported them. A new owner reports a moment later.
-    queued: u64,
+    queue: StandingQueue,
 }
 
 impl Balancer {
@@ -179,6 +188,7 @@ impl Balancer {
             loads: Estimates::default(),
             known: BTreeMap::new(),
             joined: BTreeMap::new(),
+            reported: BTreeMap::new(),
             last: None,
             moving: false,
         }
@@ -189,10 +199,10 @@ impl Balancer {
         self.loads.load(slice)
     }
 
-    /// The load of the waiting items of `slice`, in cores, if they are processed within
+    /// The load of the standing queue of `slice`, in cores, if it is processed within
     /// [`Policy::queue_horizon`]. Rounds even out both loads.
     pub fn backlog(&self, slice: SliceId) -> f64 {
-        let queued = self.known.get(&slice).map_or(0, |known| known.queued);
+        let queued = self.known.get(&slice).map_or(0, |known| known.queue.items());
         // One item may be in progress, and is no backlog.
         let seconds = self.loads.item_seconds(slice) * queued.saturating_sub(1) as f64;
         seconds / self.policy.queue_horizon.as_secs_f64().max(1e-3)
@@ -212,7 +222,7 @@ impl Balancer {
         slices: &[SliceInput],
     ) -> Round {
         self.learn(now, workers, slices);
-        let mut sides = self.sides(workers, slices);
+        let mut sides = self.sides(now, workers, slices);
         let (mut load, mut weight, mut slices_here) = (0.0, 0.0, 0);
         for side in sides.0.values().filter(|side| side.takes || side.leaving) {
             load += side.load;
@@ -298,16 +308,20 @@ impl Balancer {
             self.joined.entry(worker.id).or_insert(since);
         }
         self.last = Some(now);
+        self.reported.retain(|worker, _| workers.iter().any(|here| here.id == *worker));
+        let reporting = slices.iter().filter(|slice| !slice.observed.is_zero());
+        self.reported.extend(reporting.map(|slice| (slice.owner, now)));
         let mut moved = BTreeSet::new();
-        for SliceInput { id, owner, queued, .. } in slices {
-            let new = || Known { owner: *owner, moved: None, queued: *queued };
+        for SliceInput { id, owner, queued, observed, .. } in slices {
+            let queue = StandingQueue::default();
+            let new = || Known { owner: *owner, moved: None, queue };
             let known = self.known.entry(*id).or_insert_with(new);
-            if known.owner == *owner {
-                known.queued = *queued;
-            } else {
+            if known.owner != *owner {
+                // The new owner reports the queue a moment later.
                 (known.owner, known.moved) = (*owner, Some(now));
-                known.queued = (*queued).max(known.queued);
                 moved.insert(*id);
+            } else if !observed.is_zero() {
+                known.queue.observe(now, *queued, self.policy.queue_horizon);
             }
         }
         let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
@@ -315,7 +329,14 @@ impl Balancer {
         self.loads.learn(self.policy.smoothing, slices, &moved);
     }
 
-    fn sides(&self, workers: &[WorkerInput], slices: &[SliceInput]) -> Sides {
+    /// Whether the measurements of a busy worker are older than those of others, so that they
+    /// cannot be compared.
+    fn is_silent(&self, now: Duration, worker: WorkerId) -> bool {
+        let reported = self.reported.get(&worker);
+        reported.is_some_and(|at| now.saturating_sub(*at) > SILENCE)
+    }
+
+    fn sides(&self, now: Duration, workers: &[WorkerInput], slices: &[SliceInput]) -> Sides {
         let side = |worker: &WorkerInput| Side {
             weight: f64::from(worker.weight.get()),
             takes: worker.takes && !worker.leaving && worker.weight.get() > 0,
@@ -334,6 +355,7 @@ impl Balancer {
                 let load = self.load(slice.id) + backlog;
                 let typical = self.loads.typical(slice.id) + backlog;
                 side.add(Piece { slice: slice.id, load, typical });
+                side.takes &= load <= 0.0 || !self.is_silent(now, slice.owner);
             }
         }
         Sides(sides)

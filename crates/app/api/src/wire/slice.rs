@@ -388,7 +388,8 @@ pub struct PlannedSliceWorker {
     pub name: String,
     /// Load of arriving items, in cores.
     pub load: f64,
-    /// Load of waiting items, in cores, as if they arrived within `balancing.queue-horizon`.
+    /// Load of items that waited for all of `balancing.queue-horizon`, in cores, as if they
+    /// arrived within that time.
     pub queue_load: f64,
     /// Items that wait at the worker or are in progress.
     pub queued: u64,

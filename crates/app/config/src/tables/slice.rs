@@ -157,7 +157,8 @@ static BALANCING: Table = Table {
             "queue-horizon",
             Kind::Duration(ms(10), HOUR),
             "\"10s\"",
-            "Waiting items count as load as if they arrived within this time, so that queues are balanced like loads.",
+            "Items that waited for all of this time count as load, as if they arrived within it. A queue that its worker \
+             works off sooner, as after a pause, moves no slice.",
         ),
         Opt::default(
             "stuck",

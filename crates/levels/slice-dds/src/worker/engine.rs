@@ -17,6 +17,7 @@ use crate::drops::DropReason;
 use crate::mail::{InHand, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
+use crate::worker::item_times::ItemTimes;
 use crate::worker::job::{Done, Exits, Job};
 use crate::worker::losses::Losses;
 use crate::worker::replies::Replies;
@@ -68,6 +69,8 @@ const ASK_LACKING: Duration = Duration::from_millis(50);
 const LACKING_MAX: usize = 4096;
 /// Shortest interval between reports of a worker without work.
 const IDLE_REPORT: Duration = Duration::from_secs(2);
+/// Reports that are missing after a pause of the worker. Items of that time are still arriving.
+const PAUSED_REPORTS: u32 = 4;
 /// Interval between checks for memory that can be released.
 const TRIM: Duration = Duration::from_secs(2);
 /// A worker whose name is taken waits this much longer than the other's lease could last.
@@ -79,6 +82,9 @@ const HEARD: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     slices: BTreeMap<SliceId, (Duration, u64)>,
+    item_times: ItemTimes,
+    /// Time of the first step after a pause.
+    resumed: Option<Duration>,
     /// Samples that DDS itself had dropped in this process.
     by_dds: BTreeMap<DropReason, u64>,
     /// Number of incompatible readers of replies.
@@ -260,8 +266,9 @@ impl Engine {
         match &done.started.task {
             Task::Execute(item) => {
                 let slice = self.driver.worker().numbering().slice_of(item.key);
-                let (busy, count) = self.tally.slices.entry(slice).or_default();
-                *busy += done.busy;
+                let busy = self.tally.item_times.count(slice, done.busy);
+                let (sum, count) = self.tally.slices.entry(slice).or_default();
+                *sum += busy;
                 *count += 1;
                 self.shared.done.fetch_add(1, Relaxed);
                 if done.is_replied {
@@ -316,6 +323,13 @@ impl Engine {
         if period < due {
             return Ok(());
         }
+        if !is_waited_for && !is_idle && period >= PAUSED_REPORTS * self.options.report {
+            let resumed = *self.tally.resumed.get_or_insert(now);
+            if now.saturating_sub(resumed) < self.options.report {
+                return Ok(());
+            }
+        }
+        self.tally.resumed = None;
         (self.tally.since, self.tally.reported) = (now, now_reported);
         let stalled = u64::try_from(self.stalled(now).as_millis()).unwrap_or(u64::MAX);
         self.shared.stalled_ms.store(stalled, Relaxed);

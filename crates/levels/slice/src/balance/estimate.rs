@@ -157,9 +157,11 @@ impl Count {
         let window = (WINDOW_ITEMS / self.rate.max(1e-9))
             .clamp(smoothing_seconds, WINDOW_SECONDS_MAX.max(smoothing_seconds));
         self.fade((-time / window).exp());
-        self.arrived += arrived;
-        self.time += time;
-        self.time_squared += time;
+        // The beginning of a long observation, as after a pause of the worker, has faded, too.
+        let faded = (window / time).min(1.0);
+        self.arrived += arrived * faded;
+        self.time += time * faded;
+        self.time_squared += time * faded * faded;
         let done = slice.done as f64;
         self.keep_items((WINDOW_ITEMS - done).max(0.0));
         self.done += done;

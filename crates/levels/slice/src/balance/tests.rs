@@ -1,3 +1,5 @@
+mod pauses;
+
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
