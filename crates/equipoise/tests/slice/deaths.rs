@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::bed::{Bed, Load, SLICES, python, slices_of, worker};
-use crate::common::text;
+use crate::common::{Process, text};
 
 #[test]
 fn slices_of_a_killed_worker_are_served_again_long_before_any_lease_is_over() {
@@ -59,4 +59,33 @@ fn a_client_in_python_has_a_reply_to_each_item_though_a_worker_is_killed() {
     let ids: std::collections::BTreeSet<&str> =
         printed.lines().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!((ids.len(), printed.lines().count()), (1000, 1000));
+}
+
+#[test]
+fn a_client_in_python_answers_what_it_keeps_so_that_no_successor_waits() {
+    let Some(python) = crate::bed::cyclonedds() else { return };
+    let mut bed = Bed::unstarted("slice-python-keeps", 35);
+    // Without an answer a successor would hold items back for longer than the client waits. Slices
+    // that may recover for so long do not move, so each worker has them by a loss.
+    let table = bed.table("items", "order = \"strict\"\n[slice.balancing]\nshare-max = 0");
+    bed.write_tables(&table.replace("recovery = \"5s\"", "recovery = \"10m\""));
+    bed.start();
+    bed.worker("one", 5);
+    bed.until_owned_by(&["one"]);
+    ["two", "three"].iter().for_each(|name| bed.worker(name, 5));
+    bed.until("they are there", |status| {
+        ["two", "three"].iter().all(|name| status.to_string().contains(&format!("\"{name}\"")))
+    });
+    let client = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let client = client.join("../levels/slice-dds/examples/client.py");
+    for (victim, assignment) in [("one", &["modulo"][..]), ("two", &[])] {
+        let mut command = std::process::Command::new(&python);
+        command.args([text(&client), "35", &SLICES.to_string(), "600", "lo"]);
+        command.args(assignment).env("CONTROL", "items/control");
+        let mut client = Process::of(command);
+        client.wait_for_text("item ");
+        bed.kill_worker(victim);
+        assert!(client.ended().success(), "{}", client.printed());
+        assert_eq!(client.printed().lines().count(), 600, "a reply to each item");
+    }
 }

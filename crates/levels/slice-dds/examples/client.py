@@ -7,7 +7,8 @@
 Types, QoS and assignment functions are in dpslb.py, which must be in the same folder.
 
 The client keeps each item until its reply has arrived, and republishes it after a second without a reply. So no item is lost
-with a worker. The successor of a lost worker asks for the items of some slices. The client republishes these items at once, and
+with a worker. The successor of a lost worker asks for the items of some slices. The client answers which ones it keeps, so that
+the successor knows when it has them all. It republishes these items at once, and
 again when it discovers the successor's readers. It republishes through a second writer, with the item's first source timestamp.
 The user data of this writer names the first one, so workers can distinguish republished items from new ones.
 
@@ -23,14 +24,14 @@ import random
 import sys
 import time
 
-from cyclonedds.core import Policy, Qos
+from cyclonedds.core import DDSException, Policy, Qos
 from cyclonedds.domain import Domain, DomainParticipant
 from cyclonedds.pub import DataWriter, Publisher
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
-from dpslb import GROUPS, LEASE, POLICIES, QOS, WATERMARKS, Control, DataItem, Reply
-from dpslb import by_hash, by_modulo, by_range, covered_by, slices_asked_for
+from dpslb import GROUPS, LEASE, MESSAGES, POLICIES, QOS, WATERMARKS, Control, DataItem, Reply
+from dpslb import by_hash, by_modulo, by_range, covered_by, keeps, lacking, slices_asked_for
 
 # Value of `control` in the file of the controller.
 CONTROL = os.environ.get("CONTROL", "equipoise/slice")
@@ -93,16 +94,28 @@ class Client:
         self.items = Topic(participant, "items", DataItem)
         self.replies = DataReader(participant, Topic(participant, "replies", Reply), qos=QOS)
         self.asks = DataReader(participant, Topic(participant, f"{CONTROL}/again", Control), qos=QOS)
+        self.to_workers = DataWriter(participant, Topic(participant, f"{CONTROL}/down", Control), qos=MESSAGES)
+        # Writers by group, and the time of the last request for each slice.
         self.writers, self.waiting, self.asked, self.used, self.position = {}, {}, {}, set(), 0
 
-    def partition_of(self, slice):
-        return f"g{slice % GROUPS}" if self.by_group else None
+    def group_of(self, slice):
+        """The group of the writers of a slice. GROUPS stands for no partition."""
+        return slice % GROUPS if self.by_group else GROUPS
 
     def writers_of(self, slice):
-        partition = self.partition_of(slice)
-        if partition not in self.writers:
-            self.writers[partition] = Writers(self.participant, self.items, partition, self.replies)
-        return self.writers[partition]
+        group = self.group_of(slice)
+        if group not in self.writers:
+            partition = f"g{group}" if self.by_group else None
+            self.writers[group] = Writers(self.participant, self.items, partition, self.replies)
+        return self.writers[group]
+
+    def place_of(self, item):
+        """The item as workers name it: group, writer, position."""
+        return self.group_of(item.sliceId), self.writers_of(item.sliceId).number, item.timestamp
+
+    def all_items(self):
+        """All kept items, with replies and without."""
+        return [*self.kept.values(), *(item for item, _ in self.waiting.values())]
 
     def publish(self, id, message):
         slice = self.slice_of(id)
@@ -129,13 +142,31 @@ class Client:
 
     def is_covered(self, item):
         """Whether a checkpoint contains the item."""
-        group = item.sliceId % GROUPS if self.by_group else GROUPS
-        place = item.sliceId % self.count, group, self.writers_of(item.sliceId).number
-        return item.timestamp <= self.covered.get(place, 0)
+        group, writer, position = self.place_of(item)
+        return position <= self.covered.get((item.sliceId % self.count, group, writer), 0)
+
+    def answer(self, asked, count, resize):
+        """Answers a successor which items of these slices this client keeps."""
+        answers = {}
+        for slice in self.used:
+            if slice % count in asked:
+                answers.setdefault(self.group_of(slice), {})[slice % count] = []
+        for item in self.all_items():
+            if item.sliceId % count in asked:
+                group, _, position = self.place_of(item)
+                answers[group][item.sliceId % count].append(position)
+        for group, slices in answers.items():
+            try:
+                # The position of the next item is larger.
+                self.to_workers.write(keeps(group, self.writers[group].number, self.position, slices, resize))
+            except DDSException:
+                # A worker that has no answer asks again.
+                pass
 
     def wanted(self):
-        """The slices to republish now: with a new request of a successor, or with a request and new readers."""
-        now, wanted = time.monotonic(), set()
+        """The slices to republish now: with a new request of a successor, or with a request and new readers. And the places of
+        items that a successor lacks."""
+        now, wanted, lacked = time.monotonic(), set(), set()
         for sample in self.asks.take(N=1000):
             if sample.sample_info.valid_data:
                 covered, count = covered_by(sample.body)
@@ -143,21 +174,24 @@ class Client:
                     self.count = count
                     self.covered.update(covered)
                     self.kept = {id: item for id, item in self.kept.items() if not self.is_covered(item)}
-                asked, count = slices_asked_for(sample.body)
+                lacked |= lacking(sample.body)
+                asked, count, resize = slices_asked_for(sample.body)
+                if asked:
+                    self.answer(asked, count, resize)
                 slices = {slice for slice in self.used if slice % count in asked}
                 wanted |= {slice for slice in slices if now - self.asked.get(slice, -ASKING_S) >= ASKING_S}
                 self.asked.update(dict.fromkeys(slices, now))
         self.asked = {slice: said for slice, said in self.asked.items() if now - said < ASKING_S}
         if self.asked:
-            new = {partition for partition, writers in self.writers.items() if writers.has_met_others()}
-            wanted |= {slice for slice in self.asked if self.partition_of(slice) in new}
-        return wanted
+            new = {group for group, writers in self.writers.items() if writers.has_met_others()}
+            wanted |= {slice for slice in self.asked if self.group_of(slice) in new}
+        return wanted, lacked
 
     def publish_again(self):
         """Republishes items for a successor, and items without a reply. Call it after `answers`, which removes answered items."""
-        wanted, now = self.wanted(), time.monotonic()
+        (wanted, lacked), now = self.wanted(), time.monotonic()
         for item in self.kept.values():
-            if item.sliceId in wanted:
+            if lacked and self.place_of(item) in lacked:
                 self.writers_of(item.sliceId).again.write(item, timestamp=item.timestamp)
         for id, (item, said) in self.waiting.items():
             if item.sliceId in wanted or now - said > AGAIN_S:

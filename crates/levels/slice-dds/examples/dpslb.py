@@ -46,10 +46,22 @@ DataItem, Reply = types_of("dpslb.DataItem", "dpslb.Reply")
 @final
 @keylist(["to"])
 class Control(IdlStruct, typename="equipoise.Control"):
-    """Messages between workers and controllers. On the topic `CONTROL/again` workers ask clients to republish items."""
+    """Messages between workers, controllers and clients. On the topic `CONTROL/again` workers ask clients for items, and
+    on `CONTROL/down` clients answer them."""
 
     to: uint64
     body: sequence[byte]
+
+
+def body_of(numbers):
+    """A message to workers with these numbers."""
+    body = bytearray([VERSION])
+    for number in numbers:
+        while number > 0x7F:
+            body.append(number & 0x7F | 0x80)
+            number >>= 7
+        body.append(number)
+    return bytes(body)
 
 
 def numbers_of(body):
@@ -66,13 +78,34 @@ def numbers_of(body):
 
 
 def slices_asked_for(body):
-    """The slices that the successor of a lost worker asks for, and its number of slices. It asks for the items with a `sliceId`
-    modulo that number in the set. An empty set and 1 if the message is of another kind."""
+    """The slices that the successor of a lost worker asks for, its number of slices, and the resize that set this number. It
+    asks for the items with a `sliceId` modulo that number in the set. An empty set, 1 and 0 if the message is of another kind."""
     numbers = numbers_of(body)
     # The kind, the count of slices, the slices; then the numbering: its resize, the number of slices, the number of ids ever used.
     if numbers[:1] != [AGAIN] or numbers[1:2] != [len(numbers) - 5]:
-        return set(), 1
-    return set(numbers[2:-3]), max(numbers[-2], 1)
+        return set(), 1, 0
+    return set(numbers[2:-3]), max(numbers[-2], 1), numbers[-3]
+
+
+def keeps(group, writer, through, slices, resize):
+    """The answer to such a request: for each slice that was asked for, the positions of the items of this writer that the client
+    keeps. It is complete for items up to the position `through`."""
+    numbers = [KEEPS, group, writer, through, len(slices)]
+    for slice, positions in slices.items():
+        numbers += [slice, len(positions), *positions]
+    return Control(WORKERS, body_of([*numbers, resize]))
+
+
+def lacking(body):
+    """The items that a successor still lacks: a set of (group, writer, position). Empty if the message is of another kind."""
+    numbers, items = numbers_of(body), set()
+    if numbers[:1] != [LACKS]:
+        return items
+    rest = iter(numbers[1:])
+    for _ in range(next(rest)):
+        group, writer = next(rest), next(rest)
+        items |= {(group, writer, next(rest)) for _ in range(next(rest))}
+    return items
 
 
 def covered_by(body):
@@ -94,8 +127,10 @@ def covered_by(body):
     return covered, max(slices, 1)
 
 
-# The kinds of messages that ask clients to republish items, and that name items in checkpoints.
-AGAIN, COVERED = 3, 5
+# The version of messages, and their recipient if they are for all workers.
+VERSION, WORKERS = 8, 0
+# The kinds of messages: a request for the items of some slices, the answer to it, items in checkpoints, items that are missing.
+AGAIN, KEEPS, COVERED, LACKS = 3, 4, 5, 7
 
 # Reliable; keeps all samples; the end of a writer does not dispose of its samples.
 POLICIES = (
@@ -104,6 +139,8 @@ POLICIES = (
     Policy.WriterDataLifecycle(autodispose=False),
 )
 QOS = Qos(*POLICIES)
+# Of messages to workers: the last ones, as a worker that does not read must not block others.
+MESSAGES = Qos(Policy.Reliability.Reliable(duration(milliseconds=20)), Policy.History.KeepLast(64))
 
 # For Cyclone DDS's configuration, beside <General>. DDS declares a program dead that is silent for its lease. Until then workers
 # keep its replies, so a shorter pause loses nothing. The default lease is 10 s, renewed after 8 s of silence.

@@ -302,6 +302,24 @@ mod tests {
     }
 
     #[test]
+    fn clients_of_other_languages_can_answer_what_they_keep() {
+        let (mut cdr, writer) = (Vec::new(), Writer { group: Group::BASE, id: 300 });
+        let mut keeps = Keeps::new(writer, 1_000, &Numbering::new(100).resized(200, HandoverId(5)));
+        keeps.slices.insert(SliceId(3), vec![7, 200]);
+        keeps.slices.insert(SliceId(9), vec![]);
+        Mail::Keeps(keeps).encode(&mut cdr).unwrap();
+        // As `keeps` of examples/dpslb.py writes it: version, kind, group, writer, position, length,
+        // slices, epoch.
+        let body = [VERSION, 4, 64, 0xac, 2, 0xe8, 7, 2, 3, 2, 7, 0xc8, 1, 9, 0, 5];
+        assert_eq!(cdr[4 + 8 + 4..][..body.len()], body);
+        let mut cdr = Vec::new();
+        Mail::Lacks(vec![Lacks { writer, positions: vec![7, 200] }]).encode(&mut cdr).unwrap();
+        // As `lacking` of it expects it.
+        let body = [VERSION, 7, 1, 64, 0xac, 2, 2, 7, 0xc8, 1];
+        assert_eq!(cdr[4 + 8 + 4..][..body.len()], body);
+    }
+
+    #[test]
     fn mail_that_is_cut_or_changed_makes_nothing_panic() {
         let mut cdr = Vec::new();
         tail().encode(&mut cdr).unwrap();
