@@ -174,7 +174,7 @@ pub struct PoolStatus {
     pub name: String,
     /// How a backend is picked.
     pub scheduler: String,
-    /// `exclusive` or `multiplexed`.
+    /// `exclusive`, `multiplexed` or `http2`.
     pub upstream: String,
     /// Backends that may receive new work.
     pub backends_eligible: usize,

@@ -43,6 +43,7 @@ pub(super) fn pool(
             multiplex_sessions: pool.amount("multiplex-sessions"),
             multiplex_depth: pool.amount("multiplex-depth"),
             multiplex_slow: pool.duration("multiplex-slow"),
+            streams_max: pool.amount("streams-max"),
             connect_timeout: pool.duration("connect-timeout"),
             response_timeout: pool.duration("response-timeout"),
             session_idle_timeout: pool.duration("session-idle-timeout"),

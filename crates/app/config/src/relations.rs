@@ -468,13 +468,19 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
             "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`";
         findings.error(pool.at("hedge"), &pool.path_of("hedge"), text.to_string());
     }
-    if pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Exclusive) {
-        for option in ["multiplex-sessions", "multiplex-depth", "multiplex-slow"] {
-            if pool.given(option) {
-                let text = "has no effect: `upstream` is \"exclusive\"".to_string();
-                findings.warning(pool.at(option), &pool.path_of(option), text);
-            }
-        }
+    let Some(upstream) = pool.choice("upstream", &tables::UPSTREAM) else { return };
+    let name = pool.text("upstream").unwrap_or_default();
+    let (multiplexed, http2) = (upstream == Upstream::Multiplexed, upstream == Upstream::Http2);
+    let options = [
+        ("multiplex-sessions", multiplexed),
+        ("multiplex-depth", multiplexed),
+        ("multiplex-slow", multiplexed),
+        ("streams-max", http2),
+        ("idle-sessions-max", !http2),
+    ];
+    for (option, _) in options.iter().filter(|(option, used)| !used && pool.given(option)) {
+        let text = format!("has no effect: `upstream` is \"{name}\"");
+        findings.warning(pool.at(option), &pool.path_of(option), text);
     }
 }
 

@@ -181,6 +181,14 @@ static POOL: Table = Table {
         )
         .http_only(),
         Opt::default(
+            "streams-max",
+            Kind::Count(1, 10_000),
+            "100",
+            "HTTP/2: largest number of requests in flight on one connection; when all connections of a data-plane \
+             thread have so many, it opens a further one.",
+        )
+        .http_only(),
+        Opt::default(
             "connect-timeout",
             Kind::Duration(ms(10), secs(600)),
             "\"5s\"",
@@ -477,6 +485,11 @@ pub(super) static UPSTREAM: Choices<Upstream> = Choices(&[
         "multiplexed",
         Upstream::Multiplexed,
         "idempotent requests of many clients pipelined over few sessions",
+    ),
+    (
+        "http2",
+        Upstream::Http2,
+        "requests of many clients as streams of few HTTP/2 connections, without TLS (prior knowledge)",
     ),
 ]);
 

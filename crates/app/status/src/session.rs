@@ -174,6 +174,7 @@ pub fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire::PoolSt
         upstream: match pool.upstream {
             Upstream::Exclusive => "exclusive".into(),
             Upstream::Multiplexed => "multiplexed".into(),
+            Upstream::Http2 => "http2".into(),
         },
         backends_eligible: backends
             .clone()

@@ -38,6 +38,8 @@ pub enum Upstream {
     Exclusive,
     /// Idempotent requests of many clients pipelined over few sessions.
     Multiplexed,
+    /// Requests of many clients as streams on few connections of HTTP/2, by prior knowledge.
+    Http2,
 }
 
 /// The header fields that a front door writes to tell backends where a request came from. A
@@ -345,6 +347,8 @@ pub struct PoolOptions {
     /// Multiplexed: a response that takes longer gets the session for itself, and those behind it
     /// are sent again elsewhere.
     pub multiplex_slow: Duration,
+    /// HTTP/2: streams on one connection at the most. At least 1.
+    pub streams_max: usize,
     /// To open a session to a backend; then another is tried, or 504.
     pub connect_timeout: Duration,
     /// From the request's last byte to the first of the response; then 504.
@@ -385,6 +389,7 @@ impl Default for PoolOptions {
             multiplex_sessions: 4,
             multiplex_depth: 32,
             multiplex_slow: Duration::from_millis(50),
+            streams_max: 100,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             session_idle_timeout: Duration::from_secs(30),

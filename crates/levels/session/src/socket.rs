@@ -31,10 +31,34 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
 }
 
+/// A stream of a connection to a backend, which takes the place of the kernel's socket.
+pub(crate) trait BackendStream {
+    /// Reads; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// `InvalidData` for a malformed response; else the stream or its connection was lost.
+    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Ready when a read would not wait.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Writes some of a request. The first bytes are a whole head, and what follows it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a request that the stream cannot express; `BrokenPipe` if the backend
+    /// takes no more of it, and then reading says why.
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Whether the backend has said that it did nothing with the request.
+    fn is_unprocessed(&self) -> bool;
+}
+
 enum Stream {
     Kernel(AsyncFd<OwnedFd>),
-    /// A stream of a multiplexing connection: the other end is with that connection's task.
+    /// A stream of a client's connection: the other end is with that connection's task.
     Memory(End),
+    /// A stream of a connection to a backend.
+    Backend(Box<dyn BackendStream>),
 }
 
 /// A non-blocking stream socket, encrypted or not.
@@ -58,22 +82,35 @@ impl Socket {
         Socket::over(Stream::Memory(end))
     }
 
+    /// A stream of a connection to a backend.
+    pub(crate) fn of_stream(stream: Box<dyn BackendStream>) -> Socket {
+        Socket::over(Stream::Backend(stream))
+    }
+
     fn over(stream: Stream) -> Socket {
         Socket { stream, tls: None, received: Cell::new(0), sent: Cell::new(0) }
     }
 
-    /// The kernel's socket. Operations that need one are not for connections in memory.
+    /// The kernel's socket. Operations that need one are not for streams.
     fn fd(&self) -> &AsyncFd<OwnedFd> {
         match &self.stream {
             Stream::Kernel(fd) => fd,
-            Stream::Memory(_) => unreachable!("a connection in memory has no descriptor"),
+            Stream::Memory(_) | Stream::Backend(_) => unreachable!("a stream has no descriptor"),
         }
     }
 
     fn memory(&self) -> Option<&End> {
         match &self.stream {
-            Stream::Kernel(_) => None,
             Stream::Memory(end) => Some(end),
+            Stream::Kernel(_) | Stream::Backend(_) => None,
+        }
+    }
+
+    /// The stream of a connection to a backend, if it is one.
+    pub(crate) fn as_stream(&self) -> Option<&dyn BackendStream> {
+        match &self.stream {
+            Stream::Backend(stream) => Some(&**stream),
+            Stream::Kernel(_) | Stream::Memory(_) => None,
         }
     }
 
@@ -138,7 +175,7 @@ impl Socket {
 
     /// Whether its bytes may be moved inside the kernel.
     pub(crate) fn may_splice(&self) -> bool {
-        self.tls.is_none() && self.memory().is_none()
+        self.tls.is_none() && matches!(self.stream, Stream::Kernel(_))
     }
 
     /// Reads into `buffer`; 0 is the end of the stream.
@@ -149,6 +186,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let read = ready!(match (&self.stream, &self.tls) {
             (Stream::Memory(end), _) => end.poll_read(cx, buffer),
+            (Stream::Backend(stream), _) => stream.poll_read(cx, buffer),
             (Stream::Kernel(fd), None) => recv(cx, fd, buffer),
             (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().poll_read(cx, fd, buffer),
         })?;
@@ -181,6 +219,9 @@ impl Socket {
         if let Some(end) = self.memory() {
             return end.poll_readable(cx).map(Ok);
         }
+        if let Some(stream) = self.as_stream() {
+            return stream.poll_readable(cx).map(Ok);
+        }
         if self.tls.as_ref().is_some_and(|tls| tls.borrow().holds_bytes()) {
             return Poll::Ready(Ok(()));
         }
@@ -192,6 +233,7 @@ impl Socket {
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(match (&self.stream, &self.tls) {
             (Stream::Memory(end), _) => end.poll_write(cx, bytes),
+            (Stream::Backend(stream), _) => stream.poll_write(cx, bytes),
             (Stream::Kernel(_), None) => self.poll_writing(cx, |fd| send(fd, bytes)),
             (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().poll_write(cx, fd, bytes),
         })?;
@@ -239,6 +281,8 @@ impl Socket {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = match (&self.stream, &self.tls) {
             (Stream::Memory(end), _) => end.try_write(bytes),
+            // Its request is written by the task that reads its response.
+            (Stream::Backend(_), _) => Err(io::ErrorKind::Unsupported.into()),
             (Stream::Kernel(fd), None) => send(fd.as_raw_fd(), bytes),
             (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().try_write(fd.as_raw_fd(), bytes),
         }?;
@@ -268,6 +312,8 @@ impl Socket {
     pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.stream, &self.tls) {
             (Stream::Memory(end), _) => end.finish(),
+            // It ends with the body of its request.
+            (Stream::Backend(_), _) => {}
             (Stream::Kernel(fd), None) => finish(fd.as_raw_fd()),
             (Stream::Kernel(fd), Some(tls)) => return tls.borrow_mut().poll_end(cx, fd),
         }
@@ -335,6 +381,9 @@ impl Socket {
     pub(crate) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(end) = self.memory() {
             return end.poll_readable(cx).map(|()| !end.holds_bytes());
+        }
+        if let Some(stream) = self.as_stream() {
+            return stream.poll_readable(cx).map(|()| false);
         }
         if let Some(tls) = &self.tls {
             return tls.borrow_mut().poll_left(cx, self.fd());

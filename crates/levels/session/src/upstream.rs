@@ -19,7 +19,7 @@ use crate::dispatch::{Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
-use crate::socket::Socket;
+use crate::socket::{BackendStream, Socket};
 use crate::stats::BackendStats;
 use crate::tls::{ANY_NAME, Tls};
 use crate::worker::Worker;
@@ -35,7 +35,7 @@ enum Lookout {
     All,
 }
 
-/// An open connection to a backend.
+/// An open connection to a backend, or a stream of one.
 pub(crate) struct Session {
     pub(crate) socket: Socket,
     /// Bytes written on it so far.
@@ -120,6 +120,36 @@ impl Session {
         })
     }
 
+    /// A stream of a connection, as a session of one request. `is_used`: the connection has carried
+    /// a response before.
+    pub(crate) fn of_stream(
+        stream: Box<dyn BackendStream>,
+        backend: &BackendView,
+        worker: &Worker,
+        is_used: bool,
+    ) -> Session {
+        let session = Session {
+            socket: Socket::of_stream(stream),
+            written: 0,
+            reused: is_used,
+            lookout: Lookout::None,
+            proven: None,
+            remote: None,
+            backend: backend.id,
+            thread: worker.index,
+            live: backend.live.clone(),
+        };
+        if is_used {
+            session.stats().sessions_reused.add(1);
+        }
+        session
+    }
+
+    /// Whether it ends with one request.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.socket.as_stream().is_some()
+    }
+
     /// Lets the kernel detect within this time that the other side has fallen silent. If the other
     /// side receives more than its buffers hold (`streams`), unacknowledged bytes are no evidence:
     /// the kernel also gives up a receiver that is full for a while, although it answers every
@@ -149,7 +179,7 @@ impl Session {
     }
 
     /// True if it may carry a request for this encryption (`tls`, or none).
-    fn is_good_for(&self, tls: Option<&UpstreamTls>) -> bool {
+    pub(crate) fn is_good_for(&self, tls: Option<&UpstreamTls>) -> bool {
         match (&self.proven, tls) {
             (None, None) => true,
             (Some(Proven::Peer(shown)), Some(UpstreamTls::Peer(tls))) => shown.is_good_for(tls),
@@ -158,9 +188,13 @@ impl Session {
         }
     }
 
-    /// Whether the backend's kernel has acknowledged nothing beyond the first `before` bytes that
-    /// went over the wire, so that no later byte can have reached the application.
+    /// Whether nothing can have reached the application: the backend's kernel has acknowledged
+    /// nothing beyond the first `before` bytes that went over the wire, or the backend says that it
+    /// did nothing with the stream.
     pub(crate) fn nothing_arrived_since(&self, before: u64) -> bool {
+        if let Some(stream) = self.socket.as_stream() {
+            return stream.is_unprocessed();
+        }
         // The kernel's count includes the SYN.
         self.socket.bytes_acknowledged().is_some_and(|acknowledged| acknowledged <= before + 1)
     }
@@ -201,7 +235,9 @@ async fn prove(
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.stats().sessions_open.sub(1);
+        if !self.is_stream() {
+            self.stats().sessions_open.sub(1);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::descriptors::{Descriptors, Lines};
 use crate::dispatch::{Counted, DispatchView};
 use crate::door::Door;
 use crate::hedge_delay::HedgeDelays;
-use crate::http::{Logged, MuxSessions};
+use crate::http::{Http2Sessions, Logged, MuxSessions};
 use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
 use crate::queue::Full;
@@ -91,6 +91,7 @@ pub(crate) struct Worker {
     pub(crate) datagrams: OnceCell<Box<RefCell<Batch>>>,
     pub(crate) idle: IdleSessions,
     pub(crate) mux: MuxSessions,
+    pub(crate) http2: Http2Sessions,
     pub(crate) hedge_delays: HedgeDelays,
     pub(crate) phase: Cell<Phase>,
     /// Which descriptors each use may have, given the front doors of the snapshot.
@@ -124,6 +125,7 @@ impl Worker {
             datagrams: OnceCell::new(),
             idle: IdleSessions::default(),
             mux: MuxSessions::default(),
+            http2: Http2Sessions::default(),
             hedge_delays: HedgeDelays::default(),
             phase: Cell::new(Phase::Running),
             lines: Cell::default(),
@@ -151,6 +153,7 @@ impl Worker {
         });
         *self.schedulers.borrow_mut() = schedulers.collect();
         self.idle.sweep(&snapshot, Instant::now());
+        self.http2.sweep(&snapshot);
         self.hedge_delays.retain(&snapshot);
         let is_udp = |door: &&Arc<FrontDoorView>| door.config.protocol == Protocol::Udp;
         let udp_doors = snapshot.front_doors.iter().filter(is_udp).count();

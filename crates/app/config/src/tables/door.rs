@@ -127,7 +127,7 @@ pub(super) const HTTP2: Opt = Opt::default(
     Kind::Flag,
     "false",
     "Accept HTTP/2, too: with `tls` it is offered by ALPN, without it clients begin with it (prior knowledge). \
-     Backends receive HTTP/1.1.",
+     Backends receive the protocol of their pool.",
 )
 .http_only();
 

@@ -85,6 +85,14 @@ fn options_without_effect_are_warnings() {
                 "f:8:19: warning: pool.p.multiplex-depth: has no effect: `upstream` is \"exclusive\"",
             ),
             (
+                "streams-max = 8",
+                "f:8:15: warning: pool.p.streams-max: has no effect: `upstream` is \"exclusive\"",
+            ),
+            (
+                "upstream = 'http2'\nidle-sessions-max = 8",
+                "f:9:21: warning: pool.p.idle-sessions-max: has no effect: `upstream` is \"http2\"",
+            ),
+            (
                 "health = { tcp = true, timeout = '3s' }",
                 "f:8:34: warning: pool.p.health.timeout: `timeout` (3s) is longer than `interval` (2s), so a backend that hangs is checked less often",
             ),

@@ -66,7 +66,7 @@ threads = 0                     # data-plane threads; 0: one per core
 name = "web"
 scheduler = "least-connection"
 backends = ["10.0.0.11:8080", { address = "10.0.0.12:8080", weight = 2 }]
-upstream = "exclusive"          # or "multiplexed"
+upstream = "exclusive"          # or "multiplexed", "http2"
 health = { http = "/healthz", interval = "2s", rise = 2, fall = 3 }
 
 [[session]]                     # one table per front door

@@ -3,6 +3,7 @@
 mod upstream;
 
 use std::future::poll_fn;
+use std::io;
 use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -314,6 +315,9 @@ impl ClientConnection {
                 upstream.lease.stats().bytes_in.add(count as u64);
             }
             return Poll::Ready(read.map_err(|error| {
+                if error.kind() == io::ErrorKind::InvalidData && upstream.session.is_stream() {
+                    return Reason::UpstreamMalformed;
+                }
                 upstream.ends(&error);
                 upstream.was_refused = is_refusal(&error);
                 if upstream.was_refused {
@@ -367,6 +371,10 @@ impl ClientConnection {
                 }
                 Poll::Ready(Err(error)) => {
                     upstream.deaf = true;
+                    if error.kind() == io::ErrorKind::InvalidInput && session.is_stream() {
+                        // HTTP/2 cannot express it.
+                        return Err(Reason::RequestMalformed);
+                    }
                     // The kernel reports the reason only once. A later read would look like an
                     // orderly end.
                     upstream.ends(&error);

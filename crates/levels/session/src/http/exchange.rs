@@ -13,6 +13,7 @@ use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
+use crate::config::Upstream;
 use crate::dispatch::Counted;
 use crate::lease::Lease;
 use crate::queue::{self, Full, Rank};
@@ -362,7 +363,7 @@ impl ClientConnection {
     /// Counts a failed attempt, and says what follows.
     fn after(&self, lease: &Lease, failure: &Failure, tries: &mut Tries) -> Next {
         let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
-        if failure.stale && may_retry {
+        if failure.stale && may_retry && !tries.fresh {
             // The next backend is not to blame.
             tries.fresh = true;
             return Next::Again;
@@ -418,6 +419,9 @@ impl ClientConnection {
         lease: &Lease,
         tries: &Tries,
     ) -> Result<(Box<Session>, Instant), Failure> {
+        if lease.pool().options.upstream == Upstream::Http2 {
+            return self.stream(lease, tries).await;
+        }
         if !tries.fresh
             && let tls = lease.pool().options.tls.as_ref()
             && let Some(session) = self.worker.idle.take(lease.backend(), tls)
@@ -429,6 +433,35 @@ impl ClientConnection {
         self.log_connected(since);
         match opened {
             Ok(session) => Ok((session, Instant::now())),
+            Err(reason) => Err(Failure { reason, may_retry: true, stale: false }),
+        }
+    }
+
+    /// As [`Self::session`], of a pool with HTTP/2: a stream of a shared connection.
+    async fn stream(
+        &mut self,
+        lease: &Lease,
+        tries: &Tries,
+    ) -> Result<(Box<Session>, Instant), Failure> {
+        if let Some(session) = self.worker.http2.try_open(&self.worker, lease) {
+            return Ok((Box::new(session), tries.begun));
+        }
+        let since = Instant::now();
+        self.arm(since, lease.pool().options.connect_timeout);
+        let opened = {
+            let mut open = Box::pin(self.worker.http2.open(&self.worker, lease));
+            poll_fn(|cx| match open.as_mut().poll(cx) {
+                Poll::Ready(opened) => Poll::Ready(opened),
+                Poll::Pending => match self.interruption(lease, Reason::ConnectTimeout) {
+                    Some(reason) => Poll::Ready(Err(reason)),
+                    None => Poll::Pending,
+                },
+            })
+            .await
+        };
+        self.log_connected(since);
+        match opened {
+            Ok(session) => Ok((Box::new(session), Instant::now())),
             Err(reason) => Err(Failure { reason, may_retry: true, stale: false }),
         }
     }

@@ -19,6 +19,7 @@ use tokio::time::sleep_until;
 use super::attempt::{Attempt, Outgoing, Upstream};
 use super::connection::ClientConnection;
 use super::exchange::Tries;
+use crate::config;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::socket::poll_fill;
@@ -149,15 +150,21 @@ impl ClientConnection {
             return Some(session);
         }
         let worker = Rc::clone(&self.worker);
-        let mut connect = pin!(Session::open(second.backend(), tls, None, &worker, || ()));
+        let mut connect = pin!(async {
+            if second.pool().options.upstream == config::Upstream::Http2 {
+                return worker.http2.open(&worker, second).await;
+            }
+            let opened = Session::open(second.backend(), tls, None, &worker, || ()).await;
+            opened.map_err(|error| connect_failure(&error))
+        });
         poll_fn(|cx| {
             if self.poll_first(cx, first, outgoing).is_ready() || self.deadline.is_past() {
                 return Poll::Ready(None);
             }
             connect.as_mut().poll(cx).map(|opened| match opened {
                 Ok(session) => Some(Box::new(session)),
-                Err(error) => {
-                    self.worker.backend_failed(second, connect_failure(&error));
+                Err(reason) => {
+                    self.worker.backend_failed(second, reason);
                     None
                 }
             })

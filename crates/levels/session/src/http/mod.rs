@@ -40,7 +40,8 @@ use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Worker};
 use connection::ClientConnection;
-use http2::Spoken;
+use http2::downstream::{self, Spoken};
+pub(crate) use http2::upstream::Http2Sessions;
 pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 
@@ -92,9 +93,9 @@ pub(crate) async fn serve(
     }
     if connection.door.view().config.http2 {
         // Boxed, so that a connection of HTTP/1.1 does not hold the room for it.
-        match Box::pin(http2::spoken(&mut connection)).await {
+        match Box::pin(downstream::spoken(&mut connection)).await {
             Spoken::Http1 => {}
-            Spoken::Http2 => return Box::pin(http2::serve(connection)).await,
+            Spoken::Http2 => return Box::pin(downstream::serve(connection)).await,
             Spoken::Nothing => return,
         }
     }

@@ -1,6 +1,8 @@
 //! Clients of HTTP/2: the `h2` crate's, and one that sends whatever frames a test asks for.
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
+pub(crate) mod backend;
+
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,308 +1,71 @@
-//! HTTP/2 from clients (RFC 9113): each stream is a client connection of the HTTP/1.1 engine, in
-//! memory, with one request.
+//! HTTP/2 (RFC 9113), with HTTP/1.1 as the form that the engine reads and writes.
 //!
-//! [`request`] writes the stream's request as HTTP/1.1, [`response`] reads the engine's response,
-//! and [`stream`] moves both; so routing, limits, queue, retries, logs and counters are those of
-//! HTTP/1.1. The `h2` crate has frames, HPACK, flow control and the states of streams.
-//!
-//! # Bounds
-//! A connection serves at most [`Limits::streams_max`](crate::config::Limits::streams_max) requests
-//! at once; while that many are served, including those that the client has reset, no more are
-//! accepted. A stream holds one buffer each way and at most [`SEND_BYTES_MAX`] in `h2`; what a
-//! client sends is bounded by [`CONNECTION_WINDOW`].
+//! [`downstream`] serves each stream of a client as a client connection of the engine;
+//! [`upstream`] gives the engine streams to backends as sessions. Both move bodies by [`incoming`]
+//! and [`outgoing`]. The `h2` crate has frames, HPACK, flow control and the states of streams.
 
-mod preface;
-mod request;
-mod response;
-mod stream;
-mod transport;
+pub(super) mod downstream;
+mod incoming;
+mod outgoing;
+pub(crate) mod upstream;
 
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::net::SocketAddr;
-use std::pin::pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use bytes::Bytes;
-use h2::server::{Builder, Connection};
+use super::head::Field;
 
-use self::stream::Arrived;
-use self::transport::{Outbox, Transport};
-use super::connection::ClientConnection;
-use super::logged::log_unread;
-use crate::door::Door;
-use crate::reason::Reason;
-use crate::worker::{ClientHashes, Phase, Worker};
-pub(super) use preface::{Spoken, spoken};
-
-/// Bytes that a client may send on a stream, and on all streams of a connection, ahead of what the
-/// backends have taken.
+/// Bytes that the other side may send on a stream ahead of what was taken.
 const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Bytes of a response that are handed to `h2` ahead of what the client has taken.
+/// Bytes of a body that are handed to `h2` ahead of what the other side has taken.
 const SEND_BYTES_MAX: usize = 64 << 10;
 
-/// A client may reset this many requests more than it lets end; then it loses the connection. A
-/// browser that leaves a page resets all that the page still loads.
-const RESETS_MAX: u32 = 200;
+/// Header fields that the engine may add to those that it received.
+const FIELDS_ADDED: usize = 16;
 
-/// The time after a GOAWAY in which a client without open streams has to close.
-const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+/// Something that the other protocol cannot express.
+#[derive(Debug, PartialEq, Eq)]
+struct Malformed;
 
-/// State that the streams of a connection share.
-struct Shared {
-    worker: Rc<Worker>,
-    door: Rc<Door>,
-    peer: SocketAddr,
-    hashes: ClientHashes,
-    /// Header lines about the client's certificate.
-    identity: Option<Rc<[u8]>>,
-    /// Requests that are served.
-    open: Cell<usize>,
-    /// Requests that the client reset, less those that ended.
-    resets: Cell<u32>,
-    /// The task of the connection.
-    waker: RefCell<Option<Waker>>,
+/// Writes a line of HTTP/1.1.
+fn write_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
-impl Shared {
-    /// Counts a request until the guard is dropped.
-    fn enter(self: &Rc<Self>) -> Open {
-        self.open.set(self.open.get() + 1);
-        Open(Rc::clone(self))
-    }
+/// Adds a field of HTTP/1.1 to those of HTTP/2.
+fn append(to: &mut HeaderMap, field: &httparse::Header<'_>) -> Result<(), Malformed> {
+    let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
+    let value = HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?;
+    to.try_append(name, value).map(|_| ()).map_err(|_| Malformed)
+}
 
-    fn ended(&self) {
-        self.resets.set(self.resets.get().saturating_sub(1));
+/// A value neither begins nor ends with white space (section 8.2.1).
+fn check(value: &HeaderValue) -> Result<(), Malformed> {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let value = value.as_bytes();
+    match is_space(value.first()) || is_space(value.last()) {
+        true => Err(Malformed),
+        false => Ok(()),
     }
+}
 
-    fn was_reset(&self) {
-        self.resets.set(self.resets.get() + 1);
-    }
+/// The message that a body belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    Request,
+    Response,
+}
 
-    fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
+impl Message {
+    /// Whether a trailer field of this name passes: not if a proxy or server acts on it.
+    fn may_trail(self, name: &str) -> bool {
+        match Field::of(name) {
+            Field::Other => true,
+            // As header fields of responses do: no application takes them for another.
+            Field::Underscored => self == Message::Response,
+            _ => false,
         }
-    }
-}
-
-/// Keeps a request counted.
-struct Open(Rc<Shared>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.wake();
-    }
-}
-
-/// Serves a connection with a client that speaks HTTP/2, from the preface on.
-pub(super) async fn serve(mut client: ClientConnection) {
-    let (worker, door) = (Rc::clone(&client.worker), Rc::clone(&client.door));
-    let outbox = Outbox::new(Rc::clone(&client.client), &worker.buffers);
-    let transport = Transport::new(Rc::clone(&outbox), client.input.take());
-    let view = door.view();
-    client.deadline.set(Instant::now(), view.config.timeouts.header);
-    let mut handshake = pin!(builder(&view.config.limits).handshake::<_, Bytes>(transport));
-    let met = poll_fn(|cx| {
-        let polled = handshake.as_mut().poll(cx);
-        let flushed = outbox.poll_flush(cx);
-        match (polled, flushed) {
-            (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| reason_of(&error))),
-            (_, Poll::Ready(Err(_))) => Poll::Ready(Err(None)),
-            _ if client.deadline.is_past() => Poll::Ready(Err(Some(Reason::HeaderTimeout))),
-            _ if worker.phase.get() == Phase::Cutting => Poll::Ready(Err(None)),
-            _ => Poll::Pending,
-        }
-    })
-    .await;
-    client.deadline.clear();
-    let failed = match met {
-        Ok(connection) => {
-            let shared = Rc::new(Shared {
-                worker,
-                door: Rc::clone(&door),
-                peer: client.peer,
-                hashes: client.hashes,
-                identity: client.identity.take(),
-                open: Cell::new(0),
-                resets: Cell::new(0),
-                waker: RefCell::default(),
-            });
-            let serving =
-                Serving { connection, outbox, shared, client: &client, state: State::Serving };
-            serving.run().await
-        }
-        Err(failed) => failed,
-    };
-    if let Some(reason) = failed {
-        door.dropped(reason);
-        log_unread(&client.worker, &door, client.peer, reason);
-    }
-    client.linger().await;
-}
-
-fn builder(limits: &crate::config::Limits) -> Builder {
-    let streams = u32::try_from(limits.streams_max).unwrap_or(u32::MAX);
-    let mut builder = h2::server::Builder::new();
-    builder
-        .max_concurrent_streams(streams)
-        .max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX))
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buffer_size(SEND_BYTES_MAX);
-    builder
-}
-
-/// The progress towards the end of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// New streams are accepted.
-    Serving,
-    /// GOAWAY was sent; the streams that the client opened before it knew that are served.
-    Leaving,
-    /// GOAWAY was sent, and nothing is accepted.
-    Cut(Option<Reason>),
-}
-
-impl State {
-    /// Why the connection ends, if it ends badly.
-    fn reason(self) -> Option<Reason> {
-        match self {
-            State::Serving | State::Leaving => None,
-            State::Cut(reason) => reason,
-        }
-    }
-}
-
-struct Serving<'a> {
-    connection: Connection<Transport, Bytes>,
-    outbox: Rc<Outbox>,
-    shared: Rc<Shared>,
-    client: &'a ClientConnection,
-    state: State,
-}
-
-impl Serving<'_> {
-    /// Serves the streams to the end of the connection. Returns the reason if it ended badly.
-    async fn run(mut self) -> Option<Reason> {
-        let mut idle = Idle { since_sent: None };
-        poll_fn(|cx| {
-            *self.shared.waker.borrow_mut() = Some(cx.waker().clone());
-            self.poll(cx, &mut idle)
-        })
-        .await
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>, idle: &mut Idle) -> Poll<Option<Reason>> {
-        loop {
-            if let Poll::Ready(ended) = self.poll_streams(cx) {
-                return Poll::Ready(ended);
-            }
-            if let Poll::Ready(Err(_)) = self.outbox.poll_flush(cx) {
-                return Poll::Ready(self.state.reason());
-            }
-            let shared = &self.shared;
-            let is_stopping =
-                shared.door.closing.get() || shared.worker.phase.get() != Phase::Running;
-            if self.state == State::Serving && is_stopping {
-                self.leave();
-            } else if self.state != State::Cut(Some(Reason::Http2Flood))
-                && shared.resets.get() > RESETS_MAX
-            {
-                self.cut(Some(Reason::Http2Flood));
-            } else if self.is_idle_for_too_long(idle) {
-                match self.state {
-                    State::Serving => self.leave(),
-                    State::Leaving => self.cut(None),
-                    State::Cut(reason) => return Poll::Ready(reason),
-                }
-                idle.since_sent = None;
-            } else {
-                return Poll::Pending;
-            }
-        }
-    }
-
-    /// Accepts streams and moves frames; ready at the end of the connection.
-    fn poll_streams(&mut self, cx: &mut Context<'_>) -> Poll<Option<Reason>> {
-        let streams_max = self.shared.door.view().config.limits.streams_max;
-        loop {
-            if let State::Cut(reason) = self.state {
-                return self.connection.poll_closed(cx).map(|_| reason);
-            }
-            if self.shared.open.get() >= streams_max {
-                let closed = self.connection.poll_closed(cx);
-                return closed.map(|closed| closed.err().and_then(|error| reason_of(&error)));
-            }
-            match self.connection.poll_accept(cx) {
-                Poll::Ready(Some(Ok((request, respond)))) => {
-                    let arrived = Arrived { request, respond };
-                    let open = self.shared.enter();
-                    tokio::task::spawn_local(stream::serve(open, arrived));
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(reason_of(&error)),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
-    /// Sends GOAWAY, and serves the streams that are open.
-    fn leave(&mut self) {
-        self.connection.graceful_shutdown();
-        self.state = State::Leaving;
-    }
-
-    /// Sends the last GOAWAY.
-    fn cut(&mut self, reason: Option<Reason>) {
-        let code = match reason {
-            Some(_) => h2::Reason::ENHANCE_YOUR_CALM,
-            None => h2::Reason::NO_ERROR,
-        };
-        self.connection.abrupt_shutdown(code);
-        self.state = State::Cut(reason);
-    }
-
-    /// Whether there was no open stream, and nothing was sent, for as long as the client may be
-    /// idle.
-    fn is_idle_for_too_long(&self, idle: &mut Idle) -> bool {
-        let (deadline, sent) = (&self.client.deadline, self.client.client.sent());
-        let is_cutting = self.shared.worker.phase.get() == Phase::Cutting;
-        if self.shared.open.get() > 0 && !matches!(self.state, State::Cut(_)) {
-            idle.since_sent = None;
-            deadline.clear();
-            return false;
-        }
-        if idle.since_sent == Some(sent) {
-            return deadline.is_past() || is_cutting;
-        }
-        idle.since_sent = Some(sent);
-        let within = match self.state {
-            State::Serving => self.shared.door.view().config.timeouts.idle,
-            State::Leaving | State::Cut(_) => LEAVE_WITHIN,
-        };
-        deadline.set(Instant::now(), within);
-        false
-    }
-}
-
-/// A connection without open streams.
-struct Idle {
-    /// Bytes that had been sent to the client when the deadline was set.
-    since_sent: Option<u64>,
-}
-
-/// The reason of a connection's end; none if the client has just closed it.
-fn reason_of(error: &h2::Error) -> Option<Reason> {
-    match error.reason() {
-        None | Some(h2::Reason::NO_ERROR) => None,
-        Some(_) if error.is_remote() => None,
-        Some(h2::Reason::ENHANCE_YOUR_CALM) => Some(Reason::Http2Flood),
-        Some(_) => Some(Reason::Http2Protocol),
     }
 }

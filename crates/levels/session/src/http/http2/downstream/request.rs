@@ -1,0 +1,135 @@
+//! A stream's request as the HTTP/1.1 engine reads it.
+
+use std::task::{Context, Poll};
+
+use h2::RecvStream;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, header};
+
+use crate::http::head::Field;
+use crate::http::http2::incoming::{Framing, Incoming};
+use crate::http::http2::{Malformed, Message, check, write_field};
+use crate::memory::End;
+
+/// Writes the head as HTTP/1.1. `has_body`: DATA follows. Refuses what RFC 9113, section 8.1.1,
+/// calls malformed, and `h2` accepts.
+///
+/// `h2` has refused upper-case names, control characters, repeated, unknown or late pseudo-fields,
+/// fields of the connection and `te` other than `trailers`. The engine checks the head again.
+pub(super) fn write_head(
+    parts: &Parts,
+    has_body: bool,
+    out: &mut Vec<u8>,
+) -> Result<Framing, Malformed> {
+    let is_connect = parts.method == Method::CONNECT;
+    let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let target = match parts.uri.path_and_query() {
+        Some(path) if !is_connect => path.as_str().as_bytes(),
+        _ if is_connect => authority.ok_or(Malformed)?,
+        _ => return Err(Malformed),
+    };
+    let is_path = target.starts_with(b"/") || (target == b"*" && parts.method == Method::OPTIONS);
+    if !is_path && !is_connect {
+        return Err(Malformed);
+    }
+    out.extend_from_slice(parts.method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    if let Some(host) = host(authority, &parts.headers)? {
+        write_field(b"Host", host, out);
+    }
+    let mut cookies: Option<Vec<u8>> = None;
+    for (name, value) in &parts.headers {
+        check(value)?;
+        match Field::of(name.as_str()) {
+            Field::Host => continue,
+            Field::Connection
+            | Field::HopByHop
+            | Field::TransferEncoding
+            | Field::Upgrade
+            | Field::Http2Settings => return Err(Malformed),
+            _ => {}
+        }
+        if name == header::COOKIE {
+            // A client may split it, so that HPACK compresses it better (section 8.2.3).
+            match &mut cookies {
+                None => cookies = Some(value.as_bytes().to_vec()),
+                Some(before) => {
+                    before.extend_from_slice(b"; ");
+                    before.extend_from_slice(value.as_bytes());
+                }
+            }
+            continue;
+        }
+        write_field(name.as_str().as_bytes(), value.as_bytes(), out);
+    }
+    if let Some(cookies) = cookies {
+        write_field(b"cookie", &cookies, out);
+    }
+    let framing = match (has_body, parts.headers.contains_key(header::CONTENT_LENGTH)) {
+        (false, _) => Framing::Nothing,
+        (true, true) => Framing::Length,
+        (true, false) => Framing::Chunked,
+    };
+    if framing == Framing::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(framing)
+}
+
+/// The value of `Host`: the authority, which a `host` field must not contradict.
+fn host<'a>(
+    authority: Option<&'a [u8]>,
+    fields: &'a HeaderMap,
+) -> Result<Option<&'a [u8]>, Malformed> {
+    let mut hosts = fields.get_all(header::HOST).iter();
+    let host = hosts.next().map(HeaderValue::as_bytes);
+    if hosts.next().is_some() {
+        return Err(Malformed);
+    }
+    match (authority, host) {
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => Err(Malformed),
+        (Some(authority), _) => Ok(Some(authority)),
+        (None, host) => Ok(host),
+    }
+}
+
+/// A request's body on its way to the engine.
+pub(super) struct Upload {
+    body: Incoming,
+    is_over: bool,
+}
+
+/// The client has reset the stream.
+pub(super) struct Reset;
+
+impl Upload {
+    pub(super) fn new(body: RecvStream, framing: Framing) -> Upload {
+        let body = Incoming::new(body, Message::Request, framing);
+        Upload { body, is_over: framing == Framing::Nothing }
+    }
+
+    /// Moves what can be moved.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, to: &End) -> Result<(), Reset> {
+        while !self.is_over {
+            match self.body.poll_more(cx) {
+                Poll::Ready(Ok(true)) => {}
+                Poll::Ready(Ok(false)) => {
+                    self.is_over = true;
+                    break;
+                }
+                Poll::Ready(Err(_)) => return Err(Reset),
+                Poll::Pending => break,
+            }
+            match to.poll_write(cx, self.body.unread()) {
+                Poll::Ready(Ok(count)) => self.body.consume(count),
+                // The engine reads no more.
+                Poll::Ready(Err(_)) => self.is_over = true,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! A body that arrives over HTTP/2, as HTTP/1.1 writes it.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::HeaderMap;
+
+use super::{Message, write_field};
+
+/// The framing of a body in HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Nothing,
+    /// `h2` sees to it that as much comes as `content-length` says.
+    Length,
+    Chunked,
+}
+
+/// The body of a message on its way to the engine.
+pub(super) struct Incoming {
+    body: RecvStream,
+    message: Message,
+    framing: Framing,
+    /// Bytes of the coding, then bytes of the payload, that were not taken.
+    coding: Vec<u8>,
+    coding_taken: usize,
+    payload: Bytes,
+    /// Bytes of the payload of which the other side may send others when it is taken.
+    owed: usize,
+    has_chunks: bool,
+    is_read: bool,
+}
+
+impl Incoming {
+    pub(super) fn new(body: RecvStream, message: Message, framing: Framing) -> Incoming {
+        Incoming {
+            body,
+            message,
+            framing,
+            coding: Vec::new(),
+            coding_taken: 0,
+            payload: Bytes::new(),
+            owed: 0,
+            has_chunks: false,
+            is_read: framing == Framing::Nothing,
+        }
+    }
+
+    /// Bytes that have arrived; more may follow.
+    pub(super) fn unread(&self) -> &[u8] {
+        match &self.coding[self.coding_taken..] {
+            [] => &self.payload,
+            coding => coding,
+        }
+    }
+
+    /// Takes bytes off the front of the unread ones.
+    pub(super) fn consume(&mut self, count: usize) {
+        if self.coding_taken < self.coding.len() {
+            self.coding_taken += count;
+            return;
+        }
+        drop(self.payload.split_to(count));
+        if self.payload.is_empty() && self.owed > 0 {
+            // Fails if the stream is over, and then nothing more comes.
+            let _ = self.body.flow_control().release_capacity(std::mem::take(&mut self.owed));
+        }
+    }
+
+    /// Reads more, once nothing is unread. Ready with false at the end of the body.
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, h2::Error>> {
+        while self.unread().is_empty() {
+            self.coding_taken = 0;
+            self.coding.clear();
+            if self.is_read {
+                return Poll::Ready(Ok(false));
+            }
+            match ready!(self.body.poll_data(cx)) {
+                Some(bytes) => self.begin(bytes?),
+                None => {
+                    let trailers = ready!(self.body.poll_trailers(cx))?;
+                    self.end(trailers);
+                }
+            }
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    fn begin(&mut self, bytes: Bytes) {
+        (self.owed, self.payload) = (bytes.len(), bytes);
+        if self.framing == Framing::Chunked && !self.payload.is_empty() {
+            let before = if std::mem::replace(&mut self.has_chunks, true) { "\r\n" } else { "" };
+            self.coding
+                .extend_from_slice(format!("{before}{:x}\r\n", self.payload.len()).as_bytes());
+        }
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>) {
+        self.is_read = true;
+        if self.framing != Framing::Chunked {
+            // HTTP/1.1 has trailers behind chunks alone.
+            return;
+        }
+        if self.has_chunks {
+            self.coding.extend_from_slice(b"\r\n");
+        }
+        self.coding.extend_from_slice(b"0\r\n");
+        let fields = trailers.iter().flatten();
+        for (name, value) in fields.filter(|(name, _)| self.message.may_trail(name.as_str())) {
+            write_field(name.as_str().as_bytes(), value.as_bytes(), &mut self.coding);
+        }
+        self.coding.extend_from_slice(b"\r\n");
+    }
+}

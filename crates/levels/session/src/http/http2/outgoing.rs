@@ -1,0 +1,173 @@
+//! A body that the engine writes as HTTP/1.1, on its way over HTTP/2.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use h2::SendStream;
+use http::HeaderMap;
+
+use super::{Malformed, Message, append};
+use crate::http::chunk::ChunkReader;
+
+/// Bytes of the payload that are taken ahead of the other side's window.
+const AHEAD_BYTES: usize = 16 << 10;
+
+/// Trailer fields of a message.
+const TRAILERS_MAX: usize = 64;
+
+/// How much of a body is still to come from the engine.
+pub(super) enum Left {
+    Length(u64),
+    Chunked(ChunkReader),
+    Nothing,
+}
+
+/// Why a body cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// HTTP/2 cannot express it.
+    Malformed,
+    /// The other side reset the stream, or the connection ended.
+    Reset,
+}
+
+impl From<Malformed> for Stopped {
+    fn from(_: Malformed) -> Self {
+        Stopped::Malformed
+    }
+}
+
+/// The body of a message on its way to the other side.
+pub(super) struct Outgoing {
+    stream: SendStream<Bytes>,
+    message: Message,
+    left: Left,
+    /// Taken, and not handed to `h2` yet.
+    payload: BytesMut,
+    /// The lines of the trailers, with the empty one.
+    trailers: Vec<u8>,
+    sent: u64,
+    has_ended: bool,
+}
+
+impl Outgoing {
+    /// The stream has ended already if nothing is left.
+    pub(super) fn new(stream: SendStream<Bytes>, message: Message, left: Left) -> Outgoing {
+        Outgoing {
+            stream,
+            message,
+            has_ended: matches!(left, Left::Nothing),
+            left,
+            payload: BytesMut::new(),
+            trailers: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// Bytes of the payload that `h2` was handed.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether `h2` was handed the whole body.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether more can be taken now.
+    pub(super) fn has_room(&self) -> bool {
+        !matches!(self.left, Left::Nothing) && self.payload.len() < AHEAD_BYTES
+    }
+
+    /// Resets the stream.
+    pub(super) fn reset(&mut self, reason: h2::Reason) {
+        self.stream.send_reset(reason);
+    }
+
+    /// Ready once the other side has reset the stream, or the connection has ended.
+    pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_reset(cx).map(|_| ())
+    }
+
+    /// Takes some of the body from the front of `input`; returns how many bytes.
+    pub(super) fn take(&mut self, input: &[u8]) -> Result<usize, Malformed> {
+        let most = input.len().min(AHEAD_BYTES);
+        match &mut self.left {
+            Left::Nothing => Ok(0),
+            Left::Length(left) => {
+                let count = most.min(usize::try_from(*left).unwrap_or(usize::MAX));
+                self.payload.extend_from_slice(&input[..count]);
+                *left -= count as u64;
+                if *left == 0 {
+                    self.left = Left::Nothing;
+                }
+                Ok(count)
+            }
+            Left::Chunked(reader) => {
+                let in_trailers = reader.is_in_trailers();
+                let piece = reader.read(&input[..most]).map_err(|_| Malformed)?;
+                if in_trailers {
+                    self.trailers.extend_from_slice(&input[..piece.consumed]);
+                }
+                let payload = &input[piece.consumed - piece.payload..piece.consumed];
+                self.payload.extend_from_slice(payload);
+                if reader.is_done() {
+                    self.left = Left::Nothing;
+                }
+                Ok(piece.consumed)
+            }
+        }
+    }
+
+    /// Hands what was taken to `h2`, and the end of the body with the last of it. Ready when
+    /// nothing is held back.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        loop {
+            let is_read = matches!(self.left, Left::Nothing);
+            if self.payload.is_empty() {
+                if is_read && !self.has_ended {
+                    self.end()?;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            self.stream.reserve_capacity(self.payload.len());
+            if self.stream.capacity() == 0 {
+                match ready!(self.stream.poll_capacity(cx)) {
+                    Some(Ok(_)) => continue,
+                    Some(Err(_)) | None => return Poll::Ready(Err(Stopped::Reset)),
+                }
+            }
+            let count = self.stream.capacity().min(self.payload.len());
+            let bytes = self.payload.split_to(count).freeze();
+            let is_last = is_read && self.payload.is_empty() && self.trailers.len() <= 2;
+            self.sent += count as u64;
+            self.stream.send_data(bytes, is_last).map_err(|_| Stopped::Reset)?;
+            self.has_ended = is_last;
+        }
+    }
+
+    /// Ends the stream behind its payload, with the trailers if there are some.
+    fn end(&mut self) -> Result<(), Stopped> {
+        self.has_ended = true;
+        let trailers = self.parse_trailers()?;
+        let sent = match trailers.is_empty() {
+            true => self.stream.send_data(Bytes::new(), true),
+            false => self.stream.send_trailers(trailers),
+        };
+        sent.map_err(|_| Stopped::Reset)
+    }
+
+    fn parse_trailers(&self) -> Result<HeaderMap, Malformed> {
+        let mut trailers = HeaderMap::new();
+        if self.trailers.len() <= 2 {
+            return Ok(trailers);
+        }
+        let mut fields = [httparse::EMPTY_HEADER; TRAILERS_MAX];
+        let parsed = httparse::parse_headers(&self.trailers, &mut fields);
+        let Ok(httparse::Status::Complete((_, fields))) = parsed else { return Err(Malformed) };
+        for field in fields.iter().filter(|field| self.message.may_trail(field.name)) {
+            append(&mut trailers, field)?;
+        }
+        Ok(trailers)
+    }
+}
