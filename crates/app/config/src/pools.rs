@@ -11,7 +11,7 @@ use std::time::Duration;
 use equipoise_core::Weight;
 use equipoise_session::config::{
     ActiveHealth, BackendConfig, Concurrency, HealthCheck, HttpCheck, PassiveHealth, PoolConfig,
-    PoolOptions, QueueOptions, UpstreamTls,
+    PoolOptions, QueueOptions, Upstream, UpstreamTls,
 };
 
 use super::place::{backend_name, place};
@@ -31,15 +31,17 @@ pub(super) fn pool(
 ) -> Option<PoolConfig> {
     let passive = pool.table("passive").expect("has a default: a test reads every one");
     let name = pool.text("name")?;
+    let upstream = chosen(pool, "upstream", &tables::UPSTREAM);
     let tls = pool_tls::of_pool(pool, &users.of_pool(name), system, around, findings);
-    let health = pool.table("health").map(active_health);
+    let http2 = upstream == Upstream::Http2;
+    let health = pool.table("health").map(|health| active_health(health, http2));
     Some(PoolConfig {
         name: name.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
         backends: backends(pool, findings),
         concurrency: concurrency_of_pool(pool, users.of_pool(name).are_http()),
         options: PoolOptions {
-            upstream: chosen(pool, "upstream", &tables::UPSTREAM),
+            upstream,
             multiplex_sessions: pool.amount("multiplex-sessions"),
             multiplex_depth: pool.amount("multiplex-depth"),
             multiplex_slow: pool.duration("multiplex-slow"),
@@ -108,7 +110,7 @@ fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
     let others = ["exec", "webhook"].into_iter().filter_map(|kind| elastic.table(kind));
     let made = process.or_else(|| others.map(|it| it.duration("timeout")).next());
     let warm = elastic.duration("warm-up").max(made.unwrap_or(MADE_ELSEWHERE));
-    let health = pool.table("health").map(active_health);
+    let health = pool.table("health").map(|health| active_health(health, false));
     let checked = health.map(|health| health.interval * health.rise + health.timeout);
     Some(warm + checked.unwrap_or_default())
 }
@@ -145,18 +147,21 @@ fn statuses(passive: &Values) -> Arc<[(u16, u16)]> {
     ranges.map(|StatusRange(first, last)| (first, last)).collect()
 }
 
-fn active_health(health: &Values) -> ActiveHealth {
+/// `http2`: the pool's backends speak it.
+fn active_health(health: &Values, http2: bool) -> ActiveHealth {
     let StatusRanges(statuses) =
         health.parsed("status").expect("has a default: a test reads every one");
-    let check = match health.text("http") {
-        Some(path) => HealthCheck::Http(HttpCheck {
+    let check = match (health.text("http"), health.text("grpc")) {
+        (Some(path), _) => HealthCheck::Http(HttpCheck {
+            http2,
             method: chosen(health, "method", &tables::CHECK_METHOD),
             path: path.into(),
             host: health.text("host").map(Into::into),
             statuses: statuses.into(),
             body: health.text("body").map(Into::into),
         }),
-        None => HealthCheck::Tcp,
+        (None, Some(service)) => HealthCheck::Grpc { service: service.into() },
+        (None, None) => HealthCheck::Tcp,
     };
     ActiveHealth {
         check,

@@ -499,19 +499,24 @@ fn health(pool: &Values, findings: &mut Findings<'_>) {
     }
     let Some(health) = pool.table("health") else { return };
     // `tcp = false` beside `http` is allowed; it means the same as leaving `tcp` out.
-    let (tcp, http) = (health.flag("tcp"), health.given("http"));
+    let (tcp, http, grpc) = (health.flag("tcp"), health.given("http"), health.given("grpc"));
     if tcp && http {
         let text =
             "true, together with `http`; accepted: one of the two (http opens a connection too)";
         findings.error(health.at("tcp"), &health.path_of("tcp"), text.into());
-    } else if !tcp && !http && !findings.has_error_below(&health.path) {
-        let text = "neither `tcp` nor `http` is set; accepted: tcp = true, or http = \"/PATH\""
-            .to_string();
-        findings.error(health.at, &health.path, text);
+    } else if grpc && (tcp || http) {
+        let other = if tcp { "tcp" } else { "http" };
+        let text = format!("set, together with `{other}`; accepted: one of the two");
+        findings.error(health.at("grpc"), &health.path_of("grpc"), text);
+    } else if !tcp && !http && !grpc && !findings.has_error_below(&health.path) {
+        let text = "none of `tcp`, `http` and `grpc` is set; accepted: tcp = true, http = \"/PATH\" \
+                    or grpc = \"SERVICE\"";
+        findings.error(health.at, &health.path, text.into());
     }
     for option in ["method", "host", "status", "body"] {
-        if tcp && !http && health.given(option) {
-            let text = "has no effect on a tcp check; accepted: with `http` beside it".to_string();
+        if (tcp || grpc) && !http && health.given(option) {
+            let kind = if tcp { "tcp" } else { "grpc" };
+            let text = format!("has no effect on a {kind} check; accepted: with `http` beside it");
             findings.error(health.at(option), &health.path_of(option), text);
         }
     }

@@ -296,19 +296,27 @@ static BACKEND: Table = Table {
 
 static HEALTH: Table = Table {
     title: "[pool.health]",
-    help: "Active health checks of each backend. Set one of `tcp` and `http`.",
+    help: "Active health checks of each backend. Set one of `tcp`, `http` and `grpc`.",
     options: &[
         Opt::optional(
             "tcp",
             Kind::Flag,
-            "`http` states the check",
+            "`http` or `grpc` states the check",
             "A check passes when a TCP connection opens, and with `tls` of the pool when its handshake succeeds.",
         ),
         Opt::optional(
             "http",
             Kind::Text(&HTTP_PATH),
-            "`tcp` states the check",
-            "A check passes when a request for this path is answered with a good status.",
+            "`tcp` or `grpc` states the check",
+            "A check passes when a request for this path is answered with a good status. It is sent over HTTP/2 if the \
+             pool's `upstream` is \"http2\".",
+        ),
+        Opt::optional(
+            "grpc",
+            Kind::Text(&GRPC_SERVICE),
+            "`tcp` or `http` states the check",
+            "A check passes when the health service of gRPC (grpc.health.v1) says that this service serves; \"\" asks for \
+             the whole server. It is sent over HTTP/2 without TLS.",
         ),
         Opt::optional(
             "port",
@@ -572,6 +580,15 @@ static HTTP_PATH: Form = Form {
     noun: "a path",
     accepted: "a path that begins with `/`, without spaces or `#`, such as \"/healthz\"",
     fits: |text| text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && b != b'#'),
+};
+
+static GRPC_SERVICE: Form = Form {
+    noun: "a service",
+    accepted: "a service of gRPC, such as \"orders.v1.Orders\", or \"\"; at most 127 characters, letters, digits, \
+               `.`, `_`, `-` and `/`",
+    fits: |text| {
+        text.len() <= 127 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/".contains(&b))
+    },
 };
 
 static HOST: Form = Form {

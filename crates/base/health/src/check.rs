@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, HOST, USER_AGENT};
+use hyper::header::{self, CONNECTION, HOST};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -16,20 +16,10 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::CheckError;
+use crate::fields::{BODY_BYTES, BUFFER_BYTES, CHECK_FIELD, USER_AGENT};
 use crate::place::connect_first;
 use crate::secure::CheckTls;
-use crate::{CheckMethod, HealthCheck, HttpCheck, Place};
-
-/// Header field of every HTTP check, in lower case. A node in node mode never delegates a request
-/// with this field: it answers from its own application, or with 503. Other monitors may send it,
-/// too.
-pub const CHECK_FIELD: &str = "equipoise-check";
-
-/// Size of the head and connection buffers, bytes; also the maximum size of a body chunk.
-const BUFFER_BYTES: usize = 16 << 10;
-/// Maximum number of body bytes that a check reads. With the buffers, a check uses at most 64 KB.
-const BODY_BYTES: usize = 32 << 10;
-const _: () = assert!(BODY_BYTES + 2 * BUFFER_BYTES <= 64 << 10);
+use crate::{CheckMethod, HealthCheck, HttpCheck, Place, http2};
 
 /// Runs one check of the backend at `place` (with `address` as its own address), within `timeout`.
 /// `port` replaces the backend's port. With `tls` the check is encrypted. Closes the connection at
@@ -105,7 +95,7 @@ async fn answer(
 ) -> Result<(), CheckError> {
     let (deadline, patience) = match check {
         HealthCheck::Attended { within } => (Instant::now() + *within, *within),
-        HealthCheck::Tcp | HealthCheck::Http(_) => (deadline, timeout),
+        HealthCheck::Tcp | HealthCheck::Http(_) | HealthCheck::Grpc { .. } => (deadline, timeout),
     };
     let answered = timeout_at(deadline, ask(check, tls, host, stream)).await;
     answered.map_err(|_| CheckError::AnswerTimeout(patience))?
@@ -144,7 +134,9 @@ async fn ask_over(
             Ok(())
         }
         HealthCheck::Attended { .. } => is_closed(stream).await,
+        HealthCheck::Http(check) if check.http2 => exchange_http2(stream, host, check).await,
         HealthCheck::Http(check) => exchange(stream, request(check, host)?, check).await,
+        HealthCheck::Grpc { service } => http2::ask_health(stream, host, service).await,
     }
 }
 
@@ -160,21 +152,59 @@ async fn is_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<()
 
 /// Builds the request. `host` is the Host header unless the check sets one.
 fn request(check: &HttpCheck, host: &str) -> Result<Request<Empty<Bytes>>, CheckError> {
-    let method = match check.method {
-        CheckMethod::Get => Method::GET,
-        CheckMethod::Head => Method::HEAD,
-        CheckMethod::Options => Method::OPTIONS,
-        CheckMethod::Post => Method::POST,
-    };
     Request::builder()
-        .method(method)
+        .method(method(check))
         .uri(&*check.path)
         .header(HOST, check.host.as_deref().unwrap_or(host))
-        .header(USER_AGENT, "equipoise-health")
+        .header(header::USER_AGENT, USER_AGENT)
         .header(CHECK_FIELD, "1")
         .header(CONNECTION, "close")
         .body(Empty::new())
         .map_err(|error| CheckError::Unaskable(error.to_string()))
+}
+
+fn method(check: &HttpCheck) -> Method {
+    match check.method {
+        CheckMethod::Get => Method::GET,
+        CheckMethod::Head => Method::HEAD,
+        CheckMethod::Options => Method::OPTIONS,
+        CheckMethod::Post => Method::POST,
+    }
+}
+
+/// As [`exchange`], over HTTP/2.
+async fn exchange_http2(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    check: &HttpCheck,
+) -> Result<(), CheckError> {
+    let host = check.host.as_deref().unwrap_or(host);
+    let request = Request::builder()
+        .method(method(check))
+        .uri(format!("http://{host}{}", check.path))
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(CHECK_FIELD, "1")
+        .body(())
+        .map_err(|error| CheckError::Unaskable(error.to_string()))?;
+    let answer = http2::exchange(stream, request, Bytes::new()).await?;
+    accept_status(check, answer.status)?;
+    match &check.body {
+        Some(text) if !contains(&answer.body, text) => {
+            Err(CheckError::Body { wanted: text.clone(), read: answer.body.len() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn accept_status(check: &HttpCheck, got: u16) -> Result<(), CheckError> {
+    match check.statuses.iter().any(|(first, last)| (*first..=*last).contains(&got)) {
+        true => Ok(()),
+        false => Err(CheckError::Status { got, wanted: check.statuses.clone() }),
+    }
+}
+
+fn contains(body: &[u8], text: &str) -> bool {
+    body.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 async fn exchange(
@@ -190,10 +220,7 @@ async fn exchange(
         .map_err(failed)?;
     let answer = async {
         let response = sender.send_request(request).await.map_err(failed)?;
-        let got = response.status().as_u16();
-        if !check.statuses.iter().any(|(first, last)| (*first..=*last).contains(&got)) {
-            return Err(CheckError::Status { got, wanted: check.statuses.clone() });
-        }
+        accept_status(check, response.status().as_u16())?;
         match &check.body {
             None => read_bounded(response.into_body()).await,
             Some(text) => find(text, response.into_body()).await,
@@ -222,7 +249,7 @@ async fn find(text: &Arc<str>, mut body: Incoming) -> Result<(), CheckError> {
         // The text may begin in the previous part.
         let from = read.len().saturating_sub(text.len());
         read.extend_from_slice(&part[..part.len().min(BODY_BYTES - read.len())]);
-        if read[from..].windows(text.len()).any(|window| window == text.as_bytes()) {
+        if contains(&read[from..], text) {
             return Ok(());
         }
     }

@@ -57,11 +57,19 @@ pub enum HealthCheck {
     },
     /// Passes if the answer to an HTTP request meets the criteria.
     Http(HttpCheck),
+    /// Passes if gRPC's health service (grpc.health.v1), asked over HTTP/2 by prior knowledge, says
+    /// that a service serves.
+    Grpc {
+        /// The service's name, at most 127 bytes long; "" stands for the whole server.
+        service: Arc<str>,
+    },
 }
 
 /// Request of an HTTP check, and the criteria of its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpCheck {
+    /// Whether the request is sent over HTTP/2, by prior knowledge.
+    pub http2: bool,
     /// Request method.
     pub method: CheckMethod,
     /// Request target in origin form, such as `/healthz`.
@@ -78,6 +86,7 @@ impl HttpCheck {
     /// Makes a check `GET path` that accepts statuses 200 to 299.
     pub fn get(path: &str) -> HttpCheck {
         HttpCheck {
+            http2: false,
             method: CheckMethod::Get,
             path: path.into(),
             host: None,

@@ -26,9 +26,20 @@ pub enum CheckError {
     /// The TLS handshake failed, or TLS failed after it.
     #[error("TLS failed: {0}")]
     Tls(String),
-    /// The answer is not HTTP/1.x.
+    /// The answer is not of the protocol of the check.
     #[error("the answer is not HTTP: {0}")]
     NotHttp(String),
+    /// A gRPC check got an error.
+    #[error("gRPC status {code}: {message}")]
+    Grpc {
+        /// The status code, such as 5 for an unknown service.
+        code: String,
+        /// Its text.
+        message: String,
+    },
+    /// The health service says that the service does not serve.
+    #[error("the health service says {}", serving_status(*.0))]
+    NotServing(u64),
     /// The response has a status that is not accepted.
     #[error("status {got}, wanted {}", ranges(.wanted))]
     Status {
@@ -95,6 +106,16 @@ impl CheckError {
 fn fault_below(error: &hyper::Error) -> Option<Fault> {
     let io = error.source()?.downcast_ref::<io::Error>()?;
     io.get_ref()?.downcast_ref::<rustls::Error>().map(Fault::of)
+}
+
+/// The name of a `ServingStatus` of grpc.health.v1.
+fn serving_status(status: u64) -> String {
+    match status {
+        0 => "UNKNOWN".into(),
+        2 => "NOT_SERVING".into(),
+        3 => "SERVICE_UNKNOWN".into(),
+        other => other.to_string(),
+    }
 }
 
 fn ranges(wanted: &[(u16, u16)]) -> String {

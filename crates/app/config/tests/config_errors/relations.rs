@@ -8,7 +8,7 @@ fn options_that_exclude_each_other_are_errors() {
         &[
             (
                 "health = {}",
-                "f:8:10: pool.p.health: neither `tcp` nor `http` is set; accepted: tcp = true, or http = \"/PATH\"",
+                "f:8:10: pool.p.health: none of `tcp`, `http` and `grpc` is set; accepted: tcp = true, http = \"/PATH\" or grpc = \"SERVICE\"",
             ),
             (
                 "health = { tcp = true, http = '/' }",
@@ -70,6 +70,23 @@ fn options_that_exclude_each_other_are_errors() {
     );
     let limited = in_pool("concurrency = 40").replace("'http'", "'udp'");
     assert!(read(&limited).is_ok(), "{}", said(&limited));
+}
+
+#[test]
+fn a_grpc_check_has_no_options_of_http_and_is_the_only_check() {
+    assert_said(
+        &[
+            (
+                "health = { grpc = 'orders.v1.Orders', host = 'a' }",
+                "f:8:46: pool.p.health.host: has no effect on a grpc check; accepted: with `http` beside it",
+            ),
+            (
+                "health = { http = '/', grpc = '' }",
+                "f:8:31: pool.p.health.grpc: set, together with `http`; accepted: one of the two",
+            ),
+        ],
+        in_pool,
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::grpc;
 use crate::dispatch::{FIELD, UNDONE, write_room};
 use crate::reason::Reason;
 
@@ -17,6 +18,17 @@ pub(crate) enum ToPeer {
     NoRoom,
 }
 
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// With a line of text.
+    Text,
+    /// The head alone, to HEAD.
+    Head,
+    /// A status of gRPC.
+    Grpc,
+}
+
 /// An answer of the proxy itself.
 pub(crate) struct OwnAnswer<'a> {
     pub(crate) reason: Reason,
@@ -24,14 +36,15 @@ pub(crate) struct OwnAnswer<'a> {
     pub(crate) retry_after: Duration,
     pub(crate) close: bool,
     pub(crate) to_peer: ToPeer,
-    pub(crate) with_body: bool,
+    pub(crate) form: Form,
     /// The line of `Strict-Transport-Security`.
     pub(crate) hsts: Option<&'a str>,
 }
 
-/// Writes the answer into `out`: status, `Proxy-Status` (RFC 9209) and one line of text.
+/// Writes the answer into `out`: status, `Proxy-Status` (RFC 9209) and, as its form has it, one line
+/// of text.
 pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
-    let &OwnAnswer { reason, instance, retry_after, close, to_peer, with_body, hsts } = answer;
+    let &OwnAnswer { reason, instance, retry_after, close, to_peer, form, hsts } = answer;
     let status = reason.status();
     let phrase = phrase(status);
     let body = match to_peer {
@@ -39,13 +52,18 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
         ToPeer::Nothing | ToPeer::Undone => format!("{status} {phrase}: {}\n", explain(reason)),
     };
     out.clear();
+    if form == Form::Grpc {
+        grpc::write_refusal(reason, explain(reason), out);
+    }
     let mut line = |text: std::fmt::Arguments<'_>| {
         use std::io::Write;
         // Writing to a Vec does not fail.
         let _ = out.write_fmt(text);
     };
-    line(format_args!("HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain\r\n"));
-    line(format_args!("Content-Length: {}\r\n", body.len()));
+    if form != Form::Grpc {
+        line(format_args!("HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain\r\n"));
+        line(format_args!("Content-Length: {}\r\n", body.len()));
+    }
     line(format_args!("Proxy-Status: \"{instance}\"; error={}\r\n", proxy_error(reason)));
     line(format_args!("Cache-Control: no-store\r\n"));
     if status == 503 {
@@ -65,7 +83,7 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
         write_room(0, out);
     }
     out.extend_from_slice(b"\r\n");
-    if with_body {
+    if form == Form::Text {
         out.extend_from_slice(body.as_bytes());
     }
 }
@@ -114,7 +132,7 @@ fn proxy_error(reason: Reason) -> &'static str {
     }
 }
 
-fn explain(reason: Reason) -> &'static str {
+pub(super) fn explain(reason: Reason) -> &'static str {
     match reason {
         Reason::RequestMalformed => "the request is not well-formed HTTP/1.1",
         Reason::RequestFraming => "the length of the request's body is ambiguous",

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::answer::{OwnAnswer, ToPeer, write_answer};
+use super::answer::{Form, OwnAnswer, ToPeer, write_answer};
 use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
@@ -139,7 +139,7 @@ impl ClientConnection {
 
     async fn answer_refused(&mut self, reason: Reason, begun: Option<Instant>) {
         self.log_refused(begun);
-        self.answer(reason, true, true, ToPeer::Nothing).await;
+        self.answer(reason, true, Form::Text, ToPeer::Nothing).await;
         self.log_end(reason.status(), Instant::now());
     }
 
@@ -214,8 +214,9 @@ impl ClientConnection {
                     }
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
-                        self.request_end =
-                            config.timeouts.request.map(|bound| Instant::now() + bound);
+                        let of_client = head.grpc.and_then(|call| call.timeout);
+                        let bound = config.timeouts.request.into_iter().chain(of_client).min();
+                        self.request_end = bound.map(|bound| Instant::now() + bound);
                         self.drop_empty_input();
                         return Next::Request(head, out);
                     }
@@ -273,7 +274,7 @@ impl ClientConnection {
         &mut self,
         reason: Reason,
         close: bool,
-        with_body: bool,
+        form: Form,
         to_peer: ToPeer,
     ) -> After {
         self.dropped(reason);
@@ -285,7 +286,7 @@ impl ClientConnection {
         let mut out = self.worker.take_vec();
         // Plain HTTP is answered in the clear.
         let hsts = view.config.hsts.as_deref().filter(|_| reason != Reason::TlsMissing);
-        let answer = OwnAnswer { reason, instance, retry_after, close, to_peer, with_body, hsts };
+        let answer = OwnAnswer { reason, instance, retry_after, close, to_peer, form, hsts };
         write_answer(&answer, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);

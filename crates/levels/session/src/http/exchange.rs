@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
 
-use super::answer::ToPeer;
+use super::answer::{Form, ToPeer};
 use super::attempt::{Answered, Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
 use super::mux::{Lost, Shared, may_multiplex};
@@ -173,7 +173,12 @@ impl ClientConnection {
         if to_peer == ToPeer::NoRoom {
             self.count_handed_back(&head);
         }
-        let after = Box::pin(self.answer(reason, close, !head.is_head, to_peer)).await;
+        let form = match (head.grpc, to_peer) {
+            (Some(_), ToPeer::Nothing) => Form::Grpc,
+            _ if head.is_head => Form::Head,
+            _ => Form::Text,
+        };
+        let after = Box::pin(self.answer(reason, close, form, to_peer)).await;
         Reached { after, status: reason.status(), ended: Instant::now(), counted: false }
     }
 

@@ -47,10 +47,12 @@ pub(crate) enum Field {
     Check,
     Connection,
     ContentLength,
+    ContentType,
     /// A marker of the dispatch level.
     Delegated,
     Expect,
     Forwarded,
+    GrpcTimeout,
     Host,
     /// Settings of an upgrade to HTTP/2 (RFC 7540, section 3.2.1).
     Http2Settings,
@@ -85,6 +87,7 @@ impl Field {
             7 => &[("upgrade", Field::Upgrade)],
             9 => &[("forwarded", Field::Forwarded)],
             10 => &[("connection", Field::Connection), ("keep-alive", Field::HopByHop)],
+            12 => &[("content-type", Field::ContentType), ("grpc-timeout", Field::GrpcTimeout)],
             14 => &[
                 ("content-length", Field::ContentLength),
                 ("http2-settings", Field::Http2Settings),

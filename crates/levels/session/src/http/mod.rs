@@ -4,7 +4,8 @@
 //! upstream head, [`exchange`] picks a backend and a session, [`delegate`] does the same among
 //! peers, and [`peer`] accepts them over TLS; [`attempt`] sends the request over the session,
 //! [`pump`] moves the body, [`response`] checks the backend's head and writes the client's;
-//! [`answer`] has the proxy's own responses. [`http2`] serves each stream as such a connection.
+//! [`answer`] has the proxy's own responses, and [`grpc`] those to gRPC requests. [`http2`] serves
+//! each stream of a client as such a connection, and gives each request a stream to a backend.
 
 mod answer;
 mod attempt;
@@ -12,6 +13,7 @@ mod chunk;
 mod connection;
 mod delegate;
 mod exchange;
+mod grpc;
 mod head;
 mod hedge;
 mod http2;

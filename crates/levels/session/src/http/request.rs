@@ -2,9 +2,11 @@
 
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use equipoise_core::load::RequestClass;
 
+use super::grpc::{self, GrpcCall};
 use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
@@ -35,6 +37,8 @@ pub(crate) struct RequestHead {
     pub(crate) expects_continue: bool,
     /// It asks for another protocol.
     pub(crate) upgrade: bool,
+    /// It is of gRPC.
+    pub(crate) grpc: Option<GrpcCall>,
     /// Its class.
     pub(crate) class: RequestClass,
     /// It asks after this node itself, and no peer answers it.
@@ -139,6 +143,7 @@ pub(crate) fn read_request(
         framing,
         expects_continue: fields.expects_continue && !http10,
         upgrade: fields.connection.upgrade && fields.upgrade && !http10,
+        grpc: fields.is_grpc.then_some(GrpcCall { timeout: fields.grpc_timeout }),
         class: origin.door.dispatch.as_ref().map_or(RequestClass::default(), classify),
         is_check: fields.is_check,
         marker: Marker::None,
@@ -210,6 +215,8 @@ struct Fields<'a> {
     /// To HTTP/2 in the clear, among others.
     upgrades_to_h2c: bool,
     te_trailers: bool,
+    is_grpc: bool,
+    grpc_timeout: Option<Duration>,
     origin: OriginFields<'a>,
     is_check: bool,
     /// Of a marker; there may be more than one, and then none is believed.
@@ -254,6 +261,8 @@ fn read_fields<'a>(
                 }
             }
             Field::Check => fields.is_check = true,
+            Field::ContentType => fields.is_grpc = grpc::is_grpc(value),
+            Field::GrpcTimeout => fields.grpc_timeout = grpc::timeout(value),
             Field::Te => fields.te_trailers |= value.eq_ignore_ascii_case(b"trailers"),
             Field::Forwarded
             | Field::OtherOrigin
@@ -409,7 +418,12 @@ fn write_request(
             }
             Field::Expect => parsed.expects_continue,
             Field::Delegated | Field::Room => door.dispatch.is_none(),
-            Field::Via | Field::Check | Field::StrictTransport | Field::Other => true,
+            Field::Via
+            | Field::Check
+            | Field::StrictTransport
+            | Field::ContentType
+            | Field::GrpcTimeout
+            | Field::Other => true,
         };
         let nominated = fields.connection.nominates
             && field.may_be_nominated()
