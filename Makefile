@@ -84,6 +84,8 @@ DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-util
 TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl
 #   haproxy, nginx   backends with TLS; services too
 TLS_PEERS := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx
+#   nghttp2-server, nghttp2-client  nghttpd is a backend that speaks HTTP/2, h2load its load
+HTTP2_PACKAGES := nghttp2-server:/usr/bin/nghttpd nghttp2-client:/usr/bin/h2load
 #   libfastrtps-dev  Fast DDS, with which a client of the slice level in C++ is built
 DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipant.hpp
 
@@ -174,7 +176,7 @@ test-setup: setup
 	  $(call install_missing,$(DNS_PACKAGES)); \
 	  if (( ! had_unbound )) && [[ -d /run/systemd/system ]]; then \
 	    "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
-	@$(call install_missing,$(DDS_PACKAGES) $(TLS_PACKAGES))
+	@$(call install_missing,$(DDS_PACKAGES) $(TLS_PACKAGES) $(HTTP2_PACKAGES))
 	@[[ -e /usr/sbin/haproxy && -e /usr/sbin/nginx ]] || { \
 	  $(call install_missing,$(TLS_PEERS)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now "$${missing[@]}"; fi; }
@@ -194,10 +196,16 @@ OPENAPI_CLIENTS_PINNED := crates/equipoise/tests/openapi_clients/requirements.tx
 .PHONY: openapi-clients
 openapi-clients: target/openapi-clients/made
 
+# So has grpcio, a server and client of gRPC.
+GRPC_PINNED := crates/equipoise/tests/grpc_peers/requirements.txt
+.PHONY: grpc-python
+grpc-python: target/grpc-python/made
+
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
 target/openapi-clients/made: $(OPENAPI_CLIENTS_PINNED)
 target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
-target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made:
+target/grpc-python/made: $(GRPC_PINNED)
+target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
@@ -218,7 +226,7 @@ test-dds-security: setup
 	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
-test: lint test-setup schemathesis openapi-clients cyclonedds-python
+test: lint test-setup schemathesis openapi-clients cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked --no-fail-fast
 
