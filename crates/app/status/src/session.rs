@@ -154,6 +154,7 @@ fn dispatch(node: &DispatchStatus) -> wire::dispatch::DispatchStatus {
         planned: node.is_planned,
         classes: RequestClass::ALL.into_iter().map(class).collect(),
         returned_total: node.returned,
+        failed_open_total: node.failed_open,
         markers_refused_total: node.markers_refused,
         peer_tls: match node.encryption {
             Encryption::Off => "off",

@@ -84,6 +84,8 @@ pub struct PoolView {
     pub needs_response_time: bool,
     /// It has no backend because one is being made: requests wait for it.
     pub awaits_backend: bool,
+    /// Every backend is unhealthy. They get only the requests that fail open.
+    pub fails_open: bool,
     /// The eligible backends; a scheduler's slot is an index into it.
     pub backends: Vec<BackendView>,
     /// Requests that wait for a backend; kept across snapshots.

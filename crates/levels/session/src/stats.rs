@@ -164,6 +164,9 @@ pub struct FrontDoorStats {
     pub classes: [ClassStats; RequestClass::ALL.len()],
     /// Requests that a peer failed, and that this node served.
     pub returned: Counter,
+    /// Requests that neither a healthy backend here nor a peer could serve, and that unhealthy
+    /// backends were given.
+    pub failed_open: Counter,
     /// Markers with an invalid signature.
     pub markers_refused: Counter,
 }

@@ -192,7 +192,7 @@ impl Worker {
             self.shared.sources.count(self.index, client.address);
         }
         let pool = door.view().pool_for(server_name);
-        self.pick_of(door, pool, client, avoid, Some(Work::Usual))
+        self.pick_of(door, pool, client, avoid, Some(Work::Usual), false)
     }
 
     /// As [`Self::pick`], with the permits that this work may take.
@@ -206,7 +206,25 @@ impl Worker {
         if self.is_sampled() {
             self.shared.sources.count(self.index, client.address);
         }
-        self.pick_of(door, door.view().pool, client, avoid, Some(work))
+        self.pick_of(door, door.view().pool, client, avoid, Some(work), false)
+    }
+
+    /// As [`Self::pick_for`], for a request that fails open: an unhealthy backend is picked if the
+    /// pool has no other.
+    pub(crate) fn pick_open(
+        &self,
+        work: Work,
+        door: &Door,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+    ) -> Pick {
+        self.pick_of(door, door.view().pool, client, avoid, Some(work), true)
+    }
+
+    /// Whether a request that no peer can serve may go to unhealthy backends of the door's pool.
+    pub(crate) fn may_fail_open(&self, door: &Door) -> bool {
+        let (snapshot, pool) = self.place_of(door, door.view().pool);
+        snapshot.pools.get(pool).is_some_and(|pool| pool.fails_open)
     }
 
     /// As [`Self::pick`] for a check of this node by a peer, which holds no permit and never waits
@@ -217,7 +235,7 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        self.pick_of(door, door.view().pool, client, avoid, None)
+        self.pick_of(door, door.view().pool, client, avoid, None, false)
     }
 
     /// Whether the instructions let a client's request of this class in.
@@ -306,17 +324,23 @@ impl Worker {
         }
     }
 
-    /// Any peer of the door's, whatever room it has, where no backend here can do a request.
-    pub(crate) fn any_peer(&self, door: &Door, client: &ClientHashes) -> Option<Lease> {
+    /// Any peer of the door's but this one, whatever room it has, where no backend here can do a
+    /// request.
+    pub(crate) fn any_peer(
+        &self,
+        door: &Door,
+        client: &ClientHashes,
+        but: Option<u32>,
+    ) -> Option<Lease> {
         let peers = door.view().dispatch.as_ref()?.peers;
-        match self.pick_of(door, peers, client, None, None) {
-            Pick::Free(lease) => Some(lease),
+        match self.pick_of(door, peers, client, but, None, false) {
+            Pick::Free(lease) => Some(lease).filter(|lease| Some(lease.backend().id) != but),
             Pick::Full(_) | Pick::NoBackend => None,
         }
     }
 
-    /// Whether a pool of the door is still the one with the request's queue, and has a backend or
-    /// awaits one.
+    /// Whether a pool of the door is still the one with the request's queue, and has a backend of
+    /// the same kind or awaits one.
     pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {
         let view = door.view();
         let still_queues = |pool: usize| {
@@ -325,6 +349,7 @@ impl Worker {
             pool.is_some_and(|pool| {
                 Arc::ptr_eq(&pool.queue, &full.pool().queue)
                     && (!pool.backends.is_empty() || pool.awaits_backend)
+                    && pool.fails_open == full.pool().fails_open
             })
         };
         still_queues(view.pool) || view.sni.pools().any(still_queues)
@@ -358,9 +383,11 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
         work: Option<Work>,
+        fails_open: bool,
     ) -> Pick {
         let (snapshot, pool) = self.place_of(door, pool);
-        let Some(view) = snapshot.pools.get(pool) else { return Pick::NoBackend };
+        let view = snapshot.pools.get(pool).filter(|view| fails_open || !view.fails_open);
+        let Some(view) = view else { return Pick::NoBackend };
         if view.backends.is_empty() {
             return match view.awaits_backend && work.is_some() {
                 true => Pick::Full(Full { snapshot, pool }),

@@ -61,10 +61,15 @@ pub(super) fn encode(
         counter(&mut family, &labels, class.bytes_total)?;
     }
     type OfNode = fn(&DispatchStatus) -> u64;
-    let counters: [(&str, &str, OfNode); 2] = [
+    let counters: [(&str, &str, OfNode); 3] = [
         ("dispatch_returned", "Requests that a peer failed, and that were served here", |it| {
             it.returned_total
         }),
+        (
+            "dispatch_failed_open",
+            "Requests that unhealthy backends were given, because no other place was left",
+            |it| it.failed_open_total,
+        ),
         ("dispatch_markers_refused", "Requests with a marker that no peer has signed", |it| {
             it.markers_refused_total
         }),

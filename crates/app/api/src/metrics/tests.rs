@@ -318,6 +318,7 @@ fn dispatch() -> DispatchStatus {
             bytes_total: 900,
         }],
         returned_total: 2,
+        failed_open_total: 3,
         markers_refused_total: 1,
         peer_tls: "required".into(),
     }
@@ -437,6 +438,7 @@ fn figures_are_exported_under_conventional_names() {
         r#"equipoise_dispatch_requests_total{front_door="http:127.0.0.1:80",class="computing",flow="delegated"} 4"#,
         r#"equipoise_dispatch_done_bytes_total{front_door="http:127.0.0.1:80",class="computing"} 900"#,
         r#"equipoise_dispatch_returned_total{front_door="http:127.0.0.1:80"} 2"#,
+        r#"equipoise_dispatch_failed_open_total{front_door="http:127.0.0.1:80"} 3"#,
         r#"equipoise_dispatch_markers_refused_total{front_door="http:127.0.0.1:80"} 1"#,
         r#"equipoise_config_last_reload_successful 0"#,
         r#"equipoise_config_last_reload_success_timestamp_seconds 1700000000"#,

@@ -12,6 +12,10 @@ pub struct DispatchStatus {
     pub classes: Vec<ClassStatus>,
     /// Requests that a peer failed before anything was sent back, and that were served here.
     pub returned_total: u64,
+    /// Requests that neither a healthy backend here nor a peer could serve, and that unhealthy
+    /// backends were given.
+    #[serde(default)]
+    pub failed_open_total: u64,
     /// Requests with a marker that no peer has signed. Clients must not send markers.
     pub markers_refused_total: u64,
     /// Encryption between nodes: `required`, `accepted` or `off`; `waiting` while this node has no

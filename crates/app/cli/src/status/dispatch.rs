@@ -51,6 +51,12 @@ pub(super) fn details(door: &str, node: &DispatchStatus) -> Vec<String> {
             node.returned_total
         ));
     }
+    if node.failed_open_total > 0 {
+        lines.push(format!(
+            "{door}: {} requests went to unhealthy backends, because no other place was left",
+            node.failed_open_total
+        ));
+    }
     if node.markers_refused_total > 0 {
         lines.push(format!(
             "{door}: {} requests had an invalid marker: forged, from a node with another secret, or without TLS where `peer-tls` is \"required\"",

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::attempt::{Attempt, Outgoing};
 use super::connection::ClientConnection;
-use super::exchange::{Reached, Tries};
+use super::exchange::{PEERS_ASKED, Reached, Tries};
 use super::head::whose_lines;
 use super::request::{Marker, RequestHead};
 use crate::dispatch::{Counted, write_marker};
@@ -161,28 +161,43 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// The last resort of a request that this node cannot serve: any peer, unless that was tried. A
-    /// request from a peer is handed back, and the peer may have it served elsewhere.
+    /// The last resort of a request that this node cannot serve: any peers, unless one was tried,
+    /// and then this node's unhealthy backends. `None`: these may be picked now. A request from a
+    /// peer is handed back, and the peer may have it served elsewhere.
     ///
     /// # Errors
-    /// As [`Self::try_peer`], and if there is no peer.
+    /// As [`Self::try_peer`], and if no place is left.
     pub(super) async fn without_backend(
         &mut self,
         outgoing: &mut Outgoing,
         tries: &mut Tries,
-    ) -> Result<Reached, Reason> {
+    ) -> Result<Option<Reached>, Reason> {
         let why = tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason);
-        if tries.stays {
+        if !self.may_delegate(&outgoing.head) {
             outgoing.undone = true;
             return Err(why);
         }
-        let Some(peer) = self.worker.any_peer(&self.door, &self.hashes) else { return Err(why) };
         outgoing.is_homeless = true;
-        if tries.failed.is_some() {
-            self.retried();
-            tries.begun = Instant::now();
+        let (mut asked, most) = (None, if tries.stays { 0 } else { PEERS_ASKED });
+        for _ in 0..most {
+            let Some(peer) = self.worker.any_peer(&self.door, &self.hashes, asked) else { break };
+            asked = Some(peer.backend().id);
+            if tries.failed.is_some() {
+                self.retried();
+                tries.begun = Instant::now();
+            }
+            if let Some(reached) = self.try_peer(peer, outgoing, tries).await? {
+                return Ok(Some(reached));
+            }
         }
-        self.try_peer(peer, outgoing, tries).await?.ok_or(why)
+        // An empty answer is no better, and checks may be wrong.
+        tries.stays = true;
+        if std::mem::replace(&mut tries.fails_open, true) || !self.worker.may_fail_open(&self.door)
+        {
+            return Err(why);
+        }
+        self.door.stats(|stats| stats.failed_open.add(1));
+        Ok(None)
     }
 
     /// Inserts the marker for this peer after the first two lines. It signs them and the origin;

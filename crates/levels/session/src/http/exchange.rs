@@ -36,7 +36,7 @@ pub(super) struct Failure {
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The most peers that are asked to do one request.
-const PEERS_ASKED: u32 = 2;
+pub(super) const PEERS_ASKED: u32 = 2;
 
 /// How often a request is put on a shared session: once more if the first one ends before its turn
 /// (a backend closes after so many requests), then it gets a session of its own.
@@ -88,6 +88,10 @@ pub(super) struct Tries {
     pub(super) failed: Option<(u32, Reason)>,
     /// The request is served here, whatever the instructions are.
     pub(super) stays: bool,
+    /// The retries here are used up, so that the next attempt is elsewhere.
+    leaves: bool,
+    /// No peer could serve it, so unhealthy backends of this node may.
+    pub(super) fails_open: bool,
     /// Remaining attempts to ask a peer while this node has no room.
     pub(super) peers_left: u32,
     /// Time spent in the queue, in all tries, and at peers that had no room.
@@ -195,7 +199,7 @@ impl ClientConnection {
         }
         let mut dispatched = None;
         loop {
-            let place = self.place(&outgoing.head, begun, &mut tries, &mut dispatched);
+            let place = self.place(outgoing, begun, &mut tries, &mut dispatched);
             let lease = match place.await? {
                 Place::Here(lease) => lease,
                 Place::Peer(peer) => {
@@ -207,7 +211,10 @@ impl ClientConnection {
                 }
                 Place::Changed => continue,
                 Place::Nowhere => {
-                    return Box::pin(self.without_backend(outgoing, &mut tries)).await;
+                    match Box::pin(self.without_backend(outgoing, &mut tries)).await? {
+                        Some(reached) => return Ok(reached),
+                        None => continue,
+                    }
                 }
             };
             tries.had_lease = true;
@@ -219,8 +226,8 @@ impl ClientConnection {
                 Shared::Failed(reason) => return Err(reason),
                 Shared::Lost(lost) => {
                     if let Err(why) = self.may_go_on(tries.lost(lost, most), lost) {
-                        tries.failed = Some((backend, why));
-                        return Box::pin(self.without_backend(outgoing, &mut tries)).await;
+                        (tries.failed, tries.leaves) = (Some((backend, why)), true);
+                        continue;
                     }
                     self.retried();
                     continue;
@@ -238,9 +245,8 @@ impl ClientConnection {
                 Attempt::Failed(failure) => match self.after(&lease, &failure, &mut tries) {
                     Next::Again => {}
                     Next::Elsewhere => {
-                        // Its permit is free while a peer does the request.
-                        drop(lease);
-                        return Box::pin(self.without_backend(outgoing, &mut tries)).await;
+                        tries.leaves = true;
+                        continue;
                     }
                     Next::Over(reason) => return Err(reason),
                 },
@@ -253,11 +259,15 @@ impl ClientConnection {
     /// Chooses the place of the next attempt; `dispatched` counts the request there, in node mode.
     async fn place(
         &mut self,
-        head: &RequestHead,
+        outgoing: &Outgoing,
         begun: Instant,
         tries: &mut Tries,
         dispatched: &mut Option<Counted>,
     ) -> Result<Place, Reason> {
+        let head = &outgoing.head;
+        if std::mem::take(&mut tries.leaves) {
+            return Ok(Place::Nowhere);
+        }
         if !tries.stays
             && let Some((counted, peer)) = self.worker.dispatch(&self.door, head.class)
         {
@@ -267,7 +277,11 @@ impl ClientConnection {
             }
         }
         let avoid = tries.failed.map(|(backend, _)| backend);
-        match self.pick(head, avoid) {
+        let picked = match tries.fails_open {
+            true => self.worker.pick_open(head.class.into(), &self.door, &self.hashes, avoid),
+            false => self.pick(head, avoid),
+        };
+        match picked {
             Pick::Free(lease) => Ok(Place::Here(lease)),
             Pick::Full(full) => Box::pin(self.find_room(full, head, begun, tries)).await,
             Pick::NoBackend => Ok(Place::Nowhere),
@@ -292,7 +306,7 @@ impl ClientConnection {
         }
         // The front door may have another table when the wait is over.
         let own = full.pool().id;
-        Ok(match self.wait_in_queue(full, head.class, begun, tries).await? {
+        Ok(match self.wait_in_queue(full, head, begun, tries).await? {
             Some(lease) if lease.pool().id != own => Place::Peer(lease),
             Some(lease) => Place::Here(lease),
             None => Place::Changed,
@@ -311,11 +325,11 @@ impl ClientConnection {
     async fn wait_in_queue(
         &mut self,
         full: Full,
-        class: RequestClass,
+        head: &RequestHead,
         begun: Instant,
         tries: &mut Tries,
     ) -> Result<Option<Lease>, Reason> {
-        let rank = Rank::new(self.door.view().config.priority, class, begun);
+        let rank = Rank::new(self.door.view().config.priority, head.class, begun);
         let rank = rank.again(tries.had_lease).leaving(tries.peers_left > 0);
         let avoid = tries.failed.map(|(backend, _)| backend);
         self.arm(Instant::now(), full.longest().saturating_sub(tries.queued));
@@ -518,6 +532,8 @@ impl Tries {
             fresh: false,
             failed: None,
             stays,
+            leaves: false,
+            fails_open: false,
             peers_left: 0,
             queued: Duration::ZERO,
             had_lease: false,

@@ -52,6 +52,7 @@ impl Pool {
             scheduler: prepare(SchedulerKind::RoundRobin, &[], 1),
             needs_response_time: false,
             awaits_backend: false,
+            fails_open: false,
             backends: kept.map(|(_, backend)| backend.clone()).collect(),
             queue: self.queue.clone(),
             retry_budget: Arc::new(RetryBudget::new(Instant::now())),

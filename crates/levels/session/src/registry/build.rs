@@ -28,6 +28,7 @@ struct Ingredients {
     options: PoolOptions,
     passive: PassiveHealth,
     awaits_backend: bool,
+    fails_open: bool,
     slots: Vec<Slot>,
 }
 
@@ -55,8 +56,8 @@ pub(crate) fn build(
     let doors: HashMap<u32, _> =
         last.snapshot.front_doors.iter().map(|view| (view.id, view)).collect();
     let mut pools = Vec::with_capacity(inventory.pools.len());
-    for pool in &inventory.pools {
-        let ingredients = ingredients(pool, now);
+    for (at, pool) in inventory.pools.iter().enumerate() {
+        let ingredients = ingredients(pool, inventory.may_fail_open(at), now);
         let before = views.get(&pool.id).copied();
         pools.push(match before {
             Some(view) if last.made_of.get(&pool.id) == Some(&ingredients) => Arc::clone(view),
@@ -82,8 +83,14 @@ fn same_arcs<T>(some: &[Arc<T>], others: &[Arc<T>]) -> bool {
     some.len() == others.len() && some.iter().zip(others).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
-    let slots = pool.picked().map(|b| Slot {
+/// The backends of the pool's view, in order.
+fn given(pool: &PoolEntry, fails_open: bool) -> Vec<&BackendEntry> {
+    if fails_open { pool.last_resort().collect() } else { pool.picked().collect() }
+}
+
+fn ingredients(pool: &PoolEntry, may_fail_open: bool, now: Instant) -> Ingredients {
+    let fails_open = may_fail_open && pool.last_resort().next().is_some();
+    let slots = given(pool, fails_open).into_iter().map(|b| Slot {
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
@@ -96,6 +103,7 @@ fn ingredients(pool: &PoolEntry, now: Instant) -> Ingredients {
         options: pool.settings.options.clone(),
         passive: pool.settings.passive.clone(),
         awaits_backend: pool.awaits_backend(),
+        fails_open,
         slots: slots.collect(),
     }
 }
@@ -106,7 +114,7 @@ fn pool_view(
     before: Option<&Arc<PoolView>>,
     scheduler_seed: u64,
 ) -> PoolView {
-    let backends = pool.picked().map(|b| BackendView {
+    let backends = given(pool, made_of.fails_open).into_iter().map(|b| BackendView {
         id: b.id,
         name: b.config.name.clone(),
         address: b.config.address,
@@ -120,6 +128,7 @@ fn pool_view(
         scheduler: prepare(made_of.scheduler, &candidates(&made_of.slots), scheduler_seed),
         needs_response_time: made_of.scheduler.reads_response_time(),
         awaits_backend: made_of.awaits_backend,
+        fails_open: made_of.fails_open,
         backends: backends.collect(),
         queue: Arc::clone(&pool.queue),
         retry_budget: Arc::clone(&pool.retry_budget),

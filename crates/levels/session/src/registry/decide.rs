@@ -160,8 +160,9 @@ impl Inventory {
     /// [`Inventory::next_wake`].
     pub(crate) fn settle(&mut self, now: Instant) -> Vec<Notice> {
         let mut notices = Vec::new();
-        for pool in &mut self.pools {
-            pool.settle(now, &mut notices);
+        for at in 0..self.pools.len() {
+            let may_fail_open = self.may_fail_open(at);
+            self.pools[at].settle(may_fail_open, now, &mut notices);
         }
         notices
     }
@@ -241,7 +242,7 @@ impl PoolEntry {
         Some(notice(&settings, backend, what))
     }
 
-    fn settle(&mut self, now: Instant, notices: &mut Vec<Notice>) {
+    fn settle(&mut self, may_fail_open: bool, now: Instant, notices: &mut Vec<Notice>) {
         for backend in &mut self.backends {
             if backend.health.expire(now) {
                 let health = backend.health.health();
@@ -252,7 +253,11 @@ impl PoolEntry {
         for backend in &mut self.backends {
             backend.settle(self.settings.slow_start, now);
         }
-        for what in [self.follow_serving(now), self.follow_backups()].into_iter().flatten() {
+        let serving = self.follow_serving(now).map(|what| match what {
+            What::Empty if may_fail_open => What::EmptyHere,
+            what => what,
+        });
+        for what in [serving, self.follow_backups()].into_iter().flatten() {
             notices.push(Notice { pool: self.settings.name.clone(), backend: None, what });
         }
     }

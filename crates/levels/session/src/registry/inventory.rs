@@ -160,6 +160,14 @@ impl PoolEntry {
             && !self.backends.iter().any(|b| b.is_eligible() || fails(b))
     }
 
+    /// The unhealthy backends of a pool in which no other kind can take work or is being made.
+    /// Without those that an operator took out.
+    pub(crate) fn last_resort(&self) -> impl Iterator<Item = &BackendEntry> {
+        let is_needed = self.eligible().next().is_none() && !self.awaits_backend();
+        let if_healthy = |b: &BackendEntry| b.eligibility_if(Health::Healthy).is_eligible();
+        self.backends.iter().filter(move |b| is_needed && if_healthy(b))
+    }
+
     /// Whether a backup other than the backend `id` could take the pool's work.
     pub(crate) fn has_backup_beside(&self, id: u32) -> bool {
         self.eligible().any(|b| b.config.backup && b.id != id)
@@ -204,6 +212,12 @@ impl Inventory {
             });
         };
         Ok((&entry.settings, &mut entry.backends[at]))
+    }
+
+    /// Whether the pool at this index is that of a front door in node mode. Its unhealthy backends
+    /// get the requests that no peer can serve.
+    pub(crate) fn may_fail_open(&self, pool: usize) -> bool {
+        self.front_doors.iter().any(|door| door.pool == pool && door.peers.is_some())
     }
 
     /// Sets the concurrency limits that the configuration states, and serves requests that wait for

@@ -58,6 +58,8 @@ pub(crate) enum What {
     Awaiting,
     /// The pool lost its last eligible backend, or did not get its first in time.
     Empty,
+    /// The same in node mode.
+    EmptyHere,
     /// It has one again.
     Serving,
     /// Its backups take its work.
@@ -75,6 +77,7 @@ impl Notice {
             | What::EjectionRefused { .. }
             | What::Readmitted { .. }
             | What::Empty
+            | What::EmptyHere
             | What::OnBackups => true,
             _ => false,
         }
@@ -145,6 +148,10 @@ impl fmt::Display for What {
             What::Awaiting => f.write_str("it has no backend; requests wait until one is created"),
             What::Started => f.write_str("its first backend takes work"),
             What::Empty => f.write_str("no backend can take work; requests are refused"),
+            What::EmptyHere => f.write_str(
+                "no backend can take work; peers serve its requests, and unhealthy backends get \
+                 what peers cannot serve",
+            ),
             What::OnBackups => f.write_str("only backups can take work, and they do"),
             What::OffBackups => f.write_str("its backups rest: another backend takes work again"),
             What::Serving => f.write_str("a backend can take work again"),

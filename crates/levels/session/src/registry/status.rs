@@ -84,6 +84,8 @@ pub struct DispatchStatus {
     pub classes: PerClass<ClassCounts>,
     /// Requests that a peer failed and that were served here.
     pub returned: u64,
+    /// Requests that unhealthy backends were given, because no other place was left.
+    pub failed_open: u64,
     /// Markers with an invalid signature, or without encryption where it is required.
     pub markers_refused: u64,
     /// Encryption between nodes.
@@ -321,6 +323,7 @@ fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
         is_planned: door.shares.is_some(),
         classes: class_counts(&door.stats),
         returned: door.stats.sum(|s| s.returned.get()),
+        failed_open: door.stats.sum(|s| s.failed_open.get()),
         markers_refused: door.stats.sum(|s| s.markers_refused.get()),
         encryption: node.transport.encryption(),
     }

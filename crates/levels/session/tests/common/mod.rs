@@ -211,6 +211,7 @@ impl Proxy {
             scheduler: prepare(self.scheduler, &self.candidates(), 1),
             needs_response_time: self.scheduler.reads_response_time(),
             awaits_backend: false,
+            fails_open: false,
             backends: self.backends.clone(),
             queue: self.queue.clone(),
             retry_budget: self.retry_budget.clone(),
@@ -248,6 +249,7 @@ impl Proxy {
             scheduler: prepare(self.scheduler, &[Candidate { identity: 1, weight: 1 }], 1),
             needs_response_time: false,
             awaits_backend: false,
+            fails_open: false,
             backends: vec![BackendView {
                 id: u32::MAX,
                 name: "named".into(),

@@ -111,6 +111,7 @@ impl Rig {
             scheduler: prepare(SchedulerKind::RoundRobin, &candidates, 0),
             needs_response_time: false,
             awaits_backend: false,
+            fails_open: false,
             backends,
             queue: self.queue.clone(),
             retry_budget: self.retry_budget.clone(),

@@ -144,7 +144,30 @@ fn a_candidate_is_known_by_its_address_whatever_its_pool_name_or_place() {
     renamed.backends.reverse();
     renamed.backends[0].name = "other".into();
     let inventory = inventory(vec![pool("web", 2), renamed], now);
-    let [web, api] = [0, 1].map(|i| candidates(&ingredients(&inventory.pools[i], now).slots));
+    let [web, api] =
+        [0, 1].map(|i| candidates(&ingredients(&inventory.pools[i], false, now).slots));
     assert_eq!((web[0], web[1]), (api[1], api[0]));
     assert_ne!(web[0].identity, web[1].identity);
+}
+
+#[test]
+fn a_pool_in_node_mode_has_its_unhealthy_backends_while_no_other_can_take_work() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("app", 3)), pool("app.peers", 1)], now);
+    let view = |inventory: &Inventory| {
+        let view = first(inventory, now).snapshot.pools[0].clone();
+        (picked(&view).iter().map(|name| name.to_string()).collect::<Vec<_>>(), view.fails_open)
+    };
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    for backend in ["b1", "b2"] {
+        check(&mut inventory, backend, false, now);
+    }
+    inventory.set_admin("app", "b3", AdminState::Drain).unwrap();
+    assert_eq!(view(&inventory), (names(&[]), false), "at other front doors");
+    inventory.front_doors[0].peers = Some(1);
+    assert_eq!(view(&inventory), (names(&["b1", "b2"]), true));
+    inventory.set_weight("app", "b1", Some(Weight::new(0).unwrap())).unwrap();
+    assert_eq!(view(&inventory), (names(&["b2"]), true));
+    check(&mut inventory, "b2", true, now);
+    assert_eq!(view(&inventory), (names(&["b2"]), false));
 }

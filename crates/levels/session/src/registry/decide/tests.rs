@@ -438,3 +438,15 @@ fn a_pool_that_does_not_ask_for_weights_by_load_takes_none() {
     assert_eq!(entry(&inventory, "web", "b1").weight(), Weight::DEFAULT);
     assert!(inventory.set_planned("nope", &planned).is_err());
 }
+
+#[test]
+fn the_log_says_what_serves_in_node_mode_while_no_backend_can() {
+    let now = Instant::now();
+    let mut inventory = inventory(vec![checked(pool("app", 1)), pool("app.peers", 1)], now);
+    inventory.front_doors[0].peers = Some(1);
+    assert_eq!(
+        check(&mut inventory, "b1", false, now)[1],
+        "pool app: no backend can take work; peers serve its requests, and unhealthy backends get \
+         what peers cannot serve"
+    );
+}
