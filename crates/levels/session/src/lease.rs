@@ -66,14 +66,21 @@ impl Lease {
     }
 
     /// A peer for a delegated request: one with room, or one that may be asked whether it has some.
+    ///
+    /// A request whose body still arrives (not `is_whole`) would wait at a peer without room, since
+    /// it cannot be sent twice. It asks only if no response has announced anything for a while.
     pub(crate) fn of_peer(
         snapshot: &Rc<Arc<Snapshot>>,
         pool: usize,
         slot: usize,
         thread: usize,
+        is_whole: bool,
     ) -> Option<Lease> {
-        Lease::acquire(snapshot, pool, slot, thread)
-            .or_else(|| Lease::asking(snapshot, pool, slot, thread))
+        let room = &snapshot.pools[pool].backends[slot].live.room;
+        Lease::acquire(snapshot, pool, slot, thread).or_else(|| {
+            let may_ask = is_whole || room.is_old(Instant::now());
+            may_ask.then(|| Lease::asking(snapshot, pool, slot, thread))?
+        })
     }
 
     /// A peer that has no room, or no known room, and may be asked again.

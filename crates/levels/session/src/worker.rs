@@ -246,17 +246,18 @@ impl Worker {
     }
 
     /// The peer that serves a client's request of this class, if it is a peer. Counted from now on,
-    /// at a door in node mode.
+    /// at a door in node mode. `is_whole`: the request has no body that still arrives.
     #[inline]
     pub(crate) fn dispatch(
         &self,
         door: &Door,
         class: RequestClass,
+        is_whole: bool,
     ) -> Option<(Counted, Option<Lease>)> {
         let view = door.view();
         let dispatch = view.dispatch.as_ref()?;
         let peer = if dispatch.table.keep(class) < 1.0 {
-            self.delegate(door, &view, dispatch, class)
+            self.delegate(door, &view, dispatch, class, is_whole)
         } else {
             None
         };
@@ -270,6 +271,7 @@ impl Worker {
         view: &FrontDoorView,
         dispatch: &DispatchView,
         class: RequestClass,
+        is_whole: bool,
     ) -> Option<Lease> {
         let kept = door.kept();
         // The table is of the slots that the pool had when the door closed, if it did.
@@ -293,7 +295,7 @@ impl Worker {
             let id = peers.backends.get(slot)?.id;
             snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
         };
-        Lease::of_peer(&snapshot, at, slot, self.index)
+        Lease::of_peer(&snapshot, at, slot, self.index, is_whole)
     }
 
     /// Whether the door's pool permits one more retry after a failure of this kind. Counts it.
@@ -353,6 +355,12 @@ impl Worker {
             })
         };
         still_queues(view.pool) || view.sni.pools().any(still_queues)
+    }
+
+    /// How long a request of the door may wait for room.
+    pub(crate) fn queue_wait(&self, door: &Door) -> Duration {
+        let (snapshot, pool) = self.place_of(door, door.view().pool);
+        snapshot.pools.get(pool).map(|pool| pool.options.queue.wait).unwrap_or_default()
     }
 
     /// The `Retry-After` for clients of a door with an unusable pool.

@@ -305,3 +305,140 @@ fn a_report_says_what_room_a_peer_has_while_no_response_does() {
     gate.open();
     assert_eq!(text(&mut busy), "here");
 }
+
+/// Sends the head of an upload and a part of its body.
+fn send_half(node: &Node) -> Client {
+    send(node, with_lines("POST", "/", "Content-Length: 6\r\n") + "abc")
+}
+
+/// The values of the room's field in the requests of an application.
+fn questions(app: &HttpBackend) -> Vec<String> {
+    let fields = app.requests().into_iter().flat_map(|request| request.head.headers);
+    fields.filter(|(name, _)| name.eq_ignore_ascii_case(ROOM)).map(|(_, value)| value).collect()
+}
+
+#[test]
+fn a_request_that_waits_at_a_peer_is_refused_in_the_time_that_its_own_node_gives_it() {
+    let (gate, here) = (Gate::new(), HttpBackend::named("here"));
+    let there = holding("there", &gate);
+    let taker = limited("b", &there, 1).start();
+    let mut plan = limited("a", &here, 1).peers(&[("b", taker.address)]);
+    plan.config.pools[0].options.queue.wait = Duration::from_millis(300);
+    let giver = plan.start();
+    let down = giver.registry.set_admin("app", "app", equipoise_core::AdminState::Down);
+    giver.runtime.block_on(down).expect("it is there");
+    let mut busy = send_held(&taker, &there);
+    let begun = Instant::now();
+    let refused = giver.ask(post("/", "abc"));
+    assert_eq!((refused.status(), refused.header(MARKER), refused.header(ROOM)), (503, None, None));
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(300)..PATIENCE / 2).contains(&took), "{took:?}");
+    taker.assert_drops(&[(Reason::QueueTimeout, 1)]);
+    giver.assert_drops(&[(Reason::NoBackend, 1)]);
+    assert_eq!(pool(&taker, "app").queued, 0);
+    assert_eq!(peer(&giver, "b").failures, [], "a refusal is no failure");
+    gate.open();
+    assert_eq!(text(&mut busy), "there");
+    assert_eq!(there.requests().len(), 1);
+}
+
+#[test]
+fn the_time_that_a_peer_is_given_is_what_is_left_of_the_wait_and_of_the_whole_request() {
+    let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
+    let ask = |wait: Duration, whole: Option<Duration>| {
+        let mut plan = limited("a", &here, 1).keep(0.0).peers(&[("b", there.address())]);
+        plan.config.pools[0].options.queue.wait = wait;
+        plan.config.front_doors[0].timeouts.request = whole;
+        let giver = plan.start();
+        assert_eq!(giver.ask(get("/")).text(), "there");
+        assert!(eventually(|| peer(&giver, "b").in_flight == 0));
+        let mut upload = send_half(&giver);
+        assert!(eventually(|| peer(&giver, "b").in_flight == 1));
+        upload.send("def");
+        assert_eq!(text(&mut upload), "there");
+    };
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+    ask(minute, None);
+    ask(minute, Some(hour));
+    ask(hour, Some(minute));
+    let questions = questions(&there);
+    assert_eq!(questions[..3], ["asked", "wait 60000", "asked"]);
+    assert_eq!(questions[3], "wait 60000");
+    let left = questions[5].strip_prefix("wait ").and_then(|it| it.parse::<u64>().ok());
+    assert!(left.is_some_and(|ms| (1..=60_000).contains(&ms)), "{questions:?}");
+}
+
+#[test]
+fn a_client_states_no_time_to_wait() {
+    let gate = Gate::new();
+    let app = holding("here", &gate);
+    let node = limited("a", &app, 1).start();
+    let mut busy = send_held(&node, &app);
+    let mut waiting: Vec<Client> = ["asked", "wait 1"]
+        .iter()
+        .map(|value| send_queued(&node, with_lines("GET", "/", &format!("{ROOM}: {value}\r\n"))))
+        .collect();
+    gate.open();
+    assert_eq!(text(&mut busy), "here");
+    waiting.iter_mut().for_each(|client| assert_eq!(text(client), "here"));
+}
+
+#[test]
+fn an_upload_goes_to_a_peer_with_room_and_stays_where_a_peer_has_announced_none() {
+    let (gate, here) = (Gate::new(), HttpBackend::named("here"));
+    let there = holding("there", &gate);
+    let taker = limited("b", &there, 1).start();
+    let giver = limited("a", &here, 9).keep(0.0).peers(&[("b", taker.address)]).start();
+    assert_eq!(giver.ask(get("/")).text(), "there");
+    assert!(eventually(|| peer(&giver, "b").in_flight == 0));
+    let mut upload = send_half(&giver);
+    assert!(eventually(|| peer(&giver, "b").in_flight == 1), "it has announced a permit");
+    upload.send("def");
+    assert_eq!(text(&mut upload), "there");
+
+    let mut busy = send_held(&taker, &there);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        // From 250 ms on another request would ask, and from 1 s on an upload would.
+        let announced = Instant::now();
+        assert!(eventually(|| {
+            let before = peer(&giver, "b").requests;
+            giver.ask(get("/")).text() == "here" && peer(&giver, "b").requests > before
+        }));
+        let (asked, last) = (peer(&giver, "b").requests, Instant::now());
+        assert!(eventually(|| last.elapsed() > Duration::from_millis(260)));
+        let mut upload = send_half(&giver);
+        let is_here = || pool(&giver, "app").backends[0].in_flight == 1;
+        assert!(eventually(|| is_here() || pool(&taker, "app").queued == 1));
+        if announced.elapsed() < Duration::from_millis(900) {
+            assert!(is_here() && peer(&giver, "b").requests == asked);
+            upload.send("def");
+            assert_eq!(text(&mut upload), "here");
+            break;
+        }
+        assert!(Instant::now() < end, "this machine is too slow");
+    }
+    gate.open();
+    assert_eq!(text(&mut busy), "there");
+}
+
+#[test]
+fn an_upload_that_finds_the_announced_room_taken_comes_back_in_time() {
+    let (gate, here) = (Gate::new(), HttpBackend::named("here"));
+    let there = holding("there", &gate);
+    let taker = limited("b", &there, 1).start();
+    let mut plan = limited("a", &here, 9).keep(0.0).peers(&[("b", taker.address)]);
+    plan.config.pools[0].options.queue.wait = Duration::from_millis(300);
+    let giver = plan.start();
+    assert_eq!(giver.ask(get("/")).text(), "there");
+    let mut busy = send_held(&taker, &there);
+    let mut upload = send_half(&giver);
+    assert!(eventually(|| taker.dispatch().classes.small_transfer.handed_back == 1));
+    assert!(eventually(|| pool(&giver, "app").backends[0].in_flight == 1), "it is here");
+    upload.send("def");
+    assert_eq!(text(&mut upload), "here");
+    assert_eq!(here.requests()[0].body, b"abcdef");
+    taker.assert_drops(&[(Reason::QueueTimeout, 1)]);
+    gate.open();
+    assert_eq!(text(&mut busy), "there");
+}

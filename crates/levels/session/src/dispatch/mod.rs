@@ -25,7 +25,9 @@ pub(crate) use in_flight::Counted;
 pub use in_flight::InFlight;
 pub use marker::{DelegationKeys, KeysRefused};
 pub(crate) use marker::{FIELD, UNDONE, Whose, giver_of, write_marker};
-pub(crate) use room::{ASKED, PeerRoom, ROOM_FIELD, announced_room, write_room};
+pub(crate) use room::{
+    PeerRoom, ROOM_FIELD, announced_room, read_question, write_question, write_room,
+};
 
 /// Node mode, as the configuration has it.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,6 +3,7 @@
 //! ```text
 //! Equipoise-Room: N      response to a delegated request: the free permits once the request is over
 //! Equipoise-Room: asked  delegated request: without room it is handed back at once, and waits where its client arrived
+//! Equipoise-Room: wait N delegated request: without room within N milliseconds it is handed back
 //! ```
 //!
 //! Neither reaches applications or clients, and fields of that name from applications and clients
@@ -19,8 +20,11 @@ use std::time::{Duration, Instant};
 /// The header field. Nodes without it neither send it nor pass on a request for it.
 pub(crate) const ROOM_FIELD: &str = "equipoise-room";
 
-/// The field's value in a delegated request.
-pub(crate) const ASKED: &str = "asked";
+/// The field's value in a delegated request that may not wait.
+const ASKED: &[u8] = b"asked";
+
+/// Before the milliseconds that another may wait.
+const WAIT: &[u8] = b"wait ";
 
 /// The age of an announcement from which on one request may ask a peer without room.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -75,6 +79,28 @@ impl PeerRoom {
     }
 }
 
+/// Writes the line with the longest time that a delegated request may wait for room.
+pub(crate) fn write_question(may_wait: Duration, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Equipoise-Room: ");
+    match u64::try_from(may_wait.as_millis()).unwrap_or(u64::MAX) {
+        0 => out.extend_from_slice(ASKED),
+        wait_ms => {
+            out.extend_from_slice(WAIT);
+            out.extend_from_slice(itoa::Buffer::new().format(wait_ms).as_bytes());
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The longest time that a delegated request may wait for room, if it states one.
+pub(crate) fn read_question(value: &[u8]) -> Option<Duration> {
+    if value == ASKED {
+        return Some(Duration::ZERO);
+    }
+    let wait_ms = std::str::from_utf8(value.strip_prefix(WAIT)?).ok()?;
+    wait_ms.parse().ok().map(Duration::from_millis)
+}
+
 /// Writes the line of an announcement.
 pub(crate) fn write_room(free: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Equipoise-Room: ");
@@ -111,6 +137,20 @@ mod tests {
         assert!(
             !room.is_old(room.epoch + REPORT_AFTER / 2) && room.is_old(room.epoch + REPORT_AFTER)
         );
+    }
+
+    #[test]
+    fn a_question_says_how_long_the_request_may_wait() {
+        for wait_ms in [0, 1, 250, u64::MAX] {
+            let (wait, mut line) = (Duration::from_millis(wait_ms), Vec::new());
+            write_question(wait, &mut line);
+            let value =
+                line.strip_prefix(b"Equipoise-Room: ").and_then(|it| it.strip_suffix(b"\r\n"));
+            assert_eq!(read_question(value.unwrap()), Some(wait));
+        }
+        for other in [&b""[..], b"wait", b"wait ", b"wait -1", b"wait 1 s", b"7", b"Asked"] {
+            assert_eq!(read_question(other), None, "{other:?}");
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Delegation: a request that a peer does in this node's stead.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Outgoing};
 use super::connection::ClientConnection;
 use super::exchange::{PEERS_ASKED, Reached, Tries};
 use super::head::whose_lines;
 use super::request::{Marker, RequestHead};
-use crate::dispatch::{Counted, write_marker};
+use crate::dispatch::{Counted, write_marker, write_question};
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::stats::ClassStats;
@@ -123,7 +123,11 @@ impl ClientConnection {
         tries.stays = true;
         tries.peers_left = tries.peers_left.saturating_sub(1);
         let asked = Instant::now();
-        if !self.mark(&peer, outgoing) {
+        // A request that this node cannot do itself waits at the peer, and one that is still coming
+        // cannot come back.
+        let waits = !outgoing.upload.is_done() || outgoing.is_homeless;
+        let may_wait = if waits { self.wait_left(tries) } else { Duration::ZERO };
+        if !self.mark(&peer, may_wait, outgoing) {
             return Ok(None);
         }
         peer.stats().requests.add(1);
@@ -200,9 +204,16 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// Inserts the marker for this peer after the first two lines. It signs them and the origin;
-    /// false without a key.
-    fn mark(&self, peer: &Lease, outgoing: &mut Outgoing) -> bool {
+    /// How long a request may still wait for room, within the bound on the whole of it.
+    fn wait_left(&self, tries: &Tries) -> Duration {
+        let left = self.worker.queue_wait(&self.door).saturating_sub(tries.queued);
+        let end = self.request_end.map(|end| end.saturating_duration_since(Instant::now()));
+        end.map_or(left, |end| left.min(end))
+    }
+
+    /// Inserts the marker for this peer after the first two lines, and how long the request may
+    /// wait there. The marker signs the lines and the origin; false without a key.
+    fn mark(&self, peer: &Lease, may_wait: Duration, outgoing: &mut Outgoing) -> bool {
         let view = self.door.view();
         let Some(node) = &view.config.dispatch else { return false };
         let mut lines = memchr::memchr_iter(b'\n', &outgoing.first);
@@ -211,12 +222,8 @@ impl ClientConnection {
         let taker = &peer.backend().name;
         let (head, whose) = (&outgoing.first[..end], whose_lines(&outgoing.first));
         let marked = write_marker(&node.keys, &node.node, taker, head, whose, &mut line).is_some();
-        // A request that this node cannot do itself waits at the peer, and one that is still coming
-        // cannot come back.
-        if marked && outgoing.upload.is_done() && !outgoing.is_homeless {
-            line.extend_from_slice(b"Equipoise-Room: asked\r\n");
-        }
         if marked {
+            write_question(may_wait, &mut line);
             outgoing.marker = end..end + line.len();
             outgoing.first.splice(end..end, line.iter().copied());
         }

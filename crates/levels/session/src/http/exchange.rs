@@ -269,7 +269,8 @@ impl ClientConnection {
             return Ok(Place::Nowhere);
         }
         if !tries.stays
-            && let Some((counted, peer)) = self.worker.dispatch(&self.door, head.class)
+            && let Some((counted, peer)) =
+                self.worker.dispatch(&self.door, head.class, outgoing.upload.is_done())
         {
             *dispatched = Some(counted);
             if let Some(peer) = peer {
@@ -296,7 +297,7 @@ impl ClientConnection {
         begun: Instant,
         tries: &mut Tries,
     ) -> Result<Place, Reason> {
-        if head.is_asked {
+        if head.may_wait == Some(Duration::ZERO) {
             return Err(Reason::NoRoom);
         }
         if tries.peers_left > 0
@@ -332,7 +333,9 @@ impl ClientConnection {
         let rank = Rank::new(self.door.view().config.priority, head.class, begun);
         let rank = rank.again(tries.had_lease).leaving(tries.peers_left > 0);
         let avoid = tries.failed.map(|(backend, _)| backend);
-        self.arm(Instant::now(), full.longest().saturating_sub(tries.queued));
+        let longest = full.longest();
+        let longest = head.may_wait.map_or(longest, |most| longest.min(most));
+        self.arm(Instant::now(), longest.saturating_sub(tries.queued));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
         let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
         tries.queued += waited.took;

@@ -12,7 +12,7 @@ use super::head::{
 };
 use super::origin::{Claims, OriginFields, tells_client, tells_origin};
 use crate::config::{FrontDoor, Scheme, ServerTls, Underscores};
-use crate::dispatch::{ASKED, NodeDoor, Shown, Whose, giver_of};
+use crate::dispatch::{NodeDoor, Shown, Whose, giver_of, read_question};
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -45,8 +45,9 @@ pub(crate) struct RequestHead {
     pub(crate) is_check: bool,
     /// Whether a peer has delegated it to this node.
     pub(crate) marker: Marker,
-    /// The peer that has delegated it takes it back if this node has no room for it.
-    pub(crate) is_asked: bool,
+    /// How long it may wait for room here before it goes back to the peer that has delegated it.
+    /// `None`: as long as a client's.
+    pub(crate) may_wait: Option<Duration>,
 }
 
 /// The marker of a request, as far as it has one.
@@ -147,13 +148,13 @@ pub(crate) fn read_request(
         class: origin.door.dispatch.as_ref().map_or(RequestClass::default(), classify),
         is_check: fields.is_check,
         marker: Marker::None,
-        is_asked: false,
+        may_wait: None,
     };
     begin_request(method, &target, out);
     let whose = request.headers.iter().zip(&kinds);
     let whose = whose.filter_map(|(header, kind)| Some((kind.whose()?, header.value)));
     parsed.marker = marker_of(origin, &fields, whose, out);
-    parsed.is_asked = fields.is_asked && parsed.marker == Marker::Believed;
+    parsed.may_wait = fields.may_wait.filter(|_| parsed.marker == Marker::Believed);
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
 }
@@ -222,7 +223,7 @@ struct Fields<'a> {
     /// Of a marker; there may be more than one, and then none is believed.
     delegated: Option<&'a [u8]>,
     delegations: u32,
-    is_asked: bool,
+    may_wait: Option<Duration>,
 }
 
 /// Reads the header fields, noting in `kinds` which each is.
@@ -277,7 +278,7 @@ fn read_fields<'a>(
                 fields.delegated = Some(value);
                 fields.delegations += 1;
             }
-            Field::Room => fields.is_asked = value == ASKED.as_bytes(),
+            Field::Room => fields.may_wait = read_question(value),
             Field::HopByHop
             | Field::Http2Settings
             | Field::StrictTransport
