@@ -1,7 +1,7 @@
 //! Converts the cluster's credentials to the form that the session level needs.
 
 use equipoise_cluster::PeerCredentials;
-use equipoise_session::dispatch::{PeerCertificate, PeerCertificates, PeerTls};
+use equipoise_tls::{PeerCertificate, PeerCertificates, PeerTls};
 use rustls::pki_types::CertificateDer;
 
 #[derive(Debug)]

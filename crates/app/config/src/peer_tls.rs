@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use equipoise_cluster::PeerCredentials;
-use equipoise_session::dispatch::{PeerTls, Transport};
+use equipoise_session::dispatch::Transport;
+use equipoise_tls::PeerTls;
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_basics::lock;
 use equipoise_health::CertificateSeen;
-use equipoise_tls::{ClientTls, Fault, FaultKind, expiry};
+use equipoise_tls::{ClientTls, Fault, FaultKind, PeerTls, expiry};
 use rustls::ClientConfig;
 
-use crate::dispatch::PeerTls;
 use crate::reason::Reason;
 
 /// The encryption of sessions to the backends of a pool.

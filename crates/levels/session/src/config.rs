@@ -13,7 +13,7 @@ pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
     is_stand_in, stand_in,
 };
-pub use equipoise_tls::{Certificate, CertificateFiles, ClientTls, ServerTls};
+pub use equipoise_tls::{Certificate, CertificateFiles, ClientTls, PeerTls, ServerTls};
 
 pub use crate::backend_tls::UpstreamTls;
 use crate::dispatch::NodeDoor;

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustls::pki_types::CertificateDer;
 use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
@@ -163,6 +164,11 @@ impl Socket {
     /// Its TLS, if it is encrypted.
     pub(crate) fn tls(&self) -> Option<&RefCell<Tls>> {
         self.tls.as_deref()
+    }
+
+    /// The certificate that the other side showed, if it did.
+    pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.tls()?.borrow().certificate()
     }
 
     /// Shakes hands.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use equipoise_tls::NotThePeer;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, Connection, HandshakeKind, IoState,
@@ -320,6 +321,11 @@ fn failed(error: rustls::Error) -> io::Error {
 /// Whether TLS itself failed, rather than the connection under it.
 pub(crate) fn is_tls_failure(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+/// Whether a session failed because of the other side's certificate, not of the connection.
+pub(crate) fn is_distrust(error: &io::Error) -> bool {
+    is_tls_failure(error) || error.get_ref().is_some_and(|inner| inner.is::<NotThePeer>())
 }
 
 /// Whether the other side rejected our certificate. In TLS 1.3 this arrives after the client

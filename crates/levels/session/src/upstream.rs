@@ -10,18 +10,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_health::Place;
-use equipoise_tls::{ClientTls, valid_until};
+use equipoise_tls::{ClientTls, PeerIdentity, valid_until};
 use rustls::pki_types::ServerName;
 
 use crate::backend_tls::{self, UpstreamTls};
 use crate::buffer::Buffer;
-use crate::dispatch::{Shown, is_distrust};
 use crate::live::BackendLive;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::{BackendStream, Socket};
 use crate::stats::BackendStats;
-use crate::tls::{ANY_NAME, Tls};
+use crate::tls::{ANY_NAME, Tls, is_distrust};
 use crate::worker::Worker;
 
 /// The detection of a silent peer.
@@ -56,7 +55,7 @@ pub(crate) struct Session {
 /// The proof that the other end has given.
 enum Proven {
     /// It is this peer.
-    Peer(Box<Shown>),
+    Peer(Box<PeerIdentity>),
     /// It is the server that this TLS asks for.
     Server(ClientTls),
 }
@@ -93,11 +92,11 @@ impl Session {
             Some(UpstreamTls::Peer(tls)) => {
                 connected();
                 let name = ServerName::try_from(ANY_NAME).expect("a host name");
-                socket.encrypt(Tls::client(&tls.client, name, &worker.buffers)?);
+                socket.encrypt(Tls::client(tls.client(), name, &worker.buffers)?);
                 poll_fn(|cx| socket.poll_handshake(cx)).await?;
-                let shown = Shown::at(&socket, tls)?;
-                shown.is(&backend.name)?;
-                Some(Proven::Peer(Box::new(shown)))
+                let peer = PeerIdentity::new(socket.certificate(), tls)?;
+                peer.is(&backend.name)?;
+                Some(Proven::Peer(Box::new(peer)))
             }
             Some(UpstreamTls::Server(tls)) => {
                 prove(&mut socket, backend, tls, worker).await?;
@@ -182,7 +181,7 @@ impl Session {
     pub(crate) fn is_good_for(&self, tls: Option<&UpstreamTls>) -> bool {
         match (&self.proven, tls) {
             (None, None) => true,
-            (Some(Proven::Peer(shown)), Some(UpstreamTls::Peer(tls))) => shown.is_good_for(tls),
+            (Some(Proven::Peer(peer)), Some(UpstreamTls::Peer(tls))) => peer.is_good_for(tls),
             (Some(Proven::Server(by)), Some(UpstreamTls::Server(tls))) => by == tls,
             _ => false,
         }

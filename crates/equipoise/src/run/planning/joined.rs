@@ -9,9 +9,9 @@ use equipoise_config::peer_check_interval;
 use equipoise_core::Weight;
 use equipoise_planning::{Learnt, Planner, PlanningConfig};
 use equipoise_session::config::{
-    BackendConfig, Concurrency, Place, PoolConfig, SessionConfig, UpstreamTls,
+    BackendConfig, Concurrency, PeerTls, Place, PoolConfig, SessionConfig, UpstreamTls,
 };
-use equipoise_session::dispatch::{DelegationKeys, PeerTls};
+use equipoise_session::dispatch::DelegationKeys;
 
 /// The configuration with the backends of elastic pools and the peers of the cluster.
 pub(crate) fn with_joined(planner: &Planner, config: &SessionConfig) -> SessionConfig {

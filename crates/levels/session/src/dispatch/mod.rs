@@ -3,14 +3,14 @@
 //! In: a [`NodeDoor`] (the file's part) and [`Shares`] (the plan's part: keep shares and the peers'
 //! weights). The choice is core's [`DispatchTable`] over the snapshot and the node's own requests
 //! in flight ([`InFlight`], and each peer's count). A delegated request carries a [`marker`], so
-//! that the peer does not delegate it again; it travels over mutual TLS ([`encryption`]) unless
+//! that the peer does not delegate it again; it travels over mutual TLS ([`Transport`]) unless
 //! that is off. Failures: a peer that fails before it sent anything leaves the request to the local
 //! application, under the rules of retries; everything else as at any front door.
 
-mod encryption;
 mod in_flight;
 mod marker;
 mod room;
+mod transport;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,8 +19,6 @@ use equipoise_core::load::{ClassRules, DispatchTable, PerClass};
 
 pub use equipoise_core::load::Shares;
 
-pub use encryption::{Encryption, PeerCertificate, PeerCertificates, PeerTls, Transport};
-pub(crate) use encryption::{Shown, is_distrust};
 pub(crate) use in_flight::Counted;
 pub use in_flight::InFlight;
 pub use marker::{DelegationKeys, KeysRefused};
@@ -28,6 +26,7 @@ pub(crate) use marker::{FIELD, UNDONE, Whose, giver_of, write_marker};
 pub(crate) use room::{
     PeerRoom, ROOM_FIELD, announced_room, read_question, write_question, write_room,
 };
+pub use transport::{Encryption, Transport};
 
 /// Node mode, as the configuration has it.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use equipoise_tls::PeerIdentity;
+
 use super::answer::{Form, OwnAnswer, ToPeer, write_answer};
 use super::head::HeadScanner;
 use super::logged::Logged;
@@ -13,7 +15,6 @@ use super::mux::Ticket;
 use super::request::{Origin, RequestHead, read_request};
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
-use crate::dispatch::Shown;
 use crate::door::Door;
 use crate::linger::linger;
 use crate::reason::Reason;
@@ -54,7 +55,7 @@ pub(crate) struct ClientConnection {
     /// Something was read of it.
     pub(super) has_begun: bool,
     /// Which peer this is, if it is one that encrypts.
-    pub(super) shown: Option<Box<Shown>>,
+    pub(super) peer_identity: Option<Box<PeerIdentity>>,
     /// Header lines about the client's certificate.
     pub(super) identity: Option<Rc<[u8]>>,
     /// It is a stream of an HTTP/2 connection.
@@ -92,7 +93,7 @@ impl ClientConnection {
             logged: None,
             request_end: None,
             has_begun: false,
-            shown: None,
+            peer_identity: None,
             identity: None,
             is_http2: false,
         }
@@ -145,7 +146,7 @@ impl ClientConnection {
 
     /// Whether the response has to announce that it is the last.
     pub(crate) fn is_closing(&self) -> bool {
-        self.is_stopping() || self.shown.as_ref().is_some_and(|shown| shown.has_ended())
+        self.is_stopping() || self.peer_identity.as_ref().is_some_and(|peer| peer.has_ended())
     }
 
     /// Whether no further request is accepted. A peer with an ended certificate is not cut off so:
@@ -202,13 +203,13 @@ impl ClientConnection {
                     client: self.peer.ip(),
                     door: config,
                     instance: &self.worker.shared.instance,
-                    shown: self.shown.as_deref(),
+                    peer: self.peer_identity.as_deref(),
                     identity: self.identity.as_deref(),
                     is_http2: self.is_http2,
                 };
                 let mut out = self.worker.take_vec();
                 match read_request(input, &mut scanner, &origin, &mut out) {
-                    Ok(Some(_)) if self.shown.as_ref().is_some_and(|it| it.is_out()) => {
+                    Ok(Some(_)) if self.peer_identity.as_ref().is_some_and(|it| it.is_out()) => {
                         self.door.dropped(Reason::PeerRefused);
                         return Next::Distrusted;
                     }

@@ -61,7 +61,7 @@ impl ClientConnection {
     /// send a request back and forth.
     pub(super) fn may_delegate(&self, head: &RequestHead) -> bool {
         match head.marker {
-            _ if self.shown.is_some() || head.is_check => false,
+            _ if self.peer_identity.is_some() || head.is_check => false,
             Marker::None => true,
             Marker::Believed => false,
             Marker::Refused => self.door.view().dispatch.is_some() && !self.is_where_a_peer_is(),
@@ -70,7 +70,7 @@ impl ClientConnection {
 
     /// Whether the connection is a peer's, as far as this node can tell.
     pub(super) fn is_from_peer(&self) -> bool {
-        self.shown.is_some() || self.is_where_a_peer_is()
+        self.peer_identity.is_some() || self.is_where_a_peer_is()
     }
 
     fn is_where_a_peer_is(&self) -> bool {

@@ -108,7 +108,7 @@ pub(crate) async fn serve(
 fn identity_lines(door: &Door, client: &Socket) -> Option<Rc<[u8]>> {
     let view = door.view();
     view.config.tls.as_ref().filter(|tls| tls.asks_clients())?;
-    let certificate = client.tls()?.borrow().certificate()?;
+    let certificate = client.certificate()?;
     let ClientIdentity { subject, sha256 } = ClientIdentity::of(&certificate);
     let lines =
         format!("X-Forwarded-Client-Subject: {subject}\r\nX-Forwarded-Client-SHA256: {sha256}\r\n");

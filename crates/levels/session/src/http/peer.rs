@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use super::connection::ClientConnection;
 use super::logged::log_unread;
-use crate::dispatch::{PeerTls, Shown};
+use equipoise_tls::{PeerIdentity, PeerTls};
+
 use crate::reason::Reason;
 use crate::tls::Tls;
 use crate::worker::Phase;
@@ -18,15 +19,17 @@ impl ClientConnection {
     /// a peer.
     pub(super) async fn meet_peer(&mut self, tls: &PeerTls) -> bool {
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.header);
-        let shown = match self.begin_tls(tls) {
+        let met = match self.begin_tls(tls) {
             Ok(()) => poll_fn(|cx| self.poll_meeting(cx)).await,
             Err(error) => Err(error),
         };
-        match shown.and_then(|()| Shown::at(&self.client, tls)) {
-            Ok(shown) => {
+        let identity =
+            || PeerIdentity::new(self.client.certificate(), tls).map_err(io::Error::from);
+        match met.and_then(|()| identity()) {
+            Ok(identity) => {
                 let idle = self.door.view().config.timeouts.idle;
                 self.deadline.set(Instant::now(), idle);
-                self.shown = Some(Box::new(shown));
+                self.peer_identity = Some(Box::new(identity));
                 true
             }
             Err(error) => {
@@ -46,7 +49,7 @@ impl ClientConnection {
         let (Some(first), Some(client)) = (self.input.take(), Rc::get_mut(&mut self.client)) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        client.encrypt(Tls::server(&tls.server, first, &self.worker.buffers)?);
+        client.encrypt(Tls::server(tls.server(), first, &self.worker.buffers)?);
         Ok(())
     }
 

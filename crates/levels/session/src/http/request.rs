@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use equipoise_core::load::RequestClass;
+use equipoise_tls::PeerIdentity;
 
 use super::grpc::{self, GrpcCall};
 use super::head::{
@@ -12,7 +13,7 @@ use super::head::{
 };
 use super::origin::{Claims, OriginFields, tells_client, tells_origin};
 use crate::config::{FrontDoor, Scheme, ServerTls, Underscores};
-use crate::dispatch::{NodeDoor, Shown, Whose, giver_of, read_question};
+use crate::dispatch::{NodeDoor, Whose, giver_of, read_question};
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -67,7 +68,7 @@ pub(crate) struct Origin<'a> {
     pub(crate) door: &'a FrontDoor,
     pub(crate) instance: &'a str,
     /// Which peer, if it came from one, encrypted.
-    pub(crate) shown: Option<&'a Shown>,
+    pub(crate) peer: Option<&'a PeerIdentity>,
     /// Header lines about the client's certificate.
     pub(crate) identity: Option<&'a [u8]>,
     /// It came over HTTP/2.
@@ -184,8 +185,8 @@ fn marker_of<'a>(
     let (Some(node), Some(value)) = (&origin.door.dispatch, fields.delegated) else {
         return Marker::None;
     };
-    let is_admitted =
-        || giver_of(value).is_some_and(|giver| node.transport.admits(origin.shown, giver));
+    let nodes = origin.peer.map(PeerIdentity::nodes);
+    let is_admitted = || giver_of(value).is_some_and(|giver| node.transport.admits(nodes, giver));
     let is_believed = fields.delegations == 1
         && is_admitted()
         && node.keys.believe(value, &node.node, out, whose);
@@ -389,7 +390,7 @@ fn write_request(
 ) {
     let door = origin.door;
     let claims = match parsed.marker {
-        Marker::Believed => Claims::Signed { encrypted: origin.shown.is_some() },
+        Marker::Believed => Claims::Signed { encrypted: origin.peer.is_some() },
         _ if fields.origin.any && door.trusted.contains(origin.client) => Claims::Trusted,
         Marker::None | Marker::Refused => Claims::Untrusted,
     };
