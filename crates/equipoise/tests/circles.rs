@@ -25,8 +25,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         "session",
         &[
             "access_log",
-            "config",
-            "dispatch",
             "door",
             "handshake",
             "hedge_delay",
@@ -43,7 +41,7 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
             "upstream",
             "worker",
         ],
-        "to do: `Worker` is handed out whole, and dispatch is no crate of its own",
+        "to do: `Worker` is handed out whole",
     ),
     ("session", &["socket", "tls"], "a socket may be encrypted, and TLS is a layer under a socket"),
     ("slice-dds", &["form", "stream"], "a stream has the form of its items"),

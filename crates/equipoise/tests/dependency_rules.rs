@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-cli",
             "equipoise-config",
             "equipoise-demo",
+            "equipoise-dispatch",
             "equipoise-cluster",
             "equipoise-session",
             "equipoise-packet",
@@ -43,6 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-api",
             "equipoise-cluster",
             "equipoise-core",
+            "equipoise-dispatch",
             "equipoise-dns",
             "equipoise-driver",
             "equipoise-basics",
@@ -124,10 +126,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-slice-dds",
         ],
     ),
+    // Dispatch for tests: nodes of the tests delegate requests.
     (
         "equipoise-session",
-        &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-tls"],
+        &[
+            "equipoise-basics",
+            "equipoise-core",
+            "equipoise-dispatch",
+            "equipoise-health",
+            "equipoise-tls",
+        ],
     ),
+    ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),
     ("equipoise-tls", &[]),
     ("equipoise-health", &["equipoise-basics", "equipoise-core", "equipoise-tls"]),
     (
@@ -256,7 +266,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TESTS_ONLY: &[&str] = &["equipoise-testkit", "equipoise-packet-host"];
 
 /// Crates that only make decisions.
-const PURE: &[&str] = &["equipoise-core", "equipoise-planner", "equipoise-slice"];
+const PURE: &[&str] =
+    &["equipoise-core", "equipoise-dispatch", "equipoise-planner", "equipoise-slice"];
 
 /// Dependencies that give a pure crate sockets, files, clocks or threads.
 const IMPURE_CRATES: &[&str] = &[

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use equipoise_core::load::{ClassRule, ClassRules, PerClass};
 use equipoise_core::{SchedulerKind, Weight};
+use equipoise_dispatch::{DelegationKeys, NodeDoor};
 use equipoise_session::config::{
-    ActiveHealth, BackendConfig, Concurrency, FrontDoor, HealthCheck, PassiveHealth, PoolConfig,
-    PoolOptions, Protocol, UpstreamTls,
+    ActiveHealth, BackendConfig, Concurrency, FrontDoor, HealthCheck, NodeMode, PassiveHealth,
+    PoolConfig, PoolOptions, Protocol, UpstreamTls,
 };
-use equipoise_session::dispatch::{DelegationKeys, NodeDoor};
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
@@ -55,20 +55,29 @@ pub(super) fn config(
     let transport = peer_tls::transport(values, instance, is_clustered, around, findings);
     let door = FrontDoor {
         name: name.into(),
-        dispatch: Some(NodeDoor {
+        dispatch: Some(node_mode(NodeDoor {
             peers: Arc::clone(&peers),
             node: Arc::clone(instance),
             keys: keys(values, is_clustered, around, findings),
             transport: transport.clone(),
             classes: classes(values),
             keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.share("keep")) },
-        }),
+        })),
         ..doors::http_door(values, unnamed)
     };
     let members = members(values, instance, findings);
     let mut pool = peers_pool(&peers, values, served, members);
     pool.options.tls = transport.outgoing().cloned().map(UpstreamTls::Peer);
     Some((door, pool))
+}
+
+/// The session level's form of node mode with these rules.
+pub fn node_mode(node: NodeDoor) -> NodeMode {
+    NodeMode {
+        peers: Arc::clone(&node.peers),
+        peers_tls: node.transport.incoming().cloned(),
+        delegation: Arc::new(node),
+    }
 }
 
 /// Interval between health checks of one peer, by the number of peers.

@@ -68,7 +68,7 @@ pub use checked::{asked, checked};
 #[cfg(feature = "slice")]
 pub use dds_stream::dds_stream;
 pub use declared_pool::declared_pool;
-pub use dispatch::{peer_check_interval, peers_of};
+pub use dispatch::{node_mode, peer_check_interval, peers_of};
 pub use files::FileKind;
 pub use loading::Loader;
 pub use loading::load;

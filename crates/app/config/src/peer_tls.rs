@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use equipoise_cluster::PeerCredentials;
-use equipoise_session::dispatch::Transport;
+use equipoise_dispatch::Transport;
 use equipoise_tls::PeerTls;
 
 use super::problem::Findings;

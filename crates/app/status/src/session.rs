@@ -6,11 +6,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
 use equipoise_api::wire;
 use equipoise_core::concurrency::Region;
+use equipoise_core::delegation::Encryption;
 use equipoise_core::load::RequestClass;
 use equipoise_core::{Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
 use equipoise_session::config::{Certificate, CertificateFiles, Place, Protocol, Upstream};
-use equipoise_session::dispatch::Encryption;
 use equipoise_session::registry::{
     BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
     PoolStatus, StatsView, Status, UpstreamTlsStatus,

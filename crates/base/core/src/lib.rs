@@ -5,6 +5,7 @@
 
 mod backend;
 pub mod concurrency;
+pub mod delegation;
 pub mod hash;
 pub mod load;
 mod log_line;

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_core::delegation::Delegation;
 use equipoise_core::{SchedulerKind, Weight};
 pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
@@ -16,7 +17,6 @@ pub use equipoise_health::{
 pub use equipoise_tls::{Certificate, CertificateFiles, ClientTls, PeerTls, ServerTls};
 
 pub use crate::backend_tls::UpstreamTls;
-use crate::dispatch::NodeDoor;
 pub use crate::trust::TrustedSources;
 
 /// Protocol of a front door.
@@ -245,7 +245,7 @@ pub struct FrontDoor {
     /// Its requests stand in the queue before those of front doors with a lower one.
     pub priority: u8,
     /// Node mode: the pool is the local application's, and requests may be delegated. HTTP only.
-    pub dispatch: Option<NodeDoor>,
+    pub dispatch: Option<NodeMode>,
 }
 
 impl FrontDoor {
@@ -284,6 +284,26 @@ impl FrontDoor {
             priority: 0,
             dispatch: None,
         }
+    }
+}
+
+/// Node mode of a front door: a peer may serve its requests, and it serves those of peers.
+#[derive(Clone, Debug)]
+pub struct NodeMode {
+    /// Name of the pool of peers; each backend has the name of its node.
+    pub peers: Arc<str>,
+    /// The rules of delegation.
+    pub delegation: Arc<dyn Delegation>,
+    /// TLS with which peers may connect. The peers' pool has it too, for the requests that this
+    /// node sends ([`PoolOptions::tls`]).
+    pub peers_tls: Option<PeerTls>,
+}
+
+impl PartialEq for NodeMode {
+    fn eq(&self, other: &NodeMode) -> bool {
+        self.peers == other.peers
+            && self.peers_tls == other.peers_tls
+            && self.delegation.equals(&*other.delegation)
     }
 }
 

@@ -7,7 +7,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use equipoise_core::load::RequestClass;
 use tokio::sync::Notify;
 
 use crate::reason::Reason;
@@ -102,5 +104,46 @@ impl Drop for DoorGuard {
         self.0.open.set(self.0.open.get() - 1);
         self.0.stats(|stats| stats.connections_open.sub(1));
         self.0.room.notify_one();
+    }
+}
+
+/// A client's request at a door in node mode, counted where it is being done until this is dropped.
+pub(crate) struct Counted {
+    door: Rc<Arc<FrontDoorView>>,
+    class: RequestClass,
+    is_here: bool,
+}
+
+impl Counted {
+    pub(crate) fn new(door: Rc<Arc<FrontDoorView>>, class: RequestClass, is_here: bool) -> Counted {
+        let counted = Counted { door, class, is_here };
+        counted.place().fetch_add(1, Relaxed);
+        counted
+    }
+
+    /// A peer failed it or had no room, so this node serves it.
+    pub(crate) fn comes_back(&mut self) {
+        self.moves(true);
+    }
+
+    /// There is no room here, and a peer does it.
+    pub(crate) fn leaves(&mut self) {
+        self.moves(false);
+    }
+
+    fn moves(&mut self, is_here: bool) {
+        self.place().fetch_sub(1, Relaxed);
+        self.is_here = is_here;
+        self.place().fetch_add(1, Relaxed);
+    }
+
+    fn place(&self) -> &AtomicU32 {
+        self.door.in_flight.place(self.class, self.is_here)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.place().fetch_sub(1, Relaxed);
     }
 }

@@ -8,8 +8,8 @@ use equipoise_core::concurrency::{Region, Report, Tally};
 
 use crate::backend_tls::BackendTls;
 use crate::config::Concurrency;
-use crate::dispatch::PeerRoom;
 use crate::learning::Learning;
+use crate::peer_room::PeerRoom;
 use crate::permits::{Permits, Work};
 use crate::stats::{BackendStats, Sharded};
 

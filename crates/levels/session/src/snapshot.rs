@@ -1,12 +1,13 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use equipoise_core::load::DispatchTable;
 use equipoise_core::{Generation, Prepared};
 use equipoise_health::Place;
 
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
-use crate::dispatch::{DispatchView, InFlight, NodeDoor};
+use crate::in_flight::InFlight;
 use crate::learning::{Hub, Target};
 use crate::live::BackendLive;
 use crate::queue::Queue;
@@ -45,6 +46,20 @@ pub struct FrontDoorView {
     pub stats: Arc<Sharded<FrontDoorStats>>,
 }
 
+/// Node mode of a front door as the data plane sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DispatchView {
+    /// Index of the peers' pool in [`Snapshot::pools`].
+    pub peers: usize,
+    /// Chooses the node that serves a request. Its peers are the pool's backends, in their order.
+    pub table: DispatchTable,
+    /// The plan has this node keep nothing: it has no room for what peers ask.
+    pub keeps_nothing: bool,
+    /// Where peers are, whether they may be picked or not: a marker that comes from there and is
+    /// not signed as it should be is a node's with another key, not a client's forgery.
+    pub places: Arc<[IpAddr]>,
+}
+
 impl FrontDoorView {
     /// Index of the pool for this server name.
     pub(crate) fn pool_for(&self, server_name: Option<&str>) -> usize {
@@ -53,7 +68,8 @@ impl FrontDoorView {
 
     /// Index of the pool of the peers, where requests can be delegated.
     pub(crate) fn peers(&self) -> Option<usize> {
-        let may_delegate = self.config.dispatch.as_ref().is_some_and(NodeDoor::may_delegate);
+        let may_delegate =
+            self.config.dispatch.as_ref().is_some_and(|node| node.delegation.may_delegate());
         self.dispatch.as_ref().filter(|_| may_delegate).map(|dispatch| dispatch.peers)
     }
 }

@@ -9,11 +9,11 @@ use common_dispatch::{
     MARKER, Node, Plan, get, keys, of_all, pool, post, seen, signed_lines, with_lines,
 };
 use equipoise_core::load::{ClassRule, ClassRules, PerClass, RequestClass};
+use equipoise_dispatch::DelegationKeys;
 use equipoise_session::Reason;
 use equipoise_session::config::{
     ActiveHealth, Forwarded, HealthCheck, Place, TrustedSources, Upstream,
 };
-use equipoise_session::dispatch::DelegationKeys;
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
 #[test]

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use common_dispatch::tls::{Fleet, ask, connect, eavesdrop, one_answer};
 use common_dispatch::{MARKER, Node, Plan, get, post, seen, signed_lines, with_lines};
+use equipoise_core::delegation::Encryption;
+use equipoise_dispatch::Transport;
 use equipoise_session::Reason;
-use equipoise_session::dispatch::{Encryption, Transport};
 use equipoise_testkit::{Answer, Client, Ending, HttpBackend, Intake, Pattern, eventually};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

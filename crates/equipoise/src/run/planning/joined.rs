@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use equipoise_config::encryption::peer_tls;
-use equipoise_config::peer_check_interval;
+use equipoise_config::{node_mode, peer_check_interval};
 use equipoise_core::Weight;
+use equipoise_dispatch::{DelegationKeys, NodeDoor};
 use equipoise_planning::{Learnt, Planner, PlanningConfig};
 use equipoise_session::config::{
     BackendConfig, Concurrency, PeerTls, Place, PoolConfig, SessionConfig, UpstreamTls,
 };
-use equipoise_session::dispatch::DelegationKeys;
 
 /// The configuration with the backends of elastic pools and the peers of the cluster.
 pub(crate) fn with_joined(planner: &Planner, config: &SessionConfig) -> SessionConfig {
@@ -50,16 +50,17 @@ fn of_size(pool: &PoolConfig, size: Option<&str>, wish: &PlanningConfig) -> Opti
 
 /// Adds peers and secret to front doors in node mode. Values that the file states are kept.
 fn add(learnt: &Learnt, config: &mut SessionConfig) {
-    let doors = config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut());
-    for node in doors {
+    for mode in config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut()) {
+        let Some(mut node) = NodeDoor::of(&*mode.delegation).cloned() else { continue };
         if node.keys.is_empty()
             && let Some(secret) = &learnt.secret
         {
             // With an invalid secret the door has no key, and nothing is delegated.
             let secrets = vec![secret.reveal().as_bytes().to_vec()];
             node.keys = DelegationKeys::new(secrets).unwrap_or_default();
+            *mode = node_mode(node);
         }
-        let pool = config.pools.iter_mut().find(|pool| pool.name == node.peers);
+        let pool = config.pools.iter_mut().find(|pool| pool.name == mode.peers);
         if let Some(pool) = pool.filter(|pool| pool.backends.is_empty()) {
             let peers = learnt.peers.iter();
             pool.backends = peers.map(|(name, address)| backend(name, *address)).collect();
@@ -73,11 +74,13 @@ fn add(learnt: &Learnt, config: &mut SessionConfig) {
 /// Adds certificates for connections between nodes, where the configuration asks for TLS and names
 /// no files.
 fn encrypt(config: &mut SessionConfig, tls: &PeerTls) {
-    for node in config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut()) {
+    for mode in config.front_doors.iter_mut().filter_map(|door| door.dispatch.as_mut()) {
+        let Some(mut node) = NodeDoor::of(&*mode.delegation).cloned() else { continue };
         node.transport.provide(tls);
         if let Some(pool) = config.pools.iter_mut().find(|pool| pool.name == node.peers) {
             pool.options.tls = node.transport.outgoing().cloned().map(UpstreamTls::Peer);
         }
+        *mode = node_mode(node);
     }
 }
 
@@ -111,7 +114,7 @@ mod tests {
     }
 
     fn keys(config: &SessionConfig) -> &DelegationKeys {
-        &config.front_doors[0].dispatch.as_ref().unwrap().keys
+        &NodeDoor::of(&*config.front_doors[0].dispatch.as_ref().unwrap().delegation).unwrap().keys
     }
 
     #[test]

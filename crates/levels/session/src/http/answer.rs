@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use equipoise_core::delegation::{DELEGATED_FIELD, UNDONE, write_room};
+
 use super::grpc;
-use crate::dispatch::{FIELD, UNDONE, write_room};
 use crate::reason::Reason;
 
 /// The message of a response to the peer that delegated the request.
@@ -73,7 +74,7 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
         line(format_args!("Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n"));
     }
     if to_peer != ToPeer::Nothing {
-        line(format_args!("{FIELD}: {UNDONE}\r\n"));
+        line(format_args!("{DELEGATED_FIELD}: {UNDONE}\r\n"));
     }
     if close {
         line(format_args!("Connection: close\r\n"));

@@ -183,7 +183,7 @@ impl ClientConnection {
             if let Some(input) = &self.input
                 && !std::mem::replace(&mut self.has_begun, true)
                 && input.first() == Some(&FIRST_BYTE)
-                && let Some(tls) = config.dispatch.as_ref().and_then(|it| it.transport.incoming())
+                && let Some(tls) = config.dispatch.as_ref().and_then(|it| it.peers_tls.as_ref())
             {
                 match Box::pin(self.meet_peer(tls)).await {
                     true => continue,

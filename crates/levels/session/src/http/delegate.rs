@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use equipoise_core::delegation::{EachField, SignedHead, write_question};
+
 use super::attempt::{Attempt, Outgoing};
 use super::connection::ClientConnection;
 use super::exchange::{PEERS_ASKED, Reached, Tries};
-use super::head::whose_lines;
+use super::head::origin_lines;
 use super::request::{Marker, RequestHead};
-use crate::dispatch::{Counted, write_marker, write_question};
+use crate::door::Counted;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::stats::ClassStats;
@@ -219,9 +221,11 @@ impl ClientConnection {
         let mut lines = memchr::memchr_iter(b'\n', &outgoing.first);
         let Some(end) = lines.nth(1).map(|newline| newline + 1) else { return false };
         let mut line = self.worker.take_vec();
-        let taker = &peer.backend().name;
-        let (head, whose) = (&outgoing.first[..end], whose_lines(&outgoing.first));
-        let marked = write_marker(&node.keys, &node.node, taker, head, whose, &mut line).is_some();
+        let origin = |each: EachField<'_>| {
+            origin_lines(&outgoing.first).for_each(|(field, value)| each(field, value));
+        };
+        let head = SignedHead { lines: &outgoing.first[..end], origin: &origin };
+        let marked = node.delegation.sign(&head, &peer.backend().name, &mut line);
         if marked {
             write_question(may_wait, &mut line);
             outgoing.marker = end..end + line.len();

@@ -14,7 +14,7 @@ use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
 use crate::config::Upstream;
-use crate::dispatch::Counted;
+use crate::door::Counted;
 use crate::lease::Lease;
 use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;

@@ -1,7 +1,7 @@
 //! Common parts of request and response heads: finding their end, reading header fields.
 
 use super::origin::tells_origin;
-use crate::dispatch::Whose;
+use equipoise_core::delegation::{DELEGATED_FIELD, OriginField, ROOM_FIELD};
 
 /// A head that does not keep to RFC 9112's line syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Field {
             14 => &[
                 ("content-length", Field::ContentLength),
                 ("http2-settings", Field::Http2Settings),
-                (crate::dispatch::ROOM_FIELD, Field::Room),
+                (ROOM_FIELD, Field::Room),
             ],
             15 => &[
                 ("x-forwarded-for", Field::XForwardedFor),
@@ -105,7 +105,7 @@ impl Field {
                 ("transfer-encoding", Field::TransferEncoding),
                 ("x-forwarded-proto", Field::XForwardedProto),
             ],
-            19 => &[(crate::dispatch::FIELD, Field::Delegated)],
+            19 => &[(DELEGATED_FIELD, Field::Delegated)],
             25 => &[("strict-transport-security", Field::StrictTransport)],
             _ => &[],
         };
@@ -126,12 +126,12 @@ impl Field {
     }
 
     /// The origin field, if this is one.
-    pub(crate) fn whose(self) -> Option<Whose> {
+    pub(crate) fn origin(self) -> Option<OriginField> {
         match self {
-            Field::Forwarded => Some(Whose::Forwarded),
-            Field::XForwardedFor => Some(Whose::For),
-            Field::XForwardedHost => Some(Whose::Host),
-            Field::XForwardedProto => Some(Whose::Proto),
+            Field::Forwarded => Some(OriginField::Forwarded),
+            Field::XForwardedFor => Some(OriginField::For),
+            Field::XForwardedHost => Some(OriginField::Host),
+            Field::XForwardedProto => Some(OriginField::Proto),
             _ => None,
         }
     }
@@ -145,13 +145,13 @@ impl Field {
 }
 
 /// The origin fields of a head, as it goes over the wire.
-pub(crate) fn whose_lines(head: &[u8]) -> impl Iterator<Item = (Whose, &[u8])> {
+pub(crate) fn origin_lines(head: &[u8]) -> impl Iterator<Item = (OriginField, &[u8])> {
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.take_while(|line| *line != b"\r");
     fields.filter_map(|line| {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let field = Field::of(std::str::from_utf8(&line[..colon]).ok()?);
-        Some((field.whose()?, line[colon + 1..].trim_ascii()))
+        Some((field.origin()?, line[colon + 1..].trim_ascii()))
     })
 }
 

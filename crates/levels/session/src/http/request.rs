@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use equipoise_core::delegation::{EachField, SignedHead, read_question};
 use equipoise_core::load::RequestClass;
 use equipoise_tls::PeerIdentity;
 
@@ -12,8 +13,7 @@ use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
 use super::origin::{Claims, OriginFields, tells_client, tells_origin};
-use crate::config::{FrontDoor, Scheme, ServerTls, Underscores};
-use crate::dispatch::{NodeDoor, Whose, giver_of, read_question};
+use crate::config::{FrontDoor, NodeMode, Scheme, ServerTls, Underscores};
 use crate::reason::Reason;
 
 /// Header fields that can be parsed at all, in a request or a response.
@@ -135,7 +135,7 @@ pub(crate) fn read_request(
         return Err(Reason::RequestBodyTooLarge);
     }
     let target = Target::read(method, target, &fields, http10, origin.door.scheme())?;
-    let classify = |node: &NodeDoor| class_of(node, method, target.path, framing, out);
+    let classify = |node: &NodeMode| class_of(node, method, target.path, framing, out);
     let mut parsed = RequestHead {
         bytes,
         is_head: method == "HEAD",
@@ -152,9 +152,7 @@ pub(crate) fn read_request(
         may_wait: None,
     };
     begin_request(method, &target, out);
-    let whose = request.headers.iter().zip(&kinds);
-    let whose = whose.filter_map(|(header, kind)| Some((kind.whose()?, header.value)));
-    parsed.marker = marker_of(origin, &fields, whose, out);
+    parsed.marker = marker_of(origin, &fields, request.headers, &kinds, out);
     parsed.may_wait = fields.may_wait.filter(|_| parsed.marker == Marker::Believed);
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
     Ok(Some(parsed))
@@ -162,7 +160,7 @@ pub(crate) fn read_request(
 
 /// The class of a request; `scratch` is the buffer into which its head is written afterwards.
 fn class_of(
-    node: &NodeDoor,
+    node: &NodeMode,
     method: &str,
     path: &str,
     framing: Framing,
@@ -172,24 +170,30 @@ fn class_of(
         Framing::Length(length) => Some(length),
         Framing::Chunked | Framing::UntilClose => None,
     };
-    node.classes.classify(method, path, body_bytes, scratch)
+    node.delegation.classify(method, path, body_bytes, scratch)
 }
 
-/// The marker of a request, with its first lines in `out`; `whose`, its origin, was signed too.
-fn marker_of<'a>(
+/// The marker of a request with its first lines in `out`.
+fn marker_of(
     origin: &Origin<'_>,
     fields: &Fields<'_>,
-    whose: impl Iterator<Item = (Whose, &'a [u8])> + Clone,
+    headers: &[httparse::Header<'_>],
+    kinds: &[Field],
     out: &[u8],
 ) -> Marker {
     let (Some(node), Some(value)) = (&origin.door.dispatch, fields.delegated) else {
         return Marker::None;
     };
-    let nodes = origin.peer.map(PeerIdentity::nodes);
-    let is_admitted = || giver_of(value).is_some_and(|giver| node.transport.admits(nodes, giver));
-    let is_believed = fields.delegations == 1
-        && is_admitted()
-        && node.keys.believe(value, &node.node, out, whose);
+    let sender = origin.peer.map(PeerIdentity::nodes);
+    let signed = |each: EachField<'_>| {
+        for (header, kind) in headers.iter().zip(kinds) {
+            if let Some(field) = kind.origin() {
+                each(field, header.value);
+            }
+        }
+    };
+    let head = SignedHead { lines: out, origin: &signed };
+    let is_believed = fields.delegations == 1 && node.delegation.verify(value, &head, sender);
     if is_believed { Marker::Believed } else { Marker::Refused }
 }
 

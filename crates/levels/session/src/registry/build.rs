@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use equipoise_core::hash::identity;
-use equipoise_core::load::DispatchTable;
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Candidate, SchedulerKind};
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::config::{PassiveHealth, Place, PoolOptions, ips};
-use crate::dispatch::DispatchView;
-use crate::{BackendView, FrontDoorView, PoolView, Snapshot};
+use crate::{BackendView, DispatchView, FrontDoorView, PoolView, Snapshot};
 
 /// The last snapshot that was published, and what its pools were made of.
 #[derive(Clone, Debug, Default)]
@@ -178,12 +176,8 @@ fn dispatch_view(
     let (node, peers) = (entry.config.dispatch.as_ref()?, entry.peers?);
     let pool = inventory.pools.get(peers)?;
     let slots = &made_of.get(&pool.id)?.slots;
-    let table = match &entry.shares {
-        Some(shares) if !node.may_delegate() => DispatchTable::keep_all().refusing(shares.refuse),
-        None if !node.may_delegate() => DispatchTable::keep_all(),
-        Some(shares) => shares.table(slots.iter().map(|slot| &*slot.name)),
-        None => node.stated(slots.iter().map(|slot| slot.weight)),
-    };
+    let weights: Vec<_> = slots.iter().map(|slot| (&*slot.name, slot.weight)).collect();
+    let table = node.delegation.table(entry.shares.as_deref(), &weights);
     let places = |backend: &'_ BackendEntry| -> Vec<_> {
         ips(&backend.config.place, &backend.config.address).collect()
     };

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use equipoise_core::load::Shares;
 use equipoise_core::{AdminState, Health, Weight};
 
 use super::error::RegistryError;
 use super::inventory::{BackendEntry, Inventory, PoolEntry};
 use super::notice::{Notice, What};
 use crate::config::PoolConfig;
-use crate::dispatch::Shares;
 use crate::{BackendEvent, Reason};
 use equipoise_health::{CheckReport, EjectionCause, panic, ramp};
 

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use equipoise_core::load::Shares;
 use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
 use crate::config::{BackendConfig, FrontDoor, Place, PoolConfig, Protocol, SessionConfig};
-use crate::dispatch::{InFlight, Shares};
+use crate::in_flight::InFlight;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::retry_budget::RetryBudget;

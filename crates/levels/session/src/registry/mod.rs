@@ -23,6 +23,7 @@ mod status;
 
 use std::sync::{Arc, RwLock};
 
+use equipoise_core::load::Shares;
 use equipoise_core::{AdminState, Weight};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -38,7 +39,6 @@ pub use status::{
 };
 
 use crate::config::SessionConfig;
-use crate::dispatch::Shares;
 use crate::{BindError, Engine, Snapshot};
 
 /// The receiver of snapshots: the [`Engine`], or a test's recorder.

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use equipoise_core::concurrency::{Region, Report};
+use equipoise_core::delegation::{Delegation, Encryption};
 use equipoise_core::load::{ClassCounts, PerClass};
 use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind, Weight};
 
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
 use crate::config::{Place, Protocol, ServerTls, Upstream, UpstreamTls};
-use crate::dispatch::{Encryption, NodeDoor};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
@@ -306,7 +306,7 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
         bytes_out: sum(|s| &s.bytes_out),
         retries: sum(|s| &s.retries),
         drops: by_reason(|reason| door.stats.sum(|s| s.drops[reason as usize].get())),
-        dispatch: door.config.dispatch.as_ref().map(|node| dispatch(door, node)),
+        dispatch: door.config.dispatch.as_ref().map(|node| dispatch(door, &*node.delegation)),
         tls: door.config.tls.as_ref().map(|tls| DoorTlsStatus {
             tls: tls.clone(),
             handshakes: sum(|s| &s.tls_handshakes),
@@ -315,17 +315,16 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
     }
 }
 
-fn dispatch(door: &FrontDoorEntry, node: &NodeDoor) -> DispatchStatus {
-    let keep = door.shares.as_ref().map_or(node.keep, |shares| shares.keep);
+fn dispatch(door: &FrontDoorEntry, delegation: &dyn Delegation) -> DispatchStatus {
     DispatchStatus {
-        keep: if node.may_delegate() { keep } else { PerClass::from_fn(|_| 1.0) },
+        keep: delegation.keep(door.shares.as_deref()),
         refuse: door.shares.as_ref().map(|shares| shares.refuse).unwrap_or_default(),
         is_planned: door.shares.is_some(),
         classes: class_counts(&door.stats),
         returned: door.stats.sum(|s| s.returned.get()),
         failed_open: door.stats.sum(|s| s.failed_open.get()),
         markers_refused: door.stats.sum(|s| s.markers_refused.get()),
-        encryption: node.transport.encryption(),
+        encryption: delegation.encryption(),
     }
 }
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use equipoise_core::load::{ClassRules, PerClass, RequestClass};
+use equipoise_core::load::{ClassRules, PerClass, RequestClass, Shares};
 use equipoise_core::{SchedulerKind, Weight};
+use equipoise_dispatch::{DelegationKeys, NodeDoor, Transport};
 use equipoise_session::config::{
-    BackendConfig, FrontDoor, PassiveHealth, PoolConfig, PoolOptions, Protocol, SessionConfig,
-    UpstreamTls,
+    BackendConfig, FrontDoor, NodeMode, PassiveHealth, PoolConfig, PoolOptions, Protocol,
+    SessionConfig, UpstreamTls,
 };
-use equipoise_session::dispatch::{DelegationKeys, NodeDoor, Shares, Transport};
 use equipoise_session::registry::{
     DispatchStatus, FrontDoorStatus, Registry, RegistryHandle, RegistryOptions,
 };
@@ -73,19 +73,24 @@ pub(crate) fn of_all(keep: f64) -> PerClass<f64> {
     PerClass::from_fn(|_| keep)
 }
 
+fn node_mode(node: NodeDoor) -> NodeMode {
+    let (peers, peers_tls) = (node.peers.clone(), node.transport.incoming().cloned());
+    NodeMode { peers, peers_tls, delegation: Arc::new(node) }
+}
+
 impl Plan {
     /// A node that keeps everything, with the application `app` and a reserved port.
     pub(crate) fn new(name: &str, app: &HttpBackend) -> Plan {
         let port = free_port();
         let mut front = FrontDoor::new(port.address(), Protocol::Http, "app");
-        front.dispatch = Some(NodeDoor {
+        front.dispatch = Some(node_mode(NodeDoor {
             peers: "app.peers".into(),
             node: name.into(),
             keys: keys("s"),
             transport: Transport::Plain,
             classes: ClassRules::default(),
             keep: of_all(1.0),
-        });
+        }));
         let pools = vec![pool("app", &[("app", app.address())]), pool("app.peers", &[])];
         Plan { config: SessionConfig { pools, front_doors: vec![front] }, port: Some(port) }
     }
@@ -101,7 +106,10 @@ impl Plan {
     }
 
     pub(crate) fn node(mut self, change: impl FnOnce(&mut NodeDoor)) -> Plan {
-        change(self.config.front_doors[0].dispatch.as_mut().expect("it is in node mode"));
+        let mode = self.config.front_doors[0].dispatch.as_mut().expect("it is in node mode");
+        let mut node = NodeDoor::of(&*mode.delegation).expect("the dispatch level's").clone();
+        change(&mut node);
+        *mode = node_mode(node);
         self
     }
 

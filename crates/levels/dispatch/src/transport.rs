@@ -1,5 +1,6 @@
 //! How delegated requests travel: encrypted or not, and which are accepted.
 
+use equipoise_core::delegation::Encryption;
 use equipoise_tls::PeerTls;
 
 /// How delegated requests travel.
@@ -16,19 +17,6 @@ pub enum Transport {
     Encrypted(Option<PeerTls>),
 }
 
-/// How a node stands to encryption, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encryption {
-    /// Requests are delegated unencrypted.
-    Off,
-    /// It does, and is believed encrypted, too.
-    Accepted,
-    /// It is encrypted.
-    Required,
-    /// Encryption is required, and there is no certificate yet, so nothing is delegated.
-    Waiting,
-}
-
 impl Transport {
     /// With which delegated requests are encrypted, if they are.
     pub fn outgoing(&self) -> Option<&PeerTls> {
@@ -39,7 +27,7 @@ impl Transport {
     }
 
     /// With which peers may come.
-    pub(crate) fn incoming(&self) -> Option<&PeerTls> {
+    pub fn incoming(&self) -> Option<&PeerTls> {
         match self {
             Transport::Plain => None,
             Transport::Either(tls) | Transport::Encrypted(tls) => tls.as_ref(),
@@ -71,11 +59,11 @@ impl Transport {
         !matches!(self, Transport::Encrypted(None))
     }
 
-    /// Whether a marker of `giver` may be accepted if it is signed. `nodes` are those in the
+    /// Whether a marker of `source` may be accepted if it is signed. `nodes` are those in the
     /// certificate of the sender; `None`: it came unencrypted.
-    pub(crate) fn admits(&self, nodes: Option<&[String]>, giver: &str) -> bool {
+    pub(crate) fn admits(&self, nodes: Option<&[String]>, source: &str) -> bool {
         match (self, nodes) {
-            (_, Some(nodes)) => nodes.iter().any(|node| node == giver),
+            (_, Some(nodes)) => nodes.iter().any(|node| node == source),
             (Transport::Plain | Transport::Either(_), None) => true,
             (Transport::Encrypted(_), None) => false,
         }

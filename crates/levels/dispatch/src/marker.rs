@@ -1,36 +1,31 @@
 //! The marker of a delegated request: the delegating node, signed so that no client can forge it.
 //!
 //! ```text
-//! Equipoise-Delegated: GIVER TAG      TAG = the first 128 bits of HMAC-SHA-256(key, "equipoise-delegated-2" 0 GIVER 0
-//!                                           TAKER 0 request line and Host line, as they go over the wire, then for
+//! Equipoise-Delegated: SOURCE TAG     TAG = the first 128 bits of HMAC-SHA-256(key, "equipoise-delegated-2" 0 SOURCE 0
+//!                                           TARGET 0 request line and Host line, as they go over the wire, then for
 //!                                           each origin field its letter, value, LF), in hex
 //! ```
 //!
 //! The tag binds a request to the delegating node, the serving node, the request line, `Host` and
 //! the fields about its origin. It binds no other field and no body, and has no time and no nonce,
-//! so that clocks need not agree. If nodes speak unencrypted, an attacker who reads a marker can
+//! so that clocks need not agree. If nodes speak unencrypted, an attacker that reads a marker can
 //! repeat requests with this line, `Host` and origin, with other fields and another body, at that
 //! node: they are served there, and admitted while clients' are refused. With encryption, markers
 //! cannot be read. A marker reaches neither applications nor clients, and a client's own is dropped
 //! wherever requests are dispatched.
 
 use std::fmt;
-use std::io::Write as _;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
-
-/// The header field. Its length differs from that of every other field that the proxy reads.
-pub(crate) const FIELD: &str = "equipoise-delegated";
-
-/// The field's value in a response to a peer: this node could not serve the request, and the peer
-/// may serve it elsewhere. An application's field of this name is not passed on.
-pub(crate) const UNDONE: &str = "undone";
+use equipoise_core::delegation::{OriginField, SignedHead};
 
 const CONTEXT: &[u8] = b"equipoise-delegated-2\0";
 
 /// Bytes of a tag: half of the hash, which is the minimum of RFC 2104 (section 5).
 const TAG_BYTES: usize = 16;
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Keys of markers. They are equal on all nodes, except during a change.
 #[derive(Clone, Default)]
@@ -77,57 +72,35 @@ impl DelegationKeys {
         self.keys.is_empty()
     }
 
-    /// Verifies that a trusted peer signed this marker for the request that begins with `head`, has
-    /// the origin `whose`, and was delegated to `taker`.
-    pub(crate) fn believe<'a>(
-        &self,
-        value: &[u8],
-        taker: &str,
-        head: &[u8],
-        whose: impl Iterator<Item = (Whose, &'a [u8])> + Clone,
-    ) -> bool {
+    /// Verifies that one of these keys signed this marker for this request, delegated to `target`.
+    pub(crate) fn verify(&self, value: &[u8], target: &str, head: &SignedHead<'_>) -> bool {
         let Some(space) = value.iter().position(|byte| *byte == b' ') else { return false };
-        let (giver, tag) = (&value[..space], &value[space + 1..]);
+        let (source, tag) = (&value[..space], &value[space + 1..]);
         self.keys.iter().any(|key| {
-            let expected = tag_of(key, giver, taker.as_bytes(), head, whose.clone());
+            let expected = tag_of(key, source, target.as_bytes(), head);
             verify_slices_are_equal(&expected, tag).is_ok()
         })
     }
 }
 
 /// The delegating node in a marker's value, which is not verified yet.
-pub(crate) fn giver_of(value: &[u8]) -> Option<&str> {
+pub(crate) fn source_of(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|byte| *byte == b' ')?;
     std::str::from_utf8(&value[..end]).ok()
 }
 
-/// A field about the origin of a request, by its letter in the signed text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Whose {
-    /// `Forwarded`.
-    Forwarded = b'f',
-    /// `X-Forwarded-For`.
-    For = b'x',
-    /// `X-Forwarded-Host`.
-    Host = b'h',
-    /// `X-Forwarded-Proto`.
-    Proto = b'p',
-}
-
-/// Writes the marker's line for the request that begins with `head` and has the origin `whose`;
-/// `None` without a key.
-pub(crate) fn write_marker<'a>(
+/// Writes the marker's line for a request that `source` delegates to `target`; `None` without a
+/// key.
+pub(crate) fn write(
     keys: &DelegationKeys,
-    giver: &str,
-    taker: &str,
-    head: &[u8],
-    whose: impl Iterator<Item = (Whose, &'a [u8])>,
+    source: &str,
+    target: &str,
+    head: &SignedHead<'_>,
     out: &mut Vec<u8>,
 ) -> Option<()> {
-    let tag = tag_of(keys.keys.first()?, giver.as_bytes(), taker.as_bytes(), head, whose);
+    let tag = tag_of(keys.keys.first()?, source.as_bytes(), target.as_bytes(), head);
     out.extend_from_slice(b"Equipoise-Delegated: ");
-    out.extend_from_slice(giver.as_bytes());
+    out.extend_from_slice(source.as_bytes());
     out.push(b' ');
     out.extend_from_slice(&tag);
     out.extend_from_slice(b"\r\n");
@@ -135,28 +108,25 @@ pub(crate) fn write_marker<'a>(
 }
 
 /// The tag in hexadecimal.
-fn tag_of<'a>(
+fn tag_of(
     key: &hmac::Key,
-    giver: &[u8],
-    taker: &[u8],
-    head: &[u8],
-    whose: impl Iterator<Item = (Whose, &'a [u8])>,
+    source: &[u8],
+    target: &[u8],
+    head: &SignedHead<'_>,
 ) -> [u8; 2 * TAG_BYTES] {
     let mut context = hmac::Context::with_key(key);
-    for part in [CONTEXT, giver, b"\0", taker, b"\0", head] {
+    for part in [CONTEXT, source, b"\0", target, b"\0", head.lines] {
         context.update(part);
     }
-    for (field, value) in whose {
+    (head.origin)(&mut |field: OriginField, value: &[u8]| {
         context.update(&[field as u8]);
         context.update(value.trim_ascii());
         context.update(b"\n");
-    }
+    });
     let tag = context.sign();
     let mut hex = [0; 2 * TAG_BYTES];
-    let mut left = &mut hex[..];
-    for byte in &tag.as_ref()[..TAG_BYTES] {
-        // There is room for every byte.
-        let _ = write!(left, "{byte:02x}");
+    for (digits, byte) in hex.chunks_exact_mut(2).zip(tag.as_ref()) {
+        digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
     hex
 }
@@ -175,14 +145,24 @@ impl fmt::Debug for DelegationKeys {
 
 #[cfg(test)]
 mod tests {
+    use equipoise_core::delegation::{DELEGATED_FIELD, EachField};
+
     use super::*;
 
     const HEAD: &[u8] = b"GET /a HTTP/1.1\r\nHost: a.example\r\n";
-    const WHOSE: [(Whose, &[u8]); 2] =
-        [(Whose::For, b"192.0.2.7"), (Whose::Forwarded, b"for=192.0.2.7")];
+    type Origin = [(OriginField, &'static [u8])];
+    const ORIGIN: [(OriginField, &[u8]); 2] =
+        [(OriginField::For, b"192.0.2.7"), (OriginField::Forwarded, b"for=192.0.2.7")];
 
-    fn believes(keys: &DelegationKeys, value: &[u8], taker: &str, head: &[u8]) -> bool {
-        keys.believe(value, taker, head, WHOSE.into_iter())
+    fn with_head<T>(lines: &[u8], origin: &Origin, then: impl FnOnce(&SignedHead<'_>) -> T) -> T {
+        let origin = |each: EachField<'_>| {
+            origin.iter().for_each(|(field, value)| each(*field, value));
+        };
+        then(&SignedHead { lines, origin: &origin })
+    }
+
+    fn believes(keys: &DelegationKeys, value: &[u8], target: &str, head: &[u8]) -> bool {
+        with_head(head, &ORIGIN, |head| keys.verify(value, target, head))
     }
 
     fn keys(secrets: &[&str]) -> DelegationKeys {
@@ -191,11 +171,11 @@ mod tests {
     }
 
     /// The marker's value, without its name and line end.
-    fn marker(keys: &DelegationKeys, giver: &str, taker: &str, head: &[u8]) -> Vec<u8> {
+    fn marker(keys: &DelegationKeys, source: &str, target: &str, head: &[u8]) -> Vec<u8> {
         let mut line = Vec::new();
-        write_marker(keys, giver, taker, head, WHOSE.into_iter(), &mut line).unwrap();
-        let name = FIELD.len() + 2;
-        assert!(line[..FIELD.len()].eq_ignore_ascii_case(FIELD.as_bytes()));
+        with_head(head, &ORIGIN, |head| write(keys, source, target, head, &mut line)).unwrap();
+        let name = DELEGATED_FIELD.len() + 2;
+        assert!(line[..name - 2].eq_ignore_ascii_case(DELEGATED_FIELD.as_bytes()));
         line[name..line.len() - 2].to_vec()
     }
 
@@ -204,16 +184,18 @@ mod tests {
         let keys = keys(&["s"]);
         let value = marker(&keys, "edge-1", "edge-2", HEAD);
         assert!(believes(&keys, &value, "edge-2", HEAD));
-        assert!(!believes(&keys, &value, "edge-3", HEAD), "another taker");
+        assert!(!believes(&keys, &value, "edge-3", HEAD), "another target");
         assert!(!believes(&keys, &value, "edge-2", b"GET /b HTTP/1.1\r\nHost: a.example\r\n"));
         let other = [b"edge-9".as_slice(), &value[6..]].concat();
-        assert!(!believes(&keys, &other, "edge-2", HEAD), "another giver");
-        let mut whose = WHOSE;
-        assert!(!keys.believe(&value, "edge-2", HEAD, whose[..1].iter().copied()), "one is gone");
-        whose.swap(0, 1);
-        assert!(!keys.believe(&value, "edge-2", HEAD, whose.into_iter()), "in another order");
-        whose = [WHOSE[0], (Whose::Forwarded, b"for=192.0.2.8")];
-        assert!(!keys.believe(&value, "edge-2", HEAD, whose.into_iter()), "another client");
+        assert!(!believes(&keys, &other, "edge-2", HEAD), "another source");
+        let verifies =
+            |origin: &Origin| with_head(HEAD, origin, |head| keys.verify(&value, "edge-2", head));
+        let mut origin = ORIGIN;
+        assert!(!verifies(&origin[..1]), "one is gone");
+        origin.swap(0, 1);
+        assert!(!verifies(&origin), "in another order");
+        origin = [ORIGIN[0], (OriginField::Forwarded, b"for=192.0.2.8")];
+        assert!(!verifies(&origin), "another client");
     }
 
     #[test]
