@@ -308,8 +308,8 @@ mod tests {
         keeps.slices.insert(SliceId(3), vec![7, 200]);
         keeps.slices.insert(SliceId(9), vec![]);
         Mail::Keeps(keeps).encode(&mut cdr).unwrap();
-        // As `keeps` of examples/dpslb.py writes it: version, kind, group, writer, position, length,
-        // slices, epoch.
+        // As `keeps` of examples/dpslb.py writes it: version, kind, group, writer, position,
+        // length, slices, epoch.
         let body = [VERSION, 4, 64, 0xac, 2, 0xe8, 7, 2, 3, 2, 7, 0xc8, 1, 9, 0, 5];
         assert_eq!(cdr[4 + 8 + 4..][..body.len()], body);
         let mut cdr = Vec::new();
