@@ -264,13 +264,10 @@ fn sample(table: &Table, option: &Opt) -> String {
     };
     let quoted = |text: &str| format!("\"{text}\"");
     match (option.name, &option.kind) {
-        ("certificate", _) if table.title == "[dispatch.tls]" => quoted("/other.crt"),
+        ("certificate", _) if table.title != "[cluster.store]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
         ("chain", _) => quoted("/other.crt"),
-        ("ca", _) if ["[pool.tls]", "[session.tls.clients]"].contains(&table.title) => {
-            quoted("/authorities.crt")
-        }
-        ("certificate", _) if table.title == "[pool.tls]" => quoted("/other.crt"),
+        ("ca", _) if !table.title.contains("webhook") => quoted("/authorities.crt"),
         // A zone that is known without tzdata and differs from UTC.
         ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),
         ("peer-tls", _) => quoted("accepted"),
@@ -282,11 +279,10 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("ports", _) => quoted("9000-9099"),
         ("add" | "remove" | "list", Kind::Text(_)) => quoted("http://127.0.0.1/other"),
         ("add" | "remove" | "list", _) => quoted("/bin/other"),
-        ("folder" | "logs" | "token-file" | "ca", _) => quoted("/x"),
+        ("folder" | "logs" | "token-file" | "ca" | "state", _) => quoted("/x"),
         ("min", _) => "3".into(),
         ("stop", _) => "0.05".into(),
         ("share-max" | "scale-in-rate", _) => "0.5".into(),
-        ("state", _) => quoted("/x"),
         (_, Kind::Number(min, _)) => format!("{:?}", min + 0.125),
         (_, Kind::Flag) => (default != "true").to_string(),
         (_, Kind::Count(min, max)) => {
@@ -306,14 +302,12 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("interface" | "reply-interface", _) => quoted("eth9"),
         ("speed", _) => quoted("7Mbit/s"),
         ("seed", _) => quoted("another secret of the fleet"),
-        ("seed-file", _) => quoted("/x"),
         ("tunnel-source", _) => quoted("10.1.0.0/16"),
         ("tunnel-source6", _) => quoted("2001:db8::/64"),
         ("methods", _) => quoted("GET"),
         ("paths", _) => quoted("/x"),
-        ("socket" | "file", _) => quoted("/x"),
+        ("socket" | "file" | "seed-file" | "audit-log", _) => quoted("/x"),
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
-        ("audit-log", _) => quoted("/x"),
         ("listen", _) => quoted("127.0.0.1:1"),
         ("access-log", _) => quoted("/x/y"),
         ("address", _) => quoted("10.9.9.9:9"),
