@@ -42,8 +42,8 @@ pub(crate) struct OwnAnswer<'a> {
     pub(crate) hsts: Option<&'a str>,
 }
 
-/// Writes the answer into `out`: status, `Proxy-Status` (RFC 9209) and, as its form has it, one line
-/// of text.
+/// Writes the answer into `out`: status, `Proxy-Status` (RFC 9209) and, as its form has it, one
+/// line of text.
 pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
     let &OwnAnswer { reason, instance, retry_after, close, to_peer, form, hsts } = answer;
     let status = reason.status();
