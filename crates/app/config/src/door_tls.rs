@@ -41,6 +41,7 @@ pub(super) fn of_door(
             Protocol::Http => Protocols::Http1,
             Protocol::Tcp | Protocol::Udp => Protocols::Any,
         },
+        automatic: Vec::new(),
     };
     match ServerTls::new(options, certificates.filter(|all| !all.is_empty())?) {
         Ok(tls) => Some(tls),

@@ -143,8 +143,16 @@ impl Certificate {
     pub fn doubt(&self, now: SystemTime) -> Option<String> {
         match self.valid_from > now {
             true => Some(format!("that becomes valid in {} days", days(now, self.valid_from))),
-            false => expiry(self.valid_until, now).map(|text| format!("that {text}")),
+            false => expiry(self.valid_until, now)
+                .filter(|_| self.expires_soon(now))
+                .map(|text| format!("that {text}")),
         }
+    }
+
+    /// Certificates of six days are renewed every four: for them the last quarter is soon.
+    fn expires_soon(&self, now: SystemTime) -> bool {
+        let lifetime = self.valid_until.duration_since(self.valid_from).unwrap_or_default();
+        self.valid_until < now + EXPIRES_SOON.min(lifetime / 4)
     }
 
     /// Beginning of its validity.

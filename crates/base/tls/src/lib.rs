@@ -1,8 +1,11 @@
 //! TLS: certificates from PEM, the choice among them by name and key type, and the versions and
 //! suites of a profile. In: texts and options. Out: configurations of rustls, or errors that name
-//! the part at fault. No file is read and no socket is used here.
+//! the part at fault. No file is read and no socket is used here. [`Challenges`] has the answers of
+//! this process to an ACME directory.
 
+mod automatic;
 mod certificate;
+mod challenges;
 mod client;
 mod clients;
 mod error;
@@ -14,7 +17,9 @@ mod profile;
 mod server;
 mod verifier;
 
+pub use automatic::AutomaticName;
 pub use certificate::{Certificate, CertificateFiles, KeyKind, expiry, valid_until};
+pub use challenges::{ChallengeAnswer, Challenges};
 pub use client::{ClientOptions, ClientTls, Trust};
 pub use clients::{ClientIdentity, Clients};
 pub use error::{CertificateError, Part};

@@ -1,12 +1,13 @@
 //! The choice of a certificate for a handshake, by the name and the signatures of the client.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::automatic::{AutomaticName, awaited};
 use crate::certificate::Certificate;
 
 /// Certificates by the names that they are valid for.
@@ -19,11 +20,17 @@ pub(crate) struct ByName {
     wildcard: HashMap<String, Vec<usize>>,
     /// The certificates for other names; empty: the handshake fails.
     default: Vec<usize>,
+    /// Automatic names without a certificate yet. Clients get no other one for them.
+    awaited: HashSet<String>,
 }
 
 impl ByName {
     /// The first certificate is the default, with others for the same name, unless it is `strict`.
-    pub(crate) fn new(all: Arc<[Certificate]>, strict: bool) -> ByName {
+    pub(crate) fn new(
+        all: Arc<[Certificate]>,
+        strict: bool,
+        automatic: &[AutomaticName],
+    ) -> ByName {
         let (mut exact, mut wildcard) = (HashMap::new(), HashMap::new());
         let mut places: Vec<usize> = (0..all.len()).collect();
         places.sort_by_key(|place| (all[*place].kind(), *place));
@@ -42,12 +49,13 @@ impl ByName {
             Some(parent) => wildcard.get(parent),
             None => exact.get(name),
         });
-        let default = match (strict, of_first) {
-            (true, _) => Vec::new(),
-            (false, Some(places)) => places.clone(),
-            (false, None) => vec![0],
+        let default = match of_first {
+            _ if strict || all.is_empty() => Vec::new(),
+            Some(places) => places.clone(),
+            None => vec![0],
         };
-        ByName { all, exact, wildcard, default }
+        let awaited = awaited(automatic, &all).map(|it| it.name.clone()).collect();
+        ByName { all, exact, wildcard, default, awaited }
     }
 
     /// The best certificate for this name with a signature that the client accepts.
@@ -57,8 +65,9 @@ impl ByName {
         let parent = name.and_then(|name| Some(name.split_once('.')?.1));
         let wildcard = parent.and_then(|parent| self.wildcard.get(parent));
         let named = exact.into_iter().chain(wildcard).flatten();
+        let is_awaited = name.is_some_and(|name| self.awaited.contains(name));
         let is_named = exact.is_some() || wildcard.is_some();
-        let default = self.default.iter().filter(|_| !is_named);
+        let default = self.default.iter().filter(|_| !is_named && !is_awaited);
         let candidates = named.chain(default).map(|place| &self.all[*place]);
         let is_accepted = |it: &&Certificate| it.key().key.choose_scheme(schemes).is_some();
         // Without an acceptable one, rustls reports what the two sides do not have in common.

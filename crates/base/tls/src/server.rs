@@ -7,6 +7,7 @@ use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::NoServerSessionStorage;
 use rustls::{Error, ServerConfig};
 
+use crate::automatic::{AutomaticName, awaited};
 use crate::certificate::Certificate;
 use crate::clients::Clients;
 use crate::names::ByName;
@@ -46,6 +47,8 @@ pub struct TlsOptions {
     pub strict: bool,
     /// Application protocols.
     pub protocols: Protocols,
+    /// Names with certificates that may come later.
+    pub automatic: Vec<AutomaticName>,
 }
 
 /// TLS of a listener. Two are equal if they have the same options and certificates.
@@ -57,14 +60,15 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// With at least one certificate, the default first.
+    /// With at least one certificate, the default first, or with automatic names. Certificates of
+    /// automatic names stand behind the others, in the order of the names.
     ///
     /// # Errors
     /// The operating system has no random numbers for the keys of session tickets, or the
     /// authorities of clients cannot be used.
     pub fn new(options: TlsOptions, certificates: Vec<Certificate>) -> Result<ServerTls, Error> {
-        let certificates: Arc<[Certificate]> = certificates.into();
-        let by_name = ByName::new(Arc::clone(&certificates), options.strict);
+        let certificates = in_order(certificates, &options);
+        let by_name = ByName::new(Arc::clone(&certificates), options.strict, &options.automatic);
         let builder = ServerConfig::builder_with_provider(PROVIDER.clone())
             .with_protocol_versions(options.profile.versions())?;
         let verifier = options.clients.as_ref().map(Clients::verifier).transpose();
@@ -83,8 +87,9 @@ impl ServerTls {
 
     /// The same with other certificates. Tickets of clients stay valid.
     pub fn with_certificates(&self, certificates: Vec<Certificate>) -> ServerTls {
-        let certificates: Arc<[Certificate]> = certificates.into();
-        let by_name = ByName::new(Arc::clone(&certificates), self.options.strict);
+        let certificates = in_order(certificates, &self.options);
+        let by_name =
+            ByName::new(Arc::clone(&certificates), self.options.strict, &self.options.automatic);
         let mut config = ServerConfig::clone(&self.config);
         config.cert_resolver = Arc::new(by_name);
         ServerTls { options: self.options.clone(), certificates, config: Arc::new(config) }
@@ -104,6 +109,31 @@ impl ServerTls {
     pub fn certificates(&self) -> &[Certificate] {
         &self.certificates
     }
+
+    /// The names for which this process obtains certificates.
+    pub fn automatic(&self) -> &[AutomaticName] {
+        &self.options.automatic
+    }
+
+    /// The automatic names that have no certificate yet.
+    pub fn awaited(&self) -> impl Iterator<Item = &AutomaticName> {
+        awaited(&self.options.automatic, &self.certificates)
+    }
+
+    /// Whether a client that asks for this name has to wait for its first certificate.
+    pub fn awaits(&self, name: Option<&str>) -> bool {
+        self.certificates.is_empty()
+            || self.awaited().any(|awaited| Some(awaited.name.as_str()) == name)
+    }
+}
+
+/// Automatic certificates come last, in the order of the names.
+fn in_order(mut certificates: Vec<Certificate>, options: &TlsOptions) -> Arc<[Certificate]> {
+    certificates.sort_by_key(|it| {
+        let place = options.automatic.iter().position(|name| it.files() == Some(&name.files));
+        place.map(|place| place + 1)
+    });
+    certificates.into()
 }
 
 impl PartialEq for ServerTls {

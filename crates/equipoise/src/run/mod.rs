@@ -26,6 +26,7 @@ use equipoise_cli::logs::{Logs, line_format};
 use equipoise_config::{self as config, Config, Loaded, Operations};
 use equipoise_packet::engine::Leave;
 use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
+use equipoise_session::config::Challenges;
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -177,6 +178,7 @@ impl Plane {
             events: failing,
             access_log: logs.access_log(&config.operations.access_log)?,
             access_log_format: line_format(config.operations.log_format),
+            challenges: Challenges::default(),
         });
         let data = DataPlane::new(engine.context("cannot start the data plane's threads")?);
         let options =

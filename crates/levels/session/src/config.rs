@@ -14,7 +14,7 @@ pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
     is_stand_in, stand_in,
 };
-pub use equipoise_tls::{Certificate, CertificateFiles, ClientTls, PeerTls, ServerTls};
+pub use equipoise_tls::{Certificate, CertificateFiles, Challenges, ClientTls, PeerTls, ServerTls};
 
 pub use crate::backend_tls::UpstreamTls;
 pub use crate::trust::TrustedSources;

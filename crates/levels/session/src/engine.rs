@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
 use equipoise_core::{Generation, LineFormat, SourcePrefix};
+use equipoise_tls::Challenges;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
@@ -46,6 +47,8 @@ pub struct EngineOptions {
     pub access_log: Box<dyn io::Write + Send>,
     /// How those lines are written.
     pub access_log_format: LineFormat,
+    /// Answers to ACME directories, which front doors give before any other.
+    pub challenges: Challenges,
 }
 
 /// A front door's address could not be listened on.
@@ -113,6 +116,7 @@ impl Engine {
             events: options.events,
             access_log,
             sources: Arc::clone(&sources),
+            challenges: options.challenges,
         };
         let learner = HubThread::start(shared.threads)?;
         let threads = (0..options.threads.max(1))

@@ -9,8 +9,10 @@ use std::time::Instant;
 use rustls::ServerConfig;
 
 use crate::buffer::Buffer;
+use crate::challenge;
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::linger::linger;
 use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
 use crate::tls::{FIRST_BYTE, Tls};
@@ -22,7 +24,8 @@ pub(crate) const NOT_TLS: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 10];
 
 /// The end of a connection without a handshake.
 pub(crate) enum Refused {
-    /// The client closed, or the front door did, before the client sent a byte: nothing is lost.
+    /// The client closed, or the front door did, before the client sent a byte; or an ACME
+    /// directory has seen the answer to its challenge. Nothing is lost.
     Unused,
     /// The client does not speak TLS. Its first bytes.
     NotTls(Buffer),
@@ -49,11 +52,17 @@ pub(crate) async fn accept(
     if input.is_none() {
         poll_fn(|cx| poll_first(cx, worker, door, client, &mut input, deadline)).await?;
     }
-    let Some(first) = input else { return Err(Refused::Unused) };
+    let Some(mut first) = input else { return Err(Refused::Unused) };
     if first.first() != Some(&FIRST_BYTE) {
         return Err(Refused::NotTls(first));
     }
-    let begun = Tls::server(config, first, &worker.buffers);
+    let challenges = &worker.shared.challenges;
+    let is_over = || poll_end(worker, deadline).is_ready();
+    let challenge = match challenges.expects_handshakes() {
+        true => Box::pin(challenge::handshake(challenges, client, &mut first, is_over)).await,
+        false => None,
+    };
+    let begun = Tls::server(challenge.as_ref().unwrap_or(config), first, &worker.buffers);
     client.encrypt(begun.map_err(|_| Refused::Failed(Reason::OutOfResources))?);
     let result = poll_fn(|cx| match client.poll_handshake(cx) {
         Poll::Ready(result) => Poll::Ready(result.map_err(|error| reason_of(&error))),
@@ -62,8 +71,17 @@ pub(crate) async fn accept(
     .await;
     deadline.clear();
     if let Err(reason) = result {
+        let reason = match reason {
+            Reason::TlsHandshake if awaits_certificate(door, client) => Reason::TlsNoCertificate,
+            reason => reason,
+        };
         client.give_up_tls();
         return Err(Refused::Failed(reason));
+    }
+    if challenge.is_some() {
+        let idle = door.view().config.timeouts.idle;
+        Box::pin(linger(worker, client, deadline, idle, None)).await;
+        return Err(Refused::Unused);
     }
     let is_resumed = client.tls().is_some_and(|tls| tls.borrow().is_resumed());
     door.stats(|stats| {
@@ -71,6 +89,13 @@ pub(crate) async fn accept(
         stats.tls_resumed.add(u64::from(is_resumed));
     });
     Ok(())
+}
+
+/// Whether the name that the client asked for has no certificate yet.
+fn awaits_certificate(door: &Door, client: &Socket) -> bool {
+    let (view, tls) = (door.view(), client.tls());
+    let (Some(server), Some(tls)) = (&view.config.tls, tls) else { return false };
+    server.awaits(tls.borrow().server_name())
 }
 
 /// Reads the client's first bytes into `input`.

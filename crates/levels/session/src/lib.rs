@@ -7,6 +7,7 @@
 mod access_log;
 mod backend_tls;
 mod buffer;
+mod challenge;
 pub mod config;
 mod deadline;
 mod descriptors;

@@ -77,6 +77,14 @@ impl Tls {
         self.connection.peer_certificates()?.first().map(|shown| shown.clone().into_owned())
     }
 
+    /// The name that the client asked for, at the server's end.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match &self.connection {
+            Connection::Server(server) => server.server_name(),
+            Connection::Client(_) => None,
+        }
+    }
+
     /// Whether the handshake resumed a session.
     pub(crate) fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::load::{Choice, RequestClass, Underway};
 use equipoise_core::{Ask, Generation, Scheduler};
+use equipoise_tls::Challenges;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{Notify, mpsc};
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) events: mpsc::Sender<BackendEvent>,
     pub(crate) access_log: AccessLog,
     pub(crate) sources: Arc<SourceSamples>,
+    pub(crate) challenges: Challenges,
 }
 
 /// A pool's scheduler on this thread, with the pool's id and the generation it was made for.

@@ -6,6 +6,7 @@ use rcgen::{
 use rustls::SignatureScheme::{ECDSA_NISTP256_SHA256, ED25519, RSA_PSS_SHA256};
 
 use super::*;
+use crate::certificate::CertificateFiles;
 
 fn certificate(names: &[&str], algorithm: &'static SignatureAlgorithm) -> Certificate {
     let key = KeyPair::generate_for(algorithm).unwrap();
@@ -23,7 +24,7 @@ fn the_name_decides_and_then_the_key_type_that_the_client_accepts() {
         certificate(&["b.example"], &PKCS_RSA_SHA256),
     ];
     let places = |strict: bool| {
-        let by_name = ByName::new(all.to_vec().into(), strict);
+        let by_name = ByName::new(all.to_vec().into(), strict, &[]);
         let all = &all;
         move |name: Option<&str>, schemes: &[SignatureScheme]| {
             let picked = by_name.pick(name, schemes)?.clone();
@@ -57,6 +58,23 @@ fn the_name_decides_and_then_the_key_type_that_the_client_accepts() {
 #[test]
 fn a_certificate_without_dns_names_is_a_default() {
     let all = vec![certificate(&["192.0.2.1"], &PKCS_RSA_SHA256)];
-    let by_name = ByName::new(all.clone().into(), false);
+    let by_name = ByName::new(all.clone().into(), false, &[]);
     assert_eq!(by_name.pick(Some("a.example"), &[RSA_PSS_SHA256]), all.first());
+}
+
+#[test]
+fn a_name_whose_first_certificate_is_awaited_gets_no_other_one() {
+    let awaited = |name: &str| AutomaticName {
+        name: name.into(),
+        files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None },
+    };
+    let schemes = [ECDSA_NISTP256_SHA256];
+    let names = ["a.example", "b.example"].map(awaited);
+    let b = certificate(&["b.example"], &PKCS_ECDSA_P256_SHA256).of_files(names[1].files.clone());
+    let by_name = ByName::new(vec![b.clone()].into(), false, &names);
+    assert_eq!(by_name.pick(Some("a.example"), &schemes), None);
+    for served in [Some("b.example"), Some("c.example"), None] {
+        assert_eq!(by_name.pick(served, &schemes), Some(&b), "{served:?}");
+    }
+    assert_eq!(ByName::new(Vec::new().into(), false, &names).pick(None, &schemes), None);
 }

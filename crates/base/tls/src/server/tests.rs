@@ -11,6 +11,7 @@ use rustls::{
 };
 
 use super::*;
+use crate::certificate::CertificateFiles;
 
 fn server(options: TlsOptions) -> ServerTls {
     let key = KeyPair::generate().unwrap();
@@ -110,4 +111,29 @@ fn http_is_chosen_in_the_order_of_the_server_and_nothing_else_accepted() {
     assert_eq!(chosen(&both, &[]), Ok(None));
     assert!(chosen(&both, &["h3"]).is_err());
     assert_eq!(chosen(&any, &["h2"]), Ok(None));
+}
+
+#[test]
+fn certificates_of_automatic_names_come_in_the_order_of_the_names() {
+    let automatic = |name: &str| AutomaticName {
+        name: name.into(),
+        files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None },
+    };
+    let names = ["a.example", "b.example"].map(automatic);
+    let of = |name: &AutomaticName| {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.name.clone()]).unwrap();
+        let chain = params.self_signed(&key).unwrap().pem();
+        let certificate = Certificate::from_pem(&chain, &key.serialize_pem()).unwrap();
+        certificate.of_files(name.files.clone())
+    };
+    let options = TlsOptions { automatic: names.to_vec(), ..TlsOptions::default() };
+    let none = ServerTls::new(options, Vec::new()).unwrap();
+    assert!(none.awaits(None) && none.awaits(Some("a.example")) && none.awaits(Some("c.example")));
+    let [a, b] = names.each_ref().map(of);
+    let one = none.with_certificates(vec![b.clone()]);
+    assert!(one.awaits(Some("a.example")) && !one.awaits(Some("b.example")) && !one.awaits(None));
+    let both = one.with_certificates(vec![b.clone(), a.clone()]);
+    assert_eq!(both.certificates(), [a, b]);
+    assert_eq!(both.awaited().count(), 0);
 }

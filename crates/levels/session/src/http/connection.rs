@@ -105,7 +105,10 @@ impl ClientConnection {
             let after = match self.next_request(now).await {
                 Next::Request(head, out) => {
                     now = Instant::now();
-                    self.exchange(head, out, &mut now).await
+                    match self.challenge_answer(&out) {
+                        None => self.exchange(head, out, &mut now).await,
+                        Some(answer) => Box::pin(self.answer_challenge(head, out, answer)).await,
+                    }
                 }
                 Next::Refused(reason, begun) => {
                     Box::pin(self.answer_refused(reason, begun)).await;

@@ -4,11 +4,13 @@
 //! upstream head, [`exchange`] picks a backend and a session, [`delegate`] does the same among
 //! peers, and [`peer`] accepts them over TLS; [`attempt`] sends the request over the session,
 //! [`pump`] moves the body, [`response`] checks the backend's head and writes the client's;
-//! [`answer`] has the proxy's own responses, and [`grpc`] those to gRPC requests. [`http2`] serves
-//! each stream of a client as such a connection, and gives each request a stream to a backend.
+//! [`answer`] has the proxy's own responses, [`grpc`] those to gRPC requests, and [`challenge`]
+//! those to an ACME directory. [`http2`] serves each stream of a client as such a connection, and
+//! gives each request a stream to a backend.
 
 mod answer;
 mod attempt;
+mod challenge;
 mod chunk;
 mod connection;
 mod delegate;

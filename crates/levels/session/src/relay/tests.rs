@@ -21,6 +21,7 @@ fn worker() -> Rc<Worker> {
         events,
         access_log,
         sources: Arc::new(SourceSamples::new(1)),
+        challenges: Default::default(),
     };
     Worker::new(0, shared)
 }

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Candidate, Generation, LineFormat, SchedulerKind};
-use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol, Upstream};
+use equipoise_session::config::{
+    Challenges, FrontDoor, PassiveHealth, PoolOptions, Protocol, Upstream,
+};
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
@@ -58,6 +60,7 @@ pub(crate) struct Plan {
     port: ReservedPort,
     access_log: Box<dyn io::Write + Send>,
     pub(crate) access_log_format: LineFormat,
+    pub(crate) challenges: Challenges,
 }
 
 impl Plan {
@@ -73,6 +76,7 @@ impl Plan {
             backends: backends.to_vec(),
             access_log: Box::new(io::sink()),
             access_log_format: LineFormat::Text,
+            challenges: Challenges::default(),
             port,
         }
     }
@@ -110,6 +114,7 @@ impl Plan {
             events,
             access_log: self.access_log,
             access_log_format: self.access_log_format,
+            challenges: self.challenges,
         });
         let mut proxy = Proxy {
             engine: Some(engine.expect("threads can be started")),

@@ -136,6 +136,7 @@ impl Plan {
             events,
             access_log: Box::new(std::io::sink()),
             access_log_format: Default::default(),
+            challenges: Default::default(),
         });
         let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };
         let (owner, registry) =

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::scheduler::{Candidate, prepare};
 use equipoise_core::{Generation, SchedulerKind, hash};
-use equipoise_session::config::{FrontDoor, PassiveHealth, PoolOptions, Protocol};
+use equipoise_session::config::{Challenges, FrontDoor, PassiveHealth, PoolOptions, Protocol};
 use equipoise_session::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, PoolView, Queue,
@@ -42,6 +42,7 @@ pub(crate) struct Rig {
 pub(crate) struct Wishes {
     pub(crate) door: FrontDoor,
     pub(crate) options: PoolOptions,
+    pub(crate) challenges: Challenges,
 }
 
 impl Rig {
@@ -55,6 +56,7 @@ impl Rig {
         let mut wishes = Wishes {
             door: FrontDoor::new(address, protocol, "pool"),
             options: PoolOptions::default(),
+            challenges: Challenges::default(),
         };
         wish(&mut wishes);
         let log = Log::default();
@@ -65,6 +67,7 @@ impl Rig {
             events: sender,
             access_log: Box::new(log.clone()),
             access_log_format: Default::default(),
+            challenges: wishes.challenges,
         });
         let backends = backends.iter().enumerate().map(|(id, address)| BackendView {
             id: id as u32,

@@ -1,0 +1,59 @@
+//! HTTP-01: an ACME directory asks for the answer to its challenge (RFC 8555, section 8.3).
+
+use std::future::poll_fn;
+use std::time::Instant;
+
+use super::connection::{After, ClientConnection};
+use super::head::Framing;
+use super::request::RequestHead;
+use crate::stats::count_status;
+
+/// The beginning of the request, before the token.
+const REQUEST: &[u8] = b"GET /.well-known/acme-challenge/";
+
+impl ClientConnection {
+    /// The answer, if `upstream_head` asks for one of this process. Other requests for such paths
+    /// go to backends, which may have challenges of their own.
+    pub(super) fn challenge_answer(&self, upstream_head: &[u8]) -> Option<String> {
+        let rest = upstream_head.strip_prefix(REQUEST)?;
+        let token = &rest[..memchr::memchr(b' ', rest)?];
+        self.worker.shared.challenges.key_authorization(std::str::from_utf8(token).ok()?)
+    }
+
+    /// Sends the answer.
+    pub(super) async fn answer_challenge(
+        &mut self,
+        head: RequestHead,
+        upstream_head: Vec<u8>,
+        answer: String,
+    ) -> After {
+        let now = Instant::now();
+        self.log_begin(&upstream_head, &head, now);
+        let mut out = upstream_head;
+        out.clear();
+        let close = !head.keep_alive || head.framing != Framing::EMPTY || self.is_closing();
+        let connection = if close { "Connection: close\r\n" } else { "" };
+        let length = answer.len();
+        out.extend_from_slice(
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\
+                 Cache-Control: no-store\r\n{connection}\r\n{answer}"
+            )
+            .as_bytes(),
+        );
+        self.door.stats(|stats| {
+            stats.requests.add(1);
+            count_status(&stats.responses, 200);
+        });
+        self.deadline.set(now, self.door.view().config.timeouts.idle);
+        let mut sent = 0;
+        let result = poll_fn(|cx| self.poll_send(cx, &out, &mut sent)).await;
+        self.worker.give_vec(out);
+        self.log_end(200, Instant::now());
+        match result {
+            Ok(()) if close => After::Close,
+            Ok(()) => After::KeepAlive,
+            Err(_) => After::Abort,
+        }
+    }
+}
