@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "equipoise",
         &[
+            "equipoise-acme",
             "equipoise-api",
             "equipoise-cli",
             "equipoise-config",
@@ -41,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "equipoise-config",
         &[
+            "equipoise-acme",
             "equipoise-api",
             "equipoise-cluster",
             "equipoise-core",
@@ -96,6 +98,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "equipoise-status",
         &[
+            "equipoise-acme",
             "equipoise-api",
             "equipoise-cluster",
             "equipoise-config",
@@ -157,6 +160,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-controller",
         ],
     ),
+    ("equipoise-acme", &["equipoise-basics", "equipoise-tls"]),
     ("equipoise-monitor", &["equipoise-core"]),
     ("equipoise-planner", &["equipoise-core"]),
     (

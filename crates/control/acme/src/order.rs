@@ -1,0 +1,189 @@
+//! One order, from the request to the certificate.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use equipoise_tls::{ChallengeAnswer, Challenges};
+use instant_acme::{
+    Account, AuthorizationStatus, ChallengeType, Error, Identifier, KeyAuthorization, NewOrder,
+    Order, OrderStatus, Problem, RetryPolicy,
+};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+
+use crate::options::Method;
+use crate::pace::Fault;
+
+/// Waits between questions for the directory's progress, and their limit. Its `Retry-After` has
+/// precedence.
+const POLL: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(250))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(120));
+
+/// The reason why an attempt brought no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OrderError {
+    #[error("{}", of_directory(.0))]
+    Directory(#[from] Error),
+    #[error("the directory could not verify the name by {}: {reason}", method.name())]
+    Unverified { method: Method, reason: String },
+    #[error("the directory offers no way of verification that this process has")]
+    NoMethod,
+    #[error("the directory sent a certificate that cannot be used: {0}")]
+    Certificate(String),
+    #[error("{0}")]
+    Local(String),
+}
+
+impl OrderError {
+    pub(crate) fn file(done: &str, path: &Path, error: &io::Error) -> OrderError {
+        OrderError::Local(format!("\"{}\" cannot be {done}: {error}", path.display()))
+    }
+
+    /// The kind of the failure.
+    pub(crate) fn fault(&self) -> Fault {
+        match self {
+            OrderError::Directory(Error::Api(problem)) => fault_of(problem),
+            OrderError::Directory(_) | OrderError::Local(_) => Fault::Temporary,
+            OrderError::Unverified { .. } | OrderError::NoMethod | OrderError::Certificate(_) => {
+                Fault::Refused
+            }
+        }
+    }
+
+    /// Whether the directory does not know the account, so that another has to be created.
+    pub(crate) fn is_unknown_account(&self) -> bool {
+        matches!(self, OrderError::Directory(Error::Api(it)) if kind(it) == "accountDoesNotExist")
+    }
+}
+
+/// The type of a problem without the prefix of RFC 8555, section 6.7.
+fn kind(problem: &Problem) -> &str {
+    let kind = problem.r#type.as_deref().unwrap_or_default();
+    kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(kind)
+}
+
+fn fault_of(problem: &Problem) -> Fault {
+    match kind(problem) {
+        "rateLimited" => Fault::Limited,
+        "badNonce" | "serverInternal" | "accountDoesNotExist" => Fault::Temporary,
+        _ if problem.status.is_some_and(|status| status >= 500) => Fault::Temporary,
+        _ => Fault::Refused,
+    }
+}
+
+fn of_directory(error: &Error) -> String {
+    match error {
+        Error::Api(problem) => {
+            let detail = problem.detail.as_deref().unwrap_or("no details");
+            format!("the directory refused: {detail} ({})", kind(problem))
+        }
+        Error::Json(_) => "the directory sent an answer that is not of ACME".into(),
+        error => error.to_string(),
+    }
+}
+
+/// Orders a certificate for `name`; returns its chain and key in PEM. `methods` has the preferred
+/// one first; the first that the directory offers is used.
+pub(crate) async fn order(
+    account: &Account,
+    name: &str,
+    methods: &[Method],
+    challenges: &Challenges,
+) -> Result<String, OrderError> {
+    let identifiers = [Identifier::Dns(name.into())];
+    let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
+    let answered = answer(&mut order, name, methods, challenges).await?;
+    let status = order.poll_ready(&POLL).await;
+    // An order has one name, so one method at most.
+    if let (Ok(OrderStatus::Invalid) | Err(Error::Api(_)), Some((method, _))) =
+        (&status, answered.first())
+    {
+        let reason = match (reason(&mut order).await, status) {
+            (Some(reason), _) => reason,
+            (None, Err(error)) => of_directory(&error),
+            (None, Ok(_)) => "no details".into(),
+        };
+        return Err(OrderError::Unverified { method: *method, reason });
+    }
+    status?;
+    drop(answered);
+    let key = KeyPair::generate().map_err(local)?;
+    let mut params = CertificateParams::new(vec![name.to_string()]).map_err(local)?;
+    params.distinguished_name = DistinguishedName::new();
+    let request = params.serialize_request(&key).map_err(local)?;
+    order.finalize_csr(request.der()).await?;
+    let chain = order.poll_certificate(&POLL).await?;
+    Ok(format!("{}\n{}", chain.trim_end(), key.serialize_pem()))
+}
+
+/// Answers the challenge of each name that is not verified yet, and notifies the directory.
+async fn answer(
+    order: &mut Order,
+    name: &str,
+    methods: &[Method],
+    challenges: &Challenges,
+) -> Result<Vec<(Method, ChallengeAnswer)>, OrderError> {
+    let mut answered = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let offered = |method: &&Method| {
+            authorization.challenges.iter().any(|it| it.r#type == kind_of(**method))
+        };
+        let method = *methods.iter().find(offered).ok_or(OrderError::NoMethod)?;
+        let challenge = authorization.challenge(kind_of(method));
+        let mut challenge = challenge.ok_or(OrderError::NoMethod)?;
+        let expected = challenge.key_authorization();
+        let answer = match method {
+            Method::Http01 => challenges.answer_http(&challenge.token, expected.as_str()),
+            Method::TlsAlpn01 => handshake(challenges, name, &expected)?,
+        };
+        answered.push((method, answer));
+        challenge.set_ready().await?;
+    }
+    Ok(answered)
+}
+
+fn kind_of(method: Method) -> ChallengeType {
+    match method {
+        Method::Http01 => ChallengeType::Http01,
+        Method::TlsAlpn01 => ChallengeType::TlsAlpn01,
+    }
+}
+
+/// Answers TLS-ALPN-01 with a certificate that has the digest of the key authorization in a
+/// critical extension (RFC 8737, section 3).
+fn handshake(
+    challenges: &Challenges,
+    name: &str,
+    expected: &KeyAuthorization,
+) -> Result<ChallengeAnswer, OrderError> {
+    let mut params = CertificateParams::new(vec![name.to_string()]).map_err(local)?;
+    let digest = expected.digest();
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
+    let key = KeyPair::generate().map_err(local)?;
+    let certificate = params.self_signed(&key).map_err(local)?;
+    challenges.answer_tls(name, certificate.der().clone(), key.into()).map_err(local)
+}
+
+/// The reason why the directory could not verify a name.
+async fn reason(order: &mut Order) -> Option<String> {
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        let state = authorization.refresh().await.ok()?;
+        if let Some(problem) = state.challenges.iter().find_map(|it| it.error.as_ref()) {
+            let detail = problem.detail.as_deref().unwrap_or("no details");
+            return Some(format!("{detail} ({})", kind(problem)));
+        }
+    }
+    None
+}
+
+fn local(error: impl std::fmt::Display) -> OrderError {
+    OrderError::Local(error.to_string())
+}
