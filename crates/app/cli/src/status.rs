@@ -9,6 +9,7 @@ mod tls;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
@@ -225,7 +226,7 @@ fn details(status: &Status, out: &mut String) {
             lines.extend(dispatch::details(&door.name, node));
         }
         if let Some(of_door) = &door.tls {
-            lines.extend(tls::details(&door.name, of_door));
+            lines.extend(tls::details(&door.name, of_door, SystemTime::now()));
         }
     }
     if let Some(packet) = &status.packet {

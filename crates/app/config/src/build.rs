@@ -14,7 +14,7 @@ use super::text::ApiListen;
 use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
-    Config, Instance, Operations, Surroundings, api, cluster, dispatch, dns, names, packet,
+    Config, Instance, Operations, Surroundings, acme, api, cluster, dispatch, dns, names, packet,
     planning, slice, tables,
 };
 
@@ -42,13 +42,16 @@ pub(super) fn config(
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
+    let folder = acme::folder(file, &name);
     let doors = file.tables("session").iter();
     let mut front_doors: Vec<_> =
-        doors.flat_map(|door| front_doors_of(door, around, findings)).collect();
+        doors.flat_map(|door| front_doors_of(door, folder.as_ref(), around, findings)).collect();
     if let Some((door, peers)) = dispatch::config(file, &name, &pools, around, findings) {
         front_doors.push(door);
         pools.push(peers);
     }
+    acme::check(file, &front_doors, findings);
+    let acme = acme::config(file, folder, &front_doors, around, findings);
     planning.names = names::by_load(file, &dns, &planning.machines, findings);
     Config {
         instance: Instance { name, threads: instance.amount("threads") },
@@ -57,6 +60,7 @@ pub(super) fn config(
         packet,
         planning,
         cluster,
+        acme,
         dns,
         slices: slice::config(file, around),
     }

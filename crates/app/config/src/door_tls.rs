@@ -3,31 +3,39 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use equipoise_acme::AcmeFolder;
 use equipoise_session::config::{Protocol, ServerTls};
 use equipoise_tls::{Certificate, CertificateFiles, Clients, Part, Protocols, TlsOptions};
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::{Values, chosen};
-use super::{FileKind, Surroundings, tables};
+use super::{FileKind, Surroundings, acme, tables};
 
 /// The `tls` of a front door. `None`: it has none, or one with errors.
 pub(super) fn of_door(
     door: &Values,
+    folder: Option<&AcmeFolder>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ServerTls> {
     let tls = door.table("tls")?;
     let protocol = door.choice("protocol", &tables::PROTOCOL)?;
-    let stated = tls.list("certificates")?;
-    if stated.is_empty() {
-        let text = "an empty list; accepted: one certificate or more".to_string();
-        findings.error(tls.at("certificates"), &tls.path_of("certificates"), text);
+    let stated = tls.list("certificates").unwrap_or_default();
+    let (automatic, issued) = acme::names(tls, folder?, around, findings);
+    if stated.is_empty() && (automatic.is_empty() || tls.given("certificates")) {
+        let text = match tls.given("certificates") {
+            true => "an empty list; accepted: one certificate or more",
+            false => "missing; accepted: a list of certificates, or names in `auto`",
+        };
+        findings.error(tls.at("certificates"), &tls.path_of("certificates"), text.into());
+        return None;
     }
     let read = stated.iter().map(|values| certificate(values, around, findings));
     // Every one is read, so that every error is reported.
     let certificates: Vec<_> = read.collect();
-    let certificates: Option<Vec<_>> = certificates.into_iter().collect();
+    let certificates: Option<Vec<_>> =
+        certificates.into_iter().chain(issued.into_iter().map(Some)).collect();
     let clients = match tls.table("clients") {
         Some(values) => Some(clients(values, around, findings)?),
         None => None,
@@ -41,9 +49,9 @@ pub(super) fn of_door(
             Protocol::Http => Protocols::Http1,
             Protocol::Tcp | Protocol::Udp => Protocols::Any,
         },
-        automatic: Vec::new(),
+        automatic,
     };
-    match ServerTls::new(options, certificates.filter(|all| !all.is_empty())?) {
+    match ServerTls::new(options, certificates?) {
         Ok(tls) => Some(tls),
         Err(error) => {
             findings.error(tls.at, &tls.path, format!("cannot be used: {error}"));

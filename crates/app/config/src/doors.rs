@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_acme::AcmeFolder;
 use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Protocol, SniRoute};
 
 use super::problem::Findings;
@@ -25,12 +26,13 @@ pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
 /// One front door for each listen address of the table.
 pub(super) fn front_doors_of(
     door: &Values,
+    folder: Option<&AcmeFolder>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<FrontDoor> {
     let addresses = listen_addresses(door);
     let is_one = addresses.len() == 1;
-    let tls = door_tls::of_door(door, around, findings);
+    let tls = door_tls::of_door(door, folder, around, findings);
     let doors = addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one));
     doors.map(|door| FrontDoor { tls: tls.clone(), ..door }).collect()
 }

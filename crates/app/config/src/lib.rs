@@ -5,6 +5,7 @@
 //! configuration, and [`relations`] checks options against each other. [`schema`] and [`reference`]
 //! describe the options for editors and for people.
 
+mod acme;
 mod api;
 mod api_endpoints;
 mod build;
@@ -53,6 +54,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_acme::Acme;
 use equipoise_api::Policy;
 use equipoise_api::audit::AuditTarget;
 use equipoise_cluster::Cluster;
@@ -95,6 +97,8 @@ pub struct Config {
     pub planning: Planning,
     /// `[cluster]`; `None`: this machine is alone.
     pub cluster: Option<Cluster>,
+    /// `[acme]`; `None`: no front door has automatic certificates.
+    pub acme: Option<Acme>,
     /// `[[dns]]` and `[nameserver]`.
     pub dns: DnsConfig,
     /// `[[slice]]`.

@@ -3,6 +3,7 @@
 //! The reader, the JSON Schema and docs/reference.md are derived from these tables. To add an
 //! option, add its line here and read its value in `build`. The tests then name what is missing.
 
+mod acme;
 mod api;
 mod cluster;
 mod concurrency;
@@ -26,6 +27,7 @@ use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::text::{AccessLog, BackendAddress, Listen, StatusRange, StatusRanges};
 use super::{LogFormat, LogLevel};
 
+use acme::ACME;
 use api::API;
 pub(super) use api::API_ROLE;
 use cluster::CLUSTER;
@@ -67,6 +69,7 @@ pub(super) static FILE: Table = Table {
         Opt::default("load", Kind::Table(&LOAD), "{}", LOAD.help),
         Opt::default("controller", Kind::Table(&CONTROLLER), "{}", CONTROLLER.help),
         Opt::optional("cluster", Kind::Table(&CLUSTER), "this machine is alone", CLUSTER.help),
+        Opt::default("acme", Kind::Table(&ACME), "{}", ACME.help),
         Opt::default("pool", Kind::Tables(&POOL), "[]", POOL.help),
         Opt::default("session", Kind::Tables(&SESSION), "[]", SESSION.help),
         Opt::default("dispatch", Kind::Tables(&DISPATCH), "[]", DISPATCH.help),

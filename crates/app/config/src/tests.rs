@@ -29,6 +29,8 @@ hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 interface = "eth0"
 speed = "1Gbit/s"
 [controller]
+[acme]
+terms-agreed = true
 [cluster]
 [cluster.store]
 etcd = "http://10.0.0.1:2379"
@@ -60,6 +62,7 @@ listen = "0.0.0.0:80"
 protocol = "http"
 pool = "q"
 [session.tls]
+auto = "a.example"
 [session.tls.clients]
 ca = "/authority.crt"
 [[session.tls.certificates]]
@@ -358,6 +361,9 @@ fn other_sample(name: &str) -> &'static str {
         "from" => "09:15",
         "to" => "17:45",
         "utc-offset" => "+02:00",
+        "auto" => "b.example",
+        "email" => "a@b.example",
+        "directory" => "https://ca.example/dir",
         _ => panic!("no sample for {name}"),
     }
 }
@@ -368,7 +374,7 @@ fn every_option_changes_the_configuration() {
     each_option(&tables::FILE, &mut |table, option| {
         match (table.title, option.name) {
             // It permits something, and changes nothing by itself.
-            (_, "allow-remote") => return,
+            (_, "allow-remote" | "terms-agreed") => return,
             // Another key does not match the certificate.
             ("[dispatch.tls]" | "[pool.tls]" | "[[session.tls.certificates]]", "key") => return,
             // Each needs the other: the next test has both.

@@ -13,3 +13,4 @@ pub mod rates;
 pub mod session;
 #[cfg(feature = "slice")]
 pub mod slice;
+pub mod tls;

@@ -1,7 +1,7 @@
 //! The state of the session level.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
 use equipoise_api::wire;
@@ -10,17 +10,15 @@ use equipoise_core::delegation::Encryption;
 use equipoise_core::load::RequestClass;
 use equipoise_core::{Eligibility, Health, SchedulerKind};
 use equipoise_session::Reason;
-use equipoise_session::config::{Certificate, CertificateFiles, Place, Protocol, Upstream};
+use equipoise_session::config::{Place, Protocol, Upstream};
 use equipoise_session::registry::{
-    BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
-    PoolStatus, StatsView, Status, UpstreamTlsStatus,
+    BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
+    StatsView, Status,
 };
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
 use crate::rates::{RateWindow, Subject, Totals};
-
-/// Errors of certificates that could not be exchanged, by their files.
-pub type CertificateProblems = HashMap<CertificateFiles, String>;
+use crate::tls::{CertificateStates, backend_tls, tls};
 
 /// The counters from which rates are computed.
 pub fn totals(status: &Status) -> HashMap<Subject, Totals> {
@@ -68,7 +66,7 @@ pub fn front_door(
     door: &FrontDoorStatus,
     accept_pauses: u64,
     rates: &RateWindow,
-    problems: &CertificateProblems,
+    certificates: &CertificateStates,
     now: Instant,
 ) -> wire::FrontDoorStatus {
     wire::FrontDoorStatus {
@@ -88,49 +86,7 @@ pub fn front_door(
         drops: by_name(&door.drops),
         rates: rates.rates(now, &door_subject(door), door_totals(door)),
         dispatch: door.dispatch.as_ref().map(dispatch),
-        tls: door.tls.as_ref().map(|it| tls(it, problems)),
-    }
-}
-
-fn unix(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// Whole days until a time in seconds since 1970; negative after it.
-fn days_until(until: u64) -> i64 {
-    (until as i64 - unix(SystemTime::now()) as i64).div_euclid(86_400)
-}
-
-/// Converts the status of TLS to a backend.
-fn backend_tls(status: &UpstreamTlsStatus) -> wire::tls::BackendTlsStatus {
-    let until = status.valid_until.map(unix);
-    wire::tls::BackendTlsStatus {
-        handshakes_total: status.handshakes,
-        resumed_total: status.resumed,
-        valid_until_unix_seconds: until,
-        days_left: until.map(days_until),
-        failure: status.failure.clone(),
-    }
-}
-
-/// Converts the status of TLS.
-fn tls(status: &DoorTlsStatus, problems: &CertificateProblems) -> wire::tls::TlsStatus {
-    let certificate = |it: &Certificate| {
-        let until = unix(it.valid_until());
-        wire::tls::CertificateStatus {
-            subject: it.subject().into(),
-            names: it.names().to_vec(),
-            key: it.kind().name().into(),
-            chain: it.files().map(|files| files.chain.display().to_string()).unwrap_or_default(),
-            valid_until_unix_seconds: until,
-            days_left: days_until(until),
-            problem: it.files().and_then(|files| problems.get(files).cloned()),
-        }
-    };
-    wire::tls::TlsStatus {
-        handshakes_total: status.handshakes,
-        resumed_total: status.resumed,
-        certificates: status.tls.certificates().iter().map(certificate).collect(),
+        tls: door.tls.as_ref().map(|it| tls(it, certificates)),
     }
 }
 
@@ -325,7 +281,7 @@ pub fn accept_pauses(view: &StatsView, door: &FrontDoorStatus) -> u64 {
 pub fn front_door_figures(
     door: &FrontDoorSeries,
     status: &Status,
-    problems: &CertificateProblems,
+    certificates: &CertificateStates,
 ) -> FrontDoorReading {
     let known = status.front_doors.iter().find(|it| it.name == door.name);
     let stats = &door.stats;
@@ -349,7 +305,7 @@ pub fn front_door_figures(
         access_log_dropped: sum(|s| &s.access_log_dropped) + sum(|s| &s.access_log_unwritten),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
         dispatch: known.and_then(|it| it.dispatch.as_ref()).map(dispatch),
-        tls: known.and_then(|it| it.tls.as_ref()).map(|it| tls(it, problems)),
+        tls: known.and_then(|it| it.tls.as_ref()).map(|it| tls(it, certificates)),
     }
 }
 

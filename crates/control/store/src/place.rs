@@ -1,11 +1,15 @@
-//! The place of the store's file on this machine.
+//! The places of an instance's state on this machine.
 
 use std::path::{Path, PathBuf};
 
-/// The store's file of an instance, in the stated folder or in the user's state folder.
+/// The folder of an instance, in the stated folder or in the user's state folder.
+pub fn folder(stated: Option<&Path>, instance: &str) -> PathBuf {
+    stated.map_or_else(state_folder, Path::to_path_buf).join(plain(instance))
+}
+
+/// The store's file of an instance.
 pub fn store_file(stated: Option<&Path>, instance: &str) -> PathBuf {
-    let folder = stated.map_or_else(state_folder, Path::to_path_buf);
-    folder.join(plain(instance)).join("controller.store")
+    folder(stated, instance).join("controller.store")
 }
 
 /// The user's folder for state. systemd's `StateDirectory=equipoise` has precedence.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use equipoise_basics::lock;
 use equipoise_config::FileKind;
 use equipoise_session::config::{
-    Certificate, CertificateFiles, ClientTls, PoolConfig, UpstreamTls,
+    Certificate, CertificateFiles, ClientTls, PoolConfig, ServerTls, UpstreamTls,
 };
-use equipoise_status::session::CertificateProblems;
+use equipoise_status::tls::{CertificateProblems, CertificateStates};
 use tokio::sync::oneshot;
 
 use crate::run::control::Control;
@@ -56,17 +56,21 @@ impl Control {
     pub(crate) async fn follow_certificates(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut issued = self.levels.orders.issued();
         // The load of the file has warned.
         let (mut looks, mut warned) = (Looks::default(), Instant::now());
         loop {
-            ticks.tick().await;
+            let is_issued = tokio::select! {
+                _ = ticks.tick() => false,
+                Ok(()) = issued.changed() => true,
+            };
             if self.accepts_changes().is_err() {
                 return;
             }
             let all = self.certificates().await;
             if warned.elapsed() >= WARN_AGAIN {
                 warned = Instant::now();
-                warn(all.values());
+                warn(all.values().flatten());
             }
             let files: Vec<CertificateFiles> = all.into_keys().collect();
             // A file system may hang. Then the thread does, and nothing else.
@@ -75,7 +79,7 @@ impl Control {
                 move || stamps(&files)
             };
             let Some(seen) = on_thread(look).await else { continue };
-            if looks.is_time_to_read(seen)
+            if (looks.is_time_to_read(seen) || is_issued)
                 && let Some(read) = on_thread(move || read_all(files)).await
             {
                 self.exchange(read).await;
@@ -83,45 +87,47 @@ impl Control {
         }
     }
 
-    /// The certificates of all front doors and pools.
-    async fn certificates(&self) -> HashMap<CertificateFiles, Certificate> {
+    /// Problems of files, and states of automatic names.
+    pub(super) fn certificate_states(&self) -> CertificateStates {
+        let problems = lock(&self.certificate_problems).clone();
+        CertificateStates { problems, names: self.levels.orders.status() }
+    }
+
+    /// The certificates of all front doors and pools; `None`: the first one is awaited.
+    async fn certificates(&self) -> HashMap<CertificateFiles, Option<Certificate>> {
         let running = self.config.lock().await;
-        let doors = running.session.front_doors.iter().filter_map(|door| door.tls.as_ref());
+        let doors = || running.session.front_doors.iter().filter_map(|door| door.tls.as_ref());
+        let awaited = doors().flat_map(ServerTls::awaited).map(|it| (it.files.clone(), None));
         let of_pools =
             running.session.pools.iter().filter_map(|pool| server_tls(pool)?.certificate());
-        let all = doors.flat_map(|tls| tls.certificates()).chain(of_pools);
-        all.filter_map(|it| Some((it.files()?.clone(), it.clone()))).collect()
+        let all = doors().flat_map(|tls| tls.certificates()).chain(of_pools);
+        let present = all.filter_map(|it| Some((it.files()?.clone(), Some(it.clone()))));
+        awaited.chain(present).collect()
     }
 
     /// Presents the certificates that were read. A wrong one leaves the previous one in use.
     async fn exchange(&self, read: Read) {
-        let wrong = read
-            .iter()
-            .filter_map(|(files, outcome)| Some((files.clone(), outcome.as_ref().err()?.clone())));
-        let problems: CertificateProblems = wrong.collect();
-        for problem in problems.values() {
-            tracing::error!("{problem}; the previous certificate stays in use");
-        }
-        *lock(&self.certificate_problems) = problems;
         let mut running = self.config.lock().await;
         let mut session = running.session.clone();
+        let mut problems = CertificateProblems::new();
         let mut exchanged: Vec<Certificate> = Vec::new();
-        let newest = |old: &Certificate| {
-            let read = old.files().and_then(|files| read.get(files)?.as_ref().ok());
-            read.unwrap_or(old).clone()
-        };
         for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
-            let new: Vec<_> = tls.certificates().iter().map(newest).collect();
-            let changed = new.iter().zip(tls.certificates()).filter(|(new, old)| new != old);
-            exchanged.extend(changed.map(|(new, _)| new.clone()));
-            if new != tls.certificates() {
-                *tls = tls.with_certificates(new);
+            let present = tls.certificates().iter();
+            let mut new: Vec<_> = present.map(|it| newest(it, &read, &mut problems)).collect();
+            // Those that were awaited and exist now.
+            new.extend(tls.awaited().filter_map(|it| read.get(&it.files)?.as_ref().ok().cloned()));
+            let changed = new.iter().filter(|it| !tls.certificates().contains(it));
+            exchanged.extend(changed.cloned());
+            let new = tls.with_certificates(new);
+            if new != *tls {
+                *tls = new;
             }
         }
         for pool in &mut session.pools {
             let Some(tls) = server_tls(pool) else { continue };
-            let Some(new) = tls.certificate().map(newest) else { continue };
-            if tls.certificate() == Some(&new) {
+            let Some(old) = tls.certificate() else { continue };
+            let new = newest(old, &read, &mut problems);
+            if *old == new {
                 continue;
             }
             match tls.with_certificate(new.clone()) {
@@ -130,6 +136,10 @@ impl Control {
             }
             exchanged.push(new);
         }
+        for problem in problems.values() {
+            tracing::error!("{problem}; the previous certificate stays in use");
+        }
+        *lock(&self.certificate_problems) = problems;
         if exchanged.is_empty() {
             return;
         }
@@ -160,6 +170,18 @@ fn show(pool: &mut PoolConfig, tls: ClientTls) {
         health.tls = Some(tls.clone());
     }
     pool.options.tls = Some(UpstreamTls::Server(tls));
+}
+
+/// The newest of a certificate. A wrong one leaves the previous one in use, and is noted.
+fn newest(old: &Certificate, read: &Read, problems: &mut CertificateProblems) -> Certificate {
+    match old.files().and_then(|files| Some((files, read.get(files)?))) {
+        Some((_, Ok(new))) => new.clone(),
+        Some((files, Err(problem))) => {
+            problems.insert(files.clone(), problem.clone());
+            old.clone()
+        }
+        None => old.clone(),
+    }
 }
 
 fn warn<'c>(all: impl Iterator<Item = &'c Certificate>) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use equipoise_acme::Orders;
 use equipoise_basics::lock;
 use equipoise_cli::logs::Logs;
 use equipoise_config::{Config, Loader};
@@ -15,7 +16,8 @@ use equipoise_planning::{PlannedShares, Planner};
 use equipoise_session::config::SessionConfig;
 use equipoise_session::registry::{PoolState, RegistryHandle};
 use equipoise_status::rates::{PERIOD, RateWindow};
-use equipoise_status::session::{CertificateProblems, totals};
+use equipoise_status::session::totals;
+use equipoise_status::tls::CertificateProblems;
 
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
@@ -51,6 +53,8 @@ pub(crate) struct Levels {
     pub(crate) dns: DnsPlane,
     pub(crate) planner: Arc<Planner>,
     pub(crate) slices: Arc<SlicePlane>,
+    /// The certificates that this process obtains itself.
+    pub(crate) orders: Orders,
     /// Host names of backends.
     pub(crate) hosts: HostNames,
     /// Data-plane threads.

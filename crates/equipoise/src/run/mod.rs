@@ -19,6 +19,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::Context;
+use equipoise_acme::Orders;
 use equipoise_api::audit::Audit;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
@@ -79,7 +80,8 @@ impl Running {
         let hosts = HostNames::new();
         hosts.learn(&config.session, NAMES_WITHIN).await;
         let session = hosts.resolved(config.session.clone());
-        let plane = Plane::start(&config, &logs)?;
+        let challenges = Challenges::default();
+        let plane = Plane::start(&config, &logs, challenges.clone())?;
         let applied = plane.registry.apply(session.clone()).await;
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
@@ -93,8 +95,18 @@ impl Running {
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
         let registry = plane.registry;
-        let levels =
-            Levels { registry, packet, dns, planner, slices, hosts, threads: plane.threads };
+        let orders = Orders::start(challenges);
+        orders.follow(config.acme.clone());
+        let levels = Levels {
+            registry,
+            packet,
+            dns,
+            planner,
+            slices,
+            orders,
+            hosts,
+            threads: plane.threads,
+        };
         let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
         control.join_known().await;
         // Names open only now: names over elastic pools would answer before that they do not exist,
@@ -166,7 +178,7 @@ struct Plane {
 }
 
 impl Plane {
-    fn start(config: &Config, logs: &Logs) -> anyhow::Result<Plane> {
+    fn start(config: &Config, logs: &Logs, challenges: Challenges) -> anyhow::Result<Plane> {
         let threads = match config.instance.threads {
             0 => available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -178,7 +190,7 @@ impl Plane {
             events: failing,
             access_log: logs.access_log(&config.operations.access_log)?,
             access_log_format: line_format(config.operations.log_format),
-            challenges: Challenges::default(),
+            challenges,
         });
         let data = DataPlane::new(engine.context("cannot start the data plane's threads")?);
         let options =

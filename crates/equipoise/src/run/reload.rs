@@ -146,6 +146,7 @@ impl Control {
             return Err(error.into());
         }
         self.sync_levels().await;
+        self.levels.orders.follow(after.acme.clone());
         self.levels.planner.follow(planning_config(after), after.cluster.as_ref()).await;
         Ok(())
     }

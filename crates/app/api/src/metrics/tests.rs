@@ -6,7 +6,7 @@ use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
-use crate::wire::tls::{BackendTlsStatus, CertificateStatus, TlsStatus};
+use crate::wire::tls::{AutomaticStatus, BackendTlsStatus, CertificateStatus, TlsStatus};
 use crate::wire::{Admin, BackendState, Health, Region};
 
 fn packet() -> PacketStatus {
@@ -140,7 +140,18 @@ fn certificates_and_handshakes_have_their_families() {
         problem: Some("it is cut".into()),
         ..CertificateStatus::default()
     };
-    let tls = TlsStatus { handshakes_total: 5, resumed_total: 2, certificates: vec![certificate] };
+    let automatic = AutomaticStatus {
+        name: "b.example".into(),
+        failures: 3,
+        next_try_unix_seconds: Some(1_800_000_000),
+        ..AutomaticStatus::default()
+    };
+    let tls = TlsStatus {
+        handshakes_total: 5,
+        resumed_total: 2,
+        certificates: vec![certificate],
+        automatic: vec![automatic],
+    };
     let door = FrontDoorReading { name: "web".into(), tls: Some(tls), ..Default::default() };
     let of_backend = BackendTlsStatus {
         handshakes_total: 7,
@@ -161,6 +172,8 @@ fn certificates_and_handshakes_have_their_families() {
         r#"equipoise_tls_handshakes_total{front_door="web",resumed="true"} 2"#,
         r#"equipoise_tls_certificate_expiry_timestamp_seconds{front_door="web",certificate="a.example",chain="/a.pem"} 1900000000"#,
         r#"equipoise_tls_certificate_stale{front_door="web",certificate="a.example",chain="/a.pem"} 1"#,
+        r#"equipoise_tls_automatic_failures{front_door="web",name="b.example"} 3"#,
+        r#"equipoise_tls_automatic_next_try_timestamp_seconds{front_door="web",name="b.example"} 1800000000"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }

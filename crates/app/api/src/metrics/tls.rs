@@ -40,6 +40,31 @@ pub(super) fn encode(
         let is_stale = u64::from(certificate.problem.is_some());
         gauge(&mut family, &labels(door, certificate), is_stale)?;
     }
+    automatic(&with_tls, out)
+}
+
+/// Writes the metrics of names for which this process obtains certificates, if there are any.
+fn automatic(doors: &[(&str, &TlsStatus)], out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let names =
+        || doors.iter().flat_map(|(door, tls)| tls.automatic.iter().map(move |it| (*door, it)));
+    if names().next().is_none() {
+        return Ok(());
+    }
+    let help = "Failed attempts to obtain a certificate since the last success";
+    let mut family = describe(out, "tls_automatic_failures", help, None, MetricType::Gauge)?;
+    for (door, it) in names() {
+        let labels = [("front_door", door), ("name", it.name.as_str())];
+        gauge(&mut family, &labels, it.failures.into())?;
+    }
+    let help = "Time of the next attempt to obtain or renew a certificate, since 1970";
+    let (name, unit) = ("tls_automatic_next_try_timestamp", Some(&Unit::Seconds));
+    let mut family = describe(out, name, help, unit, MetricType::Gauge)?;
+    for (door, it) in names() {
+        let labels = [("front_door", door), ("name", it.name.as_str())];
+        if let Some(time) = it.next_try_unix_seconds {
+            gauge(&mut family, &labels, time)?;
+        }
+    }
     Ok(())
 }
 

@@ -12,6 +12,26 @@ pub struct TlsStatus {
     pub resumed_total: u64,
     /// The certificates in the order of the file, the default first.
     pub certificates: Vec<CertificateStatus>,
+    /// The names for which this process obtains certificates itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub automatic: Vec<AutomaticStatus>,
+}
+
+/// A name for which this process obtains certificates itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AutomaticStatus {
+    /// The name.
+    pub name: String,
+    /// `waiting` for the next attempt, without a certificate; `ordering`; or `issued`.
+    pub stage: String,
+    /// Failed attempts since the last success.
+    pub failures: u32,
+    /// The error of the last attempt, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Time of the next attempt or renewal, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try_unix_seconds: Option<u64>,
 }
 
 /// TLS to one backend.

@@ -4,6 +4,7 @@ use equipoise_tls::Profile;
 use rustls::pki_types::ServerName;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::acme::AUTO_NAME;
 use super::dispatch::PEM_FILE;
 
 /// The option of front doors.
@@ -14,9 +15,18 @@ static TLS: Table = Table {
     title: "[session.tls]",
     help: "TLS between clients and a front door, tcp or http. http clients that use ALPN have to offer `http/1.1` (or `h2` with `http2`).",
     options: &[
-        Opt::required(
+        Opt::optional(
+            "auto",
+            Kind::Texts(&AUTO_NAME),
+            "`certificates` has all",
+            "Names for which this process obtains and renews certificates itself, by ACME: one for each name, from the \
+             authority of `[acme]`. It verifies each name at port 80 (an http front door without `tls`) or at port 443 \
+             (this front door). They come after `certificates`.",
+        ),
+        Opt::optional(
             "certificates",
             Kind::Briefs(&CERTIFICATE, "chain"),
+            "`auto` has all names",
             "The certificates. A client gets one with the name that it asks for (SNI), exact before wildcard, of a key \
              type that it accepts: ECDSA before Ed25519 before RSA. The first is the default for other names. A string \
              is short for a table with only that `chain`.",

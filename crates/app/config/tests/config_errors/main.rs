@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod acme;
 mod api;
 mod backends;
 mod bed;

@@ -51,10 +51,10 @@ impl ProcessOperator for Control {
         let view = self.levels.registry.stats();
         let now = Instant::now();
         let rates = lock(&self.rates);
-        let problems = lock(&self.certificate_problems).clone();
+        let certificates = self.certificate_states();
         let doors = levels.front_doors.iter().map(|door| {
             let pauses = status::session::accept_pauses(&view, door);
-            status::session::front_door(door, pauses, &rates, &problems, now)
+            status::session::front_door(door, pauses, &rates, &certificates, now)
         });
         let mut pools: Vec<_> =
             levels.pools.iter().map(|pool| status::session::pool(pool, &rates, now)).collect();
@@ -87,7 +87,7 @@ impl ProcessOperator for Control {
         let view = self.levels.registry.stats();
         let packet = self.packet_status().await;
         let dns = self.levels.dns.running().await;
-        let problems = lock(&self.certificate_problems).clone();
+        let certificates = self.certificate_states();
         Ok(Reading {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
@@ -97,7 +97,7 @@ impl ProcessOperator for Control {
             front_doors: view
                 .front_doors
                 .iter()
-                .map(|door| status::session::front_door_figures(door, &levels, &problems))
+                .map(|door| status::session::front_door_figures(door, &levels, &certificates))
                 .collect(),
             pools: levels
                 .pools

@@ -1,0 +1,153 @@
+//! `[acme]`, and the front doors whose certificates come from there.
+
+use std::path::Path;
+
+use equipoise_acme::{Acme, AcmeFolder, Method, OrderedName};
+use equipoise_session::config::{FrontDoor, Protocol};
+use equipoise_store::place;
+use equipoise_tls::{AutomaticName, Certificate};
+
+use super::problem::Findings;
+use super::text::Listen;
+use super::values::Values;
+use super::{FileKind, Surroundings};
+
+/// The port at which a directory verifies names by HTTP-01, and by TLS-ALPN-01.
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+
+/// The folder of account and certificates. `instance` is this process's name.
+pub(super) fn folder(file: &Values, instance: &str) -> Option<AcmeFolder> {
+    let stated = file.table("controller").and_then(|it| it.text("state")).map(Path::new);
+    let directory = file.table("acme")?.text("directory")?;
+    Some(AcmeFolder::of(&place::folder(stated, instance), directory))
+}
+
+/// The names of `auto`, and their certificates that exist already.
+pub(super) fn names(
+    tls: &Values,
+    folder: &AcmeFolder,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> (Vec<AutomaticName>, Vec<Certificate>) {
+    let (mut names, mut certificates) = (Vec::new(), Vec::new());
+    for text in tls.texts("auto").unwrap_or_default() {
+        let name = text.to_ascii_lowercase();
+        let files = folder.certificate(&name);
+        if names.iter().any(|known: &AutomaticName| known.name == name) {
+            let text = format!("\"{text}\" is stated twice");
+            findings.warning(tls.at("auto"), &tls.path_of("auto"), text);
+            continue;
+        }
+        // Before the first certificate there is no file, and another user cannot read it. The
+        // process itself reports a damaged one.
+        let read = files.load(|path| (around.read)(path, FileKind::Certificates));
+        certificates.extend(read.ok());
+        names.push(AutomaticName { name, files });
+    }
+    (names, certificates)
+}
+
+/// The orders for all front doors. `None`: no front door has `auto`.
+pub(super) fn config(
+    file: &Values,
+    folder: Option<AcmeFolder>,
+    doors: &[FrontDoor],
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Acme> {
+    let values = file.table("acme")?;
+    let names = ordered(doors);
+    if names.is_empty() {
+        let states = file.tables("session").iter().filter_map(|door| door.table("tls"));
+        if file.given("acme") && !states.into_iter().any(|tls| tls.given("auto")) {
+            let text = "has no effect: no front door has `tls = { auto = [...] }`";
+            findings.warning(values.at, "acme", text.into());
+        }
+        return None;
+    }
+    if !values.flag("terms-agreed") {
+        let text = "not true, and front doors have `auto`; accepted: true, if you agree to the terms of the authority";
+        findings.error(values.at("terms-agreed"), "acme.terms-agreed", text.into());
+    }
+    Some(Acme {
+        directory: values.text("directory")?.into(),
+        email: values.text("email").map(Into::into),
+        ca: match values.text("ca") {
+            Some(path) => Some(authorities(values, path, around, findings)?),
+            None => None,
+        },
+        folder: folder?,
+        names,
+    })
+}
+
+fn authorities(
+    values: &Values,
+    path: &str,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<String> {
+    let wrong = match (around.read)(Path::new(path), FileKind::Certificates) {
+        Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => return Some(text),
+        Ok(_) => format!("\"{path}\" has no certificate in PEM (-----BEGIN CERTIFICATE-----)"),
+        Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of PEM"),
+    };
+    findings.error(values.at("ca"), &values.path_of("ca"), wrong);
+    None
+}
+
+/// Each name once, with the ways to verify it. Behind a device that forwards ports, the ports here
+/// are others, so every way is tried.
+fn ordered(doors: &[FrontDoor]) -> Vec<OrderedName> {
+    let clear = || doors.iter().filter(|door| is_clear(door));
+    let has_http = clear().next().is_some();
+    let prefers_http = clear().any(|door| door.listen.port() == HTTP);
+    let mut names: Vec<OrderedName> = Vec::new();
+    for door in doors {
+        let Some(tls) = &door.tls else { continue };
+        for automatic in tls.automatic() {
+            let at_port = prefers_http || door.listen.port() != HTTPS;
+            let methods = match (has_http, at_port) {
+                (false, _) => vec![Method::TlsAlpn01],
+                (true, true) => vec![Method::Http01, Method::TlsAlpn01],
+                (true, false) => vec![Method::TlsAlpn01, Method::Http01],
+            };
+            match names.iter_mut().find(|known| known.name == automatic.name) {
+                Some(known) if door.listen.port() == HTTPS => known.methods = methods,
+                Some(_) => {}
+                None => names.push(OrderedName { name: automatic.name.clone(), methods }),
+            }
+        }
+    }
+    names
+}
+
+fn is_clear(door: &FrontDoor) -> bool {
+    door.protocol == Protocol::Http && door.tls.is_none()
+}
+
+/// Warns if a directory may not reach this process to verify its names.
+pub(super) fn check(file: &Values, doors: &[FrontDoor], findings: &mut Findings<'_>) {
+    let at_http = doors.iter().any(|door| is_clear(door) && door.listen.port() == HTTP);
+    for door in file.tables("session") {
+        let Some(tls) = door.table("tls").filter(|tls| tls.given("auto")) else { continue };
+        let mut warn =
+            |text: &str| findings.warning(tls.at("auto"), &tls.path_of("auto"), text.to_string());
+        let listens = door.texts("listen").unwrap_or_default().iter();
+        let addresses = listens.filter_map(|it| it.parse().ok()).flat_map(|Listen(all)| all);
+        let at_https = addresses.into_iter().any(|address| address.port() == HTTPS);
+        if !at_http && !at_https {
+            warn(
+                "the authority connects to port 80 or 443 of the name, and neither an http front door without `tls` \
+                 listens on 80 nor this one on 443; forward one of the ports to a front door of this process",
+            );
+        }
+        if file.given("cluster") {
+            warn(
+                "each node orders certificates for itself, and verification fails where the name leads to another node \
+                 at that moment; accepted without doubt: names that lead to this node alone",
+            );
+        }
+    }
+}

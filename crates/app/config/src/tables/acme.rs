@@ -1,0 +1,83 @@
+//! Options of `[acme]`.
+
+use super::super::option::{Form, Kind, Opt, Table};
+use super::dispatch::PEM_FILE;
+
+pub(super) static ACME: Table = Table {
+    title: "[acme]",
+    help: "The authority that issues the certificates of `[session.tls] auto`. Its account and the certificates are in \
+           the folder `acme` of `[controller] state`.",
+    options: &[
+        Opt::default(
+            "terms-agreed",
+            Kind::Flag,
+            "false",
+            "You agree to the terms of the authority (https://letsencrypt.org/repository/). `auto` needs it.",
+        ),
+        Opt::optional(
+            "email",
+            Kind::Text(&EMAIL),
+            "the authority cannot write to you",
+            "An address to which the authority may write about your certificates.",
+        ),
+        Opt::default(
+            "directory",
+            Kind::Text(&DIRECTORY),
+            "\"https://acme-v02.api.letsencrypt.org/directory\"",
+            "URL of the authority's ACME directory. Let's Encrypt has one for tests: \
+             https://acme-staging-v02.api.letsencrypt.org/directory.",
+        ),
+        Opt::optional(
+            "ca",
+            Kind::Text(&PEM_FILE),
+            "the authorities of the system",
+            "A file in PEM with the authorities of the directory's own certificate.",
+        ),
+    ],
+};
+
+/// A name to obtain a certificate for.
+pub(super) static AUTO_NAME: Form = Form {
+    noun: "a name for a certificate",
+    accepted: "a host name of two labels or more, without `*`, such as \"www.example.org\"",
+    fits: |text| {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(fits)
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        let is_number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
+        text.len() <= 253
+            && text.split('.').count() > 1
+            && text.split('.').all(is_label)
+            && !text.rsplit('.').next().is_some_and(is_number)
+    },
+};
+
+static EMAIL: Form = Form {
+    noun: "an email address",
+    accepted: "an address such as \"ops@example.org\"",
+    fits: |text| {
+        let fits = |b: u8| b.is_ascii_graphic() && !b"<>,;?&%".contains(&b);
+        text.len() <= 254
+            && text.bytes().all(fits)
+            && text.split_once('@').is_some_and(|(user, host)| {
+                !user.is_empty() && !host.is_empty() && !host.contains('@')
+            })
+    },
+};
+
+static DIRECTORY: Form = Form {
+    noun: "the URL of an ACME directory",
+    accepted: "https://HOST[:PORT]/PATH, such as \"https://acme-v02.api.letsencrypt.org/directory\"",
+    fits: |text| {
+        let rest = text.strip_prefix("https://").unwrap_or_default();
+        let authority = rest.split('/').next().unwrap_or_default();
+        !authority.is_empty()
+            && !authority.contains('@')
+            && text.len() <= 2000
+            && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"<>#\\".contains(&b))
+    },
+};

@@ -1,0 +1,103 @@
+//! Messages about certificates that equipoise obtains itself.
+
+use crate::common::said_among;
+
+const AGREED: &str = "[acme]\nterms-agreed = true\n";
+
+/// The messages about an https front door with this `tls`, behind these lines.
+fn said(before: &str, port: u16, tls: &str) -> String {
+    let text = format!(
+        "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n{before}\
+         [[session]]\nlisten = '0.0.0.0:{port}'\nprotocol = 'http'\npool = 'p'\ntls = {tls}\n"
+    );
+    said_among(&[("/ca.pem", "-----BEGIN CERTIFICATE-----"), ("/empty", "\n")], &text)
+}
+
+#[test]
+fn one_line_is_enough_at_port_443() {
+    assert_eq!(said(AGREED, 443, "{ auto = 'www.example.org' }"), "");
+    let more = format!("{AGREED}email = 'ops@example.org'\nca = '/ca.pem'\n");
+    let two = "{ auto = ['WWW.example.org', 'example.org'], profile = 'modern' }";
+    assert_eq!(said(&more, 443, two), "");
+}
+
+#[test]
+fn the_terms_have_to_be_agreed_to() {
+    for (before, place) in [("", "f:0:0"), ("[acme]\nterms-agreed = false\n", "f:3:16")] {
+        let found = said(before, 443, "{ auto = 'www.example.org' }");
+        let expected = "acme.terms-agreed: not true, and front doors have `auto`; accepted: true, if you agree to the \
+                        terms of the authority";
+        assert!(found.contains(expected), "{found}");
+        assert!(place.ends_with(":0") || found.starts_with(place), "{found}");
+    }
+}
+
+#[test]
+fn names_are_those_that_a_certificate_can_have() {
+    let long = format!("{}.org", "a".repeat(64));
+    for wrong in [
+        "*.example.org",
+        "localhost",
+        "192.0.2.1",
+        "example.org.",
+        "-a.example.org",
+        "a_b.example.org",
+        "bücher.example",
+        "",
+        "a..org",
+        &long,
+    ] {
+        let found = said(AGREED, 443, &format!("{{ auto = '{wrong}' }}"));
+        let expected = "is not a name for a certificate; accepted: a host name of two labels or more, without `*`";
+        assert!(found.contains(expected), "{wrong}: {found}");
+    }
+    let twice = said(AGREED, 443, "{ auto = ['a.example', 'A.example'] }");
+    assert!(twice.contains("tls.auto: \"A.example\" is stated twice"), "{twice}");
+    let none = said(AGREED, 443, "{ auto = [] }");
+    assert!(
+        none.contains("tls.certificates: missing; accepted: a list of certificates, or names"),
+        "{none}"
+    );
+}
+
+#[test]
+fn options_of_acme_are_checked() {
+    for (line, expected) in [
+        ("email = 'nobody'", "acme.email: 'nobody' is not an email address"),
+        (
+            "directory = 'http://ca.example/dir'",
+            "is not the URL of an ACME directory; accepted: https://HOST",
+        ),
+        ("ca = '/none.pem'", "acme.ca: \"/none.pem\" cannot be read"),
+        ("ca = '/empty'", "acme.ca: \"/empty\" has no certificate in PEM"),
+    ] {
+        let found = said(&format!("{AGREED}{line}\n"), 443, "{ auto = 'a.example' }");
+        assert!(found.contains(expected), "{line}: {found}");
+    }
+    let unused = said_among(
+        &[],
+        &format!(
+            "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n{AGREED}\
+             [[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'p'\n"
+        ),
+    );
+    assert!(
+        unused.contains("warning: acme: has no effect: no front door has `tls = { auto"),
+        "{unused}"
+    );
+}
+
+#[test]
+fn a_directory_that_may_not_reach_this_process_is_a_warning() {
+    let auto = "{ auto = 'www.example.org' }";
+    let found = said(AGREED, 8443, auto);
+    let expected = "f:8:16: warning: session[0.0.0.0:8443].tls.auto: the authority connects to port 80 or 443 of the name, \
+                    and neither an http front door without `tls` listens on 80 nor this one on 443; forward one of the \
+                    ports to a front door of this process";
+    assert!(found.contains(expected), "{found}");
+    let clear = "[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'p'\n";
+    assert_eq!(said(&format!("{AGREED}{clear}"), 8443, auto), "");
+    let cluster = "[cluster]\nstore = {}\n";
+    let found = said(&format!("{AGREED}{cluster}"), 443, auto);
+    assert!(found.contains("tls.auto: each node orders certificates for itself"), "{found}");
+}
