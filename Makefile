@@ -81,7 +81,8 @@ TEST_PACKAGES := etcd-server:/usr/bin/etcd
 #   bind9-utils      named-compilezone reads the same zone files
 DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-utils:/usr/bin/named-compilezone
 #   curl, openssl    clients of front doors with TLS; openssl is also a backend
-TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl
+#   pebble           an ACME server for tests, from which certificates are obtained, and its DNS server
+TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl pebble:/usr/bin/pebble
 #   haproxy, nginx   backends with TLS; services too
 TLS_PEERS := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx
 #   nghttp2-server, nghttp2-client  nghttpd is a backend that speaks HTTP/2, h2load its load

@@ -114,7 +114,7 @@ impl Control {
         for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
             let present = tls.certificates().iter();
             let mut new: Vec<_> = present.map(|it| newest(it, &read, &mut problems)).collect();
-            // Those that were awaited and exist now.
+            // Awaited ones that exist now.
             new.extend(tls.awaited().filter_map(|it| read.get(&it.files)?.as_ref().ok().cloned()));
             let changed = new.iter().filter(|it| !tls.certificates().contains(it));
             exchanged.extend(changed.cloned());

@@ -1,0 +1,366 @@
+//! Automatic certificates from a real ACME server: Let's Encrypt's pebble, with its DNS server for
+//! tests. `make test-setup` installs both (Debian's package pebble).
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{Folder, Process, equipoise, reload, stderr, stdout, text};
+use equipoise_testkit::{HttpBackend, ReservedPort, eventually, free_port};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+const NAME: &str = "www.example.org";
+
+/// An ACME server, and the folder of its files.
+struct Pebble {
+    folder: Folder,
+    process: Option<Process>,
+    _dns: Process,
+    listen: ReservedPort,
+    management: ReservedPort,
+    resolver: ReservedPort,
+    /// The share of requests that it rejects for their nonce, in percent.
+    nonces_rejected: u32,
+}
+
+impl Pebble {
+    /// Starts the server. It verifies names at these ports, and its certificates are valid for so
+    /// many seconds.
+    fn start(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
+        let mut pebble = Pebble::stopped(test, http, tls, valid_seconds);
+        pebble.start_again();
+        pebble
+    }
+
+    fn stopped(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
+        let folder = Folder::new(test);
+        let (listen, management) = (free_port(), free_port());
+        let mut params = CertificateParams::default();
+        // curl takes a certificate with the subject of its issuer for self-signed.
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
+        let authority = authority.expect("an authority");
+        let key = KeyPair::generate().expect("a key");
+        let own = CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("an address");
+        let own = own.signed_by(&key, &authority).expect("a certificate");
+        folder.write("ca.pem", &authority.pem());
+        let chain = folder.write("pebble.pem", &own.pem());
+        let key = folder.write("pebble.key", &key.serialize_pem());
+        // Versions before 2.7 have no profiles.
+        let config = format!(
+            r#"{{ "pebble": {{ "listenAddress": "{}", "managementListenAddress": "{}", "certificate": "{}",
+                "privateKey": "{}", "httpPort": {}, "tlsPort": {}, "ocspResponderURL": "",
+                "externalAccountBindingRequired": false, "certificateValidityPeriod": {valid_seconds},
+                "profiles": {{ "default": {{ "description": "", "validityPeriod": {valid_seconds} }} }} }} }}"#,
+            listen.address(),
+            management.address(),
+            text(&chain),
+            text(&key),
+            http.port(),
+            tls.port(),
+        );
+        folder.write("pebble.json", &config);
+        let (resolver, control) = (free_port(), free_port());
+        let mut dns = tool("pebble-challtestsrv");
+        dns.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-defaultIPv6", ""]);
+        dns.args(["-management", &control.address().to_string()]);
+        dns.args(["-dns01", &resolver.address().to_string()]);
+        let dns = Process::of(dns);
+        dns.wait_for_text("Starting challenge servers");
+        let nonces_rejected = 5;
+        Pebble { folder, process: None, _dns: dns, listen, management, resolver, nonces_rejected }
+    }
+
+    /// Starts the server, which knows no account or certificate of an earlier one.
+    fn start_again(&mut self) {
+        let mut command = tool("pebble");
+        command
+            .args(["-config", text(&self.folder.path("pebble.json"))])
+            .args(["-dnsserver", &self.resolver.address().to_string()])
+            .env("PEBBLE_VA_NOSLEEP", "1")
+            .env("PEBBLE_AUTHZREUSE", "0")
+            .env("PEBBLE_WFE_NONCEREJECT", self.nonces_rejected.to_string());
+        let process = Process::of(command);
+        process.wait_for_text("ACME directory available");
+        self.process = Some(process);
+        let root = Command::new("curl")
+            .args(["--silent", "--show-error", "--cacert", text(&self.folder.path("ca.pem"))])
+            .arg(format!("https://{}/roots/0", self.management.address()))
+            .output()
+            .expect("curl runs; `make test-setup` installs it");
+        assert!(root.status.success(), "{}", stderr(&root));
+        self.folder.write("root.pem", &stdout(&root));
+    }
+
+    fn stop(&mut self) {
+        self.process = None;
+    }
+}
+
+fn tool(name: &str) -> Command {
+    let found = Command::new(name)
+        .arg("-help")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let missing = "is missing: `make test-setup` installs it (Debian's package pebble)";
+    assert!(found.is_ok(), "{name} {missing}");
+    Command::new(name)
+}
+
+/// equipoise with an https front door that has an automatic certificate.
+struct Instance {
+    process: Process,
+    socket: PathBuf,
+    file: PathBuf,
+    https: SocketAddr,
+}
+
+impl Instance {
+    /// With an http front door too, if `http` has its address.
+    fn start(
+        pebble: &Pebble,
+        http: Option<SocketAddr>,
+        https: SocketAddr,
+        backend: &HttpBackend,
+    ) -> Instance {
+        let folder = &pebble.folder;
+        let socket = folder.path("api.sock");
+        let door = |listen: SocketAddr, more: &str| {
+            format!(
+                "[[session]]\nlisten = \"{listen}\"\nprotocol = \"http\"\npool = \"web\"\n{more}\n"
+            )
+        };
+        let config = format!(
+            "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[instance]\nname = \"edge\"\nthreads = 2\n\
+             [controller]\nstate = \"{}\"\n[acme]\nterms-agreed = true\nemail = \"ops@example.org\"\n\
+             directory = \"https://{}/dir\"\nca = \"{}\"\n{}{}[[pool]]\nname = \"web\"\nbackends = [\"{}\"]\n",
+            text(&socket),
+            text(&folder.path("state")),
+            pebble.listen.address(),
+            text(&folder.path("ca.pem")),
+            door(https, &format!("tls = {{ auto = [\"{NAME}\"] }}")),
+            http.map(|http| door(http, "")).unwrap_or_default(),
+            backend.address(),
+        );
+        let file = folder.write("equipoise.toml", &config);
+        let process = Process::start(&["run", text(&file)]);
+        process.wait_for_text(" ready ");
+        Instance { process, socket, file, https }
+    }
+
+    /// Asks the https front door with curl, which trusts pebble's root.
+    fn ask(&self, pebble: &Pebble) -> Result<String, String> {
+        let port = self.https.port();
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "60"])
+            .args(["--cacert", text(&pebble.folder.path("root.pem"))])
+            .args(["--resolve", &format!("{NAME}:{port}:127.0.0.1")])
+            .arg(format!("https://{NAME}:{port}/hello"))
+            .output()
+            .expect("curl runs; `make test-setup` installs it");
+        if output.status.success() { Ok(stdout(&output)) } else { Err(stderr(&output)) }
+    }
+
+    /// The serial number of the certificate that clients get; empty if they get none.
+    fn serial(&self) -> String {
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(format!(
+                "openssl s_client -connect {} -servername {NAME} </dev/null 2>/dev/null | \
+                 openssl x509 -noout -serial 2>/dev/null",
+                self.https
+            ))
+            .output()
+            .expect("openssl runs; `make test-setup` installs it");
+        stdout(&output).trim().to_string()
+    }
+
+    fn api(&self, path: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).expect("the API listens");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("the API reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the API answers");
+        answer
+    }
+
+    /// `equipoise status` for people.
+    fn status(&self) -> String {
+        stdout(&equipoise(&["status", "--api", text(&self.socket)]))
+    }
+
+    fn waits_for(&self, text: &str) {
+        self.process.wait_for_text(text);
+    }
+}
+
+/// The only folder of a directory's account and certificates.
+fn acme_folder(pebble: &Pebble) -> PathBuf {
+    let all = pebble.folder.path("state").join("edge/acme");
+    let mut entries = std::fs::read_dir(all).expect("a folder");
+    entries.next().expect("one directory").expect("it is readable").path()
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("it exists").permissions().mode() & 0o777
+}
+
+const DAY: u64 = 86_400;
+
+#[test]
+fn a_certificate_is_obtained_by_http_01_and_kept_over_a_restart() {
+    let backend = HttpBackend::echo();
+    let (http, https, nowhere) = (free_port(), free_port(), free_port());
+    let mut pebble = Pebble::stopped("acme-http", http.address(), nowhere.address(), 90 * DAY);
+    pebble.nonces_rejected = 40;
+    pebble.start_again();
+    let instance = Instance::start(&pebble, Some(http.address()), https.address(), &backend);
+    instance.waits_for("certificate issued");
+    assert!(eventually(|| !instance.serial().is_empty()));
+    let answer = instance.ask(&pebble).expect("it is trusted");
+    assert!(answer.starts_with("GET /hello "), "{answer}");
+    // Challenges are not the backend's.
+    assert!(backend.requests().iter().all(|it| it.head.target() == "/hello"));
+    let folder = acme_folder(&pebble);
+    let (certificate, account) = (folder.join(format!("{NAME}.pem")), folder.join("account.json"));
+    assert_eq!((mode(&folder), mode(&certificate), mode(&account)), (0o700, 0o600, 0o600));
+    let status = instance.api("/v1/status");
+    assert!(
+        status.contains(r#""stage":"issued","failures":0,"next_try_unix_seconds":"#),
+        "{status}"
+    );
+    assert!(!instance.status().contains("certificate"), "{}", instance.status());
+    let metrics = instance.api("/metrics");
+    let family = format!(
+        "equipoise_tls_automatic_failures{{front_door=\"http:{}\",name=\"{NAME}\"}} 0",
+        https.address()
+    );
+    assert!(metrics.contains(&family), "{metrics}");
+    // Another process has the certificate from its start, and orders none.
+    let serial = instance.serial();
+    let before = [std::fs::read(&certificate), std::fs::read(&account)].map(|it| it.expect("it"));
+    drop(instance);
+    let instance = Instance::start(&pebble, Some(http.address()), https.address(), &backend);
+    assert_eq!(instance.serial(), serial);
+    let issued = || instance.api("/v1/status").contains(r#""stage":"issued""#);
+    assert!(eventually(issued), "{}", instance.api("/v1/status"));
+    let after = [std::fs::read(&certificate), std::fs::read(&account)].map(|it| it.expect("it"));
+    assert!(before == after && !instance.process.printed().contains("certificate issued"));
+    let checked = equipoise(&["check", text(&instance.file)]);
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    // Ports below 1024 are not the test's.
+    assert!((stdout(&checked) + &stderr(&checked)).contains("connects to port 80 or 443"));
+}
+
+#[test]
+fn a_certificate_is_obtained_by_tls_alpn_01() {
+    let backend = HttpBackend::echo();
+    let (https, nowhere) = (free_port(), free_port());
+    let pebble = Pebble::start("acme-alpn", nowhere.address(), https.address(), 90 * DAY);
+    let instance = Instance::start(&pebble, None, https.address(), &backend);
+    instance.waits_for("certificate issued");
+    assert!(eventually(|| instance.ask(&pebble).is_ok()), "{:?}", instance.ask(&pebble));
+    // The directory has connected to the https front door alone.
+    assert!(backend.requests().iter().all(|it| it.head.target() == "/hello"));
+}
+
+#[test]
+fn a_certificate_is_renewed_while_clients_are_served() {
+    let backend = HttpBackend::echo();
+    let (http, https, nowhere) = (free_port(), free_port(), free_port());
+    let pebble = Pebble::start("acme-renew", http.address(), nowhere.address(), 30);
+    let instance = Instance::start(&pebble, Some(http.address()), https.address(), &backend);
+    instance.waits_for("certificate issued");
+    assert!(eventually(|| !instance.serial().is_empty()));
+    let first = instance.serial();
+    let served = || instance.ask(&pebble).expect("there is a valid certificate at all times");
+    let renewed = || {
+        served();
+        instance.serial() != first
+    };
+    assert!(eventually(renewed));
+}
+
+#[test]
+fn the_last_certificate_is_kept_while_the_directory_is_down() {
+    let backend = HttpBackend::echo();
+    let (http, https, nowhere) = (free_port(), free_port(), free_port());
+    let mut pebble = Pebble::start("acme-down", http.address(), nowhere.address(), 15);
+    let instance = Instance::start(&pebble, Some(http.address()), https.address(), &backend);
+    instance.waits_for("certificate issued");
+    assert!(eventually(|| !instance.serial().is_empty()));
+    let first = instance.serial();
+    pebble.stop();
+    instance.waits_for("the last certificate stays in use, and the next attempt is in");
+    assert_eq!(instance.serial(), first);
+    let status = instance.status();
+    assert!(
+        status.contains(&format!("the certificate for {NAME} could not be renewed")),
+        "{status}"
+    );
+    assert!(status.contains("127.0.0.1 cannot be reached: Connection refused"), "{status}");
+    // The new one knows neither the account nor the certificate.
+    pebble.start_again();
+    let renewed = || instance.serial() != first && instance.ask(&pebble).is_ok();
+    assert!(eventually(renewed), "{:?}\n{}", instance.ask(&pebble), instance.process.printed());
+    assert!(!instance.status().contains("could not be renewed"), "{}", instance.status());
+}
+
+#[test]
+fn a_process_starts_without_its_directory_and_says_why_clients_are_refused() {
+    let backend = HttpBackend::echo();
+    let (http, https, nowhere) = (free_port(), free_port(), free_port());
+    let mut pebble = Pebble::stopped("acme-late", http.address(), nowhere.address(), 90 * DAY);
+    let instance = Instance::start(&pebble, Some(http.address()), https.address(), &backend);
+    instance.waits_for("there is no certificate yet, and the next attempt is in");
+    pebble.folder.write("root.pem", "");
+    assert_eq!(instance.serial(), "");
+    let counted = || instance.status().contains("tls_no_certificate");
+    assert!(eventually(counted), "{}", instance.status());
+    let status = instance.status();
+    assert!(
+        status.contains(&format!("the certificate for {NAME} could not be obtained")),
+        "{status}"
+    );
+    // Clients of other front doors are served.
+    assert_eq!(common::get(http.address(), "/").status(), 200);
+    pebble.start_again();
+    assert!(eventually(|| instance.ask(&pebble).is_ok()), "{}", instance.process.printed());
+}
+
+#[test]
+fn a_name_that_cannot_be_verified_waits_long_and_a_reload_does_not_shorten_it() {
+    let backend = HttpBackend::echo();
+    let (http, https, nowhere) = (free_port(), free_port(), free_port());
+    // The directory connects to ports at which nothing listens.
+    let mut pebble = Pebble::stopped("acme-refused", nowhere.address(), nowhere.address(), DAY);
+    pebble.nonces_rejected = 0;
+    pebble.start_again();
+    let instance = Instance::start(&pebble, Some(http.address()), https.address(), &backend);
+    instance.waits_for("the directory could not verify the name by http-01: ");
+    instance.waits_for("the directory could not verify the name by tls-alpn-01: ");
+    assert_eq!(reload(&instance.socket).0, 200);
+    // A change of the names is an order of its own, and the first one keeps its wait.
+    let config = std::fs::read_to_string(&instance.file).expect("a file");
+    let names = format!("\"{NAME}\", \"second.example.org\"");
+    std::fs::write(&instance.file, config.replace(&format!("\"{NAME}\""), &names)).expect("a file");
+    assert_eq!(reload(&instance.socket).0, 200);
+    let failures = || instance.process.printed().matches("could not obtain a certificate").count();
+    assert!(eventually(|| failures() == 4));
+    let printed = instance.process.printed();
+    assert!(printed.contains("second.example.org"), "{printed}");
+    let status = instance.status();
+    let waits = ["9 min", "10 min", "11 min", "12 min"];
+    let said = waits.map(|wait| format!("(failed attempts: 2; next in {wait})"));
+    let count: usize = said.iter().map(|said| status.matches(said).count()).sum();
+    assert_eq!(count, 2, "{status}");
+}
