@@ -6,33 +6,13 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 
-use crate::certificate::{Certificate, read_chain};
+use crate::certificate::Certificate;
 use crate::error::CertificateError;
 use crate::profile::{PROVIDER, Profile};
 use crate::server::Protocols;
-use crate::verifier::ServerVerifier;
-
-/// The servers that are trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Servers with a certificate for their name that is signed by one of these authorities, or is
-    /// one of these.
-    Authorities(Vec<CertificateDer<'static>>),
-    /// Any: a server may be an impostor.
-    Anyone,
-}
-
-impl Trust {
-    /// Trusts the authorities of a text in PEM.
-    ///
-    /// # Errors
-    /// [`CertificateError`] if it has no certificates.
-    pub fn from_pem(authorities: &str) -> Result<Trust, CertificateError> {
-        Ok(Trust::Authorities(read_chain(authorities)?))
-    }
-}
+use crate::verifier::{ServerVerifier, Trust};
 
 /// Options of connections to servers.
 #[derive(Clone, Debug, PartialEq)]

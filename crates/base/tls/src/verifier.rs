@@ -12,9 +12,29 @@ use rustls::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::client::Trust;
+use crate::certificate::read_chain;
 use crate::error::CertificateError;
 use crate::profile::PROVIDER;
+
+/// The servers that are trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Servers with a certificate for their name that is signed by one of these authorities, or is
+    /// one of these.
+    Authorities(Vec<CertificateDer<'static>>),
+    /// Any: a server may be an impostor.
+    Anyone,
+}
+
+impl Trust {
+    /// Trusts the authorities of a text in PEM.
+    ///
+    /// # Errors
+    /// [`CertificateError`] if it has no certificates.
+    pub fn from_pem(authorities: &str) -> Result<Trust, CertificateError> {
+        Ok(Trust::Authorities(read_chain(authorities)?))
+    }
+}
 
 /// Verifies servers by authorities, or not at all. A certificate that is listed itself is trusted
 /// although it is also that of an authority: so are most self-signed certificates.

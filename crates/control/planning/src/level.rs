@@ -10,7 +10,7 @@ use equipoise_core::concurrency::Tally;
 use equipoise_core::load::{ClassCounts, PerClass, Shares};
 use equipoise_core::{AdminState, Health, Weight};
 
-use crate::meter::{BackendCounts, QueueCounts};
+use crate::meter::{BackendCounts, PermitCounts, QueueCounts};
 
 /// The session level of this process.
 pub trait SessionLevel: Measured + Steered {}
@@ -69,17 +69,6 @@ pub trait Steered: Send + Sync + 'static {
 
 /// The reason why the level did not apply a change.
 pub type Refused = Box<dyn std::error::Error + Send + Sync>;
-
-/// Permits of a pool's backends together, without those of light requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PermitCounts {
-    /// Sum of the limits.
-    pub limit: u32,
-    /// Permits that no request holds.
-    pub free: u32,
-    /// The limit of a backend is not learned yet.
-    pub is_guess: bool,
-}
 
 /// A pool and its backends.
 #[derive(Clone, Debug)]

@@ -32,10 +32,8 @@ mod shares;
 
 pub use config::{Declaration, Maker, NamesByLoad, Planning};
 pub use error::PlanningError;
-pub use level::{
-    BackendNow, LearningBackend, Measured, PermitCounts, PoolNow, Refused, SessionLevel, Steered,
-};
-pub use meter::{BackendCounts, QueueCounts};
+pub use level::{BackendNow, LearningBackend, Measured, PoolNow, Refused, SessionLevel, Steered};
+pub use meter::{BackendCounts, PermitCounts, QueueCounts};
 pub use monitor::{begin, capacity};
 pub use peers::Learnt;
 pub use planner::{

@@ -9,8 +9,6 @@ use equipoise_controller::NodeReport;
 use equipoise_core::load::{ClassCounts, ClassRate, ClassRates, Occupancy, PerClass};
 use equipoise_planner::elastic::{BackendSample, PoolSample};
 
-use crate::level::PermitCounts;
-
 /// A snapshot of a backend's counters.
 #[derive(Clone, Debug)]
 pub struct BackendCounts {
@@ -33,6 +31,17 @@ pub struct BackendCounts {
     /// Total time for which answered requests held permits. Time in which the backend waited for a
     /// client is not included.
     pub permit_time: Duration,
+}
+
+/// Permits of a pool's backends together, without those of light requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PermitCounts {
+    /// Sum of the limits.
+    pub limit: u32,
+    /// Permits that no request holds.
+    pub free: u32,
+    /// The limit of a backend is not learned yet.
+    pub is_guess: bool,
 }
 
 /// A snapshot of a pool's queue.

@@ -8,6 +8,7 @@ mod access_log;
 mod backend_tls;
 mod buffer;
 mod challenge;
+mod client_hello;
 pub mod config;
 mod deadline;
 mod descriptors;

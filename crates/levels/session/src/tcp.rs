@@ -14,6 +14,7 @@ use equipoise_core::load::RequestClass;
 
 use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
+use crate::client_hello::read_hello;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::handshake::{self, Refused};
@@ -23,7 +24,6 @@ use crate::proxy_protocol::{self, Announced};
 use crate::queue::{self, Full, Rank};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
-use crate::sni::read_hello;
 use crate::socket::Socket;
 use crate::upstream::{self, Session};
 use crate::worker::{ClientHashes, Phase, Pick, Worker};

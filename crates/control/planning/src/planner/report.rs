@@ -10,8 +10,9 @@ use equipoise_monitor::Sample;
 use equipoise_planner::Permits;
 
 use super::{Active, Planner};
-use crate::level::PermitCounts;
-use crate::meter::{BackendCounts, ClassMeter, Meter, OccupancyMeter, QueueCounts, QueueMeter};
+use crate::meter::{
+    BackendCounts, ClassMeter, Meter, OccupancyMeter, PermitCounts, QueueCounts, QueueMeter,
+};
 use crate::monitor::capacity;
 
 /// Glances at requests in flight in each period.
