@@ -275,7 +275,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--times", default="0.67,1,1.25,2,4", help="offered load, as multiples of the capacity")
     parser.add_argument("--light", type=float, default=30, help="light requests a second, at all nodes together")
-    parser.add_argument("--concurrency", default='2,"none"', help="the limits to compare")
+    parser.add_argument("--concurrency", default='"learnt",2,"none"', help="the limits to compare")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.seconds, arguments.times = 15, "1,4"

@@ -464,8 +464,7 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
     if pool.given("hedge")
         && pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Multiplexed)
     {
-        let text =
-            "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`";
+        let text = "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"` or `\"http2\"`";
         findings.error(pool.at("hedge"), &pool.path_of("hedge"), text.to_string());
     }
     let Some(upstream) = pool.choice("upstream", &tables::UPSTREAM) else { return };

@@ -28,7 +28,7 @@ fn options_that_exclude_each_other_are_errors() {
             ),
             (
                 "upstream = 'multiplexed'\nhedge = 'p95'",
-                "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`",
+                "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"` or `\"http2\"`",
             ),
             (
                 "passive = { ejection = '10m' }",

@@ -67,8 +67,9 @@ type Arrival = (Instant, u64);
 /// The requests of a queue. Higher priority comes first. Within a priority it is first come first
 /// served, and the newest first once the oldest has waited for half of its time.
 ///
-/// All requests of a pool may wait equally long, so the first to arrive is also the first to time
-/// out (earliest deadline first). A burst is over before half of that time. In overload every
+/// Most requests of a pool may wait equally long, so the first to arrive is also the first to time
+/// out (earliest deadline first). Those of a peer or with `grpc-timeout`, which may wait for less,
+/// keep their place. A burst is over before half of that time. In overload every
 /// request would be served at the end of its wait, when its client may have given up. With the
 /// newest first, as many requests as the backends can serve are served in time, and the others are
 /// refused at the end of their wait. The wait also limits the starvation of low priorities.
