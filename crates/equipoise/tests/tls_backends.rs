@@ -87,9 +87,9 @@ fn nginx(certificates: &Certificates, listens: SocketAddr, clients: bool) -> Pee
          http {{ access_log off;\n\
          client_body_temp_path {folder}t1; proxy_temp_path {folder}t2; fastcgi_temp_path {folder}t3;\n\
          uwsgi_temp_path {folder}t4; scgi_temp_path {folder}t5;\n\
-         server {{ listen {listens} ssl; server_name {NAME}; keepalive_requests 4;\n\
+         server {{ listen {listens} ssl http2; server_name {NAME}; keepalive_requests 4;\n\
          ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {folder}app.pem; ssl_certificate_key {folder}app.pem; {clients}\n\
-         location / {{ return 200 \"$ssl_protocol $ssl_server_name $ssl_session_reused \
+         location / {{ add_header X-Protocol $server_protocol; return 200 \"$ssl_protocol $ssl_server_name $ssl_session_reused \
          $ssl_client_s_dn $ssl_client_serial\"; }} }} }}\n"
     );
     let file = certificates.folder.write("nginx.conf", &config);
@@ -192,6 +192,37 @@ fn nginx_is_verified_checked_and_resumed() {
         let metrics = instance.api("/metrics");
         let line = "equipoise_backend_tls_certificate_expiry_timestamp_seconds{pool=\"http\"";
         assert!(metrics.contains(line), "{metrics}");
+    }
+}
+
+#[test]
+fn nginx_speaks_http2_over_tls_to_clients_and_checks() {
+    let certificates = Certificates::new("tls-http2");
+    certificates.issue("app", &of(NAME));
+    let (nginx_port, port) = (free_port(), free_port());
+    let _nginx = nginx(&certificates, nginx_port.address(), false);
+    let (ca, socket) = (certificates.path("ca.pem"), certificates.path("api.sock"));
+    let config = format!(
+        "[api]\nsocket = \"{socket}\"\nlisten = \"off\"\n[instance]\nthreads = 1\n\
+         [[pool]]\nname = \"web\"\nupstream = \"http2\"\nbackends = [\"{}\"]\n\
+         tls = {{ ca = \"{ca}\", server-name = \"{NAME}\" }}\n\
+         health = {{ http = \"/up\", interval = \"200ms\", rise = 1 }}\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n",
+        nginx_port.address(),
+        port.address()
+    );
+    let file = certificates.folder.write("equipoise.toml", &config);
+    let process = Process::start(&["run", text(&file)]);
+    process.wait_for_text("is healthy");
+    // nginx ends each connection after four requests.
+    for request in 0..12 {
+        let mut stream = TcpStream::connect(port.address()).expect("it listens");
+        let head = format!("GET / HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("it is taken");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.contains(&format!("TLSv1.3 {NAME} ")), "{request}: {answer}");
+        assert!(answer.contains("x-protocol: HTTP/2.0"), "{request}: {answer}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
-use equipoise_session::config::Protocol;
+use equipoise_session::config::{Protocol, Upstream};
 use equipoise_tls::{CertificateFiles, ClientOptions, ClientTls, Part, Protocols, Trust};
 use rustls::pki_types::ServerName;
 
@@ -44,8 +44,7 @@ pub(super) fn of_pool(
         certificate,
         profile: chosen(tls, "profile", &tables::PROFILE),
         server_name: server_name.transpose().ok()?,
-        // The one place where a pool's ALPN is decided.
-        protocols: if users.are_http() { Protocols::Http1 } else { Protocols::Any },
+        protocols: protocols(pool, users),
     };
     match ClientTls::new(options) {
         Ok(tls) => Some(tls),
@@ -58,6 +57,15 @@ pub(super) fn of_pool(
             findings.error(tls.at(option), &tls.path_of(option), text);
             None
         }
+    }
+}
+
+/// The application protocols that the pool offers its backends.
+fn protocols(pool: &Values, users: &PoolUsers<'_>) -> Protocols {
+    match pool.choice("upstream", &tables::UPSTREAM) {
+        Some(Upstream::Http2) => Protocols::OnlyHttp2,
+        _ if users.are_http() => Protocols::Http1,
+        _ => Protocols::Any,
     }
 }
 

@@ -468,10 +468,6 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
         findings.error(pool.at("hedge"), &pool.path_of("hedge"), text.to_string());
     }
     let Some(upstream) = pool.choice("upstream", &tables::UPSTREAM) else { return };
-    if upstream == Upstream::Http2 && pool.given("tls") {
-        let text = "HTTP/2 to backends is without TLS; accepted: no `tls`, or another `upstream`";
-        findings.error(pool.at("tls"), &pool.path_of("tls"), text.into());
-    }
     let name = pool.text("upstream").unwrap_or_default();
     let (multiplexed, http2) = (upstream == Upstream::Multiplexed, upstream == Upstream::Http2);
     let options = [

@@ -319,7 +319,7 @@ static HEALTH: Table = Table {
             Kind::Text(&GRPC_SERVICE),
             "`tcp` or `http` states the check",
             "A check passes when the health service of gRPC (grpc.health.v1) says that this service serves; \"\" asks for \
-             the whole server. It is sent over HTTP/2 without TLS.",
+             the whole server. It is sent over HTTP/2.",
         ),
         Opt::optional(
             "port",
@@ -500,7 +500,7 @@ pub(super) static UPSTREAM: Choices<Upstream> = Choices(&[
     (
         "http2",
         Upstream::Http2,
-        "requests of many clients as streams of few HTTP/2 connections, without TLS (prior knowledge)",
+        "requests of many clients as streams of few HTTP/2 connections; without `tls` the backends have to know it (prior knowledge)",
     ),
 ]);
 

@@ -114,16 +114,22 @@ async fn ask(
     host: &str,
     stream: Stream,
 ) -> Result<(), CheckError> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
     match (stream, tls) {
-        (Stream::Tcp(stream), None) => ask_over(check, host, stream).await,
-        (Stream::Unix(stream), None) => ask_over(check, host, stream).await,
-        (Stream::Tcp(stream), Some(tls)) => ask_over(check, host, tls.over(stream).await?).await,
-        (Stream::Unix(stream), Some(tls)) => ask_over(check, host, tls.over(stream).await?).await,
+        (Stream::Tcp(stream), None) => ask_over(check, scheme, host, stream).await,
+        (Stream::Unix(stream), None) => ask_over(check, scheme, host, stream).await,
+        (Stream::Tcp(stream), Some(tls)) => {
+            ask_over(check, scheme, host, tls.over(stream).await?).await
+        }
+        (Stream::Unix(stream), Some(tls)) => {
+            ask_over(check, scheme, host, tls.over(stream).await?).await
+        }
     }
 }
 
 async fn ask_over(
     check: &HealthCheck,
+    scheme: &str,
     host: &str,
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> Result<(), CheckError> {
@@ -134,9 +140,13 @@ async fn ask_over(
             Ok(())
         }
         HealthCheck::Attended { .. } => is_closed(stream).await,
-        HealthCheck::Http(check) if check.http2 => exchange_http2(stream, host, check).await,
+        HealthCheck::Http(check) if check.http2 => {
+            exchange_http2(stream, scheme, host, check).await
+        }
         HealthCheck::Http(check) => exchange(stream, request(check, host)?, check).await,
-        HealthCheck::Grpc { service } => http2::ask_health(stream, host, service).await,
+        HealthCheck::Grpc { service } => {
+            http2::ask_health(stream, &format!("{scheme}://{host}"), service).await
+        }
     }
 }
 
@@ -175,13 +185,14 @@ fn method(check: &HttpCheck) -> Method {
 /// As [`exchange`], over HTTP/2.
 async fn exchange_http2(
     stream: impl AsyncRead + AsyncWrite + Unpin,
+    scheme: &str,
     host: &str,
     check: &HttpCheck,
 ) -> Result<(), CheckError> {
     let host = check.host.as_deref().unwrap_or(host);
     let request = Request::builder()
         .method(method(check))
-        .uri(format!("http://{host}{}", check.path))
+        .uri(format!("{scheme}://{host}{}", check.path))
         .header(header::USER_AGENT, USER_AGENT)
         .header(CHECK_FIELD, "1")
         .body(())

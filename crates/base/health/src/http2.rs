@@ -1,4 +1,4 @@
-//! Checks over HTTP/2 without TLS (prior knowledge): HTTP requests, and gRPC's health service.
+//! Checks over HTTP/2: HTTP requests, and gRPC's health service.
 //!
 //! # Source
 //! The gRPC project's "GRPC Health Checking Protocol" (health-checking.md).
@@ -88,15 +88,16 @@ fn failed(error: h2::Error) -> CheckError {
     }
 }
 
-/// Asks the health service whether this service serves; "" asks for the whole server.
+/// Asks the health service whether this service serves; "" asks for the whole server. `origin` has
+/// scheme and host.
 pub(super) async fn ask_health(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    host: &str,
+    origin: &str,
     service: &str,
 ) -> Result<(), CheckError> {
     let request = Request::builder()
         .method(Method::POST)
-        .uri(format!("http://{host}/grpc.health.v1.Health/Check"))
+        .uri(format!("{origin}/grpc.health.v1.Health/Check"))
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::TE, "trailers")
         .header(header::USER_AGENT, USER_AGENT)

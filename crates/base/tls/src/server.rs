@@ -24,6 +24,8 @@ pub enum Protocols {
     /// HTTP/2, else HTTP/1.1. A client that offers neither is refused; one that offers none is
     /// served.
     Http2,
+    /// HTTP/2 alone.
+    OnlyHttp2,
 }
 
 impl Protocols {
@@ -32,6 +34,7 @@ impl Protocols {
             Protocols::Any => Vec::new(),
             Protocols::Http1 => vec![b"http/1.1".to_vec()],
             Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Protocols::OnlyHttp2 => vec![b"h2".to_vec()],
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The TLS backends are TCP front doors with `tls` before the testkit's backends.
 
 mod common;
+mod common_http2;
 mod common_tls;
 
 use std::io::{Read, Write};
@@ -10,6 +11,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use common::{Plan, Proxy, both_upstreams, get, post};
+use common_http2::backend::{Arrived, Http2Backend};
+use common_http2::{read_body, send};
 use common_tls::{NAME, Site};
 use equipoise_session::Reason;
 use equipoise_session::config::{
@@ -17,6 +20,7 @@ use equipoise_session::config::{
 };
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, Step, eventually};
 use equipoise_tls::{ClientOptions, ClientTls, Clients, Profile, Protocols, TlsOptions, Trust};
+use http::Response;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::pki_types::ServerName;
 
@@ -299,4 +303,59 @@ fn a_proxy_header_goes_before_the_handshake() {
         });
         assert_eq!(plan.start().ask(get("/")).text(), "hello", "{version:?}");
     }
+}
+
+/// A proxy with HTTP/2 over TLS to a backend with these options.
+fn http2_to(site: &Site, backend: &Http2Backend, of_backend: TlsOptions) -> (Proxy, Proxy) {
+    let tls = behind_tls(site, of_backend, backend.address);
+    let options = ClientOptions { protocols: Protocols::OnlyHttp2, ..options(site.trust()) };
+    let proxy = with(site, Upstream::Http2, &[tls.address], |pool| pool.tls = to_backends(options));
+    (proxy, tls)
+}
+
+/// Sends the body of a request back once all of it has come.
+async fn send_back(mut arrived: Arrived) {
+    let Ok(body) = read_body(arrived.request.body_mut()).await else { return };
+    let Ok(mut stream) = arrived.respond.send_response(Response::new(()), false) else { return };
+    let _ = send(&mut stream, body.into(), true).await;
+}
+
+#[test]
+fn http2_is_agreed_on_and_carries_large_bodies() {
+    let site = Site::new();
+    let backend = Http2Backend::start(send_back);
+    let of_backend = TlsOptions { protocols: Protocols::Http2, ..TlsOptions::default() };
+    let (proxy, _tls) = http2_to(&site, &backend, of_backend);
+    let mut client = proxy.connect();
+    let head = |body: &[u8]| {
+        let length = format!("Content-Length: {}\r\n", body.len());
+        common::request("POST", "/", &length).into_bytes()
+    };
+    for seed in 0..5 {
+        let body = Pattern::bytes(seed, 3 << 20);
+        let mut request = head(&body);
+        request.extend_from_slice(&body);
+        client.send(request);
+        assert!(client.response().expect("a response").body == body, "body {seed}");
+    }
+    assert_eq!(backend.connections(), 1);
+    let uri = &backend.heads()[0].uri;
+    assert!(uri.starts_with("https://"), "{uri}");
+    proxy.assert_nothing_in_flight();
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn a_backend_that_does_not_agree_on_http2_gets_no_request() {
+    let site = Site::new();
+    let backend = Http2Backend::says("no");
+    for (protocols, reason) in
+        [(Protocols::Any, Reason::UpstreamMalformed), (Protocols::Http1, Reason::UpstreamTls)]
+    {
+        let of_backend = TlsOptions { protocols, ..TlsOptions::default() };
+        let (proxy, _tls) = http2_to(&site, &backend, of_backend);
+        assert_eq!(proxy.ask(get("/")).status(), 502, "{protocols:?}");
+        proxy.assert_drops(&[(reason, 1)]);
+    }
+    assert!(backend.heads().is_empty());
 }

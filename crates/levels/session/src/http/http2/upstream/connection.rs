@@ -275,7 +275,7 @@ async fn run(
 /// Opens a connection, and waits for the backend's settings, so that no request is sent to one that
 /// does not speak HTTP/2, and none more than it permits.
 ///
-/// HTTP/2 is prior knowledge here. Over TLS it is to be agreed on by ALPN, in `Session::open`.
+/// HTTP/2 is prior knowledge, but over TLS it has to be agreed on by ALPN.
 async fn open(
     worker: &Worker,
     backend: &BackendView,
@@ -283,6 +283,9 @@ async fn open(
 ) -> Result<(SendRequest<Bytes>, Rc<Session>, Frames), Reason> {
     let session = Session::open(backend, options.tls.as_ref(), None, worker, || ()).await;
     let session = Rc::new(session.map_err(|error| connect_failure(&error))?);
+    if session.socket.tls().is_some_and(|tls| tls.borrow().chose_http2() != Some(true)) {
+        return Err(Reason::UpstreamMalformed);
+    }
     let transport = Transport(Rc::clone(&session));
     let handshake = builder(options.streams_max).handshake(transport).await;
     let (send, mut frames) = handshake.map_err(|error| reason_of(&error))?;
