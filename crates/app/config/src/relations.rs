@@ -468,6 +468,11 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
         findings.error(pool.at("hedge"), &pool.path_of("hedge"), text.to_string());
     }
     let Some(upstream) = pool.choice("upstream", &tables::UPSTREAM) else { return };
+    let health = pool.table("health").filter(|health| health.given("grpc"));
+    if let Some(health) = health.filter(|_| pool.given("tls") && upstream != Upstream::Http2) {
+        let text = "over TLS this check needs HTTP/2 of the pool's backends; accepted: `upstream = \"http2\"`, or no `tls`";
+        findings.error(health.at("grpc"), &health.path_of("grpc"), text.into());
+    }
     let name = pool.text("upstream").unwrap_or_default();
     let (multiplexed, http2) = (upstream == Upstream::Multiplexed, upstream == Upstream::Http2);
     let options = [

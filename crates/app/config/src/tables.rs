@@ -522,7 +522,7 @@ pub(super) static PROXY_PROTOCOL: Choices<ProxyProtocol> = Choices(&[
 pub(super) static PROTOCOL: Choices<Protocol> = Choices(&[
     ("tcp", Protocol::Tcp, "bytes, connection by connection"),
     ("udp", Protocol::Udp, "datagrams, client address by client address"),
-    ("http", Protocol::Http, "HTTP/1.0 and HTTP/1.1, request by request"),
+    ("http", Protocol::Http, "HTTP/1.0, HTTP/1.1 and, with `http2`, HTTP/2, request by request"),
 ]);
 
 /// `[[session]] underscores`.

@@ -96,10 +96,13 @@ pub(crate) async fn order(
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
     let answered = answer(&mut order, name, methods, challenges).await?;
     let status = order.poll_ready(&POLL).await;
+    let is_invalid = match &status {
+        Ok(OrderStatus::Invalid) => true,
+        Err(Error::Api(problem)) => fault_of(problem) == Fault::Refused,
+        Ok(_) | Err(_) => false,
+    };
     // An order has one name, so one method at most.
-    if let (Ok(OrderStatus::Invalid) | Err(Error::Api(_)), Some((method, _))) =
-        (&status, answered.first())
-    {
+    if let (true, Some((method, _))) = (is_invalid, answered.first()) {
         let reason = match (reason(&mut order).await, status) {
             (Some(reason), _) => reason,
             (None, Err(error)) => of_directory(&error),

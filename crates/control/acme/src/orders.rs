@@ -75,11 +75,13 @@ struct NameState {
     status: OrderState,
     /// Position of the method to use. It moves on when the directory could not verify the name.
     method: usize,
+    /// The kind of the last failure, and how many of that kind there were in a row.
+    kind: Option<(Fault, u32)>,
 }
 
 impl NameState {
     fn new(folder: &AcmeFolder) -> NameState {
-        NameState { folder: folder.clone(), status: OrderState::default(), method: 0 }
+        NameState { folder: folder.clone(), status: OrderState::default(), method: 0, kind: None }
     }
 }
 
@@ -230,8 +232,9 @@ impl Task {
         match outcome {
             Ok(certificate) => {
                 let next = renewal_of(&certificate);
-                self.names.set(&options.folder, &name.name, |status| {
-                    *status = OrderState {
+                self.names.state(&options.folder, &name.name, |state| {
+                    state.kind = None;
+                    state.status = OrderState {
                         stage: Stage::Issued,
                         next_try: Some(next),
                         ..OrderState::default()
@@ -263,15 +266,21 @@ impl Task {
         let is_unverified = matches!(error, OrderError::Unverified { .. });
         let wait = self.names.state(&options.folder, &name.name, |state| {
             state.method += usize::from(is_unverified);
-            let status = &mut state.status;
-            status.failures = status.failures.saturating_add(1);
+            // Failures of another kind, such as an outage of the directory, lengthen no wait.
+            let count = match state.kind {
+                Some((kind, count)) if kind == error.fault() => count.saturating_add(1),
+                _ => 1,
+            };
+            state.kind = Some((error.fault(), count));
             // The other way to verify it is tried soon, once.
-            let fault = match is_unverified && status.failures == 1 && name.methods.len() > 1 {
+            let fault = match is_unverified && count == 1 && name.methods.len() > 1 {
                 true => Fault::Temporary,
                 false => error.fault(),
             };
+            let status = &mut state.status;
+            status.failures = status.failures.saturating_add(1);
             let now = SystemTime::now();
-            let next = next_try(now, fault, status.failures, not_before, rand::random());
+            let next = next_try(now, fault, count, not_before, rand::random());
             status.last_error = Some(error.to_string());
             status.next_try = Some(next);
             next.duration_since(now).unwrap_or_default()

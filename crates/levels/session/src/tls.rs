@@ -119,7 +119,8 @@ impl Tls {
     }
 
     /// Reads plaintext; 0 is the end that the other side announced. An end without an announcement
-    /// is an error, because bytes may be missing.
+    /// is an error, because bytes may be missing. But once this side has announced its own end, the
+    /// other may just close: nginx and many clients do.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -138,6 +139,9 @@ impl Tls {
                 return Poll::Ready(Err(error));
             }
             if ready!(self.poll_fill(cx, fd))? == 0 {
+                if self.has_ended {
+                    return Poll::Ready(Ok(0));
+                }
                 self.connection.read_tls(&mut io::empty())?;
                 continue;
             }

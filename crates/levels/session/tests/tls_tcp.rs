@@ -118,6 +118,28 @@ fn a_stream_that_is_cut_is_not_taken_for_complete() {
     assert_eq!((rig.drops(Reason::ClientGone), rig.drops(Reason::UpstreamClosed)), (1, 1));
 }
 
+/// nginx and many clients do so.
+#[test]
+fn a_side_that_was_sent_the_end_may_close_without_an_announcement() {
+    let site = Site::new();
+    let (address, accepted) = handed_over();
+    let rig = rig(&site, address);
+    let mut tls = site.connect(rig.address);
+    tls.write_all(b"a").unwrap();
+    let mut behind = accepted.recv_timeout(PATIENCE).unwrap();
+    behind.read_exact(&mut [0; 1]).unwrap();
+    behind.write_all(b"all").unwrap();
+    behind.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut tls).unwrap(), "all");
+    tls.sock.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(behind.read(&mut [0; 1]).unwrap(), 0);
+    drop(behind);
+    rig.settle();
+    for reason in [Reason::ClientGone, Reason::UpstreamClosed] {
+        assert_eq!(rig.drops(reason), 0, "{reason:?}");
+    }
+}
+
 #[test]
 fn a_client_without_tls_gets_an_alert_and_no_backend() {
     let site = Site::new();

@@ -136,7 +136,7 @@ pub(super) const REDIRECT: Opt = Opt::optional(
     Kind::Text(&REDIRECT_TO),
     "requests are served",
     "\"https\": redirect requests to https, at port 443 or, as \"https:8443\", at another: 301 for GET and HEAD, 308 for \
-     the others. Requests below /.well-known/acme-challenge/ are served from the pool. Not with `tls`.",
+     the others. Requests below /.well-known/acme-challenge/ are not redirected. Not with `tls`.",
 )
 .http_only();
 

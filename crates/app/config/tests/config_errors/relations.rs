@@ -31,6 +31,10 @@ fn options_that_exclude_each_other_are_errors() {
                 "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"` or `\"http2\"`",
             ),
             (
+                "tls = { verify = false }\nhealth = { grpc = '' }",
+                "f:8:18: warning: pool.p.tls.verify: false, so backends are not verified: anyone on the way can read and change what passes\nf:9:19: pool.p.health.grpc: over TLS this check needs HTTP/2 of the pool's backends; accepted: `upstream = \"http2\"`, or no `tls`",
+            ),
+            (
                 "passive = { ejection = '10m' }",
                 "f:8:24: pool.p.passive.ejection: `ejection-max` (5m) is below `ejection` (10m); accepted: as long or longer",
             ),
