@@ -4,7 +4,7 @@
 use equipoise_api::metrics::{
     FrontDoorReading, PlanningReading, Reading, StreamReading, TimeReading, render,
 };
-use equipoise_api::wire::tls::TlsStatus;
+use equipoise_api::wire::tls::{AutomaticStatus, TlsStatus};
 use equipoise_session::Reason;
 
 const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
@@ -29,7 +29,10 @@ fn exported() -> Vec<String> {
         planning: Some(PlanningReading { runs: Some(true), ..PlanningReading::default() }),
         front_doors: vec![FrontDoorReading {
             http: true,
-            tls: Some(TlsStatus::default()),
+            tls: Some(TlsStatus {
+                automatic: vec![AutomaticStatus::default()],
+                ..TlsStatus::default()
+            }),
             ..FrontDoorReading::default()
         }],
         ..Reading::default()
