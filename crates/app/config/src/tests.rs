@@ -195,9 +195,9 @@ fn parsed(text: &str) -> Loaded {
 fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
     let header = lines.iter().position(|line| *line == table.title).expect("every table is there");
-    // A check has either `tcp` or `http`, and a token either `file` or `hash`.
+    // A check has one of `tcp`, `http` and `grpc`, and a token either `file` or `hash`.
     let replaced = match option.name {
-        "tcp" => "http",
+        "tcp" | "grpc" => "http",
         "file" => "hash",
         name => name,
     };
@@ -224,6 +224,9 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         }
         ("[session.hsts]", "preload") => {
             text = text.replace(table.title, &with("subdomains = true"));
+        }
+        ("[pool.health]", "grpc") => {
+            text = text.replacen("name = \"p\"", "name = \"p\"\nupstream = \"http2\"", 1);
         }
         ("[cluster]", "controllers") => text = text.replace(store, ""),
         ("[cluster]", "join-token" | "join-token-file") => {
@@ -363,6 +366,7 @@ fn other_sample(name: &str) -> &'static str {
         "utc-offset" => "+02:00",
         "auto" => "b.example",
         "email" => "a@b.example",
+        "grpc" => "a.Service",
         "directory" => "https://ca.example/dir",
         _ => panic!("no sample for {name}"),
     }
