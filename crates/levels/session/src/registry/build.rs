@@ -53,9 +53,10 @@ pub(crate) fn build(
     let views: HashMap<u32, _> = last.snapshot.pools.iter().map(|view| (view.id, view)).collect();
     let doors: HashMap<u32, _> =
         last.snapshot.front_doors.iter().map(|view| (view.id, view)).collect();
+    let fail_open = inventory.fail_open();
     let mut pools = Vec::with_capacity(inventory.pools.len());
     for (at, pool) in inventory.pools.iter().enumerate() {
-        let ingredients = ingredients(pool, inventory.may_fail_open(at), now);
+        let ingredients = ingredients(pool, fail_open.contains(&at), now);
         let before = views.get(&pool.id).copied();
         pools.push(match before {
             Some(view) if last.made_of.get(&pool.id) == Some(&ingredients) => Arc::clone(view),

@@ -160,9 +160,9 @@ impl Inventory {
     /// [`Inventory::next_wake`].
     pub(crate) fn settle(&mut self, now: Instant) -> Vec<Notice> {
         let mut notices = Vec::new();
-        for at in 0..self.pools.len() {
-            let may_fail_open = self.may_fail_open(at);
-            self.pools[at].settle(may_fail_open, now, &mut notices);
+        let fail_open = self.fail_open();
+        for (at, pool) in self.pools.iter_mut().enumerate() {
+            pool.settle(fail_open.contains(&at), now, &mut notices);
         }
         notices
     }

@@ -1,5 +1,5 @@
 use std::borrow::Borrow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -215,10 +215,11 @@ impl Inventory {
         Ok((&entry.settings, &mut entry.backends[at]))
     }
 
-    /// Whether the pool at this index is that of a front door in node mode. Its unhealthy backends
-    /// get the requests that no peer can serve.
-    pub(crate) fn may_fail_open(&self, pool: usize) -> bool {
-        self.front_doors.iter().any(|door| door.pool == pool && door.peers.is_some())
+    /// The indices of pools of front doors in node mode. Their unhealthy backends get the requests
+    /// that no peer can serve.
+    pub(crate) fn fail_open(&self) -> HashSet<usize> {
+        let in_node_mode = self.front_doors.iter().filter(|door| door.peers.is_some());
+        in_node_mode.map(|door| door.pool).collect()
     }
 
     /// Sets the concurrency limits that the configuration states, and serves requests that wait for
