@@ -178,7 +178,7 @@ impl Worker {
 
     /// Picks a backend of the door's pool for a client, other than `avoid` if there is another.
     pub(crate) fn pick(&self, door: &Door, client: &ClientHashes, avoid: Option<u32>) -> Pick {
-        self.pick_for(Work::Usual, door, client, avoid)
+        self.pick_by_name(door, None, client, avoid)
     }
 
     /// As [`Self::pick`], from the pool for this server name.
@@ -189,11 +189,7 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        if self.is_sampled() {
-            self.shared.sources.count(self.index, client.address);
-        }
-        let pool = door.view().pool_for(server_name);
-        self.pick_of(door, pool, client, avoid, Some(Work::Usual), false)
+        self.pick_sampled(door, door.view().pool_for(server_name), client, avoid, Work::Usual)
     }
 
     /// As [`Self::pick`], with the permits that this work may take.
@@ -204,10 +200,22 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
+        self.pick_sampled(door, door.view().pool, client, avoid, work)
+    }
+
+    /// As [`Self::pick_of`], and counts the client's address if it is sampled.
+    fn pick_sampled(
+        &self,
+        door: &Door,
+        pool: usize,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+        work: Work,
+    ) -> Pick {
         if self.is_sampled() {
             self.shared.sources.count(self.index, client.address);
         }
-        self.pick_of(door, door.view().pool, client, avoid, Some(work), false)
+        self.pick_of(door, pool, client, avoid, Some(work), false)
     }
 
     /// As [`Self::pick_for`], for a request that fails open: an unhealthy backend is picked if the

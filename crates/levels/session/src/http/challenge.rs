@@ -1,6 +1,5 @@
 //! HTTP-01: an ACME directory asks for the answer to its challenge (RFC 8555, section 8.3).
 
-use std::future::poll_fn;
 use std::time::Instant;
 
 use super::connection::{After, ClientConnection};
@@ -8,14 +7,14 @@ use super::head::Framing;
 use super::request::RequestHead;
 use crate::stats::count_status;
 
-/// The beginning of the request, before the token.
-const REQUEST: &[u8] = b"GET /.well-known/acme-challenge/";
+/// The path of a challenge's answer, before the token.
+pub(super) const PATH: &[u8] = b"/.well-known/acme-challenge/";
 
 impl ClientConnection {
     /// The answer, if `upstream_head` asks for one of this process. Other requests for such paths
     /// go to backends, which may have challenges of their own.
     pub(super) fn challenge_answer(&self, upstream_head: &[u8]) -> Option<String> {
-        let rest = upstream_head.strip_prefix(REQUEST)?;
+        let rest = upstream_head.strip_prefix(b"GET ")?.strip_prefix(PATH)?;
         let token = &rest[..memchr::memchr(b' ', rest)?];
         self.worker.shared.challenges.key_authorization(std::str::from_utf8(token).ok()?)
     }
@@ -46,14 +45,9 @@ impl ClientConnection {
             count_status(&stats.responses, 200);
         });
         self.deadline.set(now, self.door.view().config.timeouts.idle);
-        let mut sent = 0;
-        let result = poll_fn(|cx| self.poll_send(cx, &out, &mut sent)).await;
+        let after = self.send_whole(&out, close).await;
         self.worker.give_vec(out);
         self.log_end(200, Instant::now());
-        match result {
-            Ok(()) if close => After::Close,
-            Ok(()) => After::KeepAlive,
-            Err(_) => After::Abort,
-        }
+        after.unwrap_or(After::Abort)
     }
 }

@@ -294,14 +294,17 @@ impl ClientConnection {
         write_answer(&answer, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);
-        let mut sent = 0;
-        let result = poll_fn(|cx| self.poll_send(cx, &out, &mut sent)).await;
+        let after = self.send_whole(&out, close).await;
         self.worker.give_vec(out);
-        match result {
-            Ok(()) if close => After::Close,
-            Ok(()) => After::KeepAlive,
-            Err(_) => After::Abort,
-        }
+        // The request has its reason already.
+        after.unwrap_or(After::Abort)
+    }
+
+    /// Sends a whole response, the last one if `close`, within the deadline.
+    pub(super) async fn send_whole(&self, response: &[u8], close: bool) -> Result<After, Reason> {
+        let mut sent = 0;
+        poll_fn(|cx| self.poll_send(cx, response, &mut sent)).await?;
+        Ok(if close { After::Close } else { After::KeepAlive })
     }
 
     /// Writes `bytes[*sent..]` to the client.

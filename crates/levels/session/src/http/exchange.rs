@@ -145,11 +145,10 @@ impl ClientConnection {
 
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
-        if let Some(answer) = self.redirection(outgoing) {
-            return match answer {
-                Ok(answer) => Box::pin(self.redirect(&answer, outgoing)).await,
-                Err(reason) => self.refuse(outgoing, reason).await,
-            };
+        match self.redirection(outgoing) {
+            Ok(None) => {}
+            Ok(Some(redirection)) => return Box::pin(self.redirect(&redirection)).await,
+            Err(reason) => return self.refuse(outgoing, reason).await,
         }
         let result = match drained {
             Ok(()) if !self.is_let_in(&outgoing.head) => Err(Reason::Overloaded),

@@ -1,46 +1,44 @@
 //! Redirects from clear-text front doors to https.
 
-use std::future::poll_fn;
 use std::time::Instant;
 
 use super::attempt::Outgoing;
+use super::challenge;
 use super::connection::{After, ClientConnection};
 use super::exchange::Reached;
 use crate::reason::Reason;
 use crate::stats::count_status;
 
-/// Requests for a token below this path are served, and not redirected: an authority that issues
-/// certificates asks here, without TLS (RFC 8555, section 8.3).
-const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+/// A response that sends a client to https.
+pub(super) struct Redirection {
+    status: u16,
+    /// It is the last response of the connection.
+    close: bool,
+    response: Vec<u8>,
+}
 
 impl ClientConnection {
     /// The answer to a request that has to come over https; `None`: it is served here.
-    pub(super) fn redirection(&self, outgoing: &Outgoing) -> Option<Result<Vec<u8>, Reason>> {
-        let port = self.door.view().config.redirect?;
-        let request = RequestLine::of(&outgoing.first)?;
-        if request.is_challenge() {
-            return None;
-        }
+    ///
+    /// # Errors
+    /// The request names no host.
+    pub(super) fn redirection(&self, outgoing: &Outgoing) -> Result<Option<Redirection>, Reason> {
+        let Some(port) = self.door.view().config.redirect else { return Ok(None) };
+        let request = RequestLine::of(&outgoing.first).filter(|it| !it.is_challenge());
+        let Some(request) = request else { return Ok(None) };
         let close = !outgoing.head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
-        Some(request.moved(port, close).ok_or(Reason::RequestHost))
+        request.moved(port, close).map(Some).ok_or(Reason::RequestHost)
     }
 
     /// Sends the redirect.
-    pub(super) async fn redirect(&mut self, answer: &[u8], outgoing: &Outgoing) -> Reached {
-        let status = if answer.starts_with(b"HTTP/1.1 301") { 301 } else { 308 };
+    pub(super) async fn redirect(&mut self, redirection: &Redirection) -> Reached {
+        let &Redirection { status, close, ref response } = redirection;
         self.door.stats(|stats| count_status(&stats.responses, status));
         self.arm(Instant::now(), self.door.view().config.timeouts.idle);
-        let mut sent = 0;
-        let result = poll_fn(|cx| self.poll_send(cx, answer, &mut sent)).await;
-        let close = !outgoing.head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
-        let after = match result {
-            Ok(()) if close => After::Close,
-            Ok(()) => After::KeepAlive,
-            Err(reason) => {
-                self.dropped(reason);
-                After::Abort
-            }
-        };
+        let after = self.send_whole(response, close).await.unwrap_or_else(|reason| {
+            self.dropped(reason);
+            After::Abort
+        });
         Reached { after, status, ended: Instant::now(), counted: false }
     }
 }
@@ -65,14 +63,15 @@ impl<'a> RequestLine<'a> {
         Some(RequestLine { method, target, host })
     }
 
-    /// Whether it asks for the answer to a challenge, which is one segment of base64url.
+    /// Whether it asks for the answer to a challenge, which is one segment of base64url. An
+    /// authority that issues certificates asks here, without TLS (RFC 8555, section 8.3).
     fn is_challenge(&self) -> bool {
         let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        self.target.strip_prefix(CHALLENGES).is_some_and(|token| token.iter().all(is_token))
+        self.target.strip_prefix(challenge::PATH).is_some_and(|token| token.iter().all(is_token))
     }
 
     /// The answer; `None` if the request names no host.
-    fn moved(&self, port: u16, close: bool) -> Option<Vec<u8>> {
+    fn moved(&self, port: u16, close: bool) -> Option<Redirection> {
         let name = match self.host.iter().rposition(|byte| *byte == b':') {
             // The last colon of an IPv6 address stands within brackets.
             Some(colon) if !self.host[colon..].contains(&b']') => &self.host[..colon],
@@ -82,24 +81,25 @@ impl<'a> RequestLine<'a> {
             return None;
         }
         // 308 keeps the method and the body; clients have known 301 for longer.
-        let is_safe = matches!(self.method, b"GET" | b"HEAD");
-        let status: &[u8] =
-            if is_safe { b"301 Moved Permanently" } else { b"308 Permanent Redirect" };
+        let (status, phrase): (u16, &[u8]) = match self.method {
+            b"GET" | b"HEAD" => (301, b"301 Moved Permanently"),
+            _ => (308, b"308 Permanent Redirect"),
+        };
         let port = if port == 443 { String::new() } else { format!(":{port}") };
         let target = if self.target == b"*" { b"" } else { self.target };
-        let close: &[u8] = if close { b"Connection: close\r\n" } else { b"" };
+        let last: &[u8] = if close { b"Connection: close\r\n" } else { b"" };
         let parts: [&[u8]; 9] = [
             b"HTTP/1.1 ",
-            status,
+            phrase,
             b"\r\nLocation: https://",
             name,
             port.as_bytes(),
             target,
             b"\r\nContent-Length: 0\r\n",
-            close,
+            last,
             b"\r\n",
         ];
-        Some(parts.concat())
+        Some(Redirection { status, close, response: parts.concat() })
     }
 }
 
@@ -110,7 +110,8 @@ mod tests {
     fn moved(method: &str, target: &str, host: &str, port: u16) -> Option<String> {
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n\r\n");
         let request = RequestLine::of(head.as_bytes()).expect("a head");
-        request.moved(port, false).map(|it| String::from_utf8(it).expect("text"))
+        let moved = request.moved(port, false)?;
+        Some(String::from_utf8(moved.response).expect("text"))
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::snapshot::BackendView;
 use crate::upstream::{Session, connect_failure};
 use crate::worker::{Phase, Worker};
 
-/// Streams that were reset and whose late frames are still expected.
+/// Streams that were reset and may receive late frames.
 const RESET_STREAMS_MAX: usize = 1000;
 
 /// The time in which a backend has to take the last frames.
