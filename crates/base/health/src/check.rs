@@ -114,16 +114,22 @@ async fn ask(
     host: &str,
     stream: Stream,
 ) -> Result<(), CheckError> {
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    match (stream, tls) {
-        (Stream::Tcp(stream), None) => ask_over(check, scheme, host, stream).await,
-        (Stream::Unix(stream), None) => ask_over(check, scheme, host, stream).await,
-        (Stream::Tcp(stream), Some(tls)) => {
-            ask_over(check, scheme, host, tls.over(stream).await?).await
-        }
-        (Stream::Unix(stream), Some(tls)) => {
-            ask_over(check, scheme, host, tls.over(stream).await?).await
-        }
+    match stream {
+        Stream::Tcp(stream) => ask_encrypted(check, tls, host, stream).await,
+        Stream::Unix(stream) => ask_encrypted(check, tls, host, stream).await,
+    }
+}
+
+/// As [`ask`], with the handshake if there is `tls`.
+async fn ask_encrypted(
+    check: &HealthCheck,
+    tls: Option<&CheckTls>,
+    host: &str,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> Result<(), CheckError> {
+    match tls {
+        None => ask_over(check, "http", host, stream).await,
+        Some(tls) => ask_over(check, "https", host, tls.over(stream).await?).await,
     }
 }
 

@@ -104,8 +104,7 @@ impl CheckError {
 
 /// The fault of TLS that caused an error.
 fn fault_below(error: &hyper::Error) -> Option<Fault> {
-    let io = error.source()?.downcast_ref::<io::Error>()?;
-    io.get_ref()?.downcast_ref::<rustls::Error>().map(Fault::of)
+    Fault::within(error.source()?.downcast_ref()?)
 }
 
 /// The name of a `ServingStatus` of grpc.health.v1.

@@ -1,6 +1,5 @@
 //! TLS of checks.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -58,19 +57,11 @@ impl CheckTls {
         stream: S,
     ) -> Result<TlsStream<S>, CheckError> {
         let done = self.connector.connect(self.name.clone(), stream).await;
-        let stream = done.map_err(|error| CheckError::Tls(text_of(&error)))?;
+        let stream = done.map_err(|error| CheckError::Tls(Fault::of_handshake(&error).text))?;
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
         if let Some(until) = certificates.first().and_then(valid_until) {
             self.seen.note(until);
         }
         Ok(stream)
-    }
-}
-
-/// The reason of a handshake's failure.
-fn text_of(error: &io::Error) -> String {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(error) => Fault::of(error).text,
-        None => "it closed the connection during the handshake".to_string(),
     }
 }

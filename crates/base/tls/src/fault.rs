@@ -1,5 +1,7 @@
 //! The meaning of a failed handshake with a server.
 
+use std::io;
+
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription as Alert, CertificateError, Error, PeerIncompatible};
 
@@ -46,6 +48,19 @@ impl Fault {
             other => (FaultKind::Other, other.to_string()),
         };
         Fault { kind, text }
+    }
+
+    /// The fault that an I/O error carries, if TLS caused it.
+    pub fn within(error: &io::Error) -> Option<Fault> {
+        error.get_ref()?.downcast_ref::<Error>().map(Fault::of)
+    }
+
+    /// The fault of a handshake that ended with this error.
+    pub fn of_handshake(error: &io::Error) -> Fault {
+        Fault::within(error).unwrap_or_else(|| Fault {
+            kind: FaultKind::Other,
+            text: "it closed the connection during the handshake".to_string(),
+        })
     }
 
     fn of_certificate(invalid: &CertificateError) -> Fault {

@@ -120,15 +120,7 @@ struct HandshakeFailed(Fault);
 
 /// Names the reason of an error of a handshake.
 pub(crate) fn handshake_failed(error: &io::Error) -> io::Error {
-    let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let fault = of_tls.map_or_else(
-        || Fault {
-            kind: FaultKind::Other,
-            text: "it closed the connection during the handshake".to_string(),
-        },
-        Fault::of,
-    );
-    io::Error::other(HandshakeFailed(fault))
+    io::Error::other(HandshakeFailed(Fault::of_handshake(error)))
 }
 
 /// The reason to count, if TLS to a backend failed.

@@ -73,30 +73,28 @@ pub(super) fn encode_backends(
     pools: &[PoolReading],
     out: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
-    let of_pool = |pool: &'_ PoolReading| -> Vec<(String, String, BackendTlsStatus)> {
-        let backends = pool.backends.iter();
-        let with_tls = backends.filter_map(|it| Some((it.name.clone(), it.tls.clone()?)));
-        with_tls.map(|(name, tls)| (pool.name.clone(), name, tls)).collect()
-    };
-    let with_tls: Vec<_> = pools.iter().flat_map(of_pool).collect();
+    let backends = pools.iter().flat_map(|pool| pool.backends.iter().map(move |it| (pool, it)));
+    let with_tls: Vec<(&str, &str, &BackendTlsStatus)> = backends
+        .filter_map(|(pool, it)| Some((&*pool.name, &*it.name, it.tls.as_ref()?)))
+        .collect();
     if with_tls.is_empty() {
         return Ok(());
     }
     let help = "Complete TLS handshakes with the backend, by whether they resumed a session";
     let mut family = describe(out, "backend_tls_handshakes", help, None, MetricType::Counter)?;
-    for (pool, backend, tls) in &with_tls {
+    for &(pool, backend, tls) in &with_tls {
         let full = tls.handshakes_total.saturating_sub(tls.resumed_total);
         for (resumed, count) in [("false", full), ("true", tls.resumed_total)] {
-            let labels = [("pool", &**pool), ("backend", &**backend), ("resumed", resumed)];
+            let labels = [("pool", pool), ("backend", backend), ("resumed", resumed)];
             counter(&mut family, &labels, count)?;
         }
     }
     let help = "End of the validity of the backend's certificate, since 1970";
     let (name, unit) = ("backend_tls_certificate_expiry_timestamp", Some(&Unit::Seconds));
     let mut family = describe(out, name, help, unit, MetricType::Gauge)?;
-    for (pool, backend, tls) in &with_tls {
+    for (pool, backend, tls) in with_tls {
         if let Some(until) = tls.valid_until_unix_seconds {
-            gauge(&mut family, &[("pool", &**pool), ("backend", &**backend)], until)?;
+            gauge(&mut family, &[("pool", pool), ("backend", backend)], until)?;
         }
     }
     Ok(())
