@@ -10,9 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::certificates::Certificates;
 use common::{Folder, Process, equipoise, reload, stderr, stdout, text};
 use equipoise_testkit::{HttpBackend, ReservedPort, eventually, free_port};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{CertificateParams, KeyPair};
 
 const NAME: &str = "www.example.org";
 
@@ -38,18 +39,11 @@ impl Pebble {
     }
 
     fn stopped(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
-        let folder = Folder::new(test);
+        let Certificates { authority, folder } = Certificates::new(test);
         let (listen, management) = (free_port(), free_port());
-        let mut params = CertificateParams::default();
-        // curl takes a certificate with the subject of its issuer for self-signed.
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
-        let authority = authority.expect("an authority");
         let key = KeyPair::generate().expect("a key");
         let own = CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("an address");
         let own = own.signed_by(&key, &authority).expect("a certificate");
-        folder.write("ca.pem", &authority.pem());
         let chain = folder.write("pebble.pem", &own.pem());
         let key = folder.write("pebble.key", &key.serialize_pem());
         // Versions before 2.7 have no profiles.

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{Folder, Process, equipoise, reload, stderr, stdout, text};
+use common::certificates::Certificates;
+use common::{Process, equipoise, reload, stderr, stdout, text};
 use equipoise_testkit::{Answer, HttpBackend, Pattern, ReservedPort, eventually, free_port};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
-    PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, SignatureAlgorithm,
+    CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256,
+    SignatureAlgorithm,
 };
 
 const NAME: &str = "www.example.com";
@@ -21,24 +22,7 @@ const NAME: &str = "www.example.com";
 /// The beginning of 1975, since 1970.
 const YEAR_1975: Duration = Duration::from_secs(157_766_400);
 
-/// An authority, and a folder with the certificates that it issues.
-struct Certificates {
-    authority: CertifiedIssuer<'static, KeyPair>,
-    folder: Folder,
-}
-
 impl Certificates {
-    fn new(test: &str) -> Certificates {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let folder = Folder::new(test);
-        folder.write("ca.pem", &authority.pem());
-        Certificates { authority, folder }
-    }
-
     /// Writes `FILE.pem` and `FILE.key`; returns the table that names them.
     fn issue(&self, file: &str, names: &[&str], algorithm: &'static SignatureAlgorithm) -> String {
         let names: Vec<_> = names.iter().map(|name| name.to_string()).collect();
@@ -49,10 +33,6 @@ impl Certificates {
         let key = self.folder.write(&format!("{file}.key"), &key.serialize_pem());
         let _ = std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600));
         format!("{{ chain = \"{}\", key = \"{}\" }}", text(&chain), text(&key))
-    }
-
-    fn path(&self, file: &str) -> String {
-        text(&self.folder.path(file)).to_string()
     }
 }
 

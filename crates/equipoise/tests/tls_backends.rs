@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{Folder, Process, equipoise, stderr, stdout, text};
+use common::certificates::Certificates;
+use common::{Process, equipoise, stderr, stdout, text};
 use equipoise_testkit::{HttpBackend, ReservedPort, eventually, free_port};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
 /// The beginning of 1975, since 1970: where rcgen's certificates begin.
 const YEAR_1975: Duration = Duration::from_secs(157_766_400);
@@ -19,24 +20,7 @@ const YEAR_1975: Duration = Duration::from_secs(157_766_400);
 /// The name of the backends.
 const NAME: &str = "app.internal";
 
-/// An authority, and a folder with the certificates that it issues.
-struct Certificates {
-    authority: CertifiedIssuer<'static, KeyPair>,
-    folder: Folder,
-}
-
 impl Certificates {
-    fn new(test: &str) -> Certificates {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let folder = Folder::new(test);
-        folder.write("ca.pem", &authority.pem());
-        Certificates { authority, folder }
-    }
-
     /// Writes `FILE.pem` with a certificate and its key.
     fn issue(&self, file: &str, params: &CertificateParams) {
         let key = KeyPair::generate().expect("a key");
@@ -45,10 +29,6 @@ impl Certificates {
         let path = self.folder.write(&format!("{file}.pem"), &both);
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .expect("a mode");
-    }
-
-    fn path(&self, file: &str) -> String {
-        text(&self.folder.path(file)).to_string()
     }
 }
 

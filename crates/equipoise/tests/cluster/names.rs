@@ -1,8 +1,11 @@
 //! Names: answers follow the plan, without members that are lost or drained.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, UdpPort, free_port};
+use equipoise_testkit::{
+    Answer, Client, Gate, HttpBackend, ReservedPort, Step, UdpPort, free_port,
+};
 
 use crate::bed::{Machine, Site, leader, reporting, soon};
 use crate::common::dns::{A, addresses, ask};
@@ -17,6 +20,49 @@ fn share(status: &serde_json::Value, node: &str) -> Option<f64> {
     let members = status["view"]["members"].as_array()?;
     let member = members.iter().find(|member| member["name"] == node)?;
     member["shares"]["cluster.example."].as_f64()
+}
+
+/// Two running nodes that dispatch to their applications, with the front door of each. `pool` has
+/// options of the applications' pools.
+fn dispatching(
+    site: &mut Site,
+    controllers: &[Machine],
+    backend: SocketAddr,
+    apps: [SocketAddr; 2],
+    pool: &str,
+) -> [(Machine, ReservedPort); 2] {
+    [("n1", apps[0]), ("n2", apps[1])].map(|(name, app)| {
+        let door = free_port();
+        site.rest = format!(
+            "[[pool]]\nname = \"app\"\nbackends = [\"{app}\"]\n{pool}\n\
+             [[dispatch]]\nlisten = \"{}\"\npool = \"app\"\n",
+            door.address()
+        );
+        let mut node = site.node(name, backend, controllers);
+        node.start();
+        (node, door)
+    })
+}
+
+/// A running node that answers a name over the two others by load, and its port. Its pool has no
+/// health check: it knows the members' state only from the controller.
+fn name_server(
+    site: &mut Site,
+    controllers: &[Machine],
+    backend: SocketAddr,
+    options: &str,
+) -> (UdpPort, Machine) {
+    let port = UdpPort::reserve();
+    site.rest = format!(
+        "[[pool]]\nname = \"members\"\nbackends = [\
+         {{ name = \"n1\", address = \"192.0.2.11:80\" }}, {{ name = \"n2\", address = \"192.0.2.12:80\" }}]\n\
+         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"members\"\n{options}\nshares = \"load\"\n\
+         ns = [\"ns.other.example.\"]\n[nameserver]\nrate-limit = 0\n",
+        port.address()
+    );
+    let mut answers = site.node("d1", backend, controllers);
+    answers.start();
+    (port, answers)
 }
 
 #[test]
@@ -93,29 +139,12 @@ fn names_by_load_leave_out_a_node_whose_application_is_dead() {
     let mut controllers = site.controllers_of(&["c1"], backend.address());
     site.start(&mut controllers);
     let apps = ["n1", "n2"].map(HttpBackend::named);
-    let mut nodes = [0, 1].map(|at| {
-        let door = free_port();
-        site.rest = format!(
-            "[[pool]]\nname = \"app\"\nbackends = [\"{}\"]\n\
-             health = {{ http = \"/\", interval = \"100ms\", timeout = \"20s\", rise = 1, fall = 2 }}\n\
-             [[dispatch]]\nlisten = \"{}\"\npool = \"app\"\n",
-            apps[at].address(),
-            door.address()
-        );
-        (site.node(["n1", "n2"][at], backend.address(), &controllers), door)
-    });
-    nodes.iter_mut().for_each(|(node, _)| node.start());
-    // Its pool has no health check: it knows the member's state only from the controller.
-    let port = UdpPort::reserve();
-    site.rest = format!(
-        "[[pool]]\nname = \"members\"\nbackends = [\
-         {{ name = \"n1\", address = \"192.0.2.11:80\" }}, {{ name = \"n2\", address = \"192.0.2.12:80\" }}]\n\
-         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"members\"\nmode = \"ordered\"\nshares = \"load\"\n\
-         ns = [\"ns.other.example.\"]\n[nameserver]\nrate-limit = 0\n",
-        port.address()
-    );
-    let mut answers = site.node("d1", backend.address(), &controllers);
-    answers.start();
+    let apps_at = [0, 1].map(|at| apps[at].address());
+    let checked =
+        "health = { http = \"/\", interval = \"100ms\", timeout = \"20s\", rise = 1, fall = 2 }";
+    let _nodes = dispatching(&mut site, &controllers, backend.address(), apps_at, checked);
+    let (port, _answers) =
+        name_server(&mut site, &controllers, backend.address(), "mode = \"ordered\"");
     let given = || addresses(&ask(port.address(), "cluster.example", A)).0;
     soon("both are given", || given() == [N1, N2]);
     apps[0].acceptor().stop();
@@ -135,27 +164,9 @@ fn a_node_whose_application_is_full_gets_fewer_clients_though_its_cpu_idles() {
     let gate = Gate::new();
     let held = Answer::ok("held").first(Step::Wait(gate.clone()));
     let apps = [HttpBackend::start(move |_| held.clone()), HttpBackend::named("n2")];
-    let mut nodes = [0, 1].map(|at| {
-        let door = free_port();
-        site.rest = format!(
-            "[[pool]]\nname = \"app\"\nbackends = [\"{}\"]\nconcurrency = 1\n\
-             [[dispatch]]\nlisten = \"{}\"\npool = \"app\"\n",
-            apps[at].address(),
-            door.address()
-        );
-        (site.node(["n1", "n2"][at], backend.address(), &controllers), door)
-    });
-    nodes.iter_mut().for_each(|(node, _)| node.start());
-    let port = UdpPort::reserve();
-    site.rest = format!(
-        "[[pool]]\nname = \"members\"\nbackends = [\
-         {{ name = \"n1\", address = \"192.0.2.11:80\" }}, {{ name = \"n2\", address = \"192.0.2.12:80\" }}]\n\
-         [[dns]]\nzone = \"cluster.example.\"\nlisten = \"{}\"\npool = \"members\"\nttl = \"1s\"\nshares = \"load\"\n\
-         ns = [\"ns.other.example.\"]\n[nameserver]\nrate-limit = 0\n",
-        port.address()
-    );
-    let mut answers = site.node("d1", backend.address(), &controllers);
-    answers.start();
+    let apps_at = [0, 1].map(|at| apps[at].address());
+    let nodes = dispatching(&mut site, &controllers, backend.address(), apps_at, "concurrency = 1");
+    let (_port, _answers) = name_server(&mut site, &controllers, backend.address(), "ttl = \"1s\"");
     controllers[0].until("both have the same share", |status| {
         ["n1", "n2"].iter().all(|node| share(status, node).is_some_and(|it| it > 0.4))
     });

@@ -4,6 +4,7 @@
 #[path = "../../../app/config/tests/common/mod.rs"]
 pub mod config;
 
+pub mod certificates;
 pub mod dns;
 pub mod scripts;
 
