@@ -1,4 +1,4 @@
-//! `[acme]`, and the front doors whose certificates come from there.
+//! `[acme]`, and the front doors that get certificates from there.
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@ pub struct Acme {
     /// The authorities, in PEM, that the directory's own certificate must come from. `None`: those
     /// of the system.
     pub ca: Option<String>,
-    /// AcmeFolder of account and certificates.
+    /// The folder of account and certificates.
     pub folder: AcmeFolder,
     /// Each name once.
     pub names: Vec<OrderedName>,

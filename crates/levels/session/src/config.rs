@@ -38,7 +38,8 @@ pub enum Upstream {
     Exclusive,
     /// Idempotent requests of many clients pipelined over few sessions.
     Multiplexed,
-    /// Requests of many clients as streams on few connections of HTTP/2, by prior knowledge.
+    /// Requests of many clients as streams on few connections of HTTP/2, by ALPN or by prior
+    /// knowledge.
     Http2,
 }
 

@@ -67,8 +67,9 @@ impl Lease {
 
     /// A peer for a delegated request: one with room, or one that may be asked whether it has some.
     ///
-    /// A request whose body still arrives (not `is_whole`) would wait at a peer without room, since
-    /// it cannot be sent twice. It asks only if no response has announced anything for a while.
+    /// A request with a body that is arriving (not `is_whole`) would wait at a peer without room,
+    /// since it cannot be sent twice. It asks only if no response has announced anything for a
+    /// while.
     pub(crate) fn of_peer(
         snapshot: &Rc<Arc<Snapshot>>,
         pool: usize,

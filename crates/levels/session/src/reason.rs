@@ -113,7 +113,7 @@ reasons! {
     /// The TLS handshake failed: nothing in common, no certificate for the name, a client without
     /// an accepted certificate, or one that rejects ours, or garbage.
     TlsHandshake = "tls_handshake", 0;
-    /// A client asked for a name whose first certificate is still being obtained.
+    /// A client asked for a name without a certificate yet: the first one is being obtained.
     TlsNoCertificate = "tls_no_certificate", 0;
     /// The TLS handshake did not end in time.
     TlsTimeout = "tls_timeout", 0;

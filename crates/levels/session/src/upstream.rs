@@ -63,8 +63,7 @@ enum Proven {
 impl Session {
     /// Opens a session; the caller limits the time. With `tls` the backend must prove its name, a
     /// peer that of its node. `preamble`, a PROXY header, goes first, in the clear. `connected` is
-    /// called before the handshake with a peer, which may
-    /// take longer.
+    /// called before the handshake with a peer, which may take longer.
     pub(crate) async fn open(
         backend: &BackendView,
         tls: Option<&UpstreamTls>,

@@ -24,7 +24,7 @@ fn checks(port: u16) -> Option<ActiveHealth> {
     })
 }
 
-/// A node whose application works and fails its checks.
+/// A node with an application that works and fails its checks.
 struct Sick {
     plan: Plan,
     closed: ReservedPort,

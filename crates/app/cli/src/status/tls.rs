@@ -57,7 +57,7 @@ fn automatic(door: &str, status: &AutomaticStatus, now: SystemTime) -> Option<St
     }
 }
 
-/// A line for a backend whose certificate expires soon or has expired. Failures are in its
+/// A line for a backend with a certificate that expires soon or has expired. Failures are in its
 /// `health_detail`.
 pub(super) fn backend_details(backend: &str, tls: &BackendTlsStatus) -> Option<String> {
     match tls.days_left? {

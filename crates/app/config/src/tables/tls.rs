@@ -113,7 +113,7 @@ pub(super) const SNI_OF_DOOR: Opt = Opt::default("sni", Kind::Tables(&SNI), "[]"
 
 static SNI: Table = Table {
     title: "[[session.sni]]",
-    help: "tcp without `tls`: the pool for clients whose TLS asks for one of these names (SNI). The TLS passes to the \
+    help: "tcp without `tls`: the pool for clients that ask for one of these names in their TLS (SNI). The TLS passes to the \
            backend unread. Other clients with TLS go to `pool` of the front door, and those without TLS are refused.",
     options: &[
         Opt::required(
