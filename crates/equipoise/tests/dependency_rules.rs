@@ -137,9 +137,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-core",
             "equipoise-dispatch",
             "equipoise-health",
+            "equipoise-limits",
             "equipoise-tls",
         ],
     ),
+    // What clients may do: prefixes, rates, counts.
+    ("equipoise-limits", &["equipoise-basics"]),
     ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),
     ("equipoise-tls", &[]),
     ("equipoise-health", &["equipoise-basics", "equipoise-core", "equipoise-tls"]),

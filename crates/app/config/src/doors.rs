@@ -11,7 +11,7 @@ use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Pr
 use super::problem::Findings;
 use super::text::{Listen, RedirectTo};
 use super::values::{Values, chosen};
-use super::{Surroundings, door_tls, tables};
+use super::{Surroundings, door_tls, limits, tables};
 
 /// The listen addresses of a `[[session]]` or `[[dispatch]]` table.
 pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
@@ -51,6 +51,8 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
         sni: door.tables("sni").iter().filter_map(sni_route).collect(),
         redirect: door.parsed("redirect").map(|RedirectTo(port)| port),
         hsts: door.table("hsts").map(hsts),
+        access: limits::access(door),
+        client_limits: limits::limits(door),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
         ..http_door(door, unnamed)
     })
@@ -91,9 +93,11 @@ fn check_sni(door: &Values, findings: &mut Findings<'_>) {
     findings.error(door.at("sni"), &door.path_of("sni"), text);
 }
 
-/// Checks `redirect` and `hsts`, each of which is for one kind of http front door, and `sni`.
+/// Checks `redirect` and `hsts`, each of which is for one kind of http front door, `sni`, and
+/// what clients may do.
 pub(super) fn check(door: &Values, findings: &mut Findings<'_>) {
     check_sni(door, findings);
+    limits::check(door, door.choice("protocol", &tables::PROTOCOL), findings);
     let has_tls = door.given("tls");
     if has_tls && door.given("redirect") {
         let text = "stated, and clients of this front door use TLS already; accepted: a front door \

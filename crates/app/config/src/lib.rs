@@ -24,6 +24,7 @@ pub mod encryption;
 mod files;
 pub mod hosts;
 mod labels;
+mod limits;
 mod loading;
 mod names;
 mod option;

@@ -11,6 +11,7 @@ mod dispatch;
 mod dns;
 mod door;
 mod driver;
+mod limits;
 mod packet;
 mod planning;
 mod retries;
@@ -444,6 +445,9 @@ static SESSION: Table = Table {
         door::BODY_MAX,
         door::CONNECTIONS_MAX,
         door::PRIORITY,
+        limits::ALLOW,
+        limits::DENY,
+        limits::LIMIT,
         door::HEADER_TIMEOUT,
         door::IDLE_TIMEOUT,
         door::REQUEST_TIMEOUT,

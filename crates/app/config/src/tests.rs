@@ -69,6 +69,8 @@ ca = "/authority.crt"
 chain = "/node.crt"
 key = "/node.key"
 [session.hsts]
+[[session.limit]]
+rate = "5/s"
 [[session]]
 listen = "0.0.0.0:443"
 protocol = "tcp"
@@ -311,6 +313,8 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("tunnel-source", _) => quoted("10.1.0.0/16"),
         ("tunnel-source6", _) => quoted("2001:db8::/64"),
         ("methods", _) => quoted("GET"),
+        ("by", _) => quoted("header:x-key"),
+        ("rate", _) => quoted("7/m"),
         ("paths", _) => quoted("/x"),
         ("socket" | "file" | "seed-file" | "audit-log", _) => quoted("/x"),
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
@@ -348,7 +352,7 @@ fn other_sample(name: &str) -> &'static str {
         "redirect" => "https:8443",
         "alpn" => "h2",
         "identity" | "version" => "x",
-        "rate-limit-exempt" | "trusted" => "192.0.2.0/24",
+        "allow" | "deny" | "rate-limit-exempt" | "trusted" => "192.0.2.0/24",
         "forwarded" => "forwarded",
         "statuses" => "503",
         "upgrades" => "h2c",

@@ -1,6 +1,7 @@
 //! Strings that stand for quantities, addresses and times.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -68,6 +69,58 @@ pub(super) fn read_size(text: &str) -> Option<u64> {
 /// A text that [`read_size`] reads back as `bytes`.
 pub(super) fn show_size(bytes: u64) -> String {
     show(bytes, SIZE_UNITS, "0B")
+}
+
+/// A number of events in a time: `100/s`, `600/m`, `50/h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RateText {
+    pub(super) count: NonZeroU32,
+    pub(super) per: Duration,
+}
+
+impl FromStr for RateText {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (number, unit) = text.split_once('/').ok_or(())?;
+        let per = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            _ => return Err(()),
+        };
+        let has_digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        let count = number.parse().ok().filter(|_| has_digits);
+        let count = count.filter(|count: &NonZeroU32| count.get() <= 1_000_000_000).ok_or(())?;
+        Ok(RateText { count, per: Duration::from_secs(per) })
+    }
+}
+
+/// What a limit counts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CountedBy {
+    Source,
+    FrontDoor,
+    /// The name of a header field.
+    Header(String),
+}
+
+impl FromStr for CountedBy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        // RFC 9110, section 5.6.2.
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        match text.split_once(':') {
+            None if text == "source" => Ok(CountedBy::Source),
+            None if text == "front-door" => Ok(CountedBy::FrontDoor),
+            Some(("header", name)) if !name.is_empty() && name.bytes().all(is_token) => {
+                Ok(CountedBy::Header(name.to_ascii_lowercase()))
+            }
+            _ => Err(()),
+        }
+    }
 }
 
 /// Address of a backend as the file states it.

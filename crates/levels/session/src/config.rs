@@ -14,6 +14,7 @@ pub use equipoise_health::{
     ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
     is_stand_in, stand_in,
 };
+pub use equipoise_limits::{AccessList, Rate, SourceMask};
 pub use equipoise_tls::{Certificate, CertificateFiles, Challenges, ClientTls, PeerTls, ServerTls};
 
 pub use crate::backend_tls::UpstreamTls;
@@ -151,6 +152,30 @@ pub struct Limits {
     pub streams_max: usize,
 }
 
+/// One limit on what clients may do at a front door. A request or connection has to be within each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLimit {
+    /// What is counted together.
+    pub by: LimitBy,
+    /// Of requests (HTTP) or connections (TCP); more is answered 429 or closed.
+    pub rate: Option<Rate>,
+    /// Connections that are open at once; more are closed. Not by a header.
+    pub connections: Option<NonZeroU32>,
+    /// Of so many keys the rate is kept.
+    pub keys: usize,
+}
+
+/// What a [`ClientLimit`] counts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitBy {
+    /// Everything at the front door.
+    FrontDoor,
+    /// By the client's address.
+    Source(SourceMask),
+    /// By the value of this header field. Requests without it count together. HTTP only.
+    Header(Arc<str>),
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
@@ -245,6 +270,10 @@ pub struct FrontDoor {
     pub access_log: f64,
     /// Its requests stand in the queue before those of front doors with a lower one.
     pub priority: u8,
+    /// The addresses whose clients are served.
+    pub access: AccessList,
+    /// What each client may do.
+    pub client_limits: Arc<[ClientLimit]>,
     /// Node mode: the pool is the local application's, and requests may be delegated. HTTP only.
     pub dispatch: Option<NodeMode>,
 }
@@ -283,6 +312,8 @@ impl FrontDoor {
             responses: None,
             access_log: 0.0,
             priority: 0,
+            access: AccessList::default(),
+            client_limits: Arc::default(),
             dispatch: None,
         }
     }

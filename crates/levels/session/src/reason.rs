@@ -46,6 +46,13 @@ reasons! {
     CodingNotImplemented = "coding_not_implemented", 501;
     /// An expectation other than 100-continue.
     ExpectationFailed = "expectation_failed", 417;
+    /// The front door does not serve the client's address. TCP and UDP clients get no answer.
+    SourceDenied = "source_denied", 403;
+    /// The client has sent more requests than its front door's `limit` permits. TCP clients get no
+    /// answer.
+    RateLimited = "rate_limited", 429;
+    /// The client has as many open connections as its front door's `limit` permits.
+    ConnectionsLimited = "connections_limited", 0;
     /// The head did not arrive in time.
     HeaderTimeout = "header_timeout", 408;
     /// The body stood still for too long.

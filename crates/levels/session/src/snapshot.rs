@@ -9,6 +9,7 @@ use equipoise_health::Place;
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
 use crate::in_flight::InFlight;
 use crate::learning::{Hub, Target};
+use crate::limiter::Limiter;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -40,6 +41,8 @@ pub struct FrontDoorView {
     pub sni: Arc<SniTable>,
     /// Whether and how requests are delegated; only HTTP is.
     pub dispatch: Option<DispatchView>,
+    /// What its clients have used of their limits; kept across snapshots.
+    pub limiter: Arc<Limiter>,
     /// Its clients' requests in flight, in node mode; kept across snapshots.
     pub in_flight: Arc<InFlight>,
     /// Counters, kept across snapshots.

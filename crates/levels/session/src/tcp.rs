@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::concurrency::Outcome;
 use equipoise_core::load::RequestClass;
+use equipoise_limits::Verdict;
 
 use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
@@ -19,6 +20,7 @@ use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::handshake::{self, Refused};
 use crate::lease::Lease;
+use crate::limiter::Entered;
 use crate::linger::linger;
 use crate::proxy_protocol::{self, Announced};
 use crate::queue::{self, Full, Rank};
@@ -82,6 +84,10 @@ impl Connection {
             Ok(early) => early,
             Err(reason) => return (self.refuse(reason), None),
         };
+        let _entered = match self.permitted() {
+            Ok(entered) => entered,
+            Err(reason) => return (self.refuse(reason), None),
+        };
         let early = match self.accept_tls(early).await {
             Ok(early) => early,
             Err(refused) => return (Box::pin(self.refuse_tls(refused)).await, None),
@@ -125,6 +131,17 @@ impl Connection {
         let accepted = proxy_protocol::accept(&self.worker, &self.client, deadline, within).await?;
         self.announced = accepted.announced;
         Ok(accepted.rest)
+    }
+
+    /// Whether the front door lets this client connect now.
+    fn permitted(&self) -> Result<Entered, Reason> {
+        let (view, client) = (self.door.view(), self.source().ip());
+        if view.config.access.verdict(client) == Verdict::Denied {
+            return Err(Reason::SourceDenied);
+        }
+        let entered = view.limiter.enter(client).ok_or(Reason::ConnectionsLimited)?;
+        view.limiter.connection(client)?;
+        Ok(entered)
     }
 
     /// Performs the TLS handshake where one is required, or reads the server name where that

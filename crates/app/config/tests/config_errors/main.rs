@@ -11,6 +11,7 @@ mod bed;
 mod cluster;
 mod dispatch;
 mod dns;
+mod limits;
 mod load;
 mod names;
 mod packet;

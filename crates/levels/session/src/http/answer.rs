@@ -67,8 +67,9 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
     }
     line(format_args!("Proxy-Status: \"{instance}\"; error={}\r\n", proxy_error(reason)));
     line(format_args!("Cache-Control: no-store\r\n"));
-    if status == 503 {
-        line(format_args!("Retry-After: {}\r\n", retry_after.as_secs().max(1)));
+    if matches!(status, 429 | 503) {
+        let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+        line(format_args!("Retry-After: {}\r\n", seconds.max(1)));
     }
     if status == 405 {
         line(format_args!("Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n"));
@@ -92,10 +93,12 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
 fn phrase(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
+        403 => "Forbidden",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
         413 => "Content Too Large",
         417 => "Expectation Failed",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
         502 => "Bad Gateway",
@@ -129,6 +132,7 @@ fn proxy_error(reason: Reason) -> &'static str {
         Reason::UpstreamStalled => "connection_write_timeout",
         Reason::OutOfResources => "connection_limit_reached",
         Reason::ShuttingDown => "proxy_internal_response",
+        Reason::SourceDenied | Reason::RateLimited => "http_request_denied",
         _ => "http_request_error",
     }
 }
@@ -145,6 +149,8 @@ pub(super) fn explain(reason: Reason) -> &'static str {
         Reason::VersionNotSupported => "this server speaks HTTP/1.0 and HTTP/1.1",
         Reason::CodingNotImplemented => "the transfer coding is unknown",
         Reason::ExpectationFailed => "the expectation cannot be met",
+        Reason::SourceDenied => "clients of this address are not served",
+        Reason::RateLimited => "too many requests; try again later",
         Reason::HeaderTimeout => "the request head did not arrive in time",
         Reason::BodyTimeout => "the request body did not arrive in time",
         Reason::TlsMissing => "this port speaks TLS; use https://",

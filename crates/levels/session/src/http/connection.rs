@@ -285,7 +285,10 @@ impl ClientConnection {
         if reason.status() == 0 {
             return After::Abort;
         }
-        let retry_after = self.worker.retry_after(&self.door);
+        let retry_after = match reason {
+            Reason::RateLimited => self.door.view().limiter.retry_after(),
+            _ => self.worker.retry_after(&self.door),
+        };
         let (view, instance) = (self.door.view(), &self.worker.shared.instance);
         let mut out = self.worker.take_vec();
         // Plain HTTP is answered in the clear.

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
+use equipoise_limits::Verdict;
 
 use super::answer::{Form, ToPeer};
 use super::attempt::{Answered, Attempt, Outgoing};
@@ -145,6 +146,9 @@ impl ClientConnection {
 
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
+        if let Err(reason) = self.permitted(outgoing) {
+            return self.refuse(outgoing, reason).await;
+        }
         match self.redirection(outgoing) {
             Ok(None) => {}
             Ok(Some(redirection)) => return Box::pin(self.redirect(&redirection)).await,
@@ -159,6 +163,20 @@ impl ClientConnection {
             Ok(reached) => reached,
             Err(reason) => self.refuse(outgoing, reason).await,
         }
+    }
+
+    /// Whether the front door lets this client send this request now. Peers have asked their own
+    /// clients.
+    fn permitted(&self, outgoing: &Outgoing) -> Result<(), Reason> {
+        let view = self.door.view();
+        let config = &view.config;
+        if (config.access.allows_all() && config.client_limits.is_empty()) || self.is_from_peer() {
+            return Ok(());
+        }
+        if config.access.verdict(self.peer.ip()) == Verdict::Denied {
+            return Err(Reason::SourceDenied);
+        }
+        view.limiter.request(self.peer.ip(), &outgoing.first)
     }
 
     /// Answers for the proxy itself.

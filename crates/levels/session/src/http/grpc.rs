@@ -19,6 +19,7 @@ pub(crate) struct GrpcCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     DeadlineExceeded = 4,
+    PermissionDenied = 7,
     ResourceExhausted = 8,
     Unimplemented = 12,
     Internal = 13,
@@ -58,7 +59,9 @@ fn code(reason: Reason) -> Code {
         Reason::QueueFull
         | Reason::Overloaded
         | Reason::RequestBodyTooLarge
+        | Reason::RateLimited
         | Reason::RequestHeadTooLarge => Code::ResourceExhausted,
+        Reason::SourceDenied => Code::PermissionDenied,
         Reason::ConnectTimeout => Code::Unavailable,
         reason => match reason.status() {
             408 | 504 => Code::DeadlineExceeded,
@@ -133,6 +136,8 @@ mod tests {
             (Reason::UpstreamClosed, Code::Unavailable),
             (Reason::QueueFull, Code::ResourceExhausted),
             (Reason::RequestBodyTooLarge, Code::ResourceExhausted),
+            (Reason::RateLimited, Code::ResourceExhausted),
+            (Reason::SourceDenied, Code::PermissionDenied),
             (Reason::RequestTimeout, Code::DeadlineExceeded),
             (Reason::ResponseTimeout, Code::DeadlineExceeded),
             (Reason::BodyTimeout, Code::DeadlineExceeded),

@@ -69,6 +69,13 @@ pub(crate) async fn serve(
                 return;
             }
         };
+    let entered = door.view().limiter.enter(peer.ip());
+    let Some(_entered) = entered else {
+        door.dropped(Reason::ConnectionsLimited);
+        logged::log_unread(&worker, &door, peer, Reason::ConnectionsLimited);
+        client.reset_on_close();
+        return;
+    };
     let tls = door.view().config.tls.as_ref().map(|tls| Arc::clone(tls.config()));
     let (mut input, mut refused, mut identity) = (input, None, None);
     if let Some(tls) = tls {

@@ -162,6 +162,7 @@ fn front_door_view(
             pool: entry.pool,
             sni: Arc::clone(&entry.sni),
             dispatch,
+            limiter: Arc::clone(&entry.limiter),
             in_flight: Arc::clone(&entry.in_flight),
             stats: Arc::clone(&entry.stats),
         }),

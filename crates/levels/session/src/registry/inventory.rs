@@ -12,6 +12,7 @@ use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
 use crate::config::{BackendConfig, FrontDoor, Place, PoolConfig, Protocol, SessionConfig};
 use crate::in_flight::InFlight;
+use crate::limiter::Limiter;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::retry_budget::RetryBudget;
@@ -90,6 +91,7 @@ pub(crate) struct FrontDoorEntry {
     pub(crate) peers: Option<usize>,
     /// Its planned shares, in node mode; `None` without a plan.
     pub(crate) shares: Option<Arc<Shares>>,
+    pub(crate) limiter: Arc<Limiter>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
 }
@@ -445,14 +447,27 @@ impl Reload {
                         changed.changed.push(config.name.to_string());
                     }
                     let shares = before.shares.clone().filter(|_| peers.is_some());
-                    FrontDoorEntry { config, pool, sni, peers, shares, ..before }
+                    let limiter = before.limiter.update(&config.client_limits);
+                    FrontDoorEntry { config, pool, sni, peers, shares, limiter, ..before }
                 }
                 None => {
                     changed.added.push(config.name.to_string());
                     let stats = Arc::new(Sharded::new(self.threads));
                     let id = take(&mut self.ids.front_door);
                     let in_flight = Arc::default();
-                    FrontDoorEntry { id, config, pool, sni, peers, shares: None, in_flight, stats }
+                    let limiter = Arc::new(Limiter::new(&config.client_limits));
+                    let shares = None;
+                    FrontDoorEntry {
+                        id,
+                        config,
+                        pool,
+                        sni,
+                        peers,
+                        shares,
+                        limiter,
+                        in_flight,
+                        stats,
+                    }
                 }
             });
         }

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use equipoise_limits::Verdict;
 use slab::Slab;
 use socket2::{Domain, Type};
 
@@ -178,7 +179,11 @@ impl Clients {
         if self.door.closing.get() {
             return Err(Reason::ShuttingDown);
         }
-        let limit = self.door.view().config.limits.connections_max;
+        let view = self.door.view();
+        if view.config.access.verdict(ends.peer.ip()) == Verdict::Denied {
+            return Err(Reason::SourceDenied);
+        }
+        let limit = view.config.limits.connections_max;
         if self.all.len() >= limit.min(self.worker.lines.get().udp_clients_max) && !self.evict(None)
         {
             self.is_crowded = true;

@@ -20,7 +20,7 @@ use equipoise_session::config::{
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
-    PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable, StopReport,
+    Limiter, PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable, StopReport,
 };
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
@@ -226,6 +226,7 @@ impl Proxy {
         let fronts = self.fronts.iter().map(|(id, config, stats)| {
             let (config, stats) = (config.clone(), stats.clone());
             let in_flight = Arc::default();
+            let limiter = Arc::new(Limiter::new(&config.client_limits));
             let sni = Arc::new(SniTable::new(&config.sni, &vec![1; config.sni.len()]));
             Arc::new(FrontDoorView {
                 id: *id,
@@ -233,6 +234,7 @@ impl Proxy {
                 pool: 0,
                 sni,
                 dispatch: None,
+                limiter,
                 in_flight,
                 stats,
             })

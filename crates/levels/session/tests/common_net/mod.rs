@@ -127,6 +127,7 @@ impl Rig {
             pool: 0,
             sni: Arc::default(),
             dispatch: None,
+            limiter: Arc::default(),
             in_flight: Arc::default(),
             stats: self.stats.clone(),
         };

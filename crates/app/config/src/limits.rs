@@ -1,0 +1,98 @@
+//! Builds and checks `allow`, `deny` and `[[session.limit]]`.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use equipoise_session::config::{AccessList, ClientLimit, LimitBy, Protocol, Rate, SourceMask};
+
+use super::problem::Findings;
+use super::tables;
+use super::text::{CountedBy, RateText};
+use super::values::Values;
+
+/// The addresses that a front door serves.
+pub(super) fn access(door: &Values) -> AccessList {
+    AccessList::new(&prefixes(door, "allow"), &prefixes(door, "deny"))
+}
+
+/// The limits of a front door.
+pub(super) fn limits(door: &Values) -> Arc<[ClientLimit]> {
+    door.tables("limit").iter().map(limit).collect()
+}
+
+fn prefixes(door: &Values, option: &str) -> Vec<(IpAddr, u8)> {
+    let texts = door.texts(option).unwrap_or_default().iter();
+    texts.filter_map(|text| tables::dns_prefix(text)).collect()
+}
+
+fn limit(values: &Values) -> ClientLimit {
+    let number = |option| values.number(option).and_then(|it| u32::try_from(it).ok());
+    let by = match values.parsed("by").unwrap_or(CountedBy::Source) {
+        CountedBy::FrontDoor => LimitBy::FrontDoor,
+        CountedBy::Header(name) => LimitBy::Header(name.into()),
+        CountedBy::Source => LimitBy::Source(SourceMask {
+            bits4: values.amount("ipv4-prefix"),
+            bits6: values.amount("ipv6-prefix"),
+        }),
+    };
+    let burst = number("burst").and_then(NonZeroU32::new);
+    let rate = values.parsed("rate").map(|RateText { count, per }| {
+        let of_a_second = NonZeroU32::new(count.get() / per.as_secs().max(1) as u32);
+        Rate { count, per, burst: burst.or(of_a_second).unwrap_or(NonZeroU32::MIN) }
+    });
+    let connections = number("connections").and_then(NonZeroU32::new);
+    ClientLimit { by, rate, connections, keys: values.amount("keys") }
+}
+
+/// Checks that each limit limits something, and that no prefix is both allowed and denied.
+pub(super) fn check(door: &Values, protocol: Option<Protocol>, findings: &mut Findings<'_>) {
+    let allowed: HashSet<&String> = door.texts("allow").unwrap_or_default().iter().collect();
+    for text in door.texts("deny").unwrap_or_default() {
+        if allowed.contains(text) {
+            let text = format!("\"{text}\" is in `allow`, too; accepted: one of them");
+            findings.error(door.at("deny"), &door.path_of("deny"), text);
+        }
+    }
+    if protocol == Some(Protocol::Udp) && door.given("limit") {
+        let text = "stated, and this front door speaks udp, whose source addresses may be forged; accepted with http \
+                    and tcp";
+        findings.error(door.at("limit"), &door.path_of("limit"), text.to_string());
+        return;
+    }
+    for limit in door.tables("limit") {
+        check_limit(limit, protocol, findings);
+    }
+}
+
+fn check_limit(limit: &Values, protocol: Option<Protocol>, findings: &mut Findings<'_>) {
+    let mut error = |option: &str, text: &str| {
+        findings.error(limit.at(option), &limit.path_of(option), text.to_string());
+    };
+    let by = limit.parsed("by").unwrap_or(CountedBy::Source);
+    let is_by_header = matches!(by, CountedBy::Header(_));
+    if !limit.given("rate") && !limit.given("connections") {
+        error("rate", "missing; accepted: `rate` or `connections`, or both");
+    }
+    if limit.given("burst") && !limit.given("rate") {
+        error("burst", "stated, but there is no `rate`; accepted: both");
+    }
+    if is_by_header && protocol == Some(Protocol::Tcp) {
+        error(
+            "by",
+            "a header, and this front door does not speak HTTP; accepted: \"source\" or \"front-door\"",
+        );
+    }
+    if is_by_header && limit.given("connections") {
+        error(
+            "connections",
+            "stated, but a connection has no header; accepted by \"source\" and \"front-door\"",
+        );
+    }
+    for option in ["ipv4-prefix", "ipv6-prefix"] {
+        if by != CountedBy::Source && limit.given(option) {
+            error(option, "stated, but the limit is not by \"source\"; accepted: by = \"source\"");
+        }
+    }
+}

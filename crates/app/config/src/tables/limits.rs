@@ -1,0 +1,88 @@
+//! Options that bound what the clients of a front door may do.
+
+use super::super::option::{Form, Kind, Opt, Table, reads_as};
+use super::super::text::{CountedBy, RateText};
+
+pub(super) const ALLOW: Opt = Opt::optional(
+    "allow",
+    Kind::Texts(&super::dns::PREFIX),
+    "every address that `deny` does not list",
+    "Prefixes of the clients that are served; other clients are answered 403 (tcp: reset, udp: no answer). If `allow` \
+     and `deny` both have a prefix of an address, the longer one decides.",
+);
+
+pub(super) const DENY: Opt = Opt::optional(
+    "deny",
+    Kind::Texts(&super::dns::PREFIX),
+    "no address",
+    "Prefixes of the clients that are not served.",
+);
+
+pub(super) const LIMIT: Opt =
+    Opt::default("limit", Kind::Tables(&LIMIT_TABLE), "[]", LIMIT_TABLE.help);
+
+static LIMIT_TABLE: Table = Table {
+    title: "[[session.limit]]",
+    help: "A limit on what clients may do (http, tcp), counted by this process. With several, each has to permit a \
+           request.",
+    options: &[
+        Opt::default(
+            "by",
+            Kind::Text(&COUNTED_BY),
+            "\"source\"",
+            "What is counted together: requests from one client address (\"source\"), all of the front door \
+             (\"front-door\"), or requests with the same value of a header (\"header:NAME\"; those without it \
+             together).",
+        ),
+        Opt::optional(
+            "rate",
+            Kind::Text(&RATE),
+            "no limit",
+            "Largest number of requests (tcp: new connections) in a time. A request beyond it is answered 429 with \
+             `Retry-After`, a connection reset.",
+        ),
+        Opt::optional(
+            "burst",
+            Kind::Count(1, 1_000_000),
+            "the number of one second, and at least 1",
+            "How many of them may come at once after a rest.",
+        ),
+        Opt::optional(
+            "connections",
+            Kind::Count(1, 10_000_000),
+            "no limit",
+            "Largest number of open connections; further ones are reset. For all data-plane threads together.",
+        ),
+        Opt::default(
+            "ipv4-prefix",
+            Kind::Count(8, 32),
+            "32",
+            "Bits of an IPv4 address that make it another source.",
+        ),
+        Opt::default(
+            "ipv6-prefix",
+            Kind::Count(16, 128),
+            "64",
+            "Bits of an IPv6 address that make it another source.",
+        ),
+        Opt::default(
+            "keys",
+            Kind::Count(1000, 100_000_000),
+            "100000",
+            "Sources or header values of which the rate is kept, with 16 bytes each. If more send at once, those that \
+             have sent the least may send a burst again.",
+        ),
+    ],
+};
+
+static COUNTED_BY: Form = Form {
+    noun: "what a limit counts by",
+    accepted: "\"source\", \"front-door\" or \"header:NAME\"",
+    fits: reads_as::<CountedBy>,
+};
+
+static RATE: Form = Form {
+    noun: "a rate",
+    accepted: "a number of 1 to 1000000000 in a second, minute or hour, such as \"100/s\", \"600/m\" or \"50/h\"",
+    fits: reads_as::<RateText>,
+};

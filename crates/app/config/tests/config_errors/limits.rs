@@ -1,0 +1,71 @@
+//! What is wrong with `allow`, `deny` and `[[session.limit]]`.
+
+use super::bed;
+
+/// What is said about a front door of this protocol with these options.
+fn said(protocol: &str, options: &str) -> String {
+    bed::said(&format!(
+        "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n\
+         [[session]]\nlisten = '0.0.0.0:443'\nprotocol = '{protocol}'\npool = 'p'\n{options}\n"
+    ))
+}
+
+#[test]
+fn a_limit_limits_something_that_the_front_door_has() {
+    let limit =
+        |protocol: &str, options: &str| said(protocol, &format!("limit = [{{ {options} }}]"));
+    for protocol in ["http", "tcp"] {
+        for good in [
+            "rate = '100/s'",
+            "rate = '1/h', burst = 5",
+            "connections = 20",
+            "rate = '600/m', connections = 20, ipv4-prefix = 24, ipv6-prefix = 48",
+            "by = 'front-door', rate = '1000/s'",
+        ] {
+            assert_eq!(limit(protocol, good), "", "{protocol}: {good}");
+        }
+    }
+    assert_eq!(limit("http", "by = 'header:X-Api-Key', rate = '10/s'"), "");
+    for (protocol, options, expected) in [
+        ("http", "by = 'source'", "rate: missing; accepted: `rate` or `connections`, or both"),
+        ("http", "connections = 5, burst = 5", "burst: stated, but there is no `rate`"),
+        ("http", "rate = '0/s'", "'0/s' is not a rate"),
+        ("http", "rate = '5/d'", "'5/d' is not a rate"),
+        ("http", "rate = '+5/s'", "'+5/s' is not a rate"),
+        ("http", "rate = '5'", "'5' is not a rate"),
+        ("http", "by = 'cookie', rate = '5/s'", "'cookie' is not what a limit counts by"),
+        ("http", "by = 'header:', rate = '5/s'", "'header:' is not what a limit counts by"),
+        ("http", "by = 'header:a b', rate = '5/s'", "'header:a b' is not what a limit counts by"),
+        (
+            "http",
+            "by = 'header:a', connections = 5",
+            "connections: stated, but a connection has no header",
+        ),
+        (
+            "http",
+            "by = 'front-door', rate = '5/s', ipv4-prefix = 24",
+            "ipv4-prefix: stated, but the limit is not by",
+        ),
+        (
+            "tcp",
+            "by = 'header:a', rate = '5/s'",
+            "by: a header, and this front door does not speak HTTP",
+        ),
+        ("udp", "rate = '5/s'", "limit: stated, and this front door speaks udp"),
+    ] {
+        let found = limit(protocol, options);
+        assert!(found.contains(expected), "{protocol} {options}\n{found}\nlacks: {expected}");
+    }
+}
+
+#[test]
+fn a_prefix_is_allowed_or_denied() {
+    for protocol in ["http", "tcp", "udp"] {
+        let lists = "allow = ['10.0.0.0/8', '2001:db8::/32']\ndeny = ['10.1.0.0/16', '192.0.2.7']";
+        assert_eq!(said(protocol, lists), "");
+    }
+    let both = said("http", "allow = ['10.0.0.0/8']\ndeny = ['10.0.0.0/8']");
+    assert!(both.contains("\"10.0.0.0/8\" is in `allow`, too"), "{both}");
+    let wrong = said("http", "deny = ['10.0.0.0/33']");
+    assert!(wrong.contains("'10.0.0.0/33' is not"), "{wrong}");
+}

@@ -1,0 +1,171 @@
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Whether a client is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Allowed,
+    /// It is not.
+    Denied,
+}
+
+/// Address prefixes that are allowed and denied. The longest prefix of an address decides.
+///
+/// An address without a prefix is denied if any prefix is allowed, else allowed: a list of allowed
+/// prefixes alone lets in those, and a list of denied prefixes alone keeps out those. An
+/// IPv4-mapped IPv6 address counts as IPv4, to which no IPv6 prefix applies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessList {
+    v4: Ranges,
+    v6: Ranges,
+}
+
+/// Where each range of addresses begins; a range ends before the next.
+type Ranges = Vec<(u128, Verdict)>;
+
+impl AccessList {
+    /// From the addresses and lengths of prefixes. If a prefix is both allowed and denied, it is
+    /// denied.
+    pub fn new(allowed: &[(IpAddr, u8)], denied: &[(IpAddr, u8)]) -> AccessList {
+        let default = if allowed.is_empty() { Verdict::Allowed } else { Verdict::Denied };
+        let verdicts = allowed.iter().map(|prefix| (*prefix, Verdict::Allowed));
+        let mut prefixes: Vec<_> =
+            verdicts.chain(denied.iter().map(|prefix| (*prefix, Verdict::Denied))).collect();
+        // Longer prefixes are painted over shorter ones; the sort keeps denied after allowed.
+        prefixes.sort_by_key(|((_, length), _)| *length);
+        let ranges = |is_v4: bool| {
+            let of_family = prefixes.iter().filter(|((address, _), _)| address.is_ipv4() == is_v4);
+            painted(
+                default,
+                of_family.map(|((address, length), it)| (range(*address, *length), *it)),
+            )
+        };
+        AccessList { v4: ranges(true), v6: ranges(false) }
+    }
+
+    /// Whether every address is allowed.
+    pub fn allows_all(&self) -> bool {
+        let all = |ranges: &Ranges| ranges.iter().all(|(_, verdict)| *verdict == Verdict::Allowed);
+        all(&self.v4) && all(&self.v6)
+    }
+
+    /// Whether `client` is served. O(log n).
+    pub fn verdict(&self, client: IpAddr) -> Verdict {
+        let (ranges, bits) = match client.to_canonical() {
+            IpAddr::V4(v4) => (&self.v4, u128::from(v4.to_bits())),
+            IpAddr::V6(v6) => (&self.v6, v6.to_bits()),
+        };
+        let after = ranges.partition_point(|(first, _)| *first <= bits);
+        after.checked_sub(1).map_or(Verdict::Allowed, |at| ranges[at].1)
+    }
+}
+
+/// First and last address.
+fn range(address: IpAddr, length: u8) -> (u128, u128) {
+    let (bits, width) = match address {
+        IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    };
+    let free = width - u32::from(length).min(width);
+    let mask = 1_u128.checked_shl(free).map_or(u128::MAX, |end| end - 1);
+    (bits & !mask, bits | mask)
+}
+
+/// Ranges of all addresses, after each of `ranges` was painted over those before it.
+fn painted(default: Verdict, ranges: impl Iterator<Item = ((u128, u128), Verdict)>) -> Ranges {
+    let mut begins = BTreeMap::from([(0_u128, default)]);
+    for ((first, last), verdict) in ranges {
+        let before = begins.range(..=last).next_back().map_or(default, |(_, verdict)| *verdict);
+        let covered: Vec<u128> = begins.range(first..=last).map(|(begin, _)| *begin).collect();
+        for begin in covered {
+            begins.remove(&begin);
+        }
+        begins.insert(first, verdict);
+        if let Some(next) = last.checked_add(1) {
+            begins.entry(next).or_insert(before);
+        }
+    }
+    begins.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn list(allowed: &[&str], denied: &[&str]) -> AccessList {
+        let prefixes = |texts: &[&str]| -> Vec<(IpAddr, u8)> {
+            let split = |text: &&str| {
+                let (address, length) = text.split_once('/').unwrap();
+                (address.parse().unwrap(), length.parse().unwrap())
+            };
+            texts.iter().map(split).collect()
+        };
+        AccessList::new(&prefixes(allowed), &prefixes(denied))
+    }
+
+    fn allowed(list: &AccessList, client: &str) -> bool {
+        list.verdict(client.parse().unwrap()) == Verdict::Allowed
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_and_a_list_of_allowed_ones_excludes_the_rest() {
+        let all = AccessList::default();
+        assert!(all.allows_all() && allowed(&all, "192.0.2.1") && allowed(&all, "::1"));
+        let some = list(&["10.0.0.0/8", "2001:db8::/32"], &["10.1.0.0/16"]);
+        for (client, expected) in [
+            ("10.0.0.1", true),
+            ("::ffff:10.0.0.1", true),
+            ("10.1.0.0", false),
+            ("10.1.255.255", false),
+            ("10.2.0.0", true),
+            ("11.0.0.0", false),
+            ("2001:db8::7", true),
+            ("2001:db9::7", false),
+        ] {
+            assert_eq!(allowed(&some, client), expected, "{client}");
+        }
+        let hole = list(&["192.0.2.7/32"], &["192.0.2.0/24", "::/0"]);
+        assert!(allowed(&hole, "192.0.2.7"));
+        for client in ["192.0.2.6", "192.0.2.8", "198.51.100.1", "::2"] {
+            assert!(!allowed(&hole, client), "{client}");
+        }
+        let both = list(&["192.0.2.0/24"], &["192.0.2.0/24"]);
+        assert!(!allowed(&both, "192.0.2.1"));
+        let open = list(&[], &["0.0.0.0/0"]);
+        assert!(!allowed(&open, "255.255.255.255") && allowed(&open, "ffff::"));
+    }
+
+    fn prefix() -> impl Strategy<Value = (IpAddr, u8)> {
+        let v4 = (any::<u32>(), 0..=32_u8)
+            .prop_map(|(bits, length)| (IpAddr::V4((bits & 0x0300_0003).into()), length));
+        let v6 = (any::<u128>(), 0..=128_u8)
+            .prop_map(|(bits, length)| (IpAddr::V6((bits & (3 << 126 | 3)).into()), length));
+        prop_oneof![v4, v6]
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_search_of_all_prefixes(
+            allowed in prop::collection::vec(prefix(), 0..8),
+            denied in prop::collection::vec(prefix(), 0..8),
+            (client, _) in prefix(),
+        ) {
+            let covers = |(address, length): &&(IpAddr, u8)| {
+                let (first, last) = range(*address, *length);
+                let (bits, _) = range(client, 128);
+                address.is_ipv4() == client.is_ipv4() && first <= bits && bits <= last
+            };
+            let longest = |prefixes: &[(IpAddr, u8)]| {
+                prefixes.iter().filter(covers).map(|(_, length)| i32::from(*length)).max()
+            };
+            let expected = match (longest(&allowed), longest(&denied)) {
+                (None, None) => allowed.is_empty(),
+                (allow, deny) => allow.unwrap_or(-1) > deny.unwrap_or(-1),
+            };
+            let is_allowed = AccessList::new(&allowed, &denied).verdict(client) == Verdict::Allowed;
+            prop_assert_eq!(is_allowed, expected);
+        }
+    }
+}
