@@ -141,7 +141,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-tls",
         ],
     ),
-    // What clients may do: prefixes, rates, counts.
+    // Limits on clients: prefixes, rates, counts.
     ("equipoise-limits", &["equipoise-basics"]),
     ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),
     ("equipoise-tls", &[]),

@@ -94,7 +94,7 @@ fn check_sni(door: &Values, findings: &mut Findings<'_>) {
 }
 
 /// Checks `redirect` and `hsts`, each of which is for one kind of http front door, `sni`, and
-/// what clients may do.
+/// the limits on clients.
 pub(super) fn check(door: &Values, findings: &mut Findings<'_>) {
     check_sni(door, findings);
     limits::check(door, door.choice("protocol", &tables::PROTOCOL), findings);

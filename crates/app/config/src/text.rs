@@ -96,7 +96,7 @@ impl FromStr for RateText {
     }
 }
 
-/// What a limit counts together.
+/// The events that a limit counts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CountedBy {
     Source,

@@ -1,15 +1,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Whether a client is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is.
-    Allowed,
-    /// It is not.
-    Denied,
-}
-
 /// Address prefixes that are allowed and denied. The longest prefix of an address decides.
 ///
 /// An address without a prefix is denied if any prefix is allowed, else allowed: a list of allowed
@@ -21,17 +12,17 @@ pub struct AccessList {
     v6: Ranges,
 }
 
-/// Where each range of addresses begins; a range ends before the next.
-type Ranges = Vec<(u128, Verdict)>;
+/// The first address of each range, and whether it is allowed; a range ends before the next.
+type Ranges = Vec<(u128, bool)>;
 
 impl AccessList {
     /// From the addresses and lengths of prefixes. If a prefix is both allowed and denied, it is
     /// denied.
     pub fn new(allowed: &[(IpAddr, u8)], denied: &[(IpAddr, u8)]) -> AccessList {
-        let default = if allowed.is_empty() { Verdict::Allowed } else { Verdict::Denied };
-        let verdicts = allowed.iter().map(|prefix| (*prefix, Verdict::Allowed));
+        let default = allowed.is_empty();
+        let allow = allowed.iter().map(|prefix| (*prefix, true));
         let mut prefixes: Vec<_> =
-            verdicts.chain(denied.iter().map(|prefix| (*prefix, Verdict::Denied))).collect();
+            allow.chain(denied.iter().map(|prefix| (*prefix, false))).collect();
         // Longer prefixes are painted over shorter ones; the sort keeps denied after allowed.
         prefixes.sort_by_key(|((_, length), _)| *length);
         let ranges = |is_v4: bool| {
@@ -46,18 +37,18 @@ impl AccessList {
 
     /// Whether every address is allowed.
     pub fn allows_all(&self) -> bool {
-        let all = |ranges: &Ranges| ranges.iter().all(|(_, verdict)| *verdict == Verdict::Allowed);
+        let all = |ranges: &Ranges| ranges.iter().all(|(_, is_allowed)| *is_allowed);
         all(&self.v4) && all(&self.v6)
     }
 
     /// Whether `client` is served. O(log n).
-    pub fn verdict(&self, client: IpAddr) -> Verdict {
+    pub fn allows(&self, client: IpAddr) -> bool {
         let (ranges, bits) = match client.to_canonical() {
             IpAddr::V4(v4) => (&self.v4, u128::from(v4.to_bits())),
             IpAddr::V6(v6) => (&self.v6, v6.to_bits()),
         };
         let after = ranges.partition_point(|(first, _)| *first <= bits);
-        after.checked_sub(1).map_or(Verdict::Allowed, |at| ranges[at].1)
+        after.checked_sub(1).is_none_or(|at| ranges[at].1)
     }
 }
 
@@ -73,15 +64,15 @@ fn range(address: IpAddr, length: u8) -> (u128, u128) {
 }
 
 /// Ranges of all addresses, after each of `ranges` was painted over those before it.
-fn painted(default: Verdict, ranges: impl Iterator<Item = ((u128, u128), Verdict)>) -> Ranges {
+fn painted(default: bool, ranges: impl Iterator<Item = ((u128, u128), bool)>) -> Ranges {
     let mut begins = BTreeMap::from([(0_u128, default)]);
-    for ((first, last), verdict) in ranges {
-        let before = begins.range(..=last).next_back().map_or(default, |(_, verdict)| *verdict);
+    for ((first, last), is_allowed) in ranges {
+        let before = begins.range(..=last).next_back().map_or(default, |(_, before)| *before);
         let covered: Vec<u128> = begins.range(first..=last).map(|(begin, _)| *begin).collect();
         for begin in covered {
             begins.remove(&begin);
         }
-        begins.insert(first, verdict);
+        begins.insert(first, is_allowed);
         if let Some(next) = last.checked_add(1) {
             begins.entry(next).or_insert(before);
         }
@@ -106,7 +97,7 @@ mod tests {
     }
 
     fn allowed(list: &AccessList, client: &str) -> bool {
-        list.verdict(client.parse().unwrap()) == Verdict::Allowed
+        list.allows(client.parse().unwrap())
     }
 
     #[test]
@@ -164,7 +155,7 @@ mod tests {
                 (None, None) => allowed.is_empty(),
                 (allow, deny) => allow.unwrap_or(-1) > deny.unwrap_or(-1),
             };
-            let is_allowed = AccessList::new(&allowed, &denied).verdict(client) == Verdict::Allowed;
+            let is_allowed = AccessList::new(&allowed, &denied).allows(client);
             prop_assert_eq!(is_allowed, expected);
         }
     }

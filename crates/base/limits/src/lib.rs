@@ -1,14 +1,14 @@
-//! What a client may do: which addresses are let in, how often, and how many at once.
+//! Limits on clients: which addresses are served, how often, and with how many connections.
 //!
-//! In: addresses, keys and the time. Out: whether it is within the limit. Every table has a bound
-//! that is stated when it is made; what happens beyond it is said at each. No I/O, no clock.
+//! In: addresses, keys and the time. Out: whether a client is within the limit. Each table has a
+//! bound, and its documentation states what happens beyond the bound. No I/O, no clock.
 
 mod access;
 mod open;
 mod rate;
 mod source;
 
-pub use access::{AccessList, Verdict};
+pub use access::AccessList;
 pub use open::{Entered, OpenCounts};
-pub use rate::{Rate, RateLimit};
+pub use rate::{KeyedRate, Rate};
 pub use source::SourceMask;

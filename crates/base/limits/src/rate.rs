@@ -30,9 +30,9 @@ impl Rate {
 /// The generic cell rate algorithm (ITU-T I.371): a key's only state is the time at which it would
 /// be at rest again. A key at rest needs no slot, so that slots are reused without loss. If all
 /// slots in which a new key may be belong to keys that are not at rest, the one nearest to rest
-/// loses its state, and may send a burst again ([`RateLimit::forgotten`] counts it).
+/// loses its state, and may send a burst again ([`KeyedRate::forgotten`] counts it).
 #[derive(Debug)]
-pub struct RateLimit {
+pub struct KeyedRate {
     interval: u64,
     /// Time to rest of a key that has used its burst.
     depth: u64,
@@ -50,13 +50,13 @@ struct Slot {
     rest_at: AtomicU64,
 }
 
-impl RateLimit {
+impl KeyedRate {
     /// A limit for about `keys` keys that are not at rest, of 16 bytes each; `began` is not after
     /// any later time.
-    pub fn new(rate: Rate, keys: usize, began: Instant) -> RateLimit {
+    pub fn new(rate: Rate, keys: usize, began: Instant) -> KeyedRate {
         let interval = nanoseconds(rate.interval());
         let slots = keys.max(1).next_multiple_of(WAYS);
-        RateLimit {
+        KeyedRate {
             interval,
             depth: interval.saturating_mul(u64::from(rate.burst.get())),
             hasher: RandomState::new(),
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_key_has_its_burst_and_then_its_rate() {
         let began = Instant::now();
-        let limit = RateLimit::new(rate(10, SECOND, 3), 1000, began);
+        let limit = KeyedRate::new(rate(10, SECOND, 3), 1000, began);
         let at = |ms| began + Duration::from_millis(ms);
         for _ in 0..3 {
             assert_eq!(limit.take("a", at(0)), Ok(()));
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn keys_at_rest_make_room_and_beyond_it_the_one_nearest_to_rest_is_forgotten() {
         let began = Instant::now();
-        let limit = RateLimit::new(rate(1, SECOND, 1), WAYS, began);
+        let limit = KeyedRate::new(rate(1, SECOND, 1), WAYS, began);
         for key in 0..WAYS {
             assert_eq!(limit.take(&key, began + Duration::from_millis(key as u64)), Ok(()));
         }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn threads_together_get_the_rate_of_one() {
         let began = Instant::now();
-        let limit = RateLimit::new(rate(1, 100 * SECOND, 1000), 100, began);
+        let limit = KeyedRate::new(rate(1, 100 * SECOND, 1000), 100, began);
         // The slot is there before the threads begin.
         limit.take("a", began).expect("the first");
         let taken = thread::scope(|scope| {
@@ -202,7 +202,7 @@ mod tests {
             gaps in prop::collection::vec(0..50_u64, 1..300),
         ) {
             let began = Instant::now();
-            let limit = RateLimit::new(rate(count, SECOND, burst), 10, began);
+            let limit = KeyedRate::new(rate(count, SECOND, burst), 10, began);
             let mut now = began;
             let mut taken = Vec::new();
             for gap in gaps {

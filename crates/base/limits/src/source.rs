@@ -1,6 +1,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Clients that count as one: those whose addresses begin with the same bits.
+/// Clients count as one if the first bits of their addresses are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceMask {
     /// Significant bits of an IPv4 address, at most 32.

@@ -155,7 +155,7 @@ pub struct Limits {
 /// One limit on what clients may do at a front door. A request or connection has to be within each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimit {
-    /// What is counted together.
+    /// The events that are counted together.
     pub by: LimitBy,
     /// Of requests (HTTP) or connections (TCP); more is answered 429 or closed.
     pub rate: Option<Rate>,
@@ -165,7 +165,7 @@ pub struct ClientLimit {
     pub keys: usize,
 }
 
-/// What a [`ClientLimit`] counts together.
+/// The events that a [`ClientLimit`] counts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitBy {
     /// Everything at the front door.
@@ -272,7 +272,7 @@ pub struct FrontDoor {
     pub priority: u8,
     /// The addresses whose clients are served.
     pub access: AccessList,
-    /// What each client may do.
+    /// Limits on each client.
     pub client_limits: Arc<[ClientLimit]>,
     /// Node mode: the pool is the local application's, and requests may be delegated. HTTP only.
     pub dispatch: Option<NodeMode>,

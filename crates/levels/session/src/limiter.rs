@@ -1,10 +1,10 @@
-//! What the clients of a front door have used of their limits.
+//! The counts of the limits on the clients of a front door.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equipoise_limits::{self as limits, OpenCounts, RateLimit};
+use equipoise_limits::{self as limits, KeyedRate, OpenCounts};
 
 use crate::config::{ClientLimit, LimitBy};
 use crate::reason::Reason;
@@ -16,7 +16,7 @@ pub struct Limiter(Vec<Arc<Limit>>);
 #[derive(Debug)]
 struct Limit {
     config: ClientLimit,
-    rate: Option<RateLimit>,
+    rate: Option<KeyedRate>,
     open: Arc<OpenCounts<IpAddr>>,
 }
 
@@ -89,18 +89,18 @@ impl Limiter {
 
     /// Keys that lost their state because a table was full, over all limits.
     pub fn forgotten(&self) -> u64 {
-        self.0.iter().filter_map(|limit| limit.rate.as_ref()).map(RateLimit::forgotten).sum()
+        self.0.iter().filter_map(|limit| limit.rate.as_ref()).map(KeyedRate::forgotten).sum()
     }
 }
 
 impl Limit {
     fn new(config: &ClientLimit) -> Limit {
         let keys = if config.by == LimitBy::FrontDoor { 1 } else { config.keys };
-        let rate = config.rate.map(|rate| RateLimit::new(rate, keys, Instant::now()));
+        let rate = config.rate.map(|rate| KeyedRate::new(rate, keys, Instant::now()));
         Limit { config: config.clone(), rate, open: Arc::default() }
     }
 
-    /// What `client` counts as; `None` if this limit goes by something else.
+    /// The source that `client` counts as; `None` if this limit counts by a header.
     fn source(&self, client: IpAddr) -> Option<IpAddr> {
         match &self.config.by {
             LimitBy::FrontDoor => Some(Ipv4Addr::UNSPECIFIED.into()),

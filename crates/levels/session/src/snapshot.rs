@@ -41,7 +41,7 @@ pub struct FrontDoorView {
     pub sni: Arc<SniTable>,
     /// Whether and how requests are delegated; only HTTP is.
     pub dispatch: Option<DispatchView>,
-    /// What its clients have used of their limits; kept across snapshots.
+    /// The counts of its limits on clients; kept across snapshots.
     pub limiter: Arc<Limiter>,
     /// Its clients' requests in flight, in node mode; kept across snapshots.
     pub in_flight: Arc<InFlight>,

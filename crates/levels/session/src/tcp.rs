@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::concurrency::Outcome;
 use equipoise_core::load::RequestClass;
-use equipoise_limits::Verdict;
 
 use crate::access_log::{self, FlowLine};
 use crate::buffer::Buffer;
@@ -136,7 +135,7 @@ impl Connection {
     /// Whether the front door lets this client connect now.
     fn permitted(&self) -> Result<Entered, Reason> {
         let (view, client) = (self.door.view(), self.source().ip());
-        if view.config.access.verdict(client) == Verdict::Denied {
+        if !view.config.access.allows(client) {
             return Err(Reason::SourceDenied);
         }
         let entered = view.limiter.enter(client).ok_or(Reason::ConnectionsLimited)?;

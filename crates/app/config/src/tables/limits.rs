@@ -76,7 +76,7 @@ static LIMIT_TABLE: Table = Table {
 };
 
 static COUNTED_BY: Form = Form {
-    noun: "what a limit counts by",
+    noun: "a way to count",
     accepted: "\"source\", \"front-door\" or \"header:NAME\"",
     fits: reads_as::<CountedBy>,
 };

@@ -1,8 +1,8 @@
-//! What is wrong with `allow`, `deny` and `[[session.limit]]`.
+//! Errors of `allow`, `deny` and `[[session.limit]]`.
 
 use super::bed;
 
-/// What is said about a front door of this protocol with these options.
+/// The messages about a front door of this protocol with these options.
 fn said(protocol: &str, options: &str) -> String {
     bed::said(&format!(
         "pool = [{{ name = 'p', backends = ['10.0.0.1:80'] }}]\n\
@@ -33,9 +33,9 @@ fn a_limit_limits_something_that_the_front_door_has() {
         ("http", "rate = '5/d'", "'5/d' is not a rate"),
         ("http", "rate = '+5/s'", "'+5/s' is not a rate"),
         ("http", "rate = '5'", "'5' is not a rate"),
-        ("http", "by = 'cookie', rate = '5/s'", "'cookie' is not what a limit counts by"),
-        ("http", "by = 'header:', rate = '5/s'", "'header:' is not what a limit counts by"),
-        ("http", "by = 'header:a b', rate = '5/s'", "'header:a b' is not what a limit counts by"),
+        ("http", "by = 'cookie', rate = '5/s'", "'cookie' is not a way to count"),
+        ("http", "by = 'header:', rate = '5/s'", "'header:' is not a way to count"),
+        ("http", "by = 'header:a b', rate = '5/s'", "'header:a b' is not a way to count"),
         (
             "http",
             "by = 'header:a', connections = 5",

@@ -6,7 +6,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
-use equipoise_limits::Verdict;
 
 use super::answer::{Form, ToPeer};
 use super::attempt::{Answered, Attempt, Outgoing};
@@ -173,7 +172,7 @@ impl ClientConnection {
         if (config.access.allows_all() && config.client_limits.is_empty()) || self.is_from_peer() {
             return Ok(());
         }
-        if config.access.verdict(self.peer.ip()) == Verdict::Denied {
+        if !config.access.allows(self.peer.ip()) {
             return Err(Reason::SourceDenied);
         }
         view.limiter.request(self.peer.ip(), &outgoing.first)

@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use equipoise_limits::Verdict;
 use slab::Slab;
 use socket2::{Domain, Type};
 
@@ -180,7 +179,7 @@ impl Clients {
             return Err(Reason::ShuttingDown);
         }
         let view = self.door.view();
-        if view.config.access.verdict(ends.peer.ip()) == Verdict::Denied {
+        if !view.config.access.allows(ends.peer.ip()) {
             return Err(Reason::SourceDenied);
         }
         let limit = view.config.limits.connections_max;
