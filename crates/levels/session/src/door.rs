@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use equipoise_core::load::RequestClass;
 use tokio::sync::Notify;
 
+use crate::in_flight::Site;
 use crate::reason::Reason;
 use crate::snapshot::{FrontDoorView, Snapshot};
 use crate::stats::FrontDoorStats;
@@ -111,34 +112,25 @@ impl Drop for DoorGuard {
 pub(crate) struct Counted {
     door: Rc<Arc<FrontDoorView>>,
     class: RequestClass,
-    is_here: bool,
+    site: Site,
 }
 
 impl Counted {
-    pub(crate) fn new(door: Rc<Arc<FrontDoorView>>, class: RequestClass, is_here: bool) -> Counted {
-        let counted = Counted { door, class, is_here };
+    pub(crate) fn new(door: Rc<Arc<FrontDoorView>>, class: RequestClass, site: Site) -> Counted {
+        let counted = Counted { door, class, site };
         counted.place().fetch_add(1, Relaxed);
         counted
     }
 
-    /// A peer failed it or had no room, so this node serves it.
-    pub(crate) fn comes_back(&mut self) {
-        self.moves(true);
-    }
-
-    /// There is no room here, and a peer does it.
-    pub(crate) fn leaves(&mut self) {
-        self.moves(false);
-    }
-
-    fn moves(&mut self, is_here: bool) {
+    /// Counts it at this site from now on.
+    pub(crate) fn moves(&mut self, site: Site) {
         self.place().fetch_sub(1, Relaxed);
-        self.is_here = is_here;
+        self.site = site;
         self.place().fetch_add(1, Relaxed);
     }
 
     fn place(&self) -> &AtomicU32 {
-        self.door.in_flight.place(self.class, self.is_here)
+        self.door.in_flight.at(self.site, self.class)
     }
 }
 

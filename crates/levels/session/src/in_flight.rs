@@ -11,6 +11,15 @@ use equipoise_core::load::RequestClass;
 #[derive(Debug, Default)]
 pub struct InFlight([CachePadded<Places>; RequestClass::ALL.len()]);
 
+/// Where a client's request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// At this node.
+    Here,
+    /// At a peer.
+    There,
+}
+
 #[derive(Debug, Default)]
 struct Places {
     here: AtomicU32,
@@ -29,8 +38,11 @@ impl InFlight {
     }
 
     /// The count of a class at this node, or at peers.
-    pub(crate) fn place(&self, class: RequestClass, is_here: bool) -> &AtomicU32 {
+    pub(crate) fn at(&self, site: Site, class: RequestClass) -> &AtomicU32 {
         let places = &self.0[class as usize];
-        if is_here { &places.here } else { &places.there }
+        match site {
+            Site::Here => &places.here,
+            Site::There => &places.there,
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::lease::Lease;
 use crate::limiter::Entered;
 use crate::linger::linger;
 use crate::proxy_protocol::{self, Announced};
-use crate::queue::{self, Full, Rank};
+use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
 use crate::socket::Socket;
@@ -223,7 +223,7 @@ impl Connection {
     async fn wait_in_queue(&self, full: Full, avoid: Option<u32>) -> Result<Option<Lease>, Reason> {
         let priority = self.door.view().config.priority;
         let rank = Rank::new(priority, RequestClass::default(), self.since);
-        let rank = rank.again(avoid.is_some());
+        let rank = rank.in_turn(if avoid.is_some() { Turn::Again } else { Turn::First });
         let so_far = self.queued.get().unwrap_or_default();
         self.deadline.set(Instant::now(), full.longest().saturating_sub(so_far));
         let (worker, door, client) = (&self.worker, &self.door, &self.client);

@@ -27,6 +27,7 @@ use crate::descriptors::{Descriptors, Lines};
 use crate::door::{Counted, Door};
 use crate::hedge_delay::HedgeDelays;
 use crate::http::{Http2Sessions, Logged, MuxSessions};
+use crate::in_flight::Site;
 use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
 use crate::queue::Full;
@@ -270,7 +271,8 @@ impl Worker {
         } else {
             None
         };
-        Some((Counted::new(view, class, peer.is_none()), peer))
+        let site = if peer.is_some() { Site::There } else { Site::Here };
+        Some((Counted::new(view, class, site), peer))
     }
 
     /// The peer that the instructions choose for a request of this class, if any.

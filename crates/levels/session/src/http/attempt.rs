@@ -36,10 +36,6 @@ pub(super) struct Outgoing {
     pub(super) streamed: bool,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
-    /// It failed here in a way that allows another node to serve it.
-    pub(super) undone: bool,
-    /// No backend here can serve it, so at a peer without room it waits.
-    pub(super) is_homeless: bool,
 }
 
 /// How an attempt ended.
@@ -190,7 +186,7 @@ impl ClientConnection {
     ) -> Result<ResponseHead, Reason> {
         let view = self.door.view();
         let via = view.config.via.then(|| self.worker.shared.instance.clone());
-        let room_max = self.room_max(&outgoing.head);
+        let node_fields = self.node_fields(&outgoing.head);
         let mut scanner = HeadScanner::default();
         loop {
             if let Some(input) = &mut upstream.input {
@@ -201,8 +197,7 @@ impl ClientConnection {
                     close,
                     via: via.as_deref(),
                     hsts: view.config.hsts.as_deref(),
-                    dispatches: view.config.dispatch.is_some(),
-                    room: room_max.and_then(|max| Some(upstream.lease.room()?.min(max))),
+                    node_fields: node_fields.within(|| upstream.lease.room()),
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);
                 if head.is_err() {
@@ -318,10 +313,11 @@ impl ClientConnection {
                 if error.kind() == io::ErrorKind::InvalidData && upstream.session.is_stream() {
                     return Reason::UpstreamMalformed;
                 }
-                upstream.ends(&error);
-                upstream.was_refused = is_refusal(&error);
-                if upstream.was_refused {
+                if is_refusal(&error) {
+                    upstream.ending = Ending::Refused;
                     self.worker.say_refusal(upstream.lease, &error);
+                } else {
+                    upstream.ends(&error);
                 }
                 Reason::UpstreamClosed
             }));

@@ -6,10 +6,13 @@ use equipoise_core::delegation::{EachField, SignedHead, write_question};
 
 use super::attempt::{Attempt, Outgoing};
 use super::connection::ClientConnection;
-use super::exchange::{PEERS_ASKED, Reached, Tries};
+use super::course::Homeless;
+use super::exchange::{Reached, Tries, Unserved};
 use super::head::origin_lines;
 use super::request::{Marker, RequestHead};
+use super::response::NodeFields;
 use crate::door::Counted;
+use crate::in_flight::Site;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::stats::ClassStats;
@@ -32,11 +35,14 @@ impl ClientConnection {
         self.count_class(head, |class| class.handed_back.add(1));
     }
 
-    /// The most room that the response to this request announces; `None` if it announces none.
-    pub(super) fn room_max(&self, head: &RequestHead) -> Option<u32> {
+    /// Fields between nodes in the response to this request, with the most room that it announces.
+    pub(super) fn node_fields(&self, head: &RequestHead) -> NodeFields {
         let view = self.door.view();
-        let dispatch = view.dispatch.as_ref().filter(|_| head.marker == Marker::Believed)?;
-        Some(if dispatch.keeps_nothing { 0 } else { u32::MAX })
+        match view.dispatch.as_ref().filter(|_| head.marker == Marker::Believed) {
+            Some(dispatch) => NodeFields::Room(if dispatch.keeps_nothing { 0 } else { u32::MAX }),
+            None if view.config.dispatch.is_some() => NodeFields::Removed,
+            None => NodeFields::Passed,
+        }
     }
 
     /// True if a request is admitted. A delegated request was admitted by the delegating node.
@@ -90,11 +96,12 @@ impl ClientConnection {
         mut counted: Option<&mut Counted>,
     ) -> Result<Option<Reached>, Reason> {
         if let Some(counted) = &mut counted {
-            counted.leaves();
+            counted.moves(Site::There);
         }
         let reached = self.try_peer(peer, outgoing, tries).await?;
         if let (None, Some(counted)) = (&reached, counted) {
-            counted.comes_back();
+            // The peer failed or had no room.
+            counted.moves(Site::Here);
         }
         Ok(reached)
     }
@@ -122,12 +129,11 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
         tries: &mut Tries,
     ) -> Result<Option<Reached>, Reason> {
-        tries.stays = true;
-        tries.peers_left = tries.peers_left.saturating_sub(1);
+        tries.course.asks();
         let asked = Instant::now();
         // A request that this node cannot do itself waits at the peer, and one that is still coming
         // cannot come back.
-        let waits = !outgoing.upload.is_done() || outgoing.is_homeless;
+        let waits = !outgoing.upload.is_done() || tries.course.is_last_resort();
         let may_wait = if waits { self.wait_left(tries) } else { Duration::ZERO };
         if !self.mark(&peer, may_wait, outgoing) {
             return Ok(None);
@@ -150,7 +156,7 @@ impl ClientConnection {
             tries.begun = Instant::now();
             return Ok(None);
         }
-        tries.peers_left = 0;
+        tries.course.peer_failed();
         // A pooled session that the peer has closed is no failure of the peer.
         if !failure.stale {
             self.worker.backend_failed(&peer, failure.reason);
@@ -177,15 +183,15 @@ impl ClientConnection {
         &mut self,
         outgoing: &mut Outgoing,
         tries: &mut Tries,
-    ) -> Result<Option<Reached>, Reason> {
+    ) -> Result<Option<Reached>, Unserved> {
         let why = tries.failed.map_or(Reason::NoBackend, |(_, reason)| reason);
-        if !self.may_delegate(&outgoing.head) {
-            outgoing.undone = true;
-            return Err(why);
-        }
-        outgoing.is_homeless = true;
-        let (mut asked, most) = (None, if tries.stays { 0 } else { PEERS_ASKED });
-        for _ in 0..most {
+        let asks = match tries.course.without_backend() {
+            Homeless::HandBack => return Err(Unserved::HandedBack(why)),
+            Homeless::Nowhere => return Err(why.into()),
+            Homeless::Ask(asks) => asks,
+        };
+        let mut asked = None;
+        for _ in 0..asks {
             let Some(peer) = self.worker.any_peer(&self.door, &self.hashes, asked) else { break };
             asked = Some(peer.backend().id);
             if tries.failed.is_some() {
@@ -197,10 +203,8 @@ impl ClientConnection {
             }
         }
         // An empty answer is no better, and checks may be wrong.
-        tries.stays = true;
-        if std::mem::replace(&mut tries.fails_open, true) || !self.worker.may_fail_open(&self.door)
-        {
-            return Err(why);
+        if !self.worker.may_fail_open(&self.door) {
+            return Err(why.into());
         }
         self.door.stats(|stats| stats.failed_open.add(1));
         Ok(None)

@@ -10,13 +10,14 @@ use equipoise_core::load::RequestClass;
 use super::answer::{Form, ToPeer};
 use super::attempt::{Answered, Attempt, Outgoing};
 use super::connection::{After, ClientConnection};
+use super::course::Course;
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
 use crate::config::Upstream;
 use crate::door::Counted;
 use crate::lease::Lease;
-use crate::queue::{self, Full, Rank};
+use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
 use crate::upstream::{Session, connect_failure};
 use crate::worker::{Phase, Pick};
@@ -42,14 +43,40 @@ pub(super) const PEERS_ASKED: u32 = 2;
 /// (a backend closes after so many requests), then it gets a session of its own.
 const SHARES: u32 = 2;
 
-/// The next step after a failed attempt.
+/// The result of an attempt at a backend of this node.
 enum Next {
+    /// The client received the response.
+    Done(Reached),
     /// Try again.
     Again,
     /// No retries are left here, but a peer may serve it.
     Elsewhere,
     /// The client receives an error.
     Over(Reason),
+}
+
+/// Why a request got no response from a backend.
+pub(super) enum Unserved {
+    /// It failed.
+    Failed(Reason),
+    /// No healthy backend here can serve it, and the peer that delegated it may have it served
+    /// elsewhere.
+    HandedBack(Reason),
+}
+
+impl From<Reason> for Unserved {
+    fn from(reason: Reason) -> Unserved {
+        Unserved::Failed(reason)
+    }
+}
+
+/// Which sessions of its own a request may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sessions {
+    /// A pooled one, or a new one.
+    Any,
+    /// Only one that is certainly open, because a pooled one was closed.
+    New,
 }
 
 /// The place of the next attempt.
@@ -82,22 +109,15 @@ pub(super) struct Tries {
     retries: u32,
     /// Remaining attempts on a shared session.
     shares: u32,
-    /// Only a session that is certainly open may be used.
-    pub(super) fresh: bool,
+    sessions: Sessions,
     /// The backend that failed last, and how.
     pub(super) failed: Option<(u32, Reason)>,
-    /// The request is served here, whatever the instructions are.
-    pub(super) stays: bool,
-    /// The retries here are used up, so that the next attempt is elsewhere.
-    leaves: bool,
-    /// No peer could serve it, so unhealthy backends of this node may.
-    pub(super) fails_open: bool,
-    /// Remaining attempts to ask a peer while this node has no room.
-    pub(super) peers_left: u32,
+    /// Where the request may be served next.
+    pub(super) course: Course,
     /// Time spent in the queue, in all tries, and at peers that had no room.
     pub(super) queued: Duration,
-    /// It has had a backend.
-    had_lease: bool,
+    /// Whether it has had a backend of this node.
+    turn: Turn,
 }
 
 impl ClientConnection {
@@ -117,15 +137,7 @@ impl ClientConnection {
         });
         let limit = self.door.view().config.limits.body_bytes_max;
         let upload = Pump::new(head.framing, Shape::Same, limit);
-        let mut outgoing = Outgoing {
-            head,
-            first: out,
-            upload,
-            streamed: false,
-            marker: 0..0,
-            undone: false,
-            is_homeless: false,
-        };
+        let mut outgoing = Outgoing { head, first: out, upload, streamed: false, marker: 0..0 };
         if self.door.view().dispatch.is_some() {
             self.count_arrival(&head);
         }
@@ -146,21 +158,21 @@ impl ClientConnection {
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
         if let Err(reason) = self.permitted(outgoing) {
-            return self.refuse(outgoing, reason).await;
+            return self.refuse(outgoing, reason.into()).await;
         }
         match self.redirection(outgoing) {
             Ok(None) => {}
             Ok(Some(redirection)) => return Box::pin(self.redirect(&redirection)).await,
-            Err(reason) => return self.refuse(outgoing, reason).await,
+            Err(reason) => return self.refuse(outgoing, reason.into()).await,
         }
         let result = match drained {
-            Ok(()) if !self.is_let_in(&outgoing.head) => Err(Reason::Overloaded),
+            Ok(()) if !self.is_let_in(&outgoing.head) => Err(Reason::Overloaded.into()),
             Ok(()) => self.try_backends(outgoing, begun).await,
-            Err(error) => Err(request_fault(&error)),
+            Err(error) => Err(request_fault(&error).into()),
         };
         match result {
             Ok(reached) => reached,
-            Err(reason) => self.refuse(outgoing, reason).await,
+            Err(unserved) => self.refuse(outgoing, unserved).await,
         }
     }
 
@@ -179,15 +191,16 @@ impl ClientConnection {
     }
 
     /// Answers for the proxy itself.
-    async fn refuse(&mut self, outgoing: &Outgoing, reason: Reason) -> Reached {
+    async fn refuse(&mut self, outgoing: &Outgoing, unserved: Unserved) -> Reached {
         let head = outgoing.head;
+        let (Unserved::Failed(reason) | Unserved::HandedBack(reason)) = unserved;
         let close = !head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
         // The peer that delegated it has another application, and this is not yet for its client.
-        let to_peer = match (head.marker, reason) {
-            (Marker::Believed, Reason::NoRoom | Reason::QueueFull | Reason::QueueTimeout) => {
-                ToPeer::NoRoom
-            }
-            (Marker::Believed, _) if outgoing.undone => ToPeer::Undone,
+        let has_no_room =
+            matches!(reason, Reason::NoRoom | Reason::QueueFull | Reason::QueueTimeout);
+        let to_peer = match (head.marker, unserved) {
+            (Marker::Believed, _) if has_no_room => ToPeer::NoRoom,
+            (Marker::Believed, Unserved::HandedBack(_)) => ToPeer::Undone,
             _ => ToPeer::Nothing,
         };
         if to_peer == ToPeer::NoRoom {
@@ -207,69 +220,87 @@ impl ClientConnection {
         &mut self,
         outgoing: &mut Outgoing,
         begun: Instant,
-    ) -> Result<Reached, Reason> {
-        let stays = !self.may_delegate(&outgoing.head);
-        let mut tries = Tries::new(begun, stays);
-        if !stays && outgoing.head.class != RequestClass::Light && outgoing.upload.is_done() {
-            tries.peers_left = PEERS_ASKED;
-        }
+    ) -> Result<Reached, Unserved> {
+        let mut tries = Tries::new(begun, self.course(outgoing));
         let mut dispatched = None;
         loop {
             let place = self.place(outgoing, begun, &mut tries, &mut dispatched);
-            let lease = match place.await? {
-                Place::Here(lease) => lease,
+            let reached = match place.await? {
+                Place::Here(lease) => match self.try_here(lease, outgoing, begun, &mut tries).await
+                {
+                    Next::Done(reached) => Some(reached),
+                    Next::Again => None,
+                    Next::Elsewhere => Box::pin(self.without_backend(outgoing, &mut tries)).await?,
+                    Next::Over(reason) => return Err(reason.into()),
+                },
                 Place::Peer(peer) => {
                     let counted = dispatched.as_mut();
-                    match Box::pin(self.leave(peer, outgoing, &mut tries, counted)).await? {
-                        Some(reached) => return Ok(reached),
-                        None => continue,
-                    }
+                    Box::pin(self.leave(peer, outgoing, &mut tries, counted)).await?
                 }
-                Place::Changed => continue,
-                Place::Nowhere => {
-                    match Box::pin(self.without_backend(outgoing, &mut tries)).await? {
-                        Some(reached) => return Ok(reached),
-                        None => continue,
-                    }
-                }
+                Place::Changed => None,
+                Place::Nowhere => Box::pin(self.without_backend(outgoing, &mut tries)).await?,
             };
-            tries.had_lease = true;
-            lease.stats().requests.add(1);
-            self.log_backend(&lease);
-            let (most, backend) = (lease.pool().options.retries, lease.backend().id);
-            let (attempt, lease) = match self.put(lease, outgoing, begun, &mut tries).await {
-                Shared::Done(reached) => return Ok(reached),
-                Shared::Failed(reason) => return Err(reason),
-                Shared::Lost(lost) => {
-                    if let Err(why) = self.may_go_on(tries.lost(lost, most), lost) {
-                        (tries.failed, tries.leaves) = (Some((backend, why)), true);
-                        continue;
-                    }
-                    self.retried();
-                    continue;
-                }
-                Shared::HandedOver(hand_over, unsent) => {
-                    Box::pin(self.resume(*hand_over, unsent, outgoing)).await
-                }
-                Shared::NoRoom(lease) => self.alone_or_hedged(lease, &tries, outgoing).await,
-            };
-            match attempt {
-                Attempt::Answered(answered) => {
-                    self.count_bytes(&outgoing.head, answered.bytes);
-                    return Ok(self.concluded(&lease, answered));
-                }
-                Attempt::Failed(failure) => match self.after(&lease, &failure, &mut tries) {
-                    Next::Again => {}
-                    Next::Elsewhere => {
-                        tries.leaves = true;
-                        continue;
-                    }
-                    Next::Over(reason) => return Err(reason),
-                },
+            if let Some(reached) = reached {
+                return Ok(reached);
             }
+        }
+    }
+
+    /// Where a request may be served. A light one is not worth asking peers for their room, and one
+    /// with a body that is still arriving cannot come back.
+    fn course(&self, outgoing: &Outgoing) -> Course {
+        match self.may_delegate(&outgoing.head) {
+            true => Course::free(
+                outgoing.head.class != RequestClass::Light && outgoing.upload.is_done(),
+            ),
+            false => Course::Bound,
+        }
+    }
+
+    /// Tries the leased backend of this node, over a shared session or one of the request's own.
+    async fn try_here(
+        &mut self,
+        lease: Lease,
+        outgoing: &mut Outgoing,
+        begun: Instant,
+        tries: &mut Tries,
+    ) -> Next {
+        tries.turn = Turn::Again;
+        lease.stats().requests.add(1);
+        self.log_backend(&lease);
+        let (most, backend) = (lease.pool().options.retries, lease.backend().id);
+        let (attempt, lease) = match self.put(lease, outgoing, begun, tries).await {
+            Shared::Done(reached) => return Next::Done(reached),
+            Shared::Failed(reason) => return Next::Over(reason),
+            Shared::Lost(lost) => {
+                return match self.may_go_on(tries.lost(lost, most), lost) {
+                    Ok(()) => {
+                        self.retried();
+                        Next::Again
+                    }
+                    Err(why) => {
+                        tries.failed = Some((backend, why));
+                        Next::Elsewhere
+                    }
+                };
+            }
+            Shared::HandedOver(hand_over, unsent) => {
+                Box::pin(self.resume(*hand_over, unsent, outgoing)).await
+            }
+            Shared::NoRoom(lease) => self.alone_or_hedged(lease, tries, outgoing).await,
+        };
+        let next = match attempt {
+            Attempt::Answered(answered) => {
+                self.count_bytes(&outgoing.head, answered.bytes);
+                return Next::Done(self.concluded(&lease, answered));
+            }
+            Attempt::Failed(failure) => self.after(&lease, &failure, tries),
+        };
+        if matches!(next, Next::Again) {
             self.retried();
             tries.begun = Instant::now();
         }
+        next
     }
 
     /// Chooses the place of the next attempt; `dispatched` counts the request there, in node mode.
@@ -281,10 +312,7 @@ impl ClientConnection {
         dispatched: &mut Option<Counted>,
     ) -> Result<Place, Reason> {
         let head = &outgoing.head;
-        if std::mem::take(&mut tries.leaves) {
-            return Ok(Place::Nowhere);
-        }
-        if !tries.stays
+        if tries.course.is_planned()
             && let Some((counted, peer)) =
                 self.worker.dispatch(&self.door, head.class, outgoing.upload.is_done())
         {
@@ -294,7 +322,7 @@ impl ClientConnection {
             }
         }
         let avoid = tries.failed.map(|(backend, _)| backend);
-        let picked = match tries.fails_open {
+        let picked = match tries.course.is_last_resort() {
             true => self.worker.pick_open(head.class.into(), &self.door, &self.hashes, avoid),
             false => self.pick(head, avoid),
         };
@@ -316,7 +344,7 @@ impl ClientConnection {
         if head.may_wait == Some(Duration::ZERO) {
             return Err(Reason::NoRoom);
         }
-        if tries.peers_left > 0
+        if tries.course.may_ask()
             && let Some(peer) = self.worker.peer_with_room(&self.door)
         {
             return Ok(Place::Peer(peer));
@@ -347,7 +375,7 @@ impl ClientConnection {
         tries: &mut Tries,
     ) -> Result<Option<Lease>, Reason> {
         let rank = Rank::new(self.door.view().config.priority, head.class, begun);
-        let rank = rank.again(tries.had_lease).leaving(tries.peers_left > 0);
+        let rank = rank.in_turn(tries.turn).leaving(tries.course.may_ask());
         let avoid = tries.failed.map(|(backend, _)| backend);
         let longest = full.longest();
         let longest = head.may_wait.map_or(longest, |most| longest.min(most));
@@ -401,9 +429,9 @@ impl ClientConnection {
     /// Counts a failed attempt, and says what follows.
     fn after(&self, lease: &Lease, failure: &Failure, tries: &mut Tries) -> Next {
         let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
-        if failure.stale && may_retry && !tries.fresh {
+        if failure.stale && may_retry && tries.sessions == Sessions::Any {
             // The next backend is not to blame.
-            tries.fresh = true;
+            tries.sessions = Sessions::New;
             return Next::Again;
         }
         self.worker.backend_failed(lease, failure.reason);
@@ -460,7 +488,7 @@ impl ClientConnection {
         if lease.pool().options.upstream == Upstream::Http2 {
             return self.stream(lease, tries).await;
         }
-        if !tries.fresh
+        if tries.sessions == Sessions::Any
             && let tls = lease.pool().options.tls.as_ref()
             && let Some(session) = self.worker.idle.take(lease.backend(), tls)
         {
@@ -543,19 +571,16 @@ impl ClientConnection {
 }
 
 impl Tries {
-    fn new(begun: Instant, stays: bool) -> Tries {
+    fn new(begun: Instant, course: Course) -> Tries {
         Tries {
             begun,
             retries: 0,
             shares: SHARES,
-            fresh: false,
+            sessions: Sessions::Any,
             failed: None,
-            stays,
-            leaves: false,
-            fails_open: false,
-            peers_left: 0,
+            course,
             queued: Duration::ZERO,
-            had_lease: false,
+            turn: Turn::First,
         }
     }
 
@@ -565,7 +590,7 @@ impl Tries {
         match lost {
             Lost::Behind => {}
             Lost::Unsent => self.shares = 0,
-            Lost::NextOnUsed => (self.shares, self.fresh) = (0, true),
+            Lost::NextOnUsed => (self.shares, self.sessions) = (0, Sessions::New),
             Lost::NextOnNew => (self.shares, self.retries) = (0, self.retries + 1),
         }
         self.retries <= most

@@ -13,6 +13,7 @@ mod attempt;
 mod challenge;
 mod chunk;
 mod connection;
+mod course;
 mod delegate;
 mod exchange;
 mod grpc;

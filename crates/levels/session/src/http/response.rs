@@ -53,10 +53,30 @@ pub(crate) struct Reply<'a> {
     pub(crate) via: Option<&'a str>,
     /// The line of `Strict-Transport-Security`, which replaces the backend's.
     pub(crate) hsts: Option<&'a str>,
-    /// The front door is in node mode: words between nodes end here.
-    pub(crate) dispatches: bool,
-    /// The room that is announced to the delegating peer.
-    pub(crate) room: Option<u32>,
+    pub(crate) node_fields: NodeFields,
+}
+
+/// Fields that nodes send each other in responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeFields {
+    /// Passed on as any other field: the front door is not in node mode.
+    Passed,
+    /// Removed, since they end at this node.
+    Removed,
+    /// The backend's are removed, and this room is announced to the delegating peer.
+    Room(u32),
+}
+
+impl NodeFields {
+    /// The same with at most the `free` room; `None`: there is no limit to announce.
+    pub(crate) fn within(self, free: impl FnOnce() -> Option<u32>) -> NodeFields {
+        match self {
+            NodeFields::Room(most) => {
+                free().map_or(NodeFields::Removed, |free| NodeFields::Room(free.min(most)))
+            }
+            other => other,
+        }
+    }
 }
 
 impl Reply<'_> {
@@ -169,7 +189,7 @@ fn write_response(
             Field::ContentLength => !has_never_a_body(read.status),
             // An HTTP/1.0 client gets the payload alone, up to the close.
             Field::TransferEncoding => !http10 && !has_never_a_body(read.status),
-            Field::Delegated | Field::Room => !reply.dispatches,
+            Field::Delegated | Field::Room => reply.node_fields == NodeFields::Passed,
             Field::StrictTransport => reply.hsts.is_none(),
             _ => true,
         };
@@ -197,7 +217,9 @@ fn write_response(
     if let Some(line) = reply.hsts.filter(|_| !read.is_interim()) {
         out.extend_from_slice(line.as_bytes());
     }
-    if let Some(room) = reply.room.filter(|_| !read.is_interim()) {
+    if let NodeFields::Room(room) = reply.node_fields
+        && !read.is_interim()
+    {
         write_room(room, out);
     }
     out.extend_from_slice(b"\r\n");

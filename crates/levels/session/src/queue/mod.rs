@@ -35,7 +35,7 @@ use crate::reason::Reason;
 use crate::snapshot::{BackendView, PoolView, Snapshot};
 use crate::stats::{Counter, Histogram, Sharded};
 
-pub(crate) use self::order::Rank;
+pub(crate) use self::order::{Rank, Turn};
 pub(crate) use self::wait::{Full, wait};
 
 /// Requests that wait for a permit of a pool's backends, over all threads.

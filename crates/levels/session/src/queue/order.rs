@@ -8,9 +8,17 @@ use equipoise_core::load::RequestClass;
 
 use crate::permits::Work;
 
-/// The priority of a request's front door, the cheapness of its class, and whether it has had a
-/// backend before. The lowest value is served first.
-type Priority = Reverse<(u8, u8, bool)>;
+/// The priority of a request's front door, the cheapness of its class, and its turn. The lowest
+/// value is served first.
+type Priority = Reverse<(u8, u8, Turn)>;
+
+/// Whether a request has had a backend before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Turn {
+    First,
+    /// It precedes first attempts, because it has waited already.
+    Again,
+}
 
 /// The order of a request in the queue.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +32,7 @@ pub(crate) struct Rank {
 
 impl Rank {
     pub(crate) fn new(priority: u8, class: RequestClass, since: Instant) -> Rank {
-        let priority = Reverse((priority, cheapness(class), false));
+        let priority = Reverse((priority, cheapness(class), Turn::First));
         Rank { priority, since, may_leave: false }
     }
 
@@ -38,11 +46,10 @@ impl Rank {
         work_of(&self.priority)
     }
 
-    /// The rank of a request that has had a backend before. It precedes first attempts, because it
-    /// has waited already.
-    pub(crate) fn again(self, is_again: bool) -> Rank {
+    /// The same rank in this turn.
+    pub(crate) fn in_turn(self, turn: Turn) -> Rank {
         let Reverse((priority, cheapness, _)) = self.priority;
-        Rank { priority: Reverse((priority, cheapness, is_again)), ..self }
+        Rank { priority: Reverse((priority, cheapness, turn)), ..self }
     }
 }
 
@@ -226,9 +233,9 @@ mod tests {
         for newest_first in [false, true] {
             let mut order = Order::default();
             for (rank, expected) in [
-                (rank(0, 1).again(false), 2),
-                (rank(0, 2).again(true), 1),
-                (rank(1, 3).again(false), 0),
+                (rank(0, 1).in_turn(Turn::First), 2),
+                (rank(0, 2).in_turn(Turn::Again), 1),
+                (rank(1, 3).in_turn(Turn::First), 0),
             ] {
                 order.join(rank, expected);
             }

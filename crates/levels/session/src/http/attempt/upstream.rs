@@ -23,8 +23,6 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) deaf: bool,
     /// How the backend's side ended, once it has.
     pub(super) ending: Ending,
-    /// The backend rejected our certificate: it has read nothing.
-    pub(in crate::http) was_refused: bool,
     /// Bytes that were read from it and not yet used.
     pub(in crate::http) input: Option<Buffer>,
     /// Bytes written on the session before this request; and those that went over the wire.
@@ -55,7 +53,6 @@ impl<'a> Upstream<'a> {
             sent: 0,
             deaf: false,
             ending: Ending::InOrder,
-            was_refused: false,
             input: None,
             was_continued: false,
             begun,
@@ -68,7 +65,7 @@ impl<'a> Upstream<'a> {
 impl Upstream<'_> {
     /// The failure of a session without a response head.
     pub(super) fn failure(&self, reason: Reason, outgoing: &Outgoing) -> Failure {
-        if self.was_refused {
+        if self.ending == Ending::Refused {
             let may_retry = !outgoing.streamed;
             let is_peer =
                 self.lease.pool().options.tls.as_ref().is_some_and(|it| it.peer().is_some());
@@ -122,6 +119,8 @@ pub(super) enum Ending {
     Reset,
     /// The session became silent, so the number of received bytes is unknown.
     Silent,
+    /// The backend rejected our certificate: it has read nothing.
+    Refused,
 }
 
 impl Ending {

@@ -50,7 +50,6 @@ impl ClientConnection {
         });
         let ticket = ticket.clone();
         *ticket.state.borrow_mut() = State::Waiting;
-        ticket.begun.set(false);
         ticket.moved.set(outgoing.first.len() as u64);
         // With a further request read already, the socket may stay silent; a log line is due at the
         // end.
@@ -69,8 +68,7 @@ impl ClientConnection {
             leased,
             via: view.config.via,
             hsts: view.config.hsts.clone(),
-            dispatches: view.config.dispatch.is_some(),
-            room_max: self.room_max(&outgoing.head),
+            node_fields: self.node_fields(&outgoing.head),
             end: 0,
             close: !outgoing.head.keep_alive,
             idle: view.config.timeouts.idle,
@@ -130,7 +128,9 @@ impl ClientConnection {
     fn look_at(&mut self, ticket: &Rc<Ticket>) -> Poll<Shared> {
         let mut state = ticket.state.borrow_mut();
         let ended = match &*state {
-            State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
+            State::Idle | State::Waiting | State::Responding | State::Abandoned => {
+                return Poll::Pending;
+            }
             State::Done { .. } if !ticket.leftover.borrow().is_empty() => return Poll::Pending,
             _ => mem::replace(&mut *state, State::Idle),
         };
@@ -141,14 +141,14 @@ impl ClientConnection {
             State::Lost(fate) => return Poll::Ready(Shared::Lost(fate)),
             State::Done { at, status, close: true } => (After::Close, status, at, true),
             State::Done { at, status, close: false } => (After::KeepAlive, status, at, true),
-            State::Cut(reason) if !ticket.begun.get() => {
-                return Poll::Ready(Shared::Failed(reason));
-            }
+            State::Failed(reason) => return Poll::Ready(Shared::Failed(reason)),
             State::Cut(reason) => {
                 self.dropped(reason);
                 (After::Abort, 0, Instant::now(), false)
             }
-            State::Idle | State::Waiting | State::Abandoned => return Poll::Pending,
+            State::Idle | State::Waiting | State::Responding | State::Abandoned => {
+                return Poll::Pending;
+            }
         };
         Poll::Ready(Shared::Done(Reached { after, status, ended, counted }))
     }
@@ -168,13 +168,13 @@ impl ClientConnection {
     /// Abandons the request. The rest of its response is discarded.
     fn abandon(&mut self, ticket: &Ticket, reason: Reason) -> Shared {
         let state = ticket.state.replace(State::Abandoned);
-        let counted = matches!(state, State::Done { .. });
         self.ticket = None;
-        if ticket.begun.get() {
-            self.dropped(reason);
-            let (after, ended) = (After::Abort, Instant::now());
-            return Shared::Done(Reached { after, status: 0, ended, counted });
-        }
-        Shared::Failed(reason)
+        let counted = match state {
+            State::Done { .. } => true,
+            State::Responding => false,
+            _ => return Shared::Failed(reason),
+        };
+        self.dropped(reason);
+        Shared::Done(Reached { after: After::Abort, status: 0, ended: Instant::now(), counted })
     }
 }

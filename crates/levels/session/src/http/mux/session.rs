@@ -334,10 +334,9 @@ impl Task {
                     || slot.ticket.door.closing.get()
                     || self.worker.phase.get() != Phase::Running;
                 let via = slot.via.then_some(&*self.instance);
-                let dispatches = slot.dispatches;
-                let room = slot.room_max.and_then(|max| Some(slot.lease.room()?.min(max)));
+                let node_fields = slot.node_fields.within(|| slot.lease.room());
                 let hsts = slot.hsts.as_deref();
-                let reply = Reply { request: &slot.head, close, via, hsts, dispatches, room };
+                let reply = Reply { request: &slot.head, close, via, hsts, node_fields };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
@@ -358,7 +357,7 @@ impl Task {
                             }
                             continue;
                         }
-                        slot.ticket.begun.set(true);
+                        slot.ticket.responds();
                         slot.lease.went(outcome_of(head.status));
                         let shape = Shape::of_response(head.framing, &slot.head);
                         let pump = Pump::new(head.framing, shape, None);
@@ -452,7 +451,7 @@ impl Task {
     fn cut(&mut self, reason: Reason) {
         let Some(slot) = self.shared.queue.borrow_mut().pop_front() else { return };
         self.worker.backend_failed(&slot.lease, reason);
-        slot.ticket.tell(State::Cut(reason));
+        slot.ticket.cut(reason);
     }
 
     /// Gives the session to the client at the front; the requests behind are sent again elsewhere.

@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::http::pump::Pump;
-use crate::http::response::ResponseHead;
+use crate::http::response::{NodeFields, ResponseHead};
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::socket::Socket;
@@ -26,8 +26,6 @@ pub(in crate::http) struct Ticket {
     pub(super) state: RefCell<State>,
     /// Bytes of the response that the client's socket did not take yet.
     pub(super) leftover: RefCell<Vec<u8>>,
-    /// Something of the final response was sent to the client.
-    pub(super) begun: Cell<bool>,
     /// Bytes of the request and of what came of its response so far.
     pub(super) moved: Cell<u64>,
     /// Woken when the state changes and the client's task would not notice.
@@ -40,8 +38,10 @@ pub(in crate::http) struct Ticket {
 pub(super) enum State {
     /// Not on a session.
     Idle,
-    /// On a session.
+    /// On a session. Nothing of the final response was sent to the client.
     Waiting,
+    /// On a session, with the final response under way to the client.
+    Responding,
     /// The client no longer waits for the response.
     Abandoned,
     /// The response is complete. Bytes that the client did not accept are in `leftover`.
@@ -50,6 +50,8 @@ pub(super) enum State {
     HandedOver(Box<HandOver>),
     /// The session ended before a response came; the request may be sent again.
     Lost(Lost),
+    /// No response will come.
+    Failed(Reason),
     /// A part of the response was sent, and no more will come.
     Cut(Reason),
 }
@@ -92,7 +94,6 @@ impl Ticket {
             deadline,
             state: RefCell::new(State::Idle),
             leftover: RefCell::default(),
-            begun: Cell::new(false),
             moved: Cell::new(0),
             waker: RefCell::default(),
             wants_wake: Cell::new(false),
@@ -110,6 +111,20 @@ impl Ticket {
             Some(known) if known.will_wake(cx.waker()) => {}
             _ => *waker = Some(cx.waker().clone()),
         }
+    }
+
+    /// Notes that the final response has begun.
+    pub(super) fn responds(&self) {
+        let mut state = self.state.borrow_mut();
+        if matches!(*state, State::Waiting) {
+            *state = State::Responding;
+        }
+    }
+
+    /// Ends the request without the rest of its response.
+    pub(super) fn cut(&self, reason: Reason) {
+        let has_begun = matches!(*self.state.borrow(), State::Responding);
+        self.tell(if has_begun { State::Cut(reason) } else { State::Failed(reason) });
     }
 
     /// Changes the state and wakes the client's task.
@@ -182,10 +197,8 @@ pub(super) struct Slot {
     pub(super) via: bool,
     /// The line of `Strict-Transport-Security` of the response.
     pub(super) hsts: Option<Arc<str>>,
-    /// The front door is in node mode.
-    pub(super) dispatches: bool,
-    /// The most room that its response announces, if it announces any.
-    pub(super) room_max: Option<u32>,
+    /// Fields between nodes in the response, with the most room that it announces.
+    pub(super) node_fields: NodeFields,
     /// Bytes put on the session up to the end of this request.
     pub(super) end: u64,
     /// The client's connection ends with this response.
