@@ -1,0 +1,59 @@
+//! Shares of requests by weight.
+
+/// Divides requests over several targets.
+///
+/// A target's share is its weight over the sum. Equal hashes give equal targets, and a change of
+/// weights moves as few hashes as the order of the targets permits: with two targets, none moves
+/// but those by which one share grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The sum of the weights up to and with each target.
+    ends: Vec<u64>,
+}
+
+impl Split {
+    /// `None` without a target that has a weight.
+    pub fn new(weights: impl IntoIterator<Item = u32>) -> Option<Split> {
+        let mut sum = 0;
+        let end = |weight: u32| {
+            sum += u64::from(weight);
+            sum
+        };
+        let ends: Vec<u64> = weights.into_iter().map(end).collect();
+        (ends.last().copied().unwrap_or(0) > 0).then_some(Split { ends })
+    }
+
+    /// The target of a hash that is spread evenly over all numbers.
+    pub fn pick(&self, hash: u64) -> usize {
+        let sum = self.ends.last().copied().unwrap_or(0);
+        let point = (u128::from(hash) * u128::from(sum)) >> 64;
+        self.ends.partition_point(|end| u128::from(*end) <= point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_those_of_the_weights() {
+        let split = Split::new([90, 0, 10]).expect("weights");
+        let mut counts = [0u32; 3];
+        for n in 0..10_000u64 {
+            counts[split.pick(n.wrapping_mul(0x9E37_79B9_7F4A_7C15))] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!((8_900..9_100).contains(&counts[0]), "{counts:?}");
+        assert_eq!((split.pick(0), split.pick(u64::MAX)), (0, 2));
+        assert_eq!((Split::new([0, 0]), Split::new([])), (None, None));
+    }
+
+    #[test]
+    fn a_larger_canary_keeps_those_that_it_has() {
+        let (small, large) = (Split::new([95, 5]).expect("weights"), Split::new([80, 20]).expect("weights"));
+        for n in 0..10_000u64 {
+            let hash = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            assert!(small.pick(hash) <= large.pick(hash));
+        }
+    }
+}
