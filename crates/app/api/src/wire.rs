@@ -165,6 +165,20 @@ pub struct FrontDoorStatus {
     /// TLS of its clients; absent if they do not use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<tls::TlsStatus>,
+    /// Its routes, in the order in which they are tried; absent without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteStatus>,
+}
+
+/// A route of a front door.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteStatus {
+    /// Name, unique at its front door.
+    pub name: String,
+    /// Where its requests go: a pool, pools with weights, `redirect STATUS` or `answer STATUS`.
+    pub leads_to: String,
+    /// Requests that took it.
+    pub requests_total: u64,
 }
 
 /// A pool.

@@ -3,6 +3,7 @@
 mod dispatch;
 mod dns;
 mod packet;
+mod routes;
 mod slice;
 mod tls;
 
@@ -64,6 +65,7 @@ fn render(status: &Status, view: View, out: &mut String) {
     } else if let Some(load) = load {
         own_load(&status.instance, load).render(view, out);
     }
+    routes::render(&status.front_doors, view, out);
     dispatch::render(&status.front_doors, view, out);
     if let Some(packet) = &status.packet {
         packet::render(packet, view, out);

@@ -11,7 +11,7 @@ use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Pr
 use super::problem::Findings;
 use super::text::{Listen, RedirectTo};
 use super::values::{Values, chosen};
-use super::{Surroundings, door_tls, limits, tables};
+use super::{Surroundings, door_tls, limits, routes, tables};
 
 /// The listen addresses of a `[[session]]` or `[[dispatch]]` table.
 pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
@@ -33,8 +33,16 @@ pub(super) fn front_doors_of(
     let addresses = listen_addresses(door);
     let is_one = addresses.len() == 1;
     let tls = door_tls::of_door(door, folder, around, findings);
+    let routes = routes::of_door(door, around, findings);
+    let error_pages = routes::error_pages(door, around, findings);
     let doors = addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one));
-    doors.map(|door| FrontDoor { tls: tls.clone(), ..door }).collect()
+    let whole = |door| FrontDoor {
+        tls: tls.clone(),
+        routes: Arc::clone(&routes),
+        error_pages: Arc::clone(&error_pages),
+        ..door
+    };
+    doors.map(whole).collect()
 }
 
 fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDoor> {
@@ -45,6 +53,7 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
         Some(name) => format!("{name}:{listen}").into(),
         None => unnamed.name.clone(),
     };
+    let base = http_door(door, unnamed);
     Some(FrontDoor {
         name,
         accept_proxy: door.flag("accept-proxy"),
@@ -54,7 +63,12 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
         access: limits::access(door),
         client_limits: limits::limits(door),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
-        ..http_door(door, unnamed)
+        security: door.choice("security-headers", &tables::SECURITY_HEADERS),
+        timeouts: ClientTimeouts {
+            tunnel: door.duration_if_any("tunnel-timeout"),
+            ..base.timeouts.clone()
+        },
+        ..base
     })
 }
 
@@ -149,6 +163,7 @@ pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
             header: door.duration("header-timeout"),
             idle: door.duration("idle-timeout"),
             request: door.duration_if_any("request-timeout"),
+            tunnel: None,
         },
         trusted: prefixes(door, "trusted").collect(),
         forwarded: forwarded(door),

@@ -18,6 +18,8 @@ pub enum FileKind {
     DdsSettings,
     /// Types in IDL.
     Idl,
+    /// A body for clients.
+    Page,
 }
 
 impl FileKind {
@@ -27,6 +29,7 @@ impl FileKind {
             FileKind::Config => 64 << 20,
             FileKind::Zone => 256 << 20,
             FileKind::Secret => 64 << 10,
+            FileKind::Page => 1 << 20,
             FileKind::Certificates | FileKind::DdsSettings | FileKind::Idl => 4 << 20,
         }
     }

@@ -38,6 +38,7 @@ mod problem;
 mod read;
 pub mod reference;
 mod relations;
+mod routes;
 pub mod schema;
 mod secret_file;
 mod slice;

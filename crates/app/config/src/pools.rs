@@ -17,6 +17,7 @@ use equipoise_session::config::{
 use super::place::{backend_name, place};
 use super::pool_tls::{self, System};
 use super::problem::Findings;
+use super::routes::retry_on;
 use super::text::{HedgeDelay, StatusRange, StatusRanges};
 use super::users::Users;
 use super::values::{Values, chosen};
@@ -51,6 +52,7 @@ pub(super) fn pool(
             session_idle_timeout: pool.duration("session-idle-timeout"),
             idle_sessions_max: pool.amount("idle-sessions-max"),
             retries: pool.amount("retries"),
+            retry_on: retry_on(pool),
             retry_budget: pool.share("retry-budget"),
             hedge: pool.parsed("hedge").map(|HedgeDelay(hedge)| hedge),
             send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),

@@ -9,7 +9,7 @@ use equipoise_session::config::{CheckMethod, Concurrency, Protocol, Upstream};
 
 use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
-use super::users::{PoolUsers, Users, protocol_of, sni_routes};
+use super::users::{PoolUsers, Users, protocol_of, routes, sni_routes};
 use super::values::Values;
 use super::{Surroundings, declared, dispatch, doors, pool_tls, pools, slice, tables};
 
@@ -46,7 +46,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     }
     let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.text("name")).collect();
     let names = zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names")));
-    let routes = doors().flat_map(sni_routes);
+    let routes = doors().flat_map(|door| sni_routes(door).iter().chain(routes(door)));
     for user in doors().chain(routes).chain(file.tables("packet")).chain(names) {
         named_pool(user, pools, &known, findings);
     }

@@ -15,6 +15,7 @@ mod limits;
 mod packet;
 mod planning;
 mod retries;
+mod route;
 mod slice;
 mod tls;
 
@@ -42,6 +43,7 @@ pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
 pub(super) use planning::{DECLARED, MODE, WEIGHTS};
+pub(super) use route::SECURITY_HEADERS;
 pub use slice::Multicast;
 use slice::SLICE;
 #[cfg(feature = "slice")]
@@ -221,6 +223,7 @@ static POOL: Table = Table {
         )
         .http_only(),
         retries::RETRIES,
+        retries::RETRY_ON,
         retries::RETRY_BUDGET,
         retries::HEDGE,
         Opt::optional(
@@ -438,8 +441,10 @@ static SESSION: Table = Table {
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool behind it."),
         tls::OF_DOOR,
         tls::SNI_OF_DOOR,
+        route::OF_DOOR,
         door::REDIRECT,
         door::HSTS,
+        route::SECURITY,
         door::HEAD_MAX,
         door::HEADERS_MAX,
         door::BODY_MAX,
@@ -451,6 +456,8 @@ static SESSION: Table = Table {
         door::HEADER_TIMEOUT,
         door::IDLE_TIMEOUT,
         door::REQUEST_TIMEOUT,
+        route::TUNNEL_TIMEOUT,
+        route::ERROR_PAGES,
         door::TRUSTED,
         door::FORWARDED,
         door::UNDERSCORES,

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use equipoise_session::config::Hedge;
+use equipoise_session::route::Sticky;
 use jiff::tz::{Offset, TimeZone};
 
 /// Units of time in milliseconds, largest first.
@@ -182,6 +183,96 @@ impl FromStr for StatusRange {
         };
         let (first, last) = (status(first).ok_or(())?, status(last).ok_or(())?);
         if first <= last { Ok(StatusRange(first, last)) } else { Err(()) }
+    }
+}
+
+/// A failure after which a request is tried again: `connect`, `reset` or statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryFailure {
+    Connect,
+    Reset,
+    /// First and last.
+    Statuses(u16, u16),
+}
+
+impl FromStr for RetryFailure {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "connect" => Ok(RetryFailure::Connect),
+            "reset" => Ok(RetryFailure::Reset),
+            _ => text.parse().map(|StatusRange(first, last)| RetryFailure::Statuses(first, last)),
+        }
+    }
+}
+
+/// What requests of one pool share: `source`, `header:NAME` or `cookie:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StickyTo(pub Sticky);
+
+impl FromStr for StickyTo {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+        match kind {
+            "source" if text == "source" => Ok(StickyTo(Sticky::Source)),
+            "header" if is_token(name) => {
+                Ok(StickyTo(Sticky::Header(name.to_ascii_lowercase().into())))
+            }
+            "cookie" if is_token(name) => Ok(StickyTo(Sticky::Cookie(name.into()))),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Whether the text is a token of HTTP (RFC 9110, section 5.6.2), such as a header's name.
+fn is_token(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    (1..=128).contains(&text.len()) && text.bytes().all(fits)
+}
+
+/// A header that the proxy may write in the name of an operator: `NAME: VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeaderLine {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+/// Headers that the proxy writes itself: of the connection, of the length, and of the origin.
+const OWN_HEADERS: [&str; 16] = [
+    "connection",
+    "content-length",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "strict-transport-security",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-real-ip",
+    "proxy-status",
+];
+
+impl FromStr for HeaderLine {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (name, value) = text.split_once(':').ok_or(())?;
+        let (lower, value) = (name.to_ascii_lowercase(), value.trim());
+        let is_own = OWN_HEADERS.contains(&&*lower)
+            || ["x-forwarded-", "equipoise-"].iter().any(|it| lower.starts_with(it));
+        let is_text = value.bytes().all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
+        match is_token(name) && !is_own && is_text && text.len() <= 4096 {
+            true => Ok(HeaderLine { name: name.into(), value: value.into() }),
+            false => Err(()),
+        }
     }
 }
 

@@ -26,7 +26,7 @@ impl<'v> Users<'v> {
         let mut users = Users::default();
         for door in file.tables("session").iter().chain(file.tables("dispatch")) {
             users.add(door, |pool| pool.doors.push(door));
-            for route in sni_routes(door) {
+            for route in sni_routes(door).iter().chain(routes(door)) {
                 users.add(route, |pool| pool.doors.push(door));
             }
         }
@@ -64,6 +64,12 @@ impl PoolUsers<'_> {
 /// The pools of a front door by server name.
 pub(super) fn sni_routes(door: &Values) -> &[Values] {
     door.spec.option("sni").map_or(&[], |_| door.tables("sni"))
+}
+
+/// The tables of a front door's routes that may name a pool.
+pub(super) fn routes(door: &Values) -> impl Iterator<Item = &Values> {
+    let routes = door.spec.option("route").map_or(&[][..], |_| door.tables("route"));
+    routes.iter().flat_map(|route| std::iter::once(route).chain(route.tables("pools")))
 }
 
 /// The protocol of a front door; `None` if the option has an error.

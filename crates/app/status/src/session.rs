@@ -1,6 +1,7 @@
 //! The state of the session level.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use equipoise_api::metrics::{BackendReading, FrontDoorReading, PoolReading, TimeReading};
@@ -13,8 +14,9 @@ use equipoise_session::Reason;
 use equipoise_session::config::{Place, Protocol, Upstream};
 use equipoise_session::registry::{
     BackendSeries, BackendStatus, DispatchStatus, FrontDoorSeries, FrontDoorStatus, PoolStatus,
-    StatsView, Status,
+    RouteStatus, StatsView, Status,
 };
+use equipoise_session::route::Action;
 use equipoise_session::stats::{BUCKETS_US, BackendStats, Counter, FrontDoorStats, HistogramSum};
 
 use crate::rates::{RateWindow, Subject, Totals};
@@ -87,6 +89,32 @@ pub fn front_door(
         rates: rates.rates(now, &door_subject(door), door_totals(door)),
         dispatch: door.dispatch.as_ref().map(dispatch),
         tls: door.tls.as_ref().map(|it| tls(it, certificates)),
+        routes: routes(door),
+    }
+}
+
+fn routes(door: &FrontDoorStatus) -> Vec<wire::RouteStatus> {
+    let status = |route: &RouteStatus| wire::RouteStatus {
+        name: route.name.to_string(),
+        leads_to: leads_to(&route.action),
+        requests_total: route.requests,
+    };
+    door.routes.iter().map(status).collect()
+}
+
+/// Where requests of a route go.
+fn leads_to(action: &Action) -> String {
+    match action {
+        Action::Redirect(redirect) => format!("redirect {}", redirect.status),
+        Action::Answer(answer) => format!("answer {}", answer.status),
+        Action::Pools(pools) => match &pools.names[..] {
+            [only] => only.to_string(),
+            several => {
+                let share = |(name, weight): (&Arc<str>, u64)| format!("{name} {weight}");
+                let shares = several.iter().zip(pools.split.weights()).map(share);
+                shares.collect::<Vec<_>>().join(", ")
+            }
+        },
     }
 }
 
@@ -304,6 +332,7 @@ pub fn front_door_figures(
         accept_pauses: sum(|s| &s.accept_pauses),
         access_log_dropped: sum(|s| &s.access_log_dropped) + sum(|s| &s.access_log_unwritten),
         drops: drops.map(|r| (r.name(), stats.sum(|s| s.drops[*r as usize].get()))).collect(),
+        routes: known.map(routes).unwrap_or_default(),
         dispatch: known.and_then(|it| it.dispatch.as_ref()).map(dispatch),
         tls: known.and_then(|it| it.tls.as_ref()).map(|it| tls(it, certificates)),
     }

@@ -175,6 +175,30 @@ impl Pattern {
         self.0.is_match(text)
     }
 
+    /// Checks that a replacement refers to groups that the expression has.
+    ///
+    /// # Errors
+    /// It names another group. `$1x` means the group `1x`; `${1}x` is the first group and an `x`.
+    pub fn accepts(&self, replacement: &str) -> Result<(), ConditionError> {
+        for part in replacement.replace("$$", "").split('$').skip(1) {
+            let (name, _) = match part.strip_prefix('{') {
+                Some(rest) => rest.split_once('}').unwrap_or(("", "")),
+                None => {
+                    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                    part.split_at(part.find(|c| !is_name(c)).unwrap_or(part.len()))
+                }
+            };
+            let is_number = name.parse().is_ok_and(|at: usize| at < self.0.captures_len());
+            if !is_number && !self.0.capture_names().flatten().any(|known| known == name) {
+                return wrong(format!(
+                    "`${name}` is no group of the expression; accepted: ${{1}} to ${{{}}}, and names of groups",
+                    self.0.captures_len() - 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces the first match. `$1` and `${name}` in `replacement` are the groups of the
     /// expression. `None` without a match.
     pub fn replace(&self, text: &[u8], replacement: &str) -> Option<Vec<u8>> {
@@ -256,7 +280,8 @@ impl FieldCondition {
     /// Whether a query meets it.
     pub(crate) fn fits_query(&self, query: &[u8]) -> bool {
         query::pairs(query).any(|(name, value)| {
-            *query::decoded(name) == *self.name.as_bytes() && self.value.fits(&query::decoded(value))
+            *query::decoded(name) == *self.name.as_bytes()
+                && self.value.fits(&query::decoded(value))
         })
     }
 }

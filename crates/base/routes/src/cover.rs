@@ -1,7 +1,7 @@
 //! Routes that no request can take, because an earlier one takes all of theirs.
 
-use crate::condition::{Conditions, FieldCondition, HostCondition, PathCondition, is_below};
 use crate::Table;
+use crate::condition::{Conditions, FieldCondition, HostCondition, PathCondition, is_below};
 
 impl Table {
     /// Routes that never get a request, each with the earlier route that takes all of theirs. A
@@ -57,9 +57,10 @@ fn covers_host(this: &HostCondition, other: &HostCondition) -> bool {
 fn covers_path(this: &PathCondition, other: &PathCondition) -> bool {
     match (this, other) {
         (PathCondition::Prefix(prefix), _) if prefix.is_empty() => true,
-        (PathCondition::Prefix(prefix), PathCondition::Exact(path) | PathCondition::Prefix(path)) => {
-            is_below(path.as_bytes(), prefix.as_bytes())
-        }
+        (
+            PathCondition::Prefix(prefix),
+            PathCondition::Exact(path) | PathCondition::Prefix(path),
+        ) => is_below(path.as_bytes(), prefix.as_bytes()),
         (PathCondition::Regex(_), PathCondition::Exact(path)) => this.fits(path.as_bytes()),
         _ => this == other,
     }

@@ -61,10 +61,7 @@ impl PathIndex {
     pub(crate) fn finish(&mut self) -> Result<(), regex::Error> {
         if self.patterns.len() > 1 {
             let texts = self.patterns.iter().map(|(pattern, _)| pattern.as_str());
-            let set = RegexSetBuilder::new(texts)
-                .unicode(false)
-                .size_limit(SET_BYTES_MAX)
-                .build();
+            let set = RegexSetBuilder::new(texts).unicode(false).size_limit(SET_BYTES_MAX).build();
             self.set = Some(set?);
         }
         Ok(())

@@ -16,7 +16,7 @@ mod split;
 mod table;
 
 pub use condition::{
-    Conditions, ConditionError, FieldCondition, HostCondition, PathCondition, Pattern, Source,
+    ConditionError, Conditions, FieldCondition, HostCondition, PathCondition, Pattern, Source,
     ValueCondition,
 };
 pub use split::Split;

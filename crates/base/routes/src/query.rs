@@ -49,7 +49,10 @@ mod tests {
         };
         let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
         assert_eq!(read("a=1&b&&c=x=y&"), [pair("a", "1"), pair("b", ""), pair("c", "x=y")]);
-        assert_eq!(read("%61=b+c%2Bd&e=%&f=%4"), [pair("a", "b c+d"), pair("e", "%"), pair("f", "%4")]);
+        assert_eq!(
+            read("%61=b+c%2Bd&e=%&f=%4"),
+            [pair("a", "b c+d"), pair("e", "%"), pair("f", "%4")]
+        );
         assert_eq!(read(""), []);
     }
 }

@@ -23,6 +23,12 @@ impl Split {
         (ends.last().copied().unwrap_or(0) > 0).then_some(Split { ends })
     }
 
+    /// The weights, in the order of the targets.
+    pub fn weights(&self) -> impl Iterator<Item = u64> {
+        let before = std::iter::once(0).chain(self.ends.iter().copied());
+        self.ends.iter().zip(before).map(|(end, before)| end - before)
+    }
+
     /// The target of a hash that is spread evenly over all numbers.
     pub fn pick(&self, hash: u64) -> usize {
         let sum = self.ends.last().copied().unwrap_or(0);
@@ -38,6 +44,7 @@ mod tests {
     #[test]
     fn shares_are_those_of_the_weights() {
         let split = Split::new([90, 0, 10]).expect("weights");
+        assert_eq!(split.weights().collect::<Vec<_>>(), [90, 0, 10]);
         let mut counts = [0u32; 3];
         for n in 0..10_000u64 {
             counts[split.pick(n.wrapping_mul(0x9E37_79B9_7F4A_7C15))] += 1;
@@ -50,7 +57,8 @@ mod tests {
 
     #[test]
     fn a_larger_canary_keeps_those_that_it_has() {
-        let (small, large) = (Split::new([95, 5]).expect("weights"), Split::new([80, 20]).expect("weights"));
+        let (small, large) =
+            (Split::new([95, 5]).expect("weights"), Split::new([80, 20]).expect("weights"));
         for n in 0..10_000u64 {
             let hash = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             assert!(small.pick(hash) <= large.pick(hash));

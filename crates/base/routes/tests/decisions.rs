@@ -286,7 +286,8 @@ fn conditions() -> impl Strategy<Value = Conditions> {
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
-    let pair = (prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["1", "2", ""]));
+    let pair =
+        (prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["1", "2", ""]));
     let pairs = || prop::collection::vec(pair.clone(), 0..3);
     let method = prop::sample::select(vec!["GET", "POST"]);
     (method, host(), sent_path(), pairs(), pairs(), 0u8..4).prop_map(

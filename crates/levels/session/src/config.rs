@@ -3,6 +3,7 @@
 //! The configuration file's option table (names, defaults, bounds, help) lives in the binary; the
 //! defaults here are those that it shows.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use equipoise_limits::{AccessList, Rate, SourceMask};
 pub use equipoise_tls::{Certificate, CertificateFiles, Challenges, ClientTls, PeerTls, ServerTls};
 
 pub use crate::backend_tls::UpstreamTls;
+use crate::route::{RetryOn, Routes, SecurityHeaders};
 pub use crate::trust::TrustedSources;
 
 /// Protocol of a front door.
@@ -199,6 +201,8 @@ pub struct ClientTimeouts {
     pub idle: Duration,
     /// From the end of the request's head to the last byte of the response. `None`: no bound.
     pub request: Option<Duration>,
+    /// As `idle`, after an upgrade to another protocol. `None`: as `idle`.
+    pub tunnel: Option<Duration>,
 }
 
 impl Default for ClientTimeouts {
@@ -207,6 +211,7 @@ impl Default for ClientTimeouts {
             header: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             request: None,
+            tunnel: None,
         }
     }
 }
@@ -241,6 +246,8 @@ pub struct FrontDoor {
     /// [`FrontDoor::tls`]. Other names, and clients that send none, go to `pool`. Empty: clients
     /// need no TLS.
     pub sni: Arc<[SniRoute]>,
+    /// Routes to other pools and answers, which go before `pool`. HTTP only; not in node mode.
+    pub routes: Arc<Routes>,
     /// Senders that are believed about clients: their `X-Forwarded-*` and `Forwarded` are appended
     /// to, and their PROXY protocol headers accepted.
     pub trusted: TrustedSources,
@@ -258,6 +265,10 @@ pub struct FrontDoor {
     /// The line of `Strict-Transport-Security` (RFC 6797) of responses, with its end. HTTP with TLS
     /// only.
     pub hsts: Option<Arc<str>>,
+    /// Headers that protect browsers, in responses of backends without them. HTTP only.
+    pub security: Option<SecurityHeaders>,
+    /// Pages in HTML in the place of the proxy's own text, by status. HTTP only.
+    pub error_pages: Arc<BTreeMap<u16, String>>,
     /// Add a `Via` header in both directions.
     pub via: bool,
     /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a
@@ -279,6 +290,13 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
+    /// The names of its pools, some of them repeatedly.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<str>> {
+        let named = self.sni.iter().map(|route| &route.pool);
+        let routed = self.routes.routes().iter().flat_map(|route| route.action.pools());
+        std::iter::once(&self.pool).chain(named).chain(routed)
+    }
+
     /// The scheme of its URLs.
     pub(crate) fn scheme(&self) -> Scheme {
         if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
@@ -300,6 +318,7 @@ impl FrontDoor {
             timeouts: ClientTimeouts::default(),
             tls: None,
             sni: Arc::default(),
+            routes: Arc::default(),
             trusted: TrustedSources::default(),
             forwarded: Forwarded::default(),
             underscores: Underscores::default(),
@@ -307,6 +326,8 @@ impl FrontDoor {
             http2: false,
             redirect: None,
             hsts: None,
+            security: None,
+            error_pages: Arc::default(),
             via: false,
             accept_proxy: false,
             responses: None,
@@ -411,6 +432,8 @@ pub struct PoolOptions {
     pub idle_sessions_max: usize,
     /// Tries on another backend after a failure that permits one.
     pub retries: u32,
+    /// The failures after which a request is tried again.
+    pub retry_on: RetryOn,
     /// The share of recent requests that may be retried or hedged, beside 10 a second; 1.0: no
     /// bound.
     pub retry_budget: f64,
@@ -447,6 +470,7 @@ impl Default for PoolOptions {
             session_idle_timeout: Duration::from_secs(30),
             idle_sessions_max: 256,
             retries: 1,
+            retry_on: RetryOn::default(),
             retry_budget: 0.1,
             hedge: None,
             send_proxy: None,

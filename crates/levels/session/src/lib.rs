@@ -34,6 +34,7 @@ mod reason;
 pub mod registry;
 mod relay;
 mod retry_budget;
+pub mod route;
 mod snapshot;
 mod sni;
 mod socket;

@@ -32,6 +32,8 @@ reasons! {
     RequestFraming = "request_framing", 400;
     /// No `Host`, several, or one that contradicts the target.
     RequestHost = "request_host", 400;
+    /// The path can be read in several ways, and the front door has routes.
+    RequestPath = "request_path", 400;
     /// The name of a header field has an underscore, and the front door refuses that.
     HeaderUnderscore = "header_underscore", 400;
     /// Request line and headers exceed `head-max` or `headers-max`.
@@ -147,6 +149,20 @@ reasons! {
 impl Reason {
     /// How many there are.
     pub const COUNT: usize = Reason::ALL.len();
+
+    /// Whether no connection to the backend was made.
+    pub(crate) const fn is_not_connected(self) -> bool {
+        matches!(
+            self,
+            Reason::ConnectRefused
+                | Reason::ConnectFailed
+                | Reason::ConnectTimeout
+                | Reason::UpstreamTls
+                | Reason::UpstreamTlsName
+                | Reason::UpstreamTlsExpired
+                | Reason::UpstreamTlsIssuer
+        )
+    }
 
     /// Whether the backend is at fault: passive health counts it.
     pub const fn blames_backend(self) -> bool {

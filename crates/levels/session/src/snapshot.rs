@@ -14,6 +14,7 @@ use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
 use crate::retry_budget::RetryBudget;
+use crate::route::RouteView;
 use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
 
@@ -39,6 +40,8 @@ pub struct FrontDoorView {
     pub pool: usize,
     /// Indices of its pools by server name.
     pub sni: Arc<SniTable>,
+    /// Its routes, in the order of its configuration.
+    pub routes: Arc<[RouteView]>,
     /// Whether and how requests are delegated; only HTTP is.
     pub dispatch: Option<DispatchView>,
     /// The counts of its limits on clients; kept across snapshots.
@@ -138,16 +141,7 @@ impl PoolView {
     /// A request that failed because no connection was made has loaded no backend. To try it again
     /// cannot multiply an overload, and uses no budget.
     pub(crate) fn may_retry(&self, reason: Reason, now: Instant) -> bool {
-        let not_connected = [
-            Reason::ConnectRefused,
-            Reason::ConnectFailed,
-            Reason::ConnectTimeout,
-            Reason::UpstreamTls,
-            Reason::UpstreamTlsName,
-            Reason::UpstreamTlsExpired,
-            Reason::UpstreamTlsIssuer,
-        ];
-        if not_connected.contains(&reason) {
+        if reason.is_not_connected() {
             return true;
         }
         let requests_of =

@@ -32,6 +32,7 @@ use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
 use crate::queue::Full;
 use crate::reason::Reason;
+use crate::route::Routed;
 use crate::snapshot::{BackendEvent, DispatchView, FrontDoorView, Snapshot};
 use crate::sources::{SAMPLE, SourceSamples};
 use crate::splice::Pipes;
@@ -71,6 +72,9 @@ pub(crate) struct Shared {
 
 /// A pool's scheduler on this thread, with the pool's id and the generation it was made for.
 type Scheduling = (u32, Generation, Box<dyn Scheduler>);
+
+/// A snapshot, and the index of a pool in it.
+type PoolOf = (Rc<Arc<Snapshot>>, usize);
 
 /// The result of picking a backend.
 pub(crate) enum Pick {
@@ -190,25 +194,31 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        self.pick_sampled(door, door.view().pool_for(server_name), client, avoid, Work::Usual)
+        let place = self.place_of(door, door.view().pool_for(server_name));
+        self.pick_sampled(place, client, avoid, Work::Usual)
     }
 
-    /// As [`Self::pick`], with the permits that this work may take.
+    /// As [`Self::pick`], from the pool of the request's route if it has taken one, and with the
+    /// permits that this work may take.
     pub(crate) fn pick_for(
         &self,
         work: Work,
         door: &Door,
+        routed: Option<&Routed>,
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        self.pick_sampled(door, door.view().pool, client, avoid, work)
+        let mut pick = self.pick_sampled(self.place_for(door, routed), client, avoid, work);
+        if let Pick::Full(full) = &mut pick {
+            full.is_routed = routed.is_some();
+        }
+        pick
     }
 
     /// As [`Self::pick_of`], and counts the client's address if it is sampled.
     fn pick_sampled(
         &self,
-        door: &Door,
-        pool: usize,
+        place: PoolOf,
         client: &ClientHashes,
         avoid: Option<u32>,
         work: Work,
@@ -216,7 +226,7 @@ impl Worker {
         if self.is_sampled() {
             self.shared.sources.count(self.index, client.address);
         }
-        self.pick_of(door, pool, client, avoid, Some(work), false)
+        self.pick_of(place, client, avoid, Some(work), false)
     }
 
     /// As [`Self::pick_for`], for a request that fails open: an unhealthy backend is picked if the
@@ -228,7 +238,7 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        self.pick_of(door, door.view().pool, client, avoid, Some(work), true)
+        self.pick_of(self.place_of(door, door.view().pool), client, avoid, Some(work), true)
     }
 
     /// Whether a request that no peer can serve may go to unhealthy backends of the door's pool.
@@ -245,7 +255,7 @@ impl Worker {
         client: &ClientHashes,
         avoid: Option<u32>,
     ) -> Pick {
-        self.pick_of(door, door.view().pool, client, avoid, None, false)
+        self.pick_of(self.place_of(door, door.view().pool), client, avoid, None, false)
     }
 
     /// Whether the instructions let a client's request of this class in.
@@ -309,9 +319,9 @@ impl Worker {
         Lease::of_peer(&snapshot, at, slot, self.index, is_whole)
     }
 
-    /// Whether the door's pool permits one more retry after a failure of this kind. Counts it.
-    pub(crate) fn may_retry(&self, door: &Door, reason: Reason) -> bool {
-        let (snapshot, at) = self.place_of(door, door.view().pool);
+    /// Whether the request's pool permits one more retry after a failure of this kind. Counts it.
+    pub(crate) fn may_retry(&self, door: &Door, routed: Option<&Routed>, reason: Reason) -> bool {
+        let (snapshot, at) = self.place_for(door, routed);
         let pool = snapshot.pools.get(at);
         pool.is_some_and(|pool| pool.may_retry(reason, Instant::now()))
     }
@@ -346,7 +356,7 @@ impl Worker {
         but: Option<u32>,
     ) -> Option<Lease> {
         let peers = door.view().dispatch.as_ref()?.peers;
-        match self.pick_of(door, peers, client, but, None, false) {
+        match self.pick_of(self.place_of(door, peers), client, but, None, false) {
             Pick::Free(lease) => Some(lease).filter(|lease| Some(lease.backend().id) != but),
             Pick::Full(_) | Pick::NoBackend => None,
         }
@@ -356,8 +366,7 @@ impl Worker {
     /// the same kind or awaits one.
     pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {
         let view = door.view();
-        let still_queues = |pool: usize| {
-            let (snapshot, pool) = self.place_of(door, pool);
+        let still_queues_at = |(snapshot, pool): PoolOf| {
             let pool = snapshot.pools.get(pool);
             pool.is_some_and(|pool| {
                 Arc::ptr_eq(&pool.queue, &full.pool().queue)
@@ -365,6 +374,10 @@ impl Worker {
                     && pool.fails_open == full.pool().fails_open
             })
         };
+        if full.is_routed {
+            return still_queues_at(self.newest_of(&full.snapshot, full.pool));
+        }
+        let still_queues = |pool: usize| still_queues_at(self.place_of(door, pool));
         still_queues(view.pool) || view.sni.pools().any(still_queues)
     }
 
@@ -374,9 +387,9 @@ impl Worker {
         snapshot.pools.get(pool).map(|pool| pool.options.queue.wait).unwrap_or_default()
     }
 
-    /// The `Retry-After` for clients of a door with an unusable pool.
-    pub(crate) fn retry_after(&self, door: &Door) -> Duration {
-        let (snapshot, pool) = self.place_of(door, door.view().pool);
+    /// The `Retry-After` for clients of an unusable pool.
+    pub(crate) fn retry_after(&self, door: &Door, routed: Option<&Routed>) -> Duration {
+        let (snapshot, pool) = self.place_for(door, routed);
         snapshot.pools.get(pool).map(|pool| pool.options.retry_after).unwrap_or_default()
     }
 
@@ -385,37 +398,59 @@ impl Worker {
     /// stand there, so that the pool is looked for by its id. One that went with the door is as it
     /// was then.
     #[inline]
-    fn place_of(&self, door: &Door, pool: usize) -> (Rc<Arc<Snapshot>>, usize) {
-        let newest = self.snapshot();
-        let Some(kept) = door.kept() else { return (newest, pool) };
-        let id = kept.pools.get(pool).map(|view| view.id);
-        match newest.pools.iter().position(|view| Some(view.id) == id) {
-            Some(at) => (newest, at),
-            None => (kept, pool),
+    fn place_of(&self, door: &Door, pool: usize) -> PoolOf {
+        match door.kept() {
+            None => (self.snapshot(), pool),
+            Some(kept) => self.newest_of(&kept, pool),
         }
+    }
+
+    /// Where the pool of a request is: that of its route, or else the door's.
+    #[inline]
+    fn place_for(&self, door: &Door, routed: Option<&Routed>) -> PoolOf {
+        match routed {
+            None => self.place_of(door, door.view().pool),
+            Some(routed) => self.newest_of(&routed.snapshot, routed.pool),
+        }
+    }
+
+    /// Where a pool of `snapshot` is in the newest one. A pool that is gone is as it was then.
+    #[inline]
+    fn newest_of(&self, snapshot: &Rc<Arc<Snapshot>>, pool: usize) -> PoolOf {
+        let newest = self.snapshot();
+        let id = snapshot.pools.get(pool).map(|view| view.id);
+        let is_it = |at: &usize| newest.pools.get(*at).map(|view| view.id) == id;
+        let moved = || newest.pools.iter().position(|view| Some(view.id) == id);
+        match Some(pool).filter(is_it).or_else(moved) {
+            Some(at) => (newest, at),
+            None => (snapshot.clone(), pool),
+        }
+    }
+
+    /// The snapshot in which the view of a door names pools.
+    pub(crate) fn snapshot_of(&self, door: &Door) -> Rc<Arc<Snapshot>> {
+        door.kept().unwrap_or_else(|| self.snapshot())
     }
 
     fn pick_of(
         &self,
-        door: &Door,
-        pool: usize,
+        (snapshot, pool): PoolOf,
         client: &ClientHashes,
         avoid: Option<u32>,
         work: Option<Work>,
         fails_open: bool,
     ) -> Pick {
-        let (snapshot, pool) = self.place_of(door, pool);
         let view = snapshot.pools.get(pool).filter(|view| fails_open || !view.fails_open);
         let Some(view) = view else { return Pick::NoBackend };
         if view.backends.is_empty() {
             return match view.awaits_backend && work.is_some() {
-                true => Pick::Full(Full { snapshot, pool }),
+                true => Pick::Full(Full { snapshot, pool, is_routed: false }),
                 false => Pick::NoBackend,
             };
         }
         if view.queue.has_waiting() && work.is_some() {
             // Waiting requests come first.
-            return Pick::Full(Full { snapshot, pool });
+            return Pick::Full(Full { snapshot, pool, is_routed: false });
         }
         let mut schedulers = self.schedulers.borrow_mut();
         let rng = &mut *self.rng.borrow_mut();
@@ -447,7 +482,7 @@ impl Worker {
         let acquire = |slot| Lease::acquire_for(work, &snapshot, pool, slot, self.index);
         match slot.and_then(acquire) {
             Some(lease) => Pick::Free(lease),
-            None => Pick::Full(Full { snapshot, pool }),
+            None => Pick::Full(Full { snapshot, pool, is_routed: false }),
         }
     }
 
@@ -553,6 +588,12 @@ impl Worker {
         }
     }
 
+    /// A random number.
+    pub(crate) fn random(&self) -> u64 {
+        use rand::RngExt;
+        self.rng.borrow_mut().random()
+    }
+
     /// A random number in `0.0..1.0`, for sampling.
     pub(crate) fn sample(&self) -> f64 {
         use rand::RngExt;
@@ -595,7 +636,7 @@ impl Drop for TaskGuard {
 pub(crate) struct ClientHashes {
     address: IpAddr,
     flow: u64,
-    source: u64,
+    pub(crate) source: u64,
 }
 
 impl ClientHashes {

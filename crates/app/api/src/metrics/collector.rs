@@ -26,6 +26,7 @@ impl Collector for Collected {
         self.front_door_counters(out)?;
         self.front_door_gauges(out)?;
         self.front_door_by_label(out)?;
+        self.routes(out)?;
         dispatch::encode(&self.0.front_doors, out)?;
         tls::encode(&self.0.front_doors, out)?;
         tls::encode_backends(&self.0.pools, out)?;
@@ -42,6 +43,22 @@ impl Collector for Collected {
 }
 
 impl Collected {
+    fn routes(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let doors = self.0.front_doors.iter();
+        let mut routes =
+            doors.flat_map(|door| door.routes.iter().map(|it| (&*door.name, it))).peekable();
+        if routes.peek().is_none() {
+            return Ok(());
+        }
+        let help = "Requests that took a route of a front door";
+        let mut family = describe(out, "route_requests", help, None, MetricType::Counter)?;
+        for (door, route) in routes {
+            let labels = [("front_door", door), ("route", route.name.as_str())];
+            counter(&mut family, &labels, route.requests_total)?;
+        }
+        Ok(())
+    }
+
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Reading { version, instance, threads, reload, .. } = &self.0;
         let mut family =

@@ -111,6 +111,8 @@ pub struct FrontDoorReading {
     pub access_log_dropped: u64,
     /// Reason and count, zeros included, so that a rate includes the first occurrence.
     pub drops: Vec<(&'static str, u64)>,
+    /// Its routes.
+    pub routes: Vec<crate::wire::RouteStatus>,
     /// Delegation, if the front door is in node mode.
     pub dispatch: Option<crate::wire::dispatch::DispatchStatus>,
     /// TLS, if its clients use it.

@@ -68,6 +68,7 @@ fn status() -> Status {
             rates: Rates { bytes_out: 3_000_000.0, ..Rates::default() },
             dispatch: None,
             tls: None,
+            routes: Vec::new(),
         }],
         pools: vec![PoolStatus {
             name: "db".into(),

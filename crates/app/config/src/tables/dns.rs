@@ -340,7 +340,7 @@ pub(super) static PREFIX: Form = Form {
     fits: |text| prefix(text).is_some(),
 };
 
-static FILE: Form = Form {
+pub(super) static FILE: Form = Form {
     noun: "a path of a file",
     accepted: "an absolute path, such as \"/etc/equipoise/cluster.zone\"",
     fits: |text| text.starts_with('/') && !text.ends_with('/'),

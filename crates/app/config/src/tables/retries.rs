@@ -11,6 +11,16 @@ pub(super) const RETRIES: Opt = Opt::default(
      was sent, and if the request is idempotent or was not sent.",
 );
 
+pub(super) const RETRY_ON: Opt = Opt::default(
+    "retry-on",
+    Kind::Texts(&super::route::RETRY_FAILURE),
+    "[\"connect\", \"reset\"]",
+    "The failures after which a request is tried again: \"connect\", no connection was made; \"reset\", the connection \
+     ended before a response; statuses, such as \"502-504\", of idempotent requests with their whole body. Requests with \
+     statuses to retry share no multiplexed session.",
+)
+.http_only();
+
 pub(super) const RETRY_BUDGET: Opt = Opt::default(
     "retry-budget",
     Kind::Share,

@@ -49,7 +49,7 @@ impl Control {
         let backend = pool.backends.iter().find(named).ok_or_else(gone)?;
         let mut backend = session::backend(pool, backend, &lock(&self.rates), Instant::now());
         if let Some(status_of_packet) = self.packet_status().await {
-            let has_door = status.front_doors.iter().any(|door| door.pool == pool.name);
+            let has_door = status.front_doors.iter().any(|door| door.leads_to(&pool.name));
             packet::add_to_backend(&mut backend, &pool.name, &status_of_packet, has_door);
         }
         Ok(Changed { pool: pool.name.to_string(), backend })

@@ -59,7 +59,7 @@ impl ProcessOperator for Control {
         let mut pools: Vec<_> =
             levels.pools.iter().map(|pool| status::session::pool(pool, &rates, now)).collect();
         if let Some(packet) = &packet {
-            let has_door = |pool: &str| levels.front_doors.iter().any(|door| &*door.pool == pool);
+            let has_door = |pool: &str| levels.front_doors.iter().any(|door| door.leads_to(pool));
             status::packet::add_to_pools(&mut pools, packet, has_door);
         }
         Ok(Status {

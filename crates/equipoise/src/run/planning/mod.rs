@@ -52,7 +52,7 @@ pub(crate) fn planning_config(config: &Config) -> PlanningConfig {
     });
     let forwarded = forwarded.chain(named).collect();
     let doors = config.session.front_doors.iter();
-    let served = doors.map(|door| door.pool.to_string()).collect();
+    let served = doors.flat_map(|door| door.pools()).map(ToString::to_string).collect();
     let pools = config.session.pools.iter();
     let listed = |pool: &PoolConfig| {
         let names = pool.backends.iter().map(|it| it.name.to_string());

@@ -6,6 +6,7 @@ use equipoise_core::delegation::{DELEGATED_FIELD, UNDONE, write_room};
 
 use super::grpc;
 use crate::reason::Reason;
+use crate::route::ResponseEdits;
 
 /// The message of a response to the peer that delegated the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +39,26 @@ pub(crate) struct OwnAnswer<'a> {
     pub(crate) close: bool,
     pub(crate) to_peer: ToPeer,
     pub(crate) form: Form,
-    /// The line of `Strict-Transport-Security`.
-    pub(crate) hsts: Option<&'a str>,
+    /// A page in HTML in the place of the line of text.
+    pub(crate) page: Option<&'a str>,
+    /// Further lines.
+    pub(crate) edits: ResponseEdits<'a>,
 }
 
 /// Writes the answer into `out`: status, `Proxy-Status` (RFC 9209) and, as its form has it, one
 /// line of text.
 pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
-    let &OwnAnswer { reason, instance, retry_after, close, to_peer, form, hsts } = answer;
+    let &OwnAnswer { reason, instance, retry_after, close, to_peer, form, page, edits } = answer;
     let status = reason.status();
     let phrase = phrase(status);
     let body = match to_peer {
         ToPeer::NoRoom => String::new(),
-        ToPeer::Nothing | ToPeer::Undone => format!("{status} {phrase}: {}\n", explain(reason)),
+        ToPeer::Nothing | ToPeer::Undone => match page {
+            Some(page) => page.to_string(),
+            None => format!("{status} {phrase}: {}\n", explain(reason)),
+        },
     };
+    let content_type = if page.is_some() { "text/html; charset=utf-8" } else { "text/plain" };
     out.clear();
     if form == Form::Grpc {
         grpc::write_refusal(reason, explain(reason), out);
@@ -62,7 +69,7 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
         let _ = out.write_fmt(text);
     };
     if form != Form::Grpc {
-        line(format_args!("HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain\r\n"));
+        line(format_args!("HTTP/1.1 {status} {phrase}\r\nContent-Type: {content_type}\r\n"));
         line(format_args!("Content-Length: {}\r\n", body.len()));
     }
     line(format_args!("Proxy-Status: \"{instance}\"; error={}\r\n", proxy_error(reason)));
@@ -80,7 +87,7 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
     if close {
         line(format_args!("Connection: close\r\n"));
     }
-    out.extend_from_slice(hsts.unwrap_or_default().as_bytes());
+    edits.write(|_| false, out);
     if to_peer == ToPeer::NoRoom {
         write_room(0, out);
     }
@@ -90,22 +97,13 @@ pub(crate) fn write_answer(answer: &OwnAnswer<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn phrase(status: u16) -> &'static str {
+/// The phrase of a status.
+pub(super) fn phrase(status: u16) -> &'static str {
+    let known = http::StatusCode::from_u16(status).ok();
     match status {
-        400 => "Bad Request",
-        403 => "Forbidden",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
+        // RFC 9110 has renamed it.
         413 => "Content Too Large",
-        417 => "Expectation Failed",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        _ => "Error",
+        _ => known.and_then(|status| status.canonical_reason()).unwrap_or("Error"),
     }
 }
 
@@ -142,6 +140,7 @@ pub(super) fn explain(reason: Reason) -> &'static str {
         Reason::RequestMalformed => "the request is not well-formed HTTP/1.1",
         Reason::RequestFraming => "the length of the request's body is ambiguous",
         Reason::RequestHost => "the request must name exactly one host",
+        Reason::RequestPath => "the path of the request can be read in several ways",
         Reason::HeaderUnderscore => "the name of a header field has an underscore",
         Reason::RequestHeadTooLarge => "the request line and headers are too large",
         Reason::RequestBodyTooLarge => "the request body is too large",

@@ -19,9 +19,12 @@ use super::mux::HandOver;
 use super::pump::{Pump, PumpError};
 use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
-use crate::lease::Lease;
+use super::routing::edits;
+use crate::lease::{Lease, outcome_of};
 use crate::reason::Reason;
+use crate::route::RetryOn;
 use crate::socket::poll_fill;
+use crate::stats::count_status;
 use crate::tls::is_refusal;
 use crate::upstream::Session;
 
@@ -36,6 +39,8 @@ pub(super) struct Outgoing {
     pub(super) streamed: bool,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
+    /// A response with a status that is retried may be discarded: a try is left.
+    pub(super) may_discard: bool,
 }
 
 /// How an attempt ended.
@@ -44,6 +49,8 @@ pub(super) enum Attempt {
     Answered(Answered),
     /// Nothing was sent to the client.
     Failed(Failure),
+    /// The response has a status after which the request is tried again. It was counted.
+    Discarded,
 }
 
 impl Attempt {
@@ -159,6 +166,14 @@ impl ClientConnection {
                 return upstream.handed_back(&head, outgoing);
             }
         }
+        if body.is_none() && self.discards(lease, outgoing, head.status) {
+            count_status(&lease.stats().responses, head.status);
+            lease.went(outcome_of(head.status));
+            let now = Instant::now();
+            let took = now.saturating_duration_since(begun);
+            self.worker.backend_answered(lease, head.status, took, now);
+            return Attempt::Discarded;
+        }
         let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
         let has_surplus =
             answered.failed.is_none() && head.status != 101 && upstream.input.is_some();
@@ -187,6 +202,7 @@ impl ClientConnection {
         let view = self.door.view();
         let via = view.config.via.then(|| self.worker.shared.instance.clone());
         let node_fields = self.node_fields(&outgoing.head);
+        let routed = self.routed.clone();
         let mut scanner = HeadScanner::default();
         loop {
             if let Some(input) = &mut upstream.input {
@@ -196,7 +212,7 @@ impl ClientConnection {
                     request: &outgoing.head,
                     close,
                     via: via.as_deref(),
-                    hsts: view.config.hsts.as_deref(),
+                    edits: edits(&view, routed.as_ref()),
                     node_fields: node_fields.within(|| upstream.lease.room()),
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);
@@ -236,11 +252,34 @@ impl ClientConnection {
         }
     }
 
+    /// Whether a response with this status is discarded, because the request is tried again. Counts
+    /// the retry.
+    fn discards(&self, lease: &Lease, outgoing: &Outgoing, status: u16) -> bool {
+        outgoing.may_discard
+            && outgoing.head.is_idempotent
+            && !outgoing.streamed
+            && outgoing.upload.is_done()
+            && self.retry_on(lease).has_status(status)
+            && lease.pool().may_retry(Reason::BackendError, Instant::now())
+    }
+
+    /// The failures after which the request is tried again.
+    pub(super) fn retry_on<'l>(&'l self, lease: &'l Lease) -> &'l RetryOn {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().retry_on.as_ref());
+        of_route.unwrap_or(&lease.pool().options.retry_on)
+    }
+
+    /// From the last byte of the request to the first of the response.
+    pub(super) fn response_timeout(&self, lease: &Lease) -> Duration {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().response_timeout);
+        of_route.unwrap_or(lease.pool().options.response_timeout)
+    }
+
     /// Waits for the rest of the request, or for the response, from `now` on.
     fn wait_from(&self, now: Instant, upstream: &mut Upstream<'_>, outgoing: &Outgoing) {
         (upstream.waiting_since, upstream.watch) = (now, Watch::Later);
         if outgoing.upload.is_done() {
-            let bound = upstream.lease.pool().options.response_timeout;
+            let bound = self.response_timeout(upstream.lease);
             self.arm(now, WATCH_CLIENT_AFTER.min(bound));
         } else {
             self.arm_upload(upstream);
@@ -326,7 +365,7 @@ impl ClientConnection {
         let uploaded = outgoing.upload.is_done();
         if upstream.watch == Watch::Later && uploaded && self.deadline.is_past() {
             upstream.watch = Watch::Now;
-            let left = upstream.lease.pool().options.response_timeout;
+            let left = self.response_timeout(upstream.lease);
             self.arm(upstream.waiting_since, left);
         }
         if upstream.watch == Watch::Now && self.client.poll_readable(cx).is_ready() {
@@ -396,7 +435,7 @@ impl ClientConnection {
                 upstream.lease.take_permit_back();
                 upstream.waiting_since = Instant::now();
                 upstream.watch = Watch::Now;
-                let left = upstream.lease.pool().options.response_timeout;
+                let left = self.response_timeout(upstream.lease);
                 self.arm(upstream.waiting_since, left);
             }
             Poll::Ready(Err(PumpError::Sink)) => upstream.deaf = true,

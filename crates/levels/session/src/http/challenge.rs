@@ -5,10 +5,17 @@ use std::time::Instant;
 use super::connection::{After, ClientConnection};
 use super::head::Framing;
 use super::request::RequestHead;
+use crate::config::Challenges;
 use crate::stats::count_status;
 
 /// The path of a challenge's answer, before the token.
 pub(super) const PATH: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Whether a target asks for the answer to a challenge of this process.
+pub(super) fn is_ours(target: &str, challenges: &Challenges) -> bool {
+    let token = target.as_bytes().strip_prefix(PATH).and_then(|it| std::str::from_utf8(it).ok());
+    token.is_some_and(|token| challenges.key_authorization(token).is_some())
+}
 
 impl ClientConnection {
     /// The answer, if `upstream_head` asks for one of this process. Other requests for such paths

@@ -13,11 +13,13 @@ use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
 use super::request::{Origin, RequestHead, read_request};
+use super::routing::edits;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::linger::linger;
 use crate::reason::Reason;
+use crate::route::Routed;
 use crate::socket::{Socket, poll_fill};
 use crate::stats::count_status;
 use crate::tls::FIRST_BYTE;
@@ -58,6 +60,8 @@ pub(crate) struct ClientConnection {
     pub(super) peer_identity: Option<Box<PeerIdentity>>,
     /// Header lines about the client's certificate.
     pub(super) identity: Option<Rc<[u8]>>,
+    /// The route of the current request, if it takes one.
+    pub(super) routed: Option<Routed>,
     /// It is a stream of an HTTP/2 connection.
     pub(super) is_http2: bool,
 }
@@ -95,6 +99,7 @@ impl ClientConnection {
             has_begun: false,
             peer_identity: None,
             identity: None,
+            routed: None,
             is_http2: false,
         }
     }
@@ -178,6 +183,7 @@ impl ClientConnection {
     async fn next_request(&mut self, now: Instant) -> Next {
         let mut scanner = HeadScanner::default();
         let mut begun = None;
+        self.routed = None;
         self.deadline.set(now, self.door.view().config.timeouts.idle);
         loop {
             // The configuration may have changed while nothing came.
@@ -205,6 +211,7 @@ impl ClientConnection {
                 let origin = Origin {
                     client: self.peer.ip(),
                     door: config,
+                    challenges: &self.worker.shared.challenges,
                     instance: &self.worker.shared.instance,
                     peer: self.peer_identity.as_deref(),
                     identity: self.identity.as_deref(),
@@ -218,10 +225,14 @@ impl ClientConnection {
                     }
                     Ok(Some(head)) => {
                         input.consume(head.bytes);
-                        let of_client = head.grpc.and_then(|call| call.timeout);
-                        let bound = config.timeouts.request.into_iter().chain(of_client).min();
-                        self.request_end = bound.map(|bound| Instant::now() + bound);
                         self.drop_empty_input();
+                        self.take_route(head.route);
+                        let of_route =
+                            self.routed.as_ref().and_then(|it| it.options().request_timeout);
+                        let of_client = head.grpc.and_then(|call| call.timeout);
+                        let bound =
+                            of_route.or(config.timeouts.request).into_iter().chain(of_client).min();
+                        self.request_end = bound.map(|bound| Instant::now() + bound);
                         return Next::Request(head, out);
                     }
                     Ok(None) => self.worker.give_vec(out),
@@ -287,13 +298,15 @@ impl ClientConnection {
         }
         let retry_after = match reason {
             Reason::RateLimited => self.door.view().limiter.retry_after(),
-            _ => self.worker.retry_after(&self.door),
+            _ => self.worker.retry_after(&self.door, self.routed.as_ref()),
         };
         let (view, instance) = (self.door.view(), &self.worker.shared.instance);
         let mut out = self.worker.take_vec();
+        let mut edits = edits(&view, self.routed.as_ref());
         // Plain HTTP is answered in the clear.
-        let hsts = view.config.hsts.as_deref().filter(|_| reason != Reason::TlsMissing);
-        let answer = OwnAnswer { reason, instance, retry_after, close, to_peer, form, hsts };
+        edits.hsts = edits.hsts.filter(|_| reason != Reason::TlsMissing);
+        let page = view.config.error_pages.get(&reason.status()).map(String::as_str);
+        let answer = OwnAnswer { reason, instance, retry_after, close, to_peer, form, page, edits };
         write_answer(&answer, &mut out);
         self.door.stats(|stats| count_status(&stats.responses, reason.status()));
         self.deadline.set(Instant::now(), self.door.view().config.timeouts.idle);

@@ -148,6 +148,8 @@ impl ClientConnection {
                 return Ok(Some(self.concluded(&peer, answered)));
             }
             Attempt::Failed(failure) => failure,
+            // No response of a peer is discarded.
+            Attempt::Discarded => return Ok(None),
         };
         if failure.reason == Reason::NoRoom {
             outgoing.first.drain(std::mem::take(&mut outgoing.marker));

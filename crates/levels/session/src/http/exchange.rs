@@ -19,6 +19,7 @@ use crate::door::Counted;
 use crate::lease::Lease;
 use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
+use crate::route::Routed;
 use crate::upstream::{Session, connect_failure};
 use crate::worker::{Phase, Pick};
 
@@ -137,7 +138,17 @@ impl ClientConnection {
         });
         let limit = self.door.view().config.limits.body_bytes_max;
         let upload = Pump::new(head.framing, Shape::Same, limit);
-        let mut outgoing = Outgoing { head, first: out, upload, streamed: false, marker: 0..0 };
+        let mut outgoing = Outgoing {
+            head,
+            first: out,
+            upload,
+            streamed: false,
+            may_discard: false,
+            marker: 0..0,
+        };
+        if let Some(routed) = &self.routed {
+            routed.count(self.worker.index);
+        }
         if self.door.view().dispatch.is_some() {
             self.count_arrival(&head);
         }
@@ -160,9 +171,13 @@ impl ClientConnection {
         if let Err(reason) = self.permitted(outgoing) {
             return self.refuse(outgoing, reason.into()).await;
         }
-        match self.redirection(outgoing) {
+        let own = match self.redirection(outgoing) {
+            Ok(None) => self.route_answer(outgoing),
+            redirection => redirection,
+        };
+        match own {
             Ok(None) => {}
-            Ok(Some(redirection)) => return Box::pin(self.redirect(&redirection)).await,
+            Ok(Some(own)) => return Box::pin(self.send_own(&own)).await,
             Err(reason) => return self.refuse(outgoing, reason.into()).await,
         }
         let result = match drained {
@@ -268,12 +283,16 @@ impl ClientConnection {
         tries.turn = Turn::Again;
         lease.stats().requests.add(1);
         self.log_backend(&lease);
-        let (most, backend) = (lease.pool().options.retries, lease.backend().id);
+        let (most, backend) = (self.retries(&lease), lease.backend().id);
+        outgoing.may_discard = tries.retries < most;
+        let retries_reset = self.retry_on(&lease).reset;
         let (attempt, lease) = match self.put(lease, outgoing, begun, tries).await {
             Shared::Done(reached) => return Next::Done(reached),
             Shared::Failed(reason) => return Next::Over(reason),
             Shared::Lost(lost) => {
-                return match self.may_go_on(tries.lost(lost, most), lost) {
+                let has_retries =
+                    tries.lost(lost, most) && (retries_reset || lost != Lost::NextOnNew);
+                return match self.may_go_on(has_retries, lost) {
                     Ok(()) => {
                         self.retried();
                         Next::Again
@@ -295,6 +314,11 @@ impl ClientConnection {
                 return Next::Done(self.concluded(&lease, answered));
             }
             Attempt::Failed(failure) => self.after(&lease, &failure, tries),
+            Attempt::Discarded => {
+                tries.failed = Some((lease.backend().id, Reason::BackendError));
+                tries.retries += 1;
+                Next::Again
+            }
         };
         if matches!(next, Next::Again) {
             self.retried();
@@ -363,7 +387,8 @@ impl ClientConnection {
         if head.is_check && self.is_from_peer() {
             return self.worker.pick_for_check(&self.door, &self.hashes, avoid);
         }
-        self.worker.pick_for(head.class.into(), &self.door, &self.hashes, avoid)
+        let routed = self.routed.as_ref();
+        self.worker.pick_for(head.class.into(), &self.door, routed, &self.hashes, avoid)
     }
 
     /// Waits for a backend with room. `None`: pick again, the pool has changed.
@@ -406,11 +431,24 @@ impl ClientConnection {
         begun: Instant,
         tries: &mut Tries,
     ) -> Shared {
-        if tries.shares == 0 || !may_multiplex(&outgoing.head, &lease) {
+        let is_alone = tries.shares == 0 || self.needs_session(&lease);
+        if is_alone || !may_multiplex(&outgoing.head, &lease) {
             return Shared::NoRoom(lease);
         }
         tries.shares -= 1;
         self.share(lease, outgoing, begun, tries.begun).await
+    }
+
+    /// Whether a shared session cannot do what the request's route asks for.
+    fn needs_session(&self, lease: &Lease) -> bool {
+        let has_timeout = |it: &Routed| it.options().response_timeout.is_some();
+        self.routed.as_ref().is_some_and(has_timeout) || !self.retry_on(lease).statuses.is_empty()
+    }
+
+    /// Tries on another backend that the request has.
+    fn retries(&self, lease: &Lease) -> u32 {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().retries);
+        of_route.unwrap_or(lease.pool().options.retries)
     }
 
     /// Whether a request may be retried after its shared session ended, or the reason why not.
@@ -420,7 +458,9 @@ impl ClientConnection {
             return Err(reason);
         }
         // Otherwise the backend has not begun with the request.
-        match lost == Lost::NextOnNew && !self.worker.may_retry(&self.door, reason) {
+        match lost == Lost::NextOnNew
+            && !self.worker.may_retry(&self.door, self.routed.as_ref(), reason)
+        {
             true => Err(Reason::RetryBudget),
             false => Ok(()),
         }
@@ -428,7 +468,9 @@ impl ClientConnection {
 
     /// Counts a failed attempt, and says what follows.
     fn after(&self, lease: &Lease, failure: &Failure, tries: &mut Tries) -> Next {
-        let may_retry = failure.may_retry && self.worker.phase.get() != Phase::Cutting;
+        let may_retry = failure.may_retry
+            && (failure.stale || self.retry_on(lease).has(failure.reason))
+            && self.worker.phase.get() != Phase::Cutting;
         if failure.stale && may_retry && tries.sessions == Sessions::Any {
             // The next backend is not to blame.
             tries.sessions = Sessions::New;
@@ -439,7 +481,7 @@ impl ClientConnection {
             return Next::Over(failure.reason);
         }
         tries.failed = Some((lease.backend().id, failure.reason));
-        if tries.retries >= lease.pool().options.retries {
+        if tries.retries >= self.retries(lease) {
             return Next::Elsewhere;
         }
         if !lease.pool().may_retry(failure.reason, Instant::now()) {

@@ -85,8 +85,9 @@ impl ClientConnection {
     /// the attempt has failed.
     async fn is_late(&mut self, first: &mut Upstream<'_>, outgoing: &mut Outgoing) -> bool {
         let pool = first.lease.pool();
-        self.arm(first.waiting_since, pool.options.response_timeout);
-        let delay = self.worker.hedge_delays.of(pool).unwrap_or(pool.options.response_timeout);
+        let bound = self.response_timeout(first.lease);
+        self.arm(first.waiting_since, bound);
+        let delay = self.worker.hedge_delays.of(pool).unwrap_or(bound);
         // Deadlines are looked at every 25 ms, which would be late for a hedge.
         let mut late = pin!(sleep_until((first.waiting_since + delay).into()));
         poll_fn(|cx| {

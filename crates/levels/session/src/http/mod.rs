@@ -1,7 +1,7 @@
 //! HTTP front doors: HTTP/1.0 and HTTP/1.1 over pooled upstream sessions.
 //!
 //! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the
-//! upstream head, [`exchange`] picks a backend and a session, [`delegate`] does the same among
+//! upstream head, [`routing`] decides its route, [`exchange`] picks a backend and a session, [`delegate`] does the same among
 //! peers, and [`peer`] accepts them over TLS; [`attempt`] sends the request over the session,
 //! [`pump`] moves the body, [`response`] checks the backend's head and writes the client's;
 //! [`answer`] has the proxy's own responses, [`grpc`] those to gRPC requests, and [`challenge`]
@@ -29,6 +29,7 @@ mod redirect;
 mod request;
 mod respond;
 mod response;
+mod routing;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

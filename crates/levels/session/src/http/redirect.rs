@@ -9,12 +9,12 @@ use super::exchange::Reached;
 use crate::reason::Reason;
 use crate::stats::count_status;
 
-/// A response that sends a client to https.
-pub(super) struct Redirection {
-    status: u16,
+/// A whole response of the proxy itself.
+pub(super) struct OwnResponse {
+    pub(super) status: u16,
     /// It is the last response of the connection.
-    close: bool,
-    response: Vec<u8>,
+    pub(super) close: bool,
+    pub(super) response: Vec<u8>,
 }
 
 impl ClientConnection {
@@ -22,7 +22,7 @@ impl ClientConnection {
     ///
     /// # Errors
     /// The request names no host.
-    pub(super) fn redirection(&self, outgoing: &Outgoing) -> Result<Option<Redirection>, Reason> {
+    pub(super) fn redirection(&self, outgoing: &Outgoing) -> Result<Option<OwnResponse>, Reason> {
         let Some(port) = self.door.view().config.redirect else { return Ok(None) };
         let request = RequestLine::of(&outgoing.first).filter(|it| !it.is_challenge());
         let Some(request) = request else { return Ok(None) };
@@ -30,9 +30,9 @@ impl ClientConnection {
         request.moved(port, close).map(Some).ok_or(Reason::RequestHost)
     }
 
-    /// Sends the redirect.
-    pub(super) async fn redirect(&mut self, redirection: &Redirection) -> Reached {
-        let &Redirection { status, close, ref response } = redirection;
+    /// Sends a response of the proxy itself.
+    pub(super) async fn send_own(&mut self, own: &OwnResponse) -> Reached {
+        let &OwnResponse { status, close, ref response } = own;
         self.door.stats(|stats| count_status(&stats.responses, status));
         self.arm(Instant::now(), self.door.view().config.timeouts.idle);
         let after = self.send_whole(response, close).await.unwrap_or_else(|reason| {
@@ -45,17 +45,17 @@ impl ClientConnection {
 
 /// The parts of a checked request that its new place depends on.
 #[derive(Debug, PartialEq, Eq)]
-struct RequestLine<'a> {
-    method: &'a [u8],
+pub(super) struct RequestLine<'a> {
+    pub(super) method: &'a [u8],
     /// Origin form, or `*`.
-    target: &'a [u8],
+    pub(super) target: &'a [u8],
     /// Of `Host`; empty if a client of HTTP/1.0 sent none.
-    host: &'a [u8],
+    pub(super) host: &'a [u8],
 }
 
 impl<'a> RequestLine<'a> {
     /// Reads them from a head as it goes to backends, which begins with request line and `Host`.
-    fn of(head: &'a [u8]) -> Option<RequestLine<'a>> {
+    pub(super) fn of(head: &'a [u8]) -> Option<RequestLine<'a>> {
         let mut lines = head.split(|byte| *byte == b'\r');
         let mut words = lines.next()?.split(|byte| *byte == b' ');
         let (method, target) = (words.next()?, words.next()?);
@@ -71,7 +71,7 @@ impl<'a> RequestLine<'a> {
     }
 
     /// The answer; `None` if the request names no host.
-    fn moved(&self, port: u16, close: bool) -> Option<Redirection> {
+    fn moved(&self, port: u16, close: bool) -> Option<OwnResponse> {
         let name = match self.host.iter().rposition(|byte| *byte == b':') {
             // The last colon of an IPv6 address stands within brackets.
             Some(colon) if !self.host[colon..].contains(&b']') => &self.host[..colon],
@@ -99,7 +99,7 @@ impl<'a> RequestLine<'a> {
             last,
             b"\r\n",
         ];
-        Some(Redirection { status, close, response: parts.concat() })
+        Some(OwnResponse { status, close, response: parts.concat() })
     }
 }
 

@@ -13,8 +13,10 @@ use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
 use super::origin::{Claims, OriginFields, tells_client, tells_origin};
-use crate::config::{FrontDoor, NodeMode, Scheme, ServerTls, Underscores};
+use super::routing::{Decision, Hit};
+use crate::config::{Challenges, FrontDoor, NodeMode, Scheme, ServerTls, Underscores};
 use crate::reason::Reason;
+use crate::route::Edits;
 
 /// Header fields that can be parsed at all, in a request or a response.
 pub(crate) const HEADERS_PARSED_MAX: usize = crate::config::HEADERS_MAX;
@@ -38,6 +40,8 @@ pub(crate) struct RequestHead {
     pub(crate) expects_continue: bool,
     /// It asks for another protocol.
     pub(crate) upgrade: bool,
+    /// The route that it takes.
+    pub(crate) route: Option<Hit>,
     /// It is of gRPC.
     pub(crate) grpc: Option<GrpcCall>,
     /// Its class.
@@ -66,6 +70,8 @@ pub(crate) enum Marker {
 pub(crate) struct Origin<'a> {
     pub(crate) client: IpAddr,
     pub(crate) door: &'a FrontDoor,
+    /// Answers that routes leave alone.
+    pub(crate) challenges: &'a Challenges,
     pub(crate) instance: &'a str,
     /// Which peer, if it came from one, encrypted.
     pub(crate) peer: Option<&'a PeerIdentity>,
@@ -135,6 +141,7 @@ pub(crate) fn read_request(
         return Err(Reason::RequestBodyTooLarge);
     }
     let target = Target::read(method, target, &fields, http10, origin.door.scheme())?;
+    let decision = Decision::of(method, &target, request.headers, origin)?;
     let classify = |node: &NodeMode| class_of(node, method, target.path, framing, out);
     let mut parsed = RequestHead {
         bytes,
@@ -145,16 +152,18 @@ pub(crate) fn read_request(
         framing,
         expects_continue: fields.expects_continue && !http10,
         upgrade: fields.connection.upgrade && fields.upgrade && !http10,
+        route: decision.hit,
         grpc: fields.is_grpc.then_some(GrpcCall { timeout: fields.grpc_timeout }),
         class: origin.door.dispatch.as_ref().map_or(RequestClass::default(), classify),
         is_check: fields.is_check,
         marker: Marker::None,
         may_wait: None,
     };
-    begin_request(method, &target, out);
+    begin_request(method, &decision.changed(&target), out);
     parsed.marker = marker_of(origin, &fields, request.headers, &kinds, out);
     parsed.may_wait = fields.may_wait.filter(|_| parsed.marker == Marker::Believed);
-    write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, out);
+    let edits = decision.route.map(|route| &route.request);
+    write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, edits, out);
     Ok(Some(parsed))
 }
 
@@ -309,13 +318,13 @@ fn is_authority(value: &[u8]) -> bool {
 }
 
 /// A request target as it goes upstream.
-struct Target<'a> {
+pub(super) struct Target<'a> {
     /// Origin form, or `*`.
-    path: &'a str,
+    pub(super) path: &'a str,
     /// True if a slash must precede `path` (absolute form without a path).
-    needs_slash: bool,
+    pub(super) needs_slash: bool,
     /// The value of `Host`.
-    host: &'a [u8],
+    pub(super) host: &'a [u8],
 }
 
 impl<'a> Target<'a> {
@@ -390,6 +399,7 @@ fn write_request(
     fields: &Fields<'_>,
     parsed: &RequestHead,
     origin: &Origin<'_>,
+    edits: Option<&Edits>,
     out: &mut Vec<u8>,
 ) {
     let door = origin.door;
@@ -434,9 +444,11 @@ fn write_request(
         let nominated = fields.connection.nominates
             && field.may_be_nominated()
             && is_nominated(header.name, headers);
-        lines.line(header, keep && !nominated, out);
+        let dropped = nominated || edits.is_some_and(|edits| edits.drops(header.name));
+        lines.line(header, keep && !dropped, out);
     }
     lines.finish(out);
+    out.extend_from_slice(edits.map(Edits::lines).unwrap_or_default());
     match parsed.framing {
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         Framing::Length(length) if length > 0 || fields.lengths.is_stated() => {

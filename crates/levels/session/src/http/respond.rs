@@ -94,7 +94,7 @@ impl ClientConnection {
                     self.input.take(),
                     upstream.input.take(),
                     &self.deadline,
-                    self.door.view().config.timeouts.idle,
+                    self.tunnel_timeout(),
                     Some(outgoing.head.class),
                 );
                 // The relay has counted its reason.
@@ -111,6 +111,14 @@ impl ClientConnection {
         let after = if failed.is_some() { After::Abort } else { After::Over };
         // Bytes after the heads were counted as they passed.
         Answered { after, status: 101, failed, session: None, took, ended, bytes: sent as u64 }
+    }
+
+    /// How long a tunnel may be idle.
+    fn tunnel_timeout(&self) -> Duration {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().tunnel_timeout);
+        let view = self.door.view();
+        let timeouts = &view.config.timeouts;
+        of_route.or(timeouts.tunnel).unwrap_or(timeouts.idle)
     }
 
     fn poll_respond(

@@ -6,6 +6,7 @@ use equipoise_core::delegation::{UNDONE, announced_room, write_room};
 
 use super::head::{Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated};
 use super::request::{HEADERS_PARSED_MAX, RequestHead, write_via};
+use crate::route::ResponseEdits;
 
 /// A response head is refused beyond this.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -51,8 +52,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) close: bool,
     /// Add `Via`, under this name.
     pub(crate) via: Option<&'a str>,
-    /// The line of `Strict-Transport-Security`, which replaces the backend's.
-    pub(crate) hsts: Option<&'a str>,
+    /// Lines that are added, some in the place of the backend's.
+    pub(crate) edits: ResponseEdits<'a>,
     pub(crate) node_fields: NodeFields,
 }
 
@@ -190,13 +191,14 @@ fn write_response(
             // An HTTP/1.0 client gets the payload alone, up to the close.
             Field::TransferEncoding => !http10 && !has_never_a_body(read.status),
             Field::Delegated | Field::Room => reply.node_fields == NodeFields::Passed,
-            Field::StrictTransport => reply.hsts.is_none(),
+            Field::StrictTransport => reply.edits.hsts.is_none(),
             _ => true,
         };
         let nominated = connection.nominates
             && field.may_be_nominated()
             && is_nominated(header.name, response.headers);
-        lines.line(header, keep && !nominated, out);
+        let dropped = nominated || !read.is_interim() && reply.edits.drops(header.name);
+        lines.line(header, keep && !dropped, out);
     }
     lines.finish(out);
     if read.framing == Framing::UntilClose && !http10 {
@@ -214,8 +216,9 @@ fn write_response(
     if let Some(instance) = reply.via {
         write_via("1.1", instance, out);
     }
-    if let Some(line) = reply.hsts.filter(|_| !read.is_interim()) {
-        out.extend_from_slice(line.as_bytes());
+    if !read.is_interim() {
+        let has = |name: &str| response.headers.iter().any(|it| it.name.eq_ignore_ascii_case(name));
+        reply.edits.write(has, out);
     }
     if let NodeFields::Room(room) = reply.node_fields
         && !read.is_interim()

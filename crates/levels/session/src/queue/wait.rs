@@ -23,6 +23,8 @@ use crate::worker::{Phase, Worker};
 pub(crate) struct Full {
     pub(crate) snapshot: Rc<Arc<Snapshot>>,
     pub(crate) pool: usize,
+    /// It is the pool of the request's route: the request waits for no other.
+    pub(crate) is_routed: bool,
 }
 
 impl Full {

@@ -151,6 +151,7 @@ fn front_door_view(
     let same = |view: &&Arc<FrontDoorView>| {
         view.pool == entry.pool
             && view.sni == entry.sni
+            && view.routes == entry.routes
             && view.dispatch == dispatch
             && view.config == entry.config
     };
@@ -161,6 +162,7 @@ fn front_door_view(
             config: entry.config.clone(),
             pool: entry.pool,
             sni: Arc::clone(&entry.sni),
+            routes: Arc::clone(&entry.routes),
             dispatch,
             limiter: Arc::clone(&entry.limiter),
             in_flight: Arc::clone(&entry.in_flight),

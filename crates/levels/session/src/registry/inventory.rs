@@ -16,6 +16,7 @@ use crate::limiter::Limiter;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::retry_budget::RetryBudget;
+use crate::route::{PoolPlace, Route, RouteView};
 use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
@@ -87,6 +88,8 @@ pub(crate) struct FrontDoorEntry {
     pub(crate) pool: usize,
     /// Indices of its pools by server name.
     pub(crate) sni: Arc<SniTable>,
+    /// The pools and counters of its routes.
+    pub(crate) routes: Arc<[RouteView]>,
     /// Index of its peers' pool, in node mode.
     pub(crate) peers: Option<usize>,
     /// Its planned shares, in node mode; `None` without a plan.
@@ -433,35 +436,40 @@ impl Reload {
         let changed: &mut Changed = &mut self.changes.front_doors;
         for config in wanted {
             let pool = pool_of(config, &config.pool, pools, &places)?;
-            let routes = config.sni.iter();
+            let names = config.sni.iter();
             let routed: Result<Vec<_>, _> =
-                routes.map(|route| pool_of(config, &route.pool, pools, &places)).collect();
+                names.map(|route| pool_of(config, &route.pool, pools, &places)).collect();
             let sni = Arc::new(SniTable::new(&config.sni, &routed?));
+            let before = old.claim(&sockets(config));
+            let routes = route_views(config, before.as_ref(), self.threads, |name| {
+                let at = pool_of(config, name, pools, &places)?;
+                Ok(PoolPlace { at, id: pools[at].id })
+            })?;
             let node = config.dispatch.as_ref();
             let peers = node.map(|node| pool_of(config, &node.peers, pools, &places));
             let peers = peers.transpose()?;
             let config = config.clone();
-            front_doors.push(match old.claim(&sockets(&config)) {
+            front_doors.push(match before {
                 Some(before) => {
                     if before.config != config {
                         changed.changed.push(config.name.to_string());
                     }
                     let shares = before.shares.clone().filter(|_| peers.is_some());
                     let limiter = before.limiter.update(&config.client_limits);
-                    FrontDoorEntry { config, pool, sni, peers, shares, limiter, ..before }
+                    FrontDoorEntry { config, pool, sni, routes, peers, shares, limiter, ..before }
                 }
                 None => {
                     changed.added.push(config.name.to_string());
                     let stats = Arc::new(Sharded::new(self.threads));
                     let id = take(&mut self.ids.front_door);
-                    let in_flight = Arc::default();
                     let limiter = Arc::new(Limiter::new(&config.client_limits));
-                    let shares = None;
+                    let (shares, in_flight) = (None, Arc::default());
                     FrontDoorEntry {
                         id,
                         config,
                         pool,
                         sni,
+                        routes,
                         peers,
                         shares,
                         limiter,
@@ -474,6 +482,27 @@ impl Reload {
         changed.removed = old.left().map(|d| d.config.name.to_string()).collect();
         Ok(front_doors)
     }
+}
+
+/// The views of a front door's routes. Those of a name that it had before keep their counters.
+fn route_views(
+    config: &FrontDoor,
+    before: Option<&FrontDoorEntry>,
+    threads: usize,
+    place: impl Fn(&Arc<str>) -> Result<PoolPlace, ApplyError>,
+) -> Result<Arc<[RouteView]>, ApplyError> {
+    let old = before.map(|door| (door.config.routes.routes(), &door.routes));
+    let old = old.into_iter().flat_map(|(routes, views)| routes.iter().zip(views.iter()));
+    let old: HashMap<&str, _> = old.map(|(route, view)| (&*route.name, &view.stats)).collect();
+    let view = |route: &Route| {
+        let pools: Result<_, _> = route.action.pools().iter().map(&place).collect();
+        let stats = old.get(&*route.name).map(|stats| Arc::clone(stats));
+        Ok(RouteView {
+            pools: pools?,
+            stats: stats.unwrap_or_else(|| Arc::new(Sharded::new(threads))),
+        })
+    };
+    config.routes.routes().iter().map(view).collect()
 }
 
 fn pool_of(

@@ -12,6 +12,7 @@ use crate::Reason;
 use crate::config::{Place, Protocol, ServerTls, Upstream, UpstreamTls};
 use crate::live::BackendLive;
 use crate::queue::Queue;
+use crate::route::{Action, Route, RouteView};
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
 
 /// The state of all front doors and pools at one moment. Rates follow from two of them.
@@ -58,6 +59,27 @@ pub struct FrontDoorStatus {
     pub dispatch: Option<DispatchStatus>,
     /// TLS of its clients.
     pub tls: Option<DoorTlsStatus>,
+    /// Its routes, in the order of the configuration.
+    pub routes: Vec<RouteStatus>,
+}
+
+impl FrontDoorStatus {
+    /// Whether it serves requests from this pool.
+    pub fn leads_to(&self, pool: &str) -> bool {
+        let routed = || self.routes.iter().flat_map(|route| route.action.pools());
+        *self.pool == *pool || routed().any(|it| **it == *pool)
+    }
+}
+
+/// State of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where its requests go.
+    pub action: Action,
+    /// Requests that took it so far.
+    pub requests: u64,
 }
 
 /// TLS of a front door.
@@ -312,7 +334,18 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
             handshakes: sum(|s| &s.tls_handshakes),
             resumed: sum(|s| &s.tls_resumed),
         }),
+        routes: routes(door),
     }
+}
+
+fn routes(door: &FrontDoorEntry) -> Vec<RouteStatus> {
+    let routes = door.config.routes.routes().iter().zip(door.routes.iter());
+    let status = |(route, view): (&Route, &RouteView)| RouteStatus {
+        name: route.name.clone(),
+        action: route.action.clone(),
+        requests: view.stats.sum(|shard| shard.requests.get()),
+    };
+    routes.map(status).collect()
 }
 
 fn dispatch(door: &FrontDoorEntry, delegation: &dyn Delegation) -> DispatchStatus {

@@ -233,6 +233,7 @@ impl Proxy {
                 config,
                 pool: 0,
                 sni,
+                routes: Arc::default(),
                 dispatch: None,
                 limiter,
                 in_flight,

@@ -126,6 +126,7 @@ impl Rig {
             config: self.door.clone(),
             pool: 0,
             sni: Arc::default(),
+            routes: Arc::default(),
             dispatch: None,
             limiter: Arc::default(),
             in_flight: Arc::default(),

@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::http::head::{Framing, HeadScanner};
 use crate::http::pump::{Pump, Shape};
 use crate::http::response::{HEAD_BYTES_MAX, Reply, ResponseHead, read_response};
+use crate::http::routing::edits;
 use crate::lease::{Lease, outcome_of};
 use crate::reason::Reason;
 use crate::snapshot::BackendView;
@@ -335,8 +336,8 @@ impl Task {
                     || self.worker.phase.get() != Phase::Running;
                 let via = slot.via.then_some(&*self.instance);
                 let node_fields = slot.node_fields.within(|| slot.lease.room());
-                let hsts = slot.hsts.as_deref();
-                let reply = Reply { request: &slot.head, close, via, hsts, node_fields };
+                let edits = edits(&slot.view, slot.routed.as_ref());
+                let reply = Reply { request: &slot.head, close, via, edits, node_fields };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {
                         input.consume(head.bytes);

@@ -14,6 +14,8 @@ use crate::http::pump::Pump;
 use crate::http::response::{NodeFields, ResponseHead};
 use crate::lease::Lease;
 use crate::reason::Reason;
+use crate::route::Routed;
+use crate::snapshot::FrontDoorView;
 use crate::socket::Socket;
 use crate::stats::count_status;
 use crate::upstream::Session;
@@ -195,8 +197,10 @@ pub(super) struct Slot {
     pub(super) leased: Instant,
     /// Add `Via` to the response.
     pub(super) via: bool,
-    /// The line of `Strict-Transport-Security` of the response.
-    pub(super) hsts: Option<Arc<str>>,
+    /// The front door when it was put on the session.
+    pub(super) view: Rc<Arc<FrontDoorView>>,
+    /// The route that it takes.
+    pub(super) routed: Option<Routed>,
     /// Fields between nodes in the response, with the most room that it announces.
     pub(super) node_fields: NodeFields,
     /// Bytes put on the session up to the end of this request.

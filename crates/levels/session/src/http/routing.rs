@@ -1,0 +1,266 @@
+//! The route of a request: decided while its head is read, and the answers of routes that have no
+//! pool.
+
+use equipoise_core::hash::key_hash;
+use equipoise_routes::{Fields, Request, normal};
+
+use super::answer::phrase;
+use super::attempt::Outgoing;
+use super::challenge;
+use super::connection::ClientConnection;
+use super::redirect::{OwnResponse, RequestLine};
+use super::request::{Origin, Target};
+use crate::reason::Reason;
+use crate::route::{Action, FixedAnswer, Redirect, ResponseEdits, Route, Routed, Sticky};
+use crate::snapshot::FrontDoorView;
+
+/// The route that a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hit {
+    /// Its index.
+    pub(crate) at: u32,
+    /// The hash of the header or cookie that its pool depends on.
+    pub(crate) key: Option<u64>,
+}
+
+/// The route of a request, and how it changes the target.
+#[derive(Default)]
+pub(super) struct Decision<'a> {
+    pub(super) hit: Option<Hit>,
+    pub(super) route: Option<&'a Route>,
+    /// The new target; `None`: as it was.
+    target: Option<String>,
+}
+
+impl<'a> Decision<'a> {
+    /// Decides the route of a request.
+    ///
+    /// # Errors
+    /// The path is ambiguous.
+    pub(super) fn of(
+        method: &str,
+        target: &Target<'_>,
+        headers: &[httparse::Header<'_>],
+        origin: &Origin<'a>,
+    ) -> Result<Decision<'a>, Reason> {
+        let routes = &*origin.door.routes;
+        if routes.is_empty() || challenge::is_ours(target.path, origin.challenges) {
+            return Ok(Decision::default());
+        }
+        let query_at = target.path.find('?').unwrap_or(target.path.len());
+        let (sent, query) = target.path.split_at(query_at);
+        let sent = if target.needs_slash { "/" } else { sent };
+        let path = normal::path(sent.as_bytes()).map_err(|_| Reason::RequestPath)?;
+        let headers = Headers(headers);
+        let request = Request {
+            method,
+            host: target.host,
+            path: &path,
+            query: query.strip_prefix('?').unwrap_or_default().as_bytes(),
+            source: origin.client,
+            headers: &headers,
+        };
+        let at = routes.table().decide(&request);
+        let route = at.and_then(|at| routes.routes().get(at));
+        let rewrite = route.and_then(|route| route.rewrite.path.as_ref());
+        let rewritten = at
+            .zip(rewrite)
+            .and_then(|(at, rewrite)| rewrite.apply(&path, routes.table().prefix_of(at, &path)));
+        let target = match rewritten {
+            Some(rewritten) => {
+                // A replacement may have put slashes side by side, or dots.
+                let path = normal::path(&rewritten).map_err(|_| Reason::RequestPath)?;
+                Some(joined(&path, query)?)
+            }
+            None if *path == *sent.as_bytes() => None,
+            None => Some(joined(&path, query)?),
+        };
+        let hit = at.zip(route).map(|(at, route)| Hit {
+            at: at as u32,
+            key: sticky(route).and_then(|sticky| headers.key(sticky)),
+        });
+        Ok(Decision { hit, route, target })
+    }
+
+    /// The target with its new path and host.
+    pub(super) fn changed<'t>(&'t self, target: &Target<'t>) -> Target<'t> {
+        let host = self.route.and_then(|route| route.rewrite.host.as_deref());
+        let host = host.map_or(target.host, str::as_bytes);
+        match &self.target {
+            Some(path) => Target { path, needs_slash: false, host },
+            None => Target { path: target.path, needs_slash: target.needs_slash, host },
+        }
+    }
+}
+
+/// A target of path and query.
+fn joined(path: &[u8], query: &str) -> Result<String, Reason> {
+    let path = std::str::from_utf8(path).map_err(|_| Reason::RequestPath)?;
+    Ok([path, query].concat())
+}
+
+fn sticky(route: &Route) -> Option<&Sticky> {
+    match &route.action {
+        Action::Pools(pools) => Some(&pools.sticky),
+        Action::Redirect(_) | Action::Answer(_) => None,
+    }
+}
+
+/// Header fields as they were parsed.
+struct Headers<'h, 'b>(&'h [httparse::Header<'b>]);
+
+impl Fields for Headers<'_, '_> {
+    fn any(&self, name: &str, fits: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.values(name).any(fits)
+    }
+}
+
+impl Headers<'_, '_> {
+    fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        let named = self.0.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+        named.map(|field| field.value)
+    }
+
+    /// The hash of the value that requests of one pool have in common.
+    fn key(&self, sticky: &Sticky) -> Option<u64> {
+        let value = match sticky {
+            Sticky::No | Sticky::Source => None,
+            Sticky::Header(name) => self.values(name).next(),
+            Sticky::Cookie(name) => self.values("cookie").find_map(|cookies| {
+                let mut cookies = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+                cookies.find_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+            }),
+        };
+        value.map(key_hash)
+    }
+}
+
+/// The lines that a response gets at a front door, to a request that took this route.
+pub(super) fn edits<'a>(view: &'a FrontDoorView, routed: Option<&'a Routed>) -> ResponseEdits<'a> {
+    ResponseEdits {
+        hsts: view.config.hsts.as_deref(),
+        security: view.config.security,
+        route: routed.map(|routed| &routed.route().response),
+    }
+}
+
+impl ClientConnection {
+    /// Notes the route that the request takes.
+    pub(super) fn take_route(&mut self, hit: Option<Hit>) {
+        self.routed = hit.map(|hit| {
+            let (view, snapshot) = (self.door.view(), self.worker.snapshot_of(&self.door));
+            let route = view.config.routes.routes().get(hit.at as usize);
+            let is_random = route.and_then(sticky) == Some(&Sticky::No);
+            let hash = || match is_random {
+                true => self.worker.random(),
+                false => hit.key.unwrap_or(self.hashes.source),
+            };
+            Routed::new(view, hit.at as usize, snapshot, hash)
+        });
+    }
+
+    /// The answer of the request's route, if that has no pool.
+    ///
+    /// # Errors
+    /// The request names no host to redirect to.
+    pub(super) fn route_answer(&self, outgoing: &Outgoing) -> Result<Option<OwnResponse>, Reason> {
+        let Some(routed) = &self.routed else { return Ok(None) };
+        let view = self.door.view();
+        let close = !outgoing.head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
+        let edits = edits(&view, Some(routed));
+        let is_head = outgoing.head.is_head;
+        match &routed.route().action {
+            Action::Pools(_) => Ok(None),
+            Action::Answer(answer) => Ok(Some(fixed(answer, is_head, close, &edits))),
+            Action::Redirect(redirect) => {
+                let request = RequestLine::of(&outgoing.first).ok_or(Reason::RequestMalformed)?;
+                let to = place(redirect, view.config.scheme().name(), &request)?;
+                Ok(Some(moved(redirect.status, &to, close, &edits)))
+            }
+        }
+    }
+}
+
+/// The place of a redirect.
+fn place(redirect: &Redirect, scheme: &str, request: &RequestLine<'_>) -> Result<Vec<u8>, Reason> {
+    let target = if request.target == b"*" { b"/" } else { request.target };
+    let query_at = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+    let (path, query) = target.split_at(query_at);
+    let host = normal::without_port(request.host);
+    let mut place = Vec::new();
+    for part in redirect.to.split_inclusive('}') {
+        let (text, value) = match part.rfind('{').map(|at| part.split_at(at)) {
+            Some((text, "{scheme}")) => (text, scheme.as_bytes()),
+            Some((_, "{host}")) if host.is_empty() => return Err(Reason::RequestHost),
+            Some((text, "{host}")) => (text, host),
+            Some((text, "{path}")) => (text, path),
+            Some((text, "{query}")) => (text, query),
+            _ => (part, &b""[..]),
+        };
+        place.extend_from_slice(text.as_bytes());
+        place.extend_from_slice(value);
+    }
+    Ok(place)
+}
+
+fn moved(status: u16, to: &[u8], close: bool, edits: &ResponseEdits<'_>) -> OwnResponse {
+    let mut response = begin(status, close);
+    response.extend_from_slice(b"Location: ");
+    response.extend_from_slice(to);
+    response.extend_from_slice(b"\r\nContent-Length: 0\r\n");
+    edits.write(|_| false, &mut response);
+    response.extend_from_slice(b"\r\n");
+    OwnResponse { status, close, response }
+}
+
+fn fixed(
+    answer: &FixedAnswer,
+    is_head: bool,
+    close: bool,
+    edits: &ResponseEdits<'_>,
+) -> OwnResponse {
+    let status = answer.status;
+    let has_body = !matches!(status, 204 | 304);
+    let mut response = begin(status, close);
+    if has_body {
+        let (content_type, length) = (&answer.content_type, answer.body.len());
+        let lines = format!("Content-Type: {content_type}\r\nContent-Length: {length}\r\n");
+        response.extend_from_slice(lines.as_bytes());
+    }
+    edits.write(|_| false, &mut response);
+    response.extend_from_slice(b"\r\n");
+    if has_body && !is_head {
+        response.extend_from_slice(answer.body.as_bytes());
+    }
+    OwnResponse { status, close, response }
+}
+
+/// The begin of a response.
+fn begin(status: u16, close: bool) -> Vec<u8> {
+    let last = if close { "Connection: close\r\n" } else { "" };
+    format!("HTTP/1.1 {status} {}\r\n{last}", phrase(status)).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_has_the_parts_of_the_request() {
+        let request = RequestLine { method: b"GET", target: b"/a/b?c=d", host: b"A.example:80" };
+        let to = |to: &str, request: &RequestLine<'_>| {
+            let place = place(&Redirect { status: 301, to: to.into() }, "http", request);
+            place.map(|place| String::from_utf8(place).expect("text"))
+        };
+        for (template, expected) in [
+            ("https://{host}{path}{query}", "https://A.example/a/b?c=d"),
+            ("{scheme}://www.example/x{query}#top", "http://www.example/x?c=d#top"),
+            ("/new", "/new"),
+        ] {
+            assert_eq!(to(template, &request).as_deref(), Ok(expected));
+        }
+        let nowhere = RequestLine { host: b"", ..request };
+        assert_eq!(to("https://{host}/", &nowhere), Err(Reason::RequestHost));
+        assert_eq!(to("https://a.example{path}", &nowhere).as_deref(), Ok("https://a.example/a/b"));
+    }
+}

@@ -1,0 +1,123 @@
+//! Routes of an HTTP front door: what happens to a request that takes one.
+//!
+//! [`equipoise_routes::Table`] decides which route a request takes. The head is read and decided
+//! once, with the view of one snapshot, and the request keeps both ([`Routed`]) whatever a reload
+//! changes meanwhile.
+
+mod action;
+mod edits;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::reason::Reason;
+
+pub use equipoise_routes::{
+    ConditionError, Conditions, FieldCondition, HostCondition, PathCondition, Pattern, Source,
+    Split, Table, TooLarge,
+};
+
+pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite, Sticky};
+pub(crate) use edits::ResponseEdits;
+pub use edits::{Edits, SecurityHeaders};
+pub(crate) use view::Routed;
+pub use view::{PoolPlace, RouteStats, RouteView};
+
+/// A route: what happens to its requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Unique at its front door; its number in the file's order unless the configuration names it.
+    pub name: Arc<str>,
+    /// Where its requests go.
+    pub action: Action,
+    /// Changes of target and host, before the action.
+    pub rewrite: Rewrite,
+    /// Changes of the header that backends get.
+    pub request: Edits,
+    /// Changes of the header that clients get.
+    pub response: Edits,
+    /// Options that go before those of front door and pool.
+    pub options: RouteOptions,
+}
+
+/// Options of a route; `None`: those of its front door or pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouteOptions {
+    /// From the end of the request's head to the last byte of the response.
+    pub request_timeout: Option<Duration>,
+    /// From the request's last byte to the first of the response.
+    pub response_timeout: Option<Duration>,
+    /// How long a tunnel may be idle.
+    pub tunnel_timeout: Option<Duration>,
+    /// Tries on another backend after a failure.
+    pub retries: Option<u32>,
+    /// Failures after which a request is tried again.
+    pub retry_on: Option<RetryOn>,
+}
+
+/// Failures after which a request is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn {
+    /// No connection to the backend was made.
+    pub connect: bool,
+    /// The connection ended before a response.
+    pub reset: bool,
+    /// First and last status of ranges, of idempotent requests.
+    pub statuses: Arc<[(u16, u16)]>,
+}
+
+impl RetryOn {
+    /// Whether a request is tried again after a failure with this reason, if that is safe.
+    pub(crate) fn has(&self, reason: Reason) -> bool {
+        match reason {
+            Reason::UpstreamClosed => self.reset,
+            reason if reason.is_not_connected() => self.connect,
+            _ => true,
+        }
+    }
+
+    /// Whether a response with this status is retried.
+    pub(crate) fn has_status(&self, status: u16) -> bool {
+        self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&status))
+    }
+}
+
+impl Default for RetryOn {
+    fn default() -> Self {
+        RetryOn { connect: true, reset: true, statuses: Arc::default() }
+    }
+}
+
+/// The routes of a front door, in the file's order, with their compiled conditions.
+#[derive(Debug, Default, PartialEq)]
+pub struct Routes {
+    table: Table,
+    routes: Vec<Route>,
+}
+
+impl Routes {
+    /// Compiles the conditions.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
+    pub fn new(routes: Vec<(Conditions, Route)>) -> Result<Routes, TooLarge> {
+        let (conditions, routes): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
+        Ok(Routes { table: Table::new(conditions)?, routes })
+    }
+
+    /// The table that decides.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The routes.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Whether there is no route.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+}
