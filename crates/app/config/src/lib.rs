@@ -6,6 +6,7 @@
 //! describe the options for editors and for people.
 
 mod acme;
+mod affinity;
 mod api;
 mod api_endpoints;
 mod build;

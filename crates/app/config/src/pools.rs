@@ -21,7 +21,7 @@ use super::routes::retry_on;
 use super::text::{HedgeDelay, StatusRange, StatusRanges};
 use super::users::Users;
 use super::values::{Values, chosen};
-use super::{Surroundings, labels, tables};
+use super::{Surroundings, affinity, labels, tables};
 
 pub(super) fn pool(
     pool: &Values,
@@ -47,6 +47,8 @@ pub(super) fn pool(
             multiplex_depth: pool.amount("multiplex-depth"),
             multiplex_slow: pool.duration("multiplex-slow"),
             streams_max: pool.amount("streams-max"),
+            hash_by: affinity::hash_by(pool),
+            sticky: affinity::sticky(pool, around, findings),
             connect_timeout: pool.duration("connect-timeout"),
             response_timeout: pool.duration("response-timeout"),
             session_idle_timeout: pool.duration("session-idle-timeout"),

@@ -461,6 +461,10 @@ fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
             }
         }
     }
+    if pool.given("hash-by") && scheduler != Some(SchedulerKind::SourceHash) {
+        let text = "has no effect: the scheduler does not hash requests; use source-hash";
+        findings.warning(pool.at("hash-by"), &pool.path_of("hash-by"), text.to_string());
+    }
     if pool.given("hedge")
         && pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Multiplexed)
     {

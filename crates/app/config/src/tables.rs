@@ -4,6 +4,7 @@
 //! option, add its line here and read its value in `build`. The tests then name what is missing.
 
 mod acme;
+mod affinity;
 mod api;
 mod cluster;
 mod concurrency;
@@ -30,6 +31,7 @@ use super::text::{AccessLog, BackendAddress, Listen, StatusRange, StatusRanges};
 use super::{LogFormat, LogLevel};
 
 use acme::ACME;
+pub(super) use affinity::SAME_SITE;
 use api::API;
 pub(super) use api::API_ROLE;
 use cluster::CLUSTER;
@@ -147,6 +149,8 @@ static POOL: Table = Table {
     options: &[
         Opt::required("name", Kind::Text(&NAME), "Name for front doors and operators. Unique."),
         Opt::default("scheduler", Kind::Choice(&SCHEDULER), "\"least-connection\"", "The method that picks a backend."),
+        affinity::HASH_BY,
+        affinity::STICKY,
         Opt::default(
             "backends",
             Kind::Briefs(&BACKEND, "address"),

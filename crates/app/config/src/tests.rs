@@ -38,6 +38,7 @@ etcd = "http://10.0.0.1:2379"
 name = "p"
 [[pool.backends]]
 address = "10.0.0.1:80"
+[pool.sticky]
 [pool.queue]
 [pool.health]
 http = "/"
@@ -315,6 +316,9 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("methods", _) => quoted("GET"),
         ("by", _) => quoted("header:x-key"),
         ("rate", _) => quoted("7/m"),
+        ("hash-by", _) => quoted("header:x-key"),
+        ("cookie", _) => quoted("stay"),
+        ("path", _) if table.title == "[pool.sticky]" => quoted("/x"),
         ("paths", _) => quoted("/x"),
         ("socket" | "file" | "seed-file" | "audit-log", _) => quoted("/x"),
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use equipoise_session::config::Hedge;
+use equipoise_session::config::{HashBy, Hedge};
 use equipoise_session::route::Sticky;
 use jiff::tz::{Offset, TimeZone};
 
@@ -110,13 +110,10 @@ impl FromStr for CountedBy {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        // RFC 9110, section 5.6.2.
-        let is_token =
-            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         match text.split_once(':') {
             None if text == "source" => Ok(CountedBy::Source),
             None if text == "front-door" => Ok(CountedBy::FrontDoor),
-            Some(("header", name)) if !name.is_empty() && name.bytes().all(is_token) => {
+            Some(("header", name)) if is_token(name) => {
                 Ok(CountedBy::Header(name.to_ascii_lowercase()))
             }
             _ => Err(()),
@@ -224,6 +221,25 @@ impl FromStr for StickyTo {
             "cookie" if is_token(name) => Ok(StickyTo(Sticky::Cookie(name.into()))),
             _ => Err(()),
         }
+    }
+}
+
+/// The part of requests by which they are hashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HashedBy(pub HashBy);
+
+impl FromStr for HashedBy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+        Ok(HashedBy(match kind {
+            "source" if text == "source" => HashBy::Source,
+            "header" if is_token(name) => HashBy::Header(name.to_ascii_lowercase().into()),
+            "cookie" if is_token(name) => HashBy::Cookie(name.into()),
+            "query" if is_token(name) => HashBy::Query(name.into()),
+            _ => return Err(()),
+        }))
     }
 }
 

@@ -20,6 +20,7 @@ mod domain {
     pub(super) const IDENTITY: u64 = u64::from_be_bytes(*b"eqp-idty");
     pub(super) const OFFSET: u64 = u64::from_be_bytes(*b"eqp-ofst");
     pub(super) const KEY: u64 = u64::from_be_bytes(*b"eqp-keys");
+    pub(super) const COOKIE: u64 = u64::from_be_bytes(*b"eqp-cook");
     pub(super) const SKIP: u64 = u64::from_be_bytes(*b"eqp-skip");
 }
 
@@ -48,6 +49,11 @@ pub fn identity(backend: SocketAddr) -> u64 {
 /// Hashes the key of an item of a stream. No seed, because clients may compute the same hash.
 pub fn key_hash(key: &[u8]) -> u64 {
     keyed(0, domain::KEY, key)
+}
+
+/// The value of a cookie that names a backend.
+pub fn cookie_hash(backend: SocketAddr, seed: u64) -> u64 {
+    keyed(seed, domain::COOKIE, &endpoint_bytes(backend))
 }
 
 /// The two hashes that define a backend's permutation of a Maglev table: offset and skip.

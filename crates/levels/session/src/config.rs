@@ -18,6 +18,7 @@ pub use equipoise_health::{
 pub use equipoise_limits::{AccessList, Rate, SourceMask};
 pub use equipoise_tls::{Certificate, CertificateFiles, Challenges, ClientTls, PeerTls, ServerTls};
 
+pub use crate::affinity::{HashBy, StickyCookie};
 pub use crate::backend_tls::UpstreamTls;
 use crate::route::{RetryOn, Routes, SecurityHeaders};
 pub use crate::trust::TrustedSources;
@@ -422,6 +423,10 @@ pub struct PoolOptions {
     pub multiplex_slow: Duration,
     /// HTTP/2: streams on one connection at the most. At least 1.
     pub streams_max: usize,
+    /// The part of requests that the scheduler `source-hash` hashes.
+    pub hash_by: HashBy,
+    /// A cookie that brings clients back to their backend. HTTP only.
+    pub sticky: Option<StickyCookie>,
     /// To open a session to a backend; then another is tried, or 504.
     pub connect_timeout: Duration,
     /// From the request's last byte to the first of the response; then 504.
@@ -465,6 +470,8 @@ impl Default for PoolOptions {
             multiplex_depth: 32,
             multiplex_slow: Duration::from_millis(50),
             streams_max: 100,
+            hash_by: HashBy::Source,
+            sticky: None,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             session_idle_timeout: Duration::from_secs(30),

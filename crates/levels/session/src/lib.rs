@@ -5,6 +5,7 @@
 //! has a [`Reason`], counted under that name.
 
 mod access_log;
+mod affinity;
 mod backend_tls;
 mod buffer;
 mod challenge;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_limits::{self as limits, KeyedRate, OpenCounts};
 
+use crate::affinity::fields;
 use crate::config::{ClientLimit, LimitBy};
 use crate::reason::Reason;
 
@@ -71,7 +72,9 @@ impl Limiter {
         for limit in &self.0 {
             let Some(rate) = &limit.rate else { continue };
             let taken = match (&limit.config.by, limit.source(client)) {
-                (LimitBy::Header(name), _) => rate.take(field(head, name), now),
+                (LimitBy::Header(name), _) => {
+                    rate.take(fields(head, name).next().unwrap_or_default(), now)
+                }
                 (_, Some(source)) => rate.take(&source, now),
                 (_, None) => Ok(()),
             };
@@ -108,18 +111,6 @@ impl Limit {
             LimitBy::Header(_) => None,
         }
     }
-}
-
-/// The value of the first field of this name; empty if there is none.
-fn field<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
-    let fields = head.split(|byte| *byte == b'\n').skip(1);
-    let value = |line: &'h [u8]| {
-        let (begin, value) = line.split_at_checked(name.len())?;
-        let value =
-            value.strip_prefix(b":").filter(|_| begin.eq_ignore_ascii_case(name.as_bytes()));
-        Some(value?.trim_ascii())
-    };
-    fields.filter_map(value).next().unwrap_or_default()
 }
 
 #[cfg(test)]

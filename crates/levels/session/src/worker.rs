@@ -452,6 +452,9 @@ impl Worker {
             // Waiting requests come first.
             return Pick::Full(Full { snapshot, pool, is_routed: false });
         }
+        if let Some(lease) = self.sticky_lease(&snapshot, pool, client, avoid, work) {
+            return Pick::Free(lease);
+        }
         let mut schedulers = self.schedulers.borrow_mut();
         let rng = &mut *self.rng.borrow_mut();
         let mut of_the_gone;
@@ -467,7 +470,7 @@ impl Worker {
         let loads = PoolLoads::new(view, self.shared.epoch).of(work);
         let mut ask = Ask {
             flow_hash: client.flow,
-            source_hash: client.source,
+            source_hash: client.key.unwrap_or(client.source),
             avoid: avoid.and_then(|id| view.backends.iter().position(|b| b.id == id)),
             loads: &loads,
             rng,
@@ -484,6 +487,40 @@ impl Worker {
             Some(lease) => Pick::Free(lease),
             None => Pick::Full(Full { snapshot, pool, is_routed: false }),
         }
+    }
+
+    /// The backend that the request's cookie names, if it may be picked and has room.
+    fn sticky_lease(
+        &self,
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        client: &ClientHashes,
+        avoid: Option<u32>,
+        work: Option<Work>,
+    ) -> Option<Lease> {
+        let (value, view) = (client.sticky?, &snapshot.pools[pool]);
+        let cookie = view.options.sticky.as_ref()?;
+        let slot = view.backends.iter().position(|it| cookie.names(it.address) == value)?;
+        if avoid == Some(view.backends[slot].id) {
+            return None;
+        }
+        Lease::acquire_for(work?, snapshot, pool, slot, self.index)
+    }
+
+    /// Reads the parts of a request by which its pool picks a backend. `head` is as it goes to a
+    /// backend.
+    pub(crate) fn read_affinity(
+        &self,
+        door: &Door,
+        routed: Option<&Routed>,
+        head: &[u8],
+        hashes: &mut ClientHashes,
+    ) {
+        let (snapshot, pool) = self.place_for(door, routed);
+        let options = snapshot.pools.get(pool).map(|pool| &pool.options);
+        hashes.key = options.and_then(|options| options.hash_by.hash(head));
+        let cookie = options.and_then(|options| options.sticky.as_ref());
+        hashes.sticky = cookie.and_then(|cookie| cookie.value(head));
     }
 
     /// Returns true once in [`SAMPLE`] times, on average, at random distances, so that no rhythm of
@@ -637,6 +674,10 @@ pub(crate) struct ClientHashes {
     address: IpAddr,
     flow: u64,
     pub(crate) source: u64,
+    /// The hash of the part of the request that its pool goes by.
+    pub(crate) key: Option<u64>,
+    /// The value of the request's sticky cookie.
+    pub(crate) sticky: Option<u64>,
 }
 
 impl ClientHashes {
@@ -646,6 +687,8 @@ impl ClientHashes {
             address: client.ip(),
             flow: hash::flow_hash(client, local, crate::FLEET_SEED),
             source: hash::source_hash(client.ip(), crate::FLEET_SEED),
+            key: None,
+            sticky: None,
         }
     }
 }

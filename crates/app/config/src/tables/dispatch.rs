@@ -190,7 +190,7 @@ pub(crate) static CLASS: Choices<RequestClass> = Choices(&[
     ("computing", RequestClass::Computing, "bound by the CPU"),
 ]);
 
-static SECRET_FILE: Form = Form {
+pub(super) static SECRET_FILE: Form = Form {
     noun: "a path to a file",
     accepted: "a path with a `/` in it, such as \"/etc/equipoise/dispatch.secret\"",
     fits: |text| text.contains('/') && !text.ends_with('/'),

@@ -5,6 +5,7 @@
 mod common;
 
 mod acme;
+mod affinity;
 mod api;
 mod backends;
 mod bed;

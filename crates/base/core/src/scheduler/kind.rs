@@ -65,7 +65,11 @@ impl SchedulerKind {
              flight",
         ),
         ("maglev", SchedulerKind::Maglev, "a hash of the flow, consistent when backends change"),
-        ("source-hash", SchedulerKind::SourceHash, "a hash of the client's address"),
+        (
+            "source-hash",
+            SchedulerKind::SourceHash,
+            "a hash of the client's address, or of the part of requests that `hash-by` names",
+        ),
     ];
 
     /// All, in the order of the documentation.

@@ -212,7 +212,11 @@ impl ClientConnection {
                     request: &outgoing.head,
                     close,
                     via: via.as_deref(),
-                    edits: edits(&view, routed.as_ref()),
+                    edits: edits(&view, routed.as_ref()).of_backend(
+                        upstream.lease,
+                        self.hashes.sticky,
+                        view.config.scheme(),
+                    ),
                     node_fields: node_fields.within(|| upstream.lease.room()),
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);

@@ -149,6 +149,8 @@ impl ClientConnection {
         if let Some(routed) = &self.routed {
             routed.count(self.worker.index);
         }
+        let routed = self.routed.as_ref();
+        self.worker.read_affinity(&self.door, routed, &outgoing.first, &mut self.hashes);
         if self.door.view().dispatch.is_some() {
             self.count_arrival(&head);
         }

@@ -141,6 +141,7 @@ pub(super) fn edits<'a>(view: &'a FrontDoorView, routed: Option<&'a Routed>) -> 
         hsts: view.config.hsts.as_deref(),
         security: view.config.security,
         route: routed.map(|routed| &routed.route().response),
+        sticky: None,
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::affinity::StickyCookie;
+use crate::config::Scheme;
+use crate::lease::Lease;
+
 /// Changes of the header of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
@@ -76,9 +80,18 @@ pub(crate) struct ResponseEdits<'a> {
     pub(crate) security: Option<SecurityHeaders>,
     /// Those of the request's route.
     pub(crate) route: Option<&'a Edits>,
+    /// The cookie that names the backend, with its value, to a client that has another or none.
+    pub(crate) sticky: Option<(&'a StickyCookie, u64, Scheme)>,
 }
 
-impl ResponseEdits<'_> {
+impl<'a> ResponseEdits<'a> {
+    /// The same for a response of the leased backend, to a request with this sticky cookie.
+    pub(crate) fn of_backend(self, lease: &'a Lease, asked: Option<u64>, scheme: Scheme) -> Self {
+        let cookie = lease.pool().options.sticky.as_ref();
+        let named = cookie.map(|cookie| (cookie, cookie.names(lease.backend().address), scheme));
+        ResponseEdits { sticky: named.filter(|(_, value, _)| asked != Some(*value)), ..self }
+    }
+
     /// Whether a field of the backend's response is dropped for one that is added.
     pub(crate) fn drops(&self, name: &str) -> bool {
         self.route.is_some_and(|edits| edits.drops(name))
@@ -94,5 +107,8 @@ impl ResponseEdits<'_> {
             }
         }
         out.extend_from_slice(self.route.map(Edits::lines).unwrap_or_default());
+        if let Some((cookie, value, scheme)) = self.sticky {
+            cookie.write(value, scheme, out);
+        }
     }
 }

@@ -69,6 +69,7 @@ impl ClientConnection {
             via: view.config.via,
             view: view.clone(),
             routed: self.routed.clone(),
+            sticky: self.hashes.sticky,
             node_fields: self.node_fields(&outgoing.head),
             end: 0,
             close: !outgoing.head.keep_alive,

@@ -337,6 +337,8 @@ impl Task {
                 let via = slot.via.then_some(&*self.instance);
                 let node_fields = slot.node_fields.within(|| slot.lease.room());
                 let edits = edits(&slot.view, slot.routed.as_ref());
+                let scheme = slot.view.config.scheme();
+                let edits = edits.of_backend(&slot.lease, slot.sticky, scheme);
                 let reply = Reply { request: &slot.head, close, via, edits, node_fields };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {

@@ -201,6 +201,8 @@ pub(super) struct Slot {
     pub(super) view: Rc<Arc<FrontDoorView>>,
     /// The route that it takes.
     pub(super) routed: Option<Routed>,
+    /// The value of its sticky cookie.
+    pub(super) sticky: Option<u64>,
     /// Fields between nodes in the response, with the most room that it announces.
     pub(super) node_fields: NodeFields,
     /// Bytes put on the session up to the end of this request.
