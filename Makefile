@@ -392,7 +392,7 @@ slice-quiet: setup
 
 .PHONY: slice-checkpoints
 slice-checkpoints: setup
-	SLICE_SIM_RUNS=10000 $(CARGO) test --locked --package equipoise-slice --lib -- --nocapture with_checkpoints_kills
+	SLICE_SIM_RUNS=10000 $(CARGO) test --locked --package equipoise-slice --lib -- --nocapture with_checkpoints_kills with_a_folder with_a_failing
 	SLICE_KILLS=$(SLICE_KILLS) $(CARGO) test --locked --package equipoise-slice-dds --test processes -- --nocapture states_of_killed_workers
 
 EQUIPOISE_FUZZ_SECONDS ?= 600

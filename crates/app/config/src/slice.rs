@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use equipoise_slice::balance::Policy;
@@ -38,6 +38,8 @@ pub struct SliceStream {
     pub network: SliceNetwork,
     /// Timeouts and limits of the protocol; workers have the same.
     pub protocol: Protocol,
+    /// Folder of checkpoints, for several streams.
+    pub checkpoint_folder: Option<PathBuf>,
     /// Balancing policy.
     pub policy: Policy,
     /// Interval between balancing rounds.
@@ -113,9 +115,14 @@ fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
             checkpoint: slice.table("checkpoint").map(|checkpoint| CheckpointConfig {
                 every: checkpoint.duration("every"),
                 items: checkpoint.amount("items"),
+                folder: checkpoint.given("folder"),
             }),
             ..Protocol::default()
         },
+        checkpoint_folder: slice
+            .table("checkpoint")
+            .and_then(|checkpoint| checkpoint.text("folder"))
+            .map(PathBuf::from),
         policy: Policy {
             smoothing: balancing.duration("smoothing"),
             queue_horizon: balancing.duration("queue-horizon"),

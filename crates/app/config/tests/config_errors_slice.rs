@@ -19,7 +19,7 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
         "",
         "domain = 7\ninterfaces = ['eth0', '10.0.0.7']\npeers = 'w2.internal:7410'\nmulticast = 'off'\norder = 'strict'",
         "order = 'stateful'\ncheckpoint = {}",
-        "order = 'stateful'\ncheckpoint = { every = '250ms', items = 10 }",
+        "order = 'stateful'\ncheckpoint = { every = '250ms', items = 10, folder = '/shared' }",
         "more = '<Domain/>'\n[slice.balancing]\nshare-max = 0\n[slice.workers]\nlease = '8s'",
         "[[slice]]\nname = 'other'\nslices = 1\ndomain = 1\nlease = '400ms'",
         "[[slice]]\nname = 'other'\nslices = 1\nitems = 'rt/items'\ncontrol = 'other'",
@@ -58,6 +58,10 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
         (
             "order = 'strict'\ncheckpoint = {}",
             "f:5:14: slice.images.checkpoint: saves the state of slices, which workers export with `order = \"stateful\"` only; accepted: that order, or no `checkpoint`",
+        ),
+        (
+            "order = 'stateful'\ncheckpoint = { folder = 'states' }",
+            "f:5:25: slice.images.checkpoint.folder: 'states' is not a folder; accepted: an absolute path, such as \"/var/lib/equipoise\"",
         ),
         ("order = 'stric'", "is none of them (did you mean \"strict\"?)"),
         ("interfaces = ['eth0', '']", "is not an interface; accepted: a name or address"),

@@ -91,6 +91,7 @@ fn checkpoints(of: &WorkerCheckpoints) -> SliceCheckpoints {
         age_seconds: of.age.as_secs_f64(),
         items_since: of.items,
         slices_exposed: of.exposed,
+        slices_unstored: of.unstored,
         bytes: of.bytes,
     }
 }

@@ -18,8 +18,8 @@ fn example(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../levels/slice-dds/examples").join(name)
 }
 
-fn bed(test: &str, domain: u32) -> Bed {
-    let mut bed = Bed::with_losses(test, domain, TABLE);
+fn bed(test: &str, domain: u32, table: &str) -> Bed {
+    let mut bed = Bed::with_losses(test, domain, table);
     for worker in WORKERS {
         start(&mut bed, worker);
     }
@@ -41,6 +41,36 @@ struct Payer {
 }
 
 impl Payer {
+    fn join(bed: &Bed) -> Self {
+        let options = Options { checkpoints: true, window: 2_000, ..Options::new(4) };
+        let client = Client::join(&bed.stream(), options).unwrap();
+        let (next, sums, answers) = Default::default();
+        let mut payer = Self { client, next, sums, answers };
+        payer.open();
+        payer
+    }
+
+    /// Waits for workers of all slices.
+    fn open(&mut self) {
+        (0..SLICES).for_each(|slice| self.client.open(SliceId(slice), PATIENCE).unwrap());
+    }
+
+    /// Compares the states with those of a run without kills.
+    fn compare(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while self.client.kept() > 0 {
+            assert!(Instant::now() < end, "{} items are in no checkpoint", self.client.kept());
+            self.hear();
+        }
+        assert_eq!(self.answers.len() as i64, self.next);
+        // The sum so far of each slice, in the reply to its last item.
+        for slice in 0..i64::from(SLICES) {
+            let last = (0..self.next).rev().find(|id| id % i64::from(SLICES) == slice).unwrap();
+            let sum = self.sums[&(slice as u32)];
+            assert_eq!(self.answers[&last], sum, "slice {slice}");
+        }
+    }
+
     fn publish(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -50,7 +80,8 @@ impl Payer {
                     self.next += 1;
                     *self.sums.entry(slice).or_default() += id;
                 }
-                Err(PublishError::WindowFull(_)) => {}
+                // All workers are lost in some tests.
+                Err(PublishError::WindowFull(_) | PublishError::NoWorker(_)) => {}
                 Err(error) => panic!("{error}"),
             }
             self.hear();
@@ -72,11 +103,8 @@ fn states_are_those_of_a_run_without_kills() {
     if !python() {
         return;
     }
-    let mut bed = bed("slice-checkpoints", 59);
-    let options = Options { checkpoints: true, window: 2_000, ..Options::new(4) };
-    let client = Client::join(&bed.stream(), options).unwrap();
-    let (next, sums, answers) = Default::default();
-    let mut payer = Payer { client, next, sums, answers };
+    let mut bed = bed("slice-checkpoints", 59, TABLE);
+    let mut payer = Payer::join(&bed);
     for victim in ["two", "one", "two", "three"] {
         payer.publish(Duration::from_millis(500));
         // An owner and its keeper may not be lost together.
@@ -89,20 +117,48 @@ fn states_are_those_of_a_run_without_kills() {
         payer.publish(Duration::from_millis(300));
         start(&mut bed, victim);
     }
-    let end = Instant::now() + PATIENCE;
-    while payer.client.kept() > 0 {
-        assert!(Instant::now() < end, "{} items are in no checkpoint", payer.client.kept());
-        payer.hear();
-    }
-    assert_eq!(payer.answers.len() as i64, payer.next);
-    // The sum so far of each slice, in the reply to its last item.
-    for slice in 0..i64::from(SLICES) {
-        let last = (0..payer.next).rev().find(|id| id % i64::from(SLICES) == slice).unwrap();
-        let sum = payer.sums[&(slice as u32)];
-        assert_eq!(payer.answers[&last], sum, "slice {slice}");
-    }
+    payer.compare();
     let shown = bed.said(&["status"]);
     assert!(shown.contains("CHECKPOINTS OF  KEPT BY"), "{shown}");
+}
+
+#[test]
+fn states_in_a_folder_outlive_all_workers() {
+    if !python() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("slice-checkpoints-{}", std::process::id()));
+    let option = format!("items = 200, folder = {:?} }}", text(&folder));
+    let mut bed = bed("slice-checkpoints-folder", 62, &TABLE.replace("items = 200 }", &option));
+    let mut payer = Payer::join(&bed);
+    payer.publish(Duration::from_millis(500));
+    // The folder does not exist yet.
+    let problem = |status: &serde_json::Value| {
+        let workers = status["workers"].as_array().unwrap().iter();
+        let problems = workers.filter_map(|worker| worker["problem"].as_str());
+        problems.map(str::to_string).find(|problem| problem.contains("checkpoints are not stored"))
+    };
+    let shown = bed
+        .until("states are in no folder", |status| !is_stored(status) && problem(status).is_some());
+    let problem = problem(&shown).unwrap();
+    assert!(problem.contains("items-12: No such file or directory"), "{problem}");
+    std::fs::create_dir(&folder).unwrap();
+    bed.until("states are in the folder", is_stored);
+    for _ in 0..2 {
+        payer.publish(Duration::from_millis(700));
+        WORKERS.iter().for_each(|worker| bed.kill_worker(worker));
+        payer.publish(Duration::from_millis(100));
+        WORKERS.iter().for_each(|worker| start(&mut bed, worker));
+        payer.open();
+    }
+    payer.compare();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Whether every worker has its states in the folder.
+fn is_stored(status: &serde_json::Value) -> bool {
+    let workers = status["workers"].as_array().unwrap();
+    workers.iter().all(|it| it["checkpoints"]["slices_unstored"] == 0)
 }
 
 /// Whether every worker is active, and has its checkpoints at its keeper.
@@ -120,7 +176,7 @@ fn is_safe(bed: &Bed) -> bool {
 #[test]
 fn a_client_in_python_keeps_items_until_they_are_in_a_checkpoint() {
     let Some(python) = crate::bed::cyclonedds() else { return };
-    let mut bed = bed("slice-checkpoints-python", 60);
+    let mut bed = bed("slice-checkpoints-python", 60, TABLE);
     let mut command = std::process::Command::new(python);
     command.arg(example("client.py"));
     command.args(["60", &SLICES.to_string(), "6000", "lo", "modulo", "checkpoints"]);

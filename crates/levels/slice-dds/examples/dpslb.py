@@ -128,7 +128,7 @@ def covered_by(body):
 
 
 # The version of messages, and their recipient if they are for all workers.
-VERSION, WORKERS = 8, 0
+VERSION, WORKERS = 9, 0
 # The kinds of messages: a request for the items of some slices, the answer to it, items in checkpoints, items that are missing.
 AGAIN, KEEPS, COVERED, LACKS = 3, 4, 5, 7
 

@@ -18,7 +18,7 @@ use crate::hello::Listens;
 use crate::payload::Payload;
 
 /// Version of the encoding, the same on both sides.
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 
 /// Recipient id of messages to controllers.
 pub const CONTROLLERS: u64 = 0;
@@ -33,7 +33,7 @@ pub enum Mail {
     /// A message of the protocol.
     Envelope(Envelope<Payload>),
     /// From a worker to controllers.
-    Report(Report),
+    Report(Box<Report>),
     /// From a controller candidate to all workers: the addresses for their connections.
     Listens(Listens),
     /// From a worker to clients: a request to publish their items of these slices again. The slices
@@ -84,6 +84,8 @@ pub struct Report {
     pub slices: Vec<SliceReport>,
     /// Its checkpoints, if it takes any.
     pub checkpoints: Option<CheckpointStatus>,
+    /// Why the last checkpoints are not in their folder.
+    pub folder_problem: Option<String>,
 }
 
 /// An item that an application has.
@@ -110,6 +112,8 @@ pub struct Terms {
     pub topics: u64,
     /// Whether checkpoints are taken.
     pub checkpoints: bool,
+    /// Whether checkpoints are stored in a folder.
+    pub folder: bool,
 }
 
 impl Terms {
@@ -136,6 +140,14 @@ impl Terms {
                 "was started with {}, the controller has {}: start it with the same",
                 taken(self.checkpoints),
                 taken(ours.checkpoints)
+            ));
+        }
+        if self.folder != ours.folder {
+            let stored = |it: bool| if it { "a folder" } else { "no folder" };
+            return Some(format!(
+                "was started with {} of checkpoints, the controller has {}: start it with the same `checkpoint.folder`",
+                stored(self.folder),
+                stored(ours.folder)
             ));
         }
         if self.topics != ours.topics {

@@ -190,7 +190,7 @@ impl DdsTransport {
 
     /// Sends a report to controllers.
     pub(crate) fn report(&self, report: Report) -> Result<(), Error> {
-        self.post(&self.mail_up, &Mail::Report(report))
+        self.post(&self.mail_up, &Mail::Report(Box::new(report)))
     }
 
     /// Asks clients for their items of these slices.

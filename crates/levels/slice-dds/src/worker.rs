@@ -4,6 +4,7 @@ pub(crate) mod connections;
 mod crew;
 mod engine;
 mod error;
+mod folder;
 mod item_times;
 mod job;
 mod losses;
@@ -14,13 +15,14 @@ mod renewed;
 mod replies;
 mod threads;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_basics::lock;
-use equipoise_dds::Error;
+use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::Driver;
 use equipoise_slice::worker::{CheckpointStatus, Worker as Protocol};
 use equipoise_slice::{Config, Life, Numbering, Process as OsProcess};
@@ -56,6 +58,9 @@ pub struct Options {
     pub held_bytes_max: usize,
     /// Times and limits of the protocol, equal to those of the controller.
     pub protocol: Config,
+    /// Folder in which checkpoints are stored as well, if the protocol has any. It is created in an
+    /// existing one. All workers of the stream should have the same, with the same contents.
+    pub checkpoint_folder: Option<PathBuf>,
     /// Time after which a reader has discovered every writer that existed at its creation, also one
     /// that was paused.
     pub settle: Duration,
@@ -74,6 +79,7 @@ impl Options {
             queue_max: 100_000,
             held_bytes_max: 1 << 30,
             protocol: Config::default(),
+            checkpoint_folder: None,
             settle: Duration::from_secs(3),
             report: Duration::from_millis(250),
         }
@@ -152,7 +158,11 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error`] of DDS.
-    pub fn start(stream: &Stream, options: Options, doer: impl Into<Doer>) -> Result<Self, Error> {
+    pub fn start(
+        stream: &Stream,
+        mut options: Options,
+        doer: impl Into<Doer>,
+    ) -> Result<Self, Error> {
         let (fenced, others) = (AtomicBool::new(true), AtomicU64::new(u64::MAX));
         let shared = Arc::new(Shared { fenced, others, ..Shared::default() });
         let topics = stream.join()?;
@@ -173,6 +183,7 @@ impl Worker {
         let waker = transport.waker();
         let replies = replies::Replies::new(outlets, form, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
+        let folder = folder(&mut options, waker.clone())?;
         let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
         let protocol = protocol.with_size(|payload: &Payload| payload.cdr().len());
         let protocol = protocol.with_slices(options.slices);
@@ -202,6 +213,7 @@ impl Worker {
             lacked: None,
             told: Duration::ZERO,
             is_told: false,
+            folder,
             options,
             begun,
         };
@@ -280,6 +292,15 @@ impl Worker {
     pub fn stop(mut self) -> Result<(), WorkerError> {
         self.threads.end()
     }
+}
+
+/// Starts the folder of checkpoints, if there is one.
+fn folder(options: &mut Options, waker: Waker) -> Result<Option<folder::Folder>, Error> {
+    let Some(checkpoint) = &mut options.protocol.checkpoint else { return Ok(None) };
+    checkpoint.folder = options.checkpoint_folder.is_some();
+    let path = options.checkpoint_folder.clone().filter(|_| options.protocol.has_folder());
+    let start = |path| folder::Folder::start(path, move || waker.wake());
+    path.map(start).transpose().map_err(|_| Error::Thread)
 }
 
 fn since_epoch() -> Duration {

@@ -69,11 +69,14 @@ pub struct CheckpointConfig {
     pub every: Duration,
     /// Items of a slice since its last checkpoint.
     pub items: u64,
+    /// Checkpoints are also stored in a folder ([`crate::worker::Output::Store`]). They count when
+    /// they are there, or when the folder fails.
+    pub folder: bool,
 }
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        Self { every: Duration::from_secs(1), items: 1000 }
+        Self { every: Duration::from_secs(1), items: 1000, folder: false }
     }
 }
 
@@ -87,6 +90,11 @@ impl Config {
     /// How checkpoints are taken, if they are.
     pub fn checkpoints(&self) -> Option<CheckpointConfig> {
         self.checkpoint.filter(|_| self.order == Order::Stateful)
+    }
+
+    /// Whether checkpoints are stored in a folder, too.
+    pub fn has_folder(&self) -> bool {
+        self.checkpoints().is_some_and(|checkpoint| checkpoint.folder)
     }
 
     /// How long after its reply was sent an item counts as answered where its effect is in a

@@ -478,7 +478,9 @@ impl<T: Clone> Controller<T> {
         let (slices, taker) = (open.slices.clone(), open.taker);
         let Some(giver) = open.giver else {
             let after = open.after.clone();
-            if after.is_some() && self.config.checkpoints().is_some() {
+            // The folder may have states of new slices, from before the store was lost.
+            let has_state = after.is_some() || self.config.has_folder();
+            if has_state && self.config.checkpoints().is_some() {
                 return self.say_restore(taker, handover, slices);
             }
             return self.send(taker, Message::Assign { handover, slices, after });

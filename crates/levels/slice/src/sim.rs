@@ -56,6 +56,8 @@ pub(crate) struct Scenario {
     pub connections: bool,
     /// Interval of checkpoints, if workers take any.
     pub checkpoint_us: Option<u64>,
+    /// Checkpoints are also in a folder.
+    pub folder: Folder,
     /// Workers stand by for each other.
     pub standby: bool,
     /// Unused readers are closed after this.
@@ -69,6 +71,15 @@ pub(crate) struct Scenario {
     /// Slices are split and joined.
     pub resizes: bool,
     pub sabotage: Sabotage,
+}
+
+/// The folder of checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Folder {
+    None,
+    Works,
+    /// A part of the writes and reads fail.
+    Fails,
 }
 
 /// Faults besides those of messages.
@@ -124,6 +135,7 @@ impl Scenario {
             faults: Faults::None,
             connections: false,
             checkpoint_us: None,
+            folder: Folder::None,
             standby: seed / 27 % 2 == 1,
             linger_us: [0, 5_000, 40_000][seed as usize / 2 % 3],
             // Some are forgotten while they are paused or cut off.
@@ -166,6 +178,17 @@ impl Scenario {
             faults: if seed % 5 == 4 { Faults::KillsAndControllers } else { Faults::Kills },
             ..killing
         }
+    }
+
+    /// With a folder of checkpoints: workers are killed at any moment, some of them all at once.
+    pub(crate) fn with_folder(seed: u64) -> Self {
+        let folder = Folder::Works;
+        Self { folder, workers: 1 + seed / 3 % 4, ..Self::checkpointing(seed) }
+    }
+
+    /// With a folder that fails at times. Workers are killed as without a folder.
+    pub(crate) fn with_failing_folder(seed: u64) -> Self {
+        Self { folder: Folder::Fails, ..Self::with_folder(seed) }
     }
 
     /// The same, with connections: crashes are noticed at once, and connections are reset.
@@ -282,9 +305,11 @@ impl Scenario {
             standby: self.standby,
             standby_max: 10_000,
             released_max: 10_000,
-            checkpoint: self
-                .checkpoint_us
-                .map(|every| CheckpointConfig { every: us(every), items: 20 + self.seed % 50 }),
+            checkpoint: self.checkpoint_us.map(|every| CheckpointConfig {
+                every: us(every),
+                items: 20 + self.seed % 50,
+                folder: self.folder != Folder::None,
+            }),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! [`Transport`] is the part of DDS that the protocol needs. [`memory::Network`] works within a
 //! process, for reproducible tests.
 
+mod folder;
 pub mod memory;
 
 #[cfg(test)]
@@ -15,6 +16,8 @@ use crate::ids::{Group, HandoverId, SliceId, Writer};
 use crate::message::{Covered, Envelope, Item, Keeps};
 use crate::numbering::Numbering;
 use crate::worker::{Output, Worker};
+
+pub use folder::{FolderDone, FolderTask};
 
 /// Ticks of the worker per [`crate::Config::resend`].
 const TICKS: u32 = 16;
@@ -130,6 +133,8 @@ pub struct Driver<T, N> {
     answers: Vec<Item<T>>,
     /// Items that clients need not keep.
     covered: Vec<Covered>,
+    /// Work for the folder of checkpoints.
+    folder: Vec<FolderTask>,
     /// Increases when tasks that were started before do not count any more.
     round: u64,
     /// By slice: grows when what was started before of it counts no more.
@@ -283,6 +288,7 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             arrivals: Vec::new(),
             answers: Vec::new(),
             covered: Vec::new(),
+            folder: Vec::new(),
             round: 0,
             discards: BTreeMap::new(),
         }
@@ -505,6 +511,12 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
                 }
                 Output::Discard(slice) => self.discard(slice),
                 Output::Covered(covered) => self.covered.push(covered),
+                Output::Store(slice, checkpoint) => {
+                    self.folder.push(FolderTask::Store(slice, checkpoint));
+                }
+                Output::Load { slice, epoch, is_last } => {
+                    self.folder.push(FolderTask::Load(slice, epoch, is_last));
+                }
                 Output::Fence => self.fenced = true,
                 Output::Resume => self.fenced = false,
                 Output::Reset => {

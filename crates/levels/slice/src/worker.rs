@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use checkpoint::CheckpointStatus;
+pub use checkpoint::{Checkpoint, CheckpointStatus};
 pub use giver_table::{GiverAction, GiverEvent, GiverState};
 pub use giving::{TAIL_BYTES, TAIL_PART};
 pub use reason::{Drops, Reason};
@@ -101,6 +101,18 @@ pub enum Output<T> {
     Discard(SliceId),
     /// Tell clients that these items are in a checkpoint.
     Covered(Covered),
+    /// Write the checkpoint of the slice to the folder of checkpoints, and call [`Worker::stored`]
+    /// when it is there, or when that fails or takes too long.
+    Store(SliceId, Checkpoint),
+    /// Read the last checkpoint of the slice from the folder, and call [`Worker::loaded`].
+    Load {
+        /// The slice.
+        slice: SliceId,
+        /// The epoch for [`Worker::loaded`].
+        epoch: HandoverId,
+        /// No worker has a checkpoint of the slice.
+        is_last: bool,
+    },
     /// Open a reader; then call [`Worker::subscribed`], and later [`Worker::settled`].
     Subscribe(Group),
     /// Close the reader.
@@ -198,6 +210,8 @@ pub(crate) enum Sabotage {
     TrustAgain,
     /// Commits a checkpoint before the replies to its items have arrived.
     CommitUnreplied,
+    /// Commits a checkpoint before it is in the folder.
+    CommitUnstored,
     /// Does not wait for the answers of all workers that may have a checkpoint.
     NoAskAll,
     /// Counts an item that was started before a state is replaced.

@@ -116,7 +116,7 @@ fn checkpoints(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Re
         family.encode_family(&labels)?.encode_gauge(&of.age_seconds)?;
     }
     type Of = fn(&SliceCheckpoints) -> u64;
-    let gauges: [(&str, &str, Of); 2] = [
+    let gauges: [(&str, &str, Of); 3] = [
         (
             "slice_checkpoint_items",
             "Items that a worker processed since the last checkpoints of their slices",
@@ -126,6 +126,11 @@ fn checkpoints(streams: &[StreamReading], out: &mut DescriptorEncoder<'_>) -> Re
             "slice_checkpoint_exposed_slices",
             "Slices of a worker with a state that is in no checkpoint at its keeper",
             |of| of.slices_exposed.into(),
+        ),
+        (
+            "slice_checkpoint_unstored_slices",
+            "Slices of a worker with a state that is in no checkpoint in the folder",
+            |of| of.slices_unstored.unwrap_or(0).into(),
         ),
     ];
     for (name, help, count) in gauges {

@@ -252,6 +252,7 @@ fn streams() -> Vec<StreamReading> {
             age_seconds: 0.5,
             items_since: 7,
             slices_exposed: 1,
+            slices_unstored: Some(2),
             bytes: 4096,
         }),
     };
@@ -302,6 +303,7 @@ fn the_slice_level_has_its_families_where_it_leads() {
         r#"equipoise_slice_checkpoint_age_seconds{stream="images",worker="w1"} 0.5"#,
         r#"equipoise_slice_checkpoint_items{stream="images",worker="w1"} 7"#,
         r#"equipoise_slice_checkpoint_exposed_slices{stream="images",worker="w1"} 1"#,
+        r#"equipoise_slice_checkpoint_unstored_slices{stream="images",worker="w1"} 2"#,
         r#"equipoise_slice_worker_load_cores{stream="images",worker="w1"} 0.5"#,
         r#"equipoise_slice_imbalance_ratio{stream="images"} 0.25"#,
         r#"equipoise_slice_handovers_total{stream="images",result="moved"} 6"#,

@@ -136,6 +136,8 @@ pub struct SliceCheckpoints {
     pub items_since: u64,
     /// Slices with a state that is in no checkpoint at the keeper.
     pub slices_exposed: u32,
+    /// Slices with a state that is in no checkpoint in the folder; `None` without a folder.
+    pub slices_unstored: Option<u32>,
     /// Bytes of states in the last checkpoints.
     pub bytes: u64,
 }

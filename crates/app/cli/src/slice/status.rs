@@ -203,6 +203,7 @@ fn checkpoints(stream: &StreamStatus) -> Option<Table> {
         ("AGE", Align::Right),
         ("ITEMS SINCE", Align::Right),
         ("SLICES WITHOUT", Align::Right),
+        ("NOT IN FOLDER", Align::Right),
         ("BYTES", Align::Right),
     ]);
     let taken = stream.workers.iter().filter_map(|it| Some((it, it.checkpoints.as_ref()?)));
@@ -216,10 +217,19 @@ fn checkpoints(stream: &StreamStatus) -> Option<Table> {
             time(of.age_seconds).into(),
             of.items_since.into(),
             Cell::toned(of.slices_exposed.to_string(), tone),
+            in_no_folder(of.slices_unstored),
             of.bytes.into(),
         ]);
     }
     (!is_empty).then_some(table)
+}
+
+fn in_no_folder(slices: Option<u32>) -> Cell {
+    match slices {
+        None => "-".into(),
+        Some(0) => 0_u64.into(),
+        Some(slices) => Cell::toned(slices.to_string(), Tone::Warning),
+    }
 }
 
 fn handovers(stream: &StreamStatus) -> Table {
@@ -441,11 +451,12 @@ mod tests {
             age_seconds: 0.75,
             items_since: 12,
             slices_exposed: 1,
+            slices_unstored: None,
             bytes: 4096,
         });
         let out = shown(&stream, false);
-        let table = "CHECKPOINTS OF  KEPT BY     AGE  ITEMS SINCE  SLICES WITHOUT  BYTES\n\
-                     w1              w2       750 ms           12               1   4096\n";
+        let table = "CHECKPOINTS OF  KEPT BY     AGE  ITEMS SINCE  SLICES WITHOUT  NOT IN FOLDER  BYTES\n\
+                     w1              w2       750 ms           12               1              -   4096\n";
         assert!(out.contains(table), "{out}");
     }
 

@@ -159,6 +159,10 @@ fn start(args: &Args, stream: &SliceStream, name: &str) -> anyhow::Result<Worker
         queue_max: args.queue_max,
         held_bytes_max: args.held_bytes_max,
         protocol: stream.protocol.clone(),
+        checkpoint_folder: stream.checkpoint_folder.as_ref().map(|folder| {
+            // With another number of slices, the states are others.
+            folder.join(format!("{}-{}", stream.name, stream.slices))
+        }),
         ..usual
     };
     let format = match args.format {

@@ -3,6 +3,7 @@
 use equipoise_slice::Order;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table};
+use super::planning::FOLDER;
 use super::{HOUR, NAME, ms, secs};
 
 /// Largest number of slices of a stream: its record is one entry of the store.
@@ -119,7 +120,7 @@ pub(super) static SLICE: Table = Table {
 
 static CHECKPOINT: Table = Table {
     title: "[slice.checkpoint]",
-    help: "The state of each slice is saved at another worker, so that it survives the loss of its own: `checkpoint = {}` or `checkpoint = { every = \"1s\", items = 1000 }`. With `order = \"stateful\"` only. Workers have to have the same.",
+    help: "The state of each slice is saved at another worker, so that it survives the loss of its own: `checkpoint = {}` or `checkpoint = { every = \"1s\", items = 1000, folder = \"/shared/checkpoints\" }`. With `order = \"stateful\"` only. Workers have to have the same.",
     options: &[
         Opt::default(
             "every",
@@ -132,6 +133,13 @@ static CHECKPOINT: Table = Table {
             Kind::Count(1, 1_000_000),
             "1000",
             "A slice that has processed this many items since its last checkpoint has the next one at once.",
+        ),
+        Opt::optional(
+            "folder",
+            Kind::Text(&FOLDER),
+            "no folder",
+            "An existing folder in which workers also store the checkpoints, so that states survive the end of all \
+             workers. On several machines, one that they share. A folder that fails stops nothing.",
         ),
     ],
 };

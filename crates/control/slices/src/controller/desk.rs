@@ -118,7 +118,7 @@ impl Desk {
     pub(super) fn mail(&mut self, now: Duration, mail: Mail) {
         match mail {
             Mail::Envelope(envelope) => self.protocol.message(now, envelope),
-            Mail::Report(report) => self.report(report),
+            Mail::Report(report) => self.report(*report),
             // These are for clients and workers.
             Mail::Again(..)
             | Mail::Keeps(_)
@@ -179,6 +179,7 @@ impl Desk {
             lease: protocol.lease,
             topics: self.topics,
             checkpoints: protocol.checkpoints().is_some(),
+            folder: protocol.has_folder(),
         };
         report.terms.problem(&ours, self.protocol.numbering())
     }

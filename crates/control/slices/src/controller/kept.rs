@@ -1,9 +1,10 @@
 //! The record of a stream in the store, from which the next controller continues.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use equipoise_slice::controller::Stored;
-use equipoise_slice::{Numbering, SliceId};
+use equipoise_slice::{HandoverId, Numbering, SliceId};
 use serde::{Deserialize, Serialize};
 
 /// Version of the encoding, the first byte of the record.
@@ -54,6 +55,15 @@ pub(super) enum KeptError {
 }
 
 impl Kept {
+    /// The first record of a stream with a folder of checkpoints. The folder may have some of
+    /// earlier records, which were lost, so handovers get larger numbers: those after the time in
+    /// milliseconds, since no stream has a thousand handovers a second for ever.
+    pub(super) fn after_others() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let last = HandoverId(u64::try_from(now.as_millis()).unwrap_or_default());
+        Self { stored: Stored { last, ..Stored::default() }, ..Self::default() }
+    }
+
     pub(super) fn encode(&self) -> Result<Vec<u8>, KeptError> {
         let resized = Resized { numbering: self.stored.numbering, ..self.resized };
         Ok(postcard::to_extend(&(&self.stored, &self.wishes, resized), vec![VERSION])?)

@@ -216,6 +216,7 @@ impl Office {
     async fn lead(&mut self, leadership: &mut Leadership, begun: Instant) -> Result<(), Deposed> {
         let mut kept = match self.store.get(&self.key).await? {
             Some(entry) => Kept::decode(&entry.value)?,
+            None if self.options.protocol.has_folder() => Kept::after_others(),
             None => Kept::default(),
         };
         let term = Term(leadership.term().0.0);

@@ -171,6 +171,8 @@ pub struct WorkerCheckpoints {
     pub items: u64,
     /// Slices with a state that is in no checkpoint at the keeper.
     pub exposed: u32,
+    /// Slices with a state that is in no checkpoint in the folder. `None`: there is no folder.
+    pub unstored: Option<u32>,
     /// Bytes of states in the last checkpoints.
     pub bytes: u64,
 }

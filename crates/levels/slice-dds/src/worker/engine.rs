@@ -17,6 +17,7 @@ use crate::drops::DropReason;
 use crate::mail::{InHand, Report, SliceReport, Terms};
 use crate::payload::Payload;
 use crate::transport::DdsTransport;
+use crate::worker::folder::Folder;
 use crate::worker::item_times::ItemTimes;
 use crate::worker::job::{Done, Exits, Job};
 use crate::worker::losses::Losses;
@@ -46,6 +47,8 @@ pub(super) struct Engine {
     pub(super) told: Duration,
     /// Whether the last update of [`Shared`] is current.
     pub(super) is_told: bool,
+    /// The folder of checkpoints.
+    pub(super) folder: Option<Folder>,
     pub(super) options: Options,
     pub(super) begun: Instant,
 }
@@ -114,6 +117,7 @@ impl Engine {
             done?;
         }
         let now = self.begun.elapsed();
+        self.serve_folder(now)?;
         self.tell(now)?;
         self.give_memory_back(now);
         self.ask_again(now)?;
@@ -155,6 +159,18 @@ impl Engine {
         while self.under_way < outside.jobs_max {
             let Some(started) = self.start() else { return Ok(()) };
             outside.application.start(Job::new(started, outside.exits.clone()));
+        }
+        Ok(())
+    }
+
+    /// Begins and ends work in the folder of checkpoints.
+    fn serve_folder(&mut self, now: Duration) -> Result<(), Error> {
+        let Some(folder) = &mut self.folder else { return Ok(()) };
+        for task in self.driver.folder_tasks() {
+            folder.begin(now, task);
+        }
+        for done in folder.done(now) {
+            self.driver.folder_done(now, done)?;
         }
         Ok(())
     }
@@ -400,6 +416,7 @@ impl Engine {
                 lease: self.options.protocol.lease,
                 topics: self.driver.transport().topics(),
                 checkpoints: self.options.protocol.checkpoints().is_some(),
+                folder: self.folder.is_some(),
             },
             leaving: self.shared.leaving.load(Relaxed),
             period,
@@ -411,6 +428,7 @@ impl Engine {
             drops: protocol.into_iter().chain(ours).filter(|(_, count)| *count > 0).collect(),
             slices: slices.into_values().collect(),
             checkpoints: self.options.protocol.checkpoints().map(|_| worker.checkpoint_status(now)),
+            folder_problem: self.folder.as_ref().and_then(|it| it.problem()).map(Into::into),
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::role::{SLICES, Times, stream};
 use crate::stage::{HERE, Here, PATIENCE, Stage};
 
 const DOMAIN: u32 = 58;
+const DOMAIN_FOLDER: u32 = 76;
+const DOMAIN_FAILING: u32 = 77;
 const WORKERS: [&str; 4] = ["one", "two", "three", "four"];
 /// Number of kills, unless `SLICE_KILLS` is set.
 const KILLS: usize = 30;
@@ -39,8 +41,8 @@ struct Payer {
 }
 
 impl Payer {
-    fn join() -> Self {
-        let mut stream = stream(DOMAIN, "lo", 0);
+    fn join(domain: u32) -> Self {
+        let mut stream = stream(domain, "lo", 0);
         stream.dds.lease = DDS_LEASE;
         let (resend, resend_max) = (Duration::from_millis(500), Duration::from_secs(4));
         let options =
@@ -103,13 +105,24 @@ impl Payer {
         }
     }
 
-    /// Asks for the state of each slice.
-    fn query(&mut self) {
+    /// Compares the state of each slice with that of a run without faults.
+    fn compare(&mut self) {
+        self.settle();
+        self.covered();
         for slice in 0..SLICES {
             let id = QUERY + i64::from(slice);
             self.client.publish(SliceId(slice), id, b"?").unwrap();
         }
         self.settle();
+        assert_eq!(self.answered, self.next, "each item is answered once");
+        for slice in 0..SLICES {
+            let expected = self.sums.get(&slice).cloned().unwrap_or_default();
+            let pairs: Vec<_> =
+                expected.iter().map(|(key, sum)| format!("\"{key}\": {sum}")).collect();
+            let expected = format!("{{{}}}", pairs.join(", "));
+            assert_eq!(self.states.get(&i64::from(slice)), Some(&expected), "slice {slice}");
+        }
+        println!("{} items, {} published again", self.next, self.client.resent());
     }
 }
 
@@ -118,15 +131,11 @@ fn the_states_of_killed_workers_are_those_of_a_run_without_faults() {
     let kills = std::env::var("SLICE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let here = Here { order: Order::Stateful, more: MORE, ..HERE };
     let mut stage = Stage::new(DOMAIN, Times::SHORT, here, &WORKERS);
-    let mut payer = Payer::join();
+    let mut payer = Payer::join(DOMAIN);
     for kill in 0..kills {
         payer.publish(Duration::from_millis(300 + 70 * (kill as u64 % 5)));
         // Two faults at a time may lose a state: its owner and its keeper.
-        let end = Instant::now() + PATIENCE;
-        while WORKERS.iter().any(|name| stage.of(name).ask("exposed").as_deref() != Some("0")) {
-            assert!(Instant::now() < end, "states have no checkpoints");
-            payer.publish(Duration::from_millis(20));
-        }
+        until_nothing_lacks(&mut stage, &mut payer, "exposed", &WORKERS);
         let victim = WORKERS[kill * 7 % WORKERS.len()];
         stage.kill(victim);
         payer.publish(Duration::from_millis(100));
@@ -136,15 +145,75 @@ fn the_states_of_killed_workers_are_those_of_a_run_without_faults() {
     payer.settle();
     payer.covered();
     stage.settled("controller", &WORKERS);
-    payer.query();
     let late: Vec<_> = WORKERS.iter().filter_map(|name| stage.of(name).ask("late")).collect();
-    println!("items done out of order, by worker: {late:?}");
-    assert_eq!(payer.answered, payer.next, "each item is answered once");
-    for slice in 0..SLICES {
-        let expected = payer.sums.get(&slice).cloned().unwrap_or_default();
-        let pairs: Vec<_> = expected.iter().map(|(key, sum)| format!("\"{key}\": {sum}")).collect();
-        let expected = format!("{{{}}}", pairs.join(", "));
-        assert_eq!(payer.states.get(&i64::from(slice)), Some(&expected), "slice {slice}");
+    println!("{kills} kills; items done out of order, by worker: {late:?}");
+    payer.compare();
+}
+
+/// With a folder, all workers may be lost at once.
+const MORE_FOLDER: &[(&str, &str)] = &[MORE[0], MORE[1], MORE[2], MORE[3], ("CHECKPOINTS", "kept")];
+
+const OTHERS: [&str; 4] = ["five", "six", "seven", "eight"];
+
+fn until_nothing_lacks(stage: &mut Stage<Here>, payer: &mut Payer, what: &str, workers: &[&str]) {
+    let end = Instant::now() + PATIENCE;
+    while workers.iter().any(|name| stage.of(name).ask(what).as_deref() != Some("0")) {
+        assert!(Instant::now() < end, "states are {what}");
+        payer.publish(Duration::from_millis(20));
     }
-    println!("{kills} kills, {} items, {} published again", payer.next, payer.client.resent());
+}
+
+#[test]
+fn with_a_folder_the_states_outlive_all_workers_and_the_store() {
+    let kills = std::env::var("SLICE_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let here = Here { order: Order::Stateful, more: MORE_FOLDER, ..HERE };
+    let mut stage = Stage::bare(DOMAIN_FOLDER, Times::SHORT, here);
+    std::fs::create_dir(stage.root().join("kept")).unwrap();
+    stage.start("controller", "controller");
+    WORKERS.iter().for_each(|worker| stage.start("worker", worker));
+    let mut payer = Payer::join(DOMAIN_FOLDER);
+    let mut now = (WORKERS, OTHERS);
+    for kill in 0..kills {
+        payer.publish(Duration::from_millis(700 + 130 * (kill as u64 % 7)));
+        now.0.iter().for_each(|worker| stage.kill(worker));
+        if kill == kills / 2 {
+            stage.kill("controller");
+            std::fs::remove_file(stage.root().join("store")).unwrap();
+            stage.start("controller", "controller");
+        }
+        payer.publish(Duration::from_millis(100));
+        now = (now.1, now.0);
+        now.0.iter().for_each(|worker| stage.start("worker", worker));
+    }
+    println!("{kills} times all workers were killed");
+    payer.compare();
+}
+
+#[test]
+fn a_folder_that_fails_stops_nothing() {
+    let here = Here { order: Order::Stateful, more: MORE_FOLDER, ..HERE };
+    let mut stage = Stage::bare(DOMAIN_FAILING, Times::SHORT, here);
+    let folder = stage.root().join("kept");
+    std::fs::create_dir(&folder).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.join("stream")).status().unwrap();
+    assert!(made.success());
+    stage.start("controller", "controller");
+    WORKERS.iter().for_each(|worker| stage.start("worker", worker));
+    let mut payer = Payer::join(DOMAIN_FAILING);
+    payer.publish(Duration::from_secs(1));
+    payer.settle();
+    until_nothing_lacks(&mut stage, &mut payer, "exposed", &WORKERS);
+    let unstored = WORKERS.map(|name| stage.of(name).ask("unstored").unwrap().parse().unwrap());
+    assert_eq!(unstored.iter().sum::<u32>(), SLICES);
+    stage.kill("two");
+    payer.publish(Duration::from_millis(300));
+    stage.start("worker", "two");
+    payer.compare();
+    // From then on the states are in the folder, also those without new items.
+    std::fs::remove_file(folder.join("stream")).unwrap();
+    until_nothing_lacks(&mut stage, &mut payer, "unstored", &WORKERS);
+    WORKERS.iter().for_each(|worker| stage.kill(worker));
+    OTHERS.iter().for_each(|worker| stage.start("worker", worker));
+    payer.publish(Duration::from_millis(300));
+    payer.compare();
 }

@@ -68,6 +68,7 @@ pub(crate) fn protocol(lease: Duration) -> Config {
         ),
         checkpoint: variable("CHECKPOINT_MS").map(|_| CheckpointConfig {
             every: time("CHECKPOINT_MS"),
+            folder: variable("CHECKPOINTS").is_some(),
             ..CheckpointConfig::default()
         }),
         remember: variable("REMEMBER_MS").map_or(usual.remember, |_| time("REMEMBER_MS")),
@@ -192,7 +193,8 @@ fn run_worker() {
     let usual = worker::Options::new(&name, SLICES);
     let settle = if has_defaults() { usual.settle } else { Duration::from_secs(1) };
     let protocol = protocol(time("LEASE_MS"));
-    let options = worker::Options { protocol, settle, ..usual };
+    let checkpoint_folder = variable("CHECKPOINTS").map(|name| folder.join(name).join("stream"));
+    let options = worker::Options { protocol, settle, checkpoint_folder, ..usual };
     let stream = stream_of_role();
     let worker = match variable("PROGRAM") {
         Some(program) => {
@@ -216,6 +218,7 @@ fn run_worker() {
             ("fenced", Some(worker)) => worker.is_fenced().to_string(),
             ("late", Some(worker)) => worker.out_of_order().to_string(),
             ("exposed", Some(worker)) => worker.checkpoints().exposed.to_string(),
+            ("unstored", Some(worker)) => worker.checkpoints().unstored.unwrap_or(0).to_string(),
             (_, Some(worker)) => worker.slices().to_string(),
         }
     });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -193,6 +193,11 @@ impl<P: Place> Stage<P> {
     pub(crate) fn trace(&self) -> String {
         let read = self.trace.as_ref().map(std::fs::read_to_string);
         read.map_or_else(String::new, Result::unwrap)
+    }
+
+    /// The folder of the processes' files.
+    pub(crate) fn root(&self) -> &Path {
+        self.folder.root()
     }
 
     /// Starts no process.

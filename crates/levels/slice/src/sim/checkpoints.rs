@@ -6,8 +6,10 @@ use crate::controller::Controller;
 use crate::ids::{Life, SliceId};
 use crate::message::{Covered, Keeps};
 use crate::numbering::Numbering;
+use crate::sim::Folder;
 use crate::sim::node::{Node, Work};
 use crate::sim::world::{Event, World};
+use crate::transport::FolderTask;
 
 impl Node {
     /// Queues a snapshot before the waiting items, as `Driver` does.
@@ -20,6 +22,45 @@ impl Node {
 }
 
 impl World {
+    /// Work for the folder takes some time. A process that ends may or may not have done it.
+    pub(super) fn folder_task(&mut self, node: usize, task: FolderTask) {
+        let process = self.nodes[node].process;
+        let wait = self.rng.random_range(50..5_000);
+        self.after(wait, Event::Folder { node, process, task });
+    }
+
+    pub(super) fn do_folder_task(&mut self, node: usize, process: u64, task: FolderTask) {
+        let (now, at) = (self.clock(), &mut self.nodes[node]);
+        let lives = at.alive && at.process == process;
+        if !lives && self.rng.random_range(0..2) == 0 {
+            return;
+        }
+        let fails = self.scenario.folder == Folder::Fails && self.rng.random_range(0..3) == 0;
+        // A failed write may take effect as well.
+        let takes_effect = !fails || self.rng.random_range(0..2) == 0;
+        match task {
+            FolderTask::Store(slice, new) => {
+                let version = new.version;
+                let before = self.folder.get(&slice).map(|stored| stored.version);
+                if takes_effect && before < Some(version) {
+                    self.folder.insert(slice, new);
+                }
+                if lives {
+                    at.worker.stored(now, slice, version, !fails);
+                }
+            }
+            FolderTask::Load(slice, epoch, _) => {
+                let stored = self.folder.get(&slice).filter(|_| !fails).cloned();
+                if lives {
+                    at.worker.loaded(now, slice, epoch, stored);
+                }
+            }
+        }
+        if lives {
+            self.work(node);
+        }
+    }
+
     /// A worker has committed a checkpoint.
     pub(super) fn committed(&mut self, node: usize, covered: &Covered) {
         self.judge.verdict.checkpoints += 1;
@@ -73,7 +114,7 @@ impl World {
     /// Whether each checkpoint that clients know is still there without the node: at a keeper,
     /// or in the state of an owner.
     pub(super) fn is_state_safe_without(&self, victim: usize) -> bool {
-        if self.scenario.checkpoint_us.is_none() {
+        if self.scenario.checkpoint_us.is_none() || self.scenario.folder == Folder::Works {
             return true;
         }
         let others = || {

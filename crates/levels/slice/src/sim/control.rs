@@ -8,7 +8,7 @@ use crate::message::{Address, Envelope, Message};
 use crate::sim::client::ItemId;
 use crate::sim::node::step;
 use crate::sim::world::{Event, World};
-use crate::sim::{Faults, PROBE_US, Party};
+use crate::sim::{Faults, Folder, PROBE_US, Party};
 use crate::worker::Sabotage;
 
 impl World {
@@ -241,7 +241,14 @@ impl World {
             1 if !self.is_state_safe_without(node) => {
                 self.judge.verdict.unsafe_kills += 1;
             }
-            1 => self.crash(Address::Worker(self.nodes[node].worker.life())),
+            1 => {
+                self.crash(Address::Worker(self.nodes[node].worker.life()));
+                if self.scenario.folder == Folder::Works && self.rng.random_range(0..3) == 0 {
+                    for other in 0..self.nodes.len() {
+                        self.crash(Address::Worker(self.nodes[other].worker.life()));
+                    }
+                }
+            }
             4 => self.reset(node),
             kind => {
                 let until = self.now + self.rng.random_range(5_000..80_000);

@@ -10,6 +10,7 @@ use crate::numbering::Numbering;
 use crate::sim::client::ItemId;
 use crate::sim::world::{Event, World};
 use crate::sim::{ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, REPLY_DELAY_US_MAX};
+use crate::transport::FolderTask;
 use crate::worker::{self, Sabotage, Worker};
 
 /// A reader of one group, from its opening.
@@ -90,6 +91,23 @@ pub(super) fn step<T>(message: &Message<T>) -> usize {
     }
 }
 
+impl Node {
+    /// Removes the items of `slices` that were not started.
+    fn recall(&mut self, slices: &[SliceId]) -> Vec<Item<ItemId>> {
+        let mut items = Vec::new();
+        for slice in slices {
+            let Some((queue, _)) = self.queues.get_mut(slice) else { continue };
+            for work in std::mem::take(queue) {
+                match work {
+                    Work::Item(item) => items.push(item),
+                    work => queue.push_back(work),
+                }
+            }
+        }
+        items
+    }
+}
+
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let life = Life { worker: WorkerId(node as u64), number: 1000 * (self.number + 1) };
@@ -156,16 +174,7 @@ impl World {
                 at.queues.entry(slice).or_default().0.push_back(Work::Import(state));
             }
             worker::Output::Recall { handover, slices } => {
-                let mut items = Vec::new();
-                for slice in slices.iter() {
-                    let Some((queue, _)) = at.queues.get_mut(slice) else { continue };
-                    for work in std::mem::take(queue) {
-                        match work {
-                            Work::Item(item) => items.push(item),
-                            work => queue.push_back(work),
-                        }
-                    }
-                }
+                let items = at.recall(&slices);
                 self.judge.verdict.handed_over += items.len() as u64;
                 let now = self.clock();
                 self.nodes[node].worker.recalled(now, handover, items);
@@ -178,6 +187,12 @@ impl World {
                 at.queues.entry(slice).or_default().0.clear();
             }
             worker::Output::Covered(covered) => self.committed(node, &covered),
+            worker::Output::Store(slice, checkpoint) => {
+                self.folder_task(node, FolderTask::Store(slice, checkpoint));
+            }
+            worker::Output::Load { slice, epoch, is_last } => {
+                self.folder_task(node, FolderTask::Load(slice, epoch, is_last));
+            }
             worker::Output::Export { handover, slice } => {
                 at.queues.entry(slice).or_default().0.push_back(Work::Export(handover));
             }

@@ -187,6 +187,29 @@ fn with_checkpoints_kills_leave_every_state_as_without_faults() {
 }
 
 #[test]
+fn with_a_folder_of_checkpoints_any_kills_leave_every_state_as_without_faults() {
+    let sum = all(seeds(300).map(Scenario::with_folder));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.lost_workers > 1_200 && sum.checkpoints > 10_000, "{sum:?}");
+    }
+}
+
+#[test]
+fn with_a_failing_folder_kills_leave_every_state_as_with_none() {
+    let sum = all(seeds(200).map(Scenario::with_failing_folder));
+    println!("{sum:?}");
+    if number("SLICE_SIM_RUNS").is_none() {
+        assert!(sum.lost_workers > 400 && sum.checkpoints > 10_000, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_counts_before_it_is_in_the_folder_is_caught() {
+    assert!(is_caught(Sabotage::CommitUnstored, Scenario::with_folder));
+}
+
+#[test]
 fn a_checkpoint_that_counts_before_its_replies_have_arrived_is_caught() {
     assert!(is_caught(Sabotage::CommitUnreplied, Scenario::checkpointing));
 }

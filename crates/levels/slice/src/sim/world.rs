@@ -15,7 +15,8 @@ use crate::sim::client::{Client, ItemId};
 use crate::sim::judge::{Judge, Verdict};
 use crate::sim::node::Node;
 use crate::sim::{Faults, ITEM_DELAY_US_MAX, MATCH_DELAY_US_MAX, OrderKept, Scenario};
-use crate::worker;
+use crate::transport::FolderTask;
+use crate::worker::{self, Checkpoint};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -74,6 +75,12 @@ pub(super) enum Event {
     Lacks {
         client: usize,
         lacks: Vec<Lacks>,
+    },
+    /// Work for the folder of checkpoints is done, if the process lives.
+    Folder {
+        node: usize,
+        process: u64,
+        task: FolderTask,
     },
     /// A worker reports items in a checkpoint.
     Covered {
@@ -149,6 +156,8 @@ pub(crate) struct World {
     pub(super) judge: Judge,
     /// The checkpoints that clients know, by slice.
     pub(super) announced: BTreeMap<SliceId, SnapshotId>,
+    /// The folder of checkpoints.
+    pub(super) folder: BTreeMap<SliceId, Checkpoint>,
 }
 
 impl World {
@@ -175,6 +184,7 @@ impl World {
             trace: std::env::var_os("SLICE_SIM_TRACE").is_some(),
             judge: Judge::default(),
             announced: BTreeMap::new(),
+            folder: BTreeMap::new(),
             scenario,
         };
         world.go();
@@ -307,6 +317,7 @@ impl World {
             }
             Event::Control(envelope) => self.arrives(envelope),
             Event::Done { node, process, state, item } => self.done(node, process, state, item),
+            Event::Folder { node, process, task } => self.do_folder_task(node, process, task),
             Event::Covered { client, covered } => self.covered(client, covered),
             Event::Reply { node, started, item } => self.reply_comes(node, started, item),
             Event::WriterGone { node, client } => self.lose_writers(node, client),

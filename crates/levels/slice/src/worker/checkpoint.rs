@@ -15,6 +15,7 @@
 //! management in Apache Flink", VLDB 2017. Deviates: each slice has checkpoints of its own,
 //! since slices share no state.
 
+mod folder;
 mod sending;
 mod status;
 
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use folder::Checkpoint;
 pub(super) use sending::part_of;
 pub use status::CheckpointStatus;
 
@@ -29,6 +31,7 @@ use crate::ids::{HandoverId, Life, SliceId, Writer};
 use crate::message::{Covered, SnapshotId};
 use crate::positions::Positions;
 use crate::worker::{Output, Worker};
+use folder::InFolder;
 use sending::{Post, Sending};
 
 /// Number of times that slices are examined within the interval of checkpoints.
@@ -74,7 +77,9 @@ struct Tracked {
 #[derive(Debug)]
 struct Kept {
     version: SnapshotId,
-    keeper: Life,
+    /// `None`: it is in the folder alone.
+    keeper: Option<Life>,
+    in_folder: bool,
     contained: Positions,
     at: Duration,
     bytes: u64,
@@ -143,15 +148,17 @@ impl<T: Clone> Worker<T> {
         let Some(tracked) = self.checkpoints.slices.get_mut(&slice) else { return };
         let Some(epoch) = epoch.filter(|_| tracked.asked == Some(number)) else { return };
         (tracked.asked, tracked.items, tracked.taken) = (None, 0, now);
-        let Some(keeper) = self.checkpoints.standby else {
+        let (keeper, has_folder) = (self.checkpoints.standby, self.config.has_folder());
+        if keeper.is_none() && !has_folder {
             tracked.items = 1;
             return;
-        };
+        }
         tracked.sending = Some(Sending {
             version: SnapshotId { epoch, number },
             keeper,
             contained: tracked.contained.clone(),
-            state,
+            state: state.map(Arc::from),
+            folder: if has_folder { InFolder::NotYet } else { InFolder::No },
             came: 0,
             replied: None,
             said: None,
@@ -227,20 +234,28 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    /// Whether the last checkpoint is not at the keeper.
+    /// Whether the last checkpoint is not at the keeper, or, if there is none, not in the folder.
     fn lacks_keeper(&self, slice: SliceId, tracked: &Tracked) -> bool {
         match &tracked.covered {
-            Some(covered) => Some(covered.keeper) != self.checkpoints.standby,
+            Some(covered) => match self.checkpoints.standby {
+                Some(keeper) => covered.keeper != Some(keeper),
+                None => !covered.in_folder,
+            },
             // A checkpoint that is here would be lost with the state.
             None => self.keeper.version(slice).is_some(),
         }
+    }
+
+    /// Whether the last checkpoint is missing from the folder, because that failed.
+    fn lacks_folder(&self, tracked: &Tracked) -> bool {
+        self.config.has_folder() && tracked.covered.as_ref().is_some_and(|it| !it.in_folder)
     }
 
     /// Whether the slice may be given away: if this worker were lost as the source, the target
     /// would need a checkpoint that is not here.
     pub(super) fn is_safe_to_give(&self, slice: SliceId) -> bool {
         let Some(tracked) = self.checkpoints.slices.get(&slice) else { return true };
-        let keeper = tracked.covered.as_ref().map(|covered| covered.keeper);
+        let keeper = tracked.covered.as_ref().and_then(|covered| covered.keeper);
         tracked.contained.is_empty() || keeper.is_some() && keeper == self.checkpoints.standby
     }
 
@@ -289,13 +304,13 @@ impl<T: Clone> Worker<T> {
     ) {
         let Some(config) = self.config.checkpoints() else { return };
         let standby = self.checkpoints.standby;
-        if tracked.sending.take_if(|it| Some(it.keeper) != standby).is_some() {
+        if tracked.sending.take_if(|it| it.keeper != standby).is_some() {
             tracked.items += 1;
         }
         if let Some(sending) = &mut tracked.sending {
             return self.tick_sending(now, slice, sending, mail);
         }
-        if standby.is_none() {
+        if standby.is_none() && !config.folder {
             // No other worker exists, and clients should not wait.
             if std::mem::take(&mut tracked.wanted) {
                 let contained = tracked.contained.clone();
@@ -315,12 +330,31 @@ impl<T: Clone> Worker<T> {
         let is_old = now.saturating_sub(tracked.taken) >= config.every;
         let is_due =
             tracked.items > 0 && (is_old || tracked.wanted || tracked.items >= config.items);
-        if tracked.asked.is_none() && (is_due || self.lacks_keeper(slice, tracked)) {
+        let lacks_keeper = standby.is_some() && self.lacks_keeper(slice, tracked);
+        let lacks_folder = is_old && self.lacks_folder(tracked);
+        if tracked.asked.is_none() && (is_due || lacks_keeper || lacks_folder) {
             self.checkpoints.last += 1;
             let number = self.checkpoints.last;
             tracked.asked = Some(number);
             self.out.push_back(Output::Snapshot { slice, number });
         }
+    }
+}
+
+impl Tracked {
+    /// The snapshot is the last checkpoint now.
+    fn count(&mut self, now: Duration, slice: SliceId, sent: Sending) -> Covered {
+        let Sending { version, keeper, contained, state, folder, .. } = sent;
+        self.covered = Some(Kept {
+            version,
+            keeper,
+            in_folder: folder == InFolder::Yes,
+            contained: contained.clone(),
+            at: now,
+            bytes: state.map_or(0, |state| state.len() as u64),
+        });
+        self.wanted = false;
+        Covered { slice, contained, version: Some(version) }
     }
 }
 

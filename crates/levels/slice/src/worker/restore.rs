@@ -1,8 +1,9 @@
 //! The state of a lost worker's slices at its successor: each continues from its last checkpoint.
 //!
-//! The successor asks every living worker for its checkpoint of the slice, and takes the latest.
-//! It recovers later items in order (`recovery.rs`) from clients, which keep them even when they
-//! have replies. Earlier work of this worker on the slice does not count any more.
+//! The successor asks every living worker for its checkpoint of the slice. When all have answered,
+//! it reads the folder of checkpoints, if there is one, and takes the latest. It recovers later
+//! items in order (`recovery.rs`) from clients, which keep them even when they have replies.
+//! Earlier work of this worker on the slice does not count any more.
 //!
 //! This includes slices that the lost worker was handing over. Their state may contain items whose
 //! replies were lost with the source. Only items after a checkpoint can be processed again, with
@@ -17,7 +18,7 @@ use crate::message::{Address, Item, Message, SnapshotId, SnapshotPart};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
-use crate::worker::checkpoint::Snapshot;
+use crate::worker::checkpoint::{Checkpoint, Snapshot};
 use crate::worker::keeper::Coming;
 use crate::worker::ownership::{Owned, Recovering};
 use crate::worker::{Output, TakerEvent, TakerState, Worker};
@@ -45,8 +46,44 @@ struct Search {
     coming: Option<Coming>,
     /// When the last message about it was sent.
     said: Option<Duration>,
+    folder: Folder,
     /// The application is exporting the slice's state, which this worker had not handed over.
     exporting: bool,
+}
+
+/// The checkpoint in the folder.
+#[derive(Debug, Default)]
+enum Folder {
+    #[default]
+    Unread,
+    Reading,
+    Read(Option<Checkpoint>),
+}
+
+impl Search {
+    /// The workers that have not answered.
+    fn silent(&mut self, others: &BTreeSet<Life>) -> BTreeSet<Life> {
+        // Answers of lost workers do not count.
+        self.answers.retain(|life, _| others.contains(life));
+        others.iter().filter(|life| !self.answers.contains_key(life)).copied().collect()
+    }
+
+    fn has_read_folder(&self) -> bool {
+        matches!(self.folder, Folder::Read(_))
+    }
+
+    /// Begins to read the folder, once.
+    fn load<T>(&mut self, slice: SliceId, is_last: bool) -> Option<Output<T>> {
+        let is_new = matches!(self.folder, Folder::Unread);
+        self.folder = Folder::Reading;
+        is_new.then_some(Output::Load { slice, epoch: self.epoch, is_last })
+    }
+
+    /// The checkpoint in the folder, if it is later than this one.
+    fn stored_after(&self, version: Option<SnapshotId>) -> Option<Snapshot> {
+        let Folder::Read(Some(stored)) = &self.folder else { return None };
+        (Some(stored.version) > version).then(|| stored.clone().into())
+    }
 }
 
 impl Restores {
@@ -266,17 +303,15 @@ impl<T: Clone> Worker<T> {
         }
         self.restores.slices.retain(|slice, _| self.owned.contains_key(slice));
         let others = &self.checkpoints.others;
-        let mut found = Vec::new();
+        let has_folder = self.config.has_folder();
+        let (mut found, mut loads) = (Vec::new(), Vec::new());
         let mut asks: BTreeMap<(Life, HandoverId), Vec<SliceId>> = BTreeMap::new();
         let mut wants: BTreeMap<Life, Vec<(SliceId, SnapshotId, u64)>> = BTreeMap::new();
         for (slice, search) in &mut self.restores.slices {
             if search.exporting {
                 continue;
             }
-            // Answers of lost workers do not count.
-            search.answers.retain(|life, _| others.contains(life));
-            let silent: BTreeSet<_> =
-                others.iter().filter(|life| !search.answers.contains_key(life)).copied().collect();
+            let silent = search.silent(others);
             #[cfg(test)]
             let silent = match self.sabotage {
                 Sabotage::NoAskAll if !search.answers.is_empty() => BTreeSet::new(),
@@ -295,7 +330,16 @@ impl<T: Clone> Worker<T> {
             let theirs = search.answers.iter().filter_map(|(life, has)| Some(((*has)?, *life)));
             let theirs = theirs.max();
             let own = self.keeper.version(*slice);
-            if own >= theirs.map(|(version, _)| version) {
+            let theirs_version = theirs.map(|(version, _)| version);
+            if has_folder && !search.has_read_folder() {
+                loads.extend(search.load(*slice, own.is_none() && theirs.is_none()));
+                continue;
+            }
+            if let Some(stored) = search.stored_after(own.max(theirs_version)) {
+                found.push((*slice, Some(stored)));
+                continue;
+            }
+            if own >= theirs_version {
                 found.push((*slice, self.keeper.get(*slice).cloned()));
                 continue;
             }
@@ -315,6 +359,7 @@ impl<T: Clone> Worker<T> {
                 wants.entry(life).or_default().push((*slice, version, at));
             }
         }
+        self.out.extend(loads);
         for ((life, epoch), slices) in asks {
             self.send(Address::Worker(life), Message::Ask { epoch, slices: slices.into() });
         }
@@ -323,6 +368,21 @@ impl<T: Clone> Worker<T> {
         }
         for (slice, snapshot) in found {
             self.restored(now, slice, snapshot);
+        }
+    }
+
+    /// The last checkpoint of `slice` in the folder, as [`Output::Load`] asked.
+    pub fn loaded(
+        &mut self,
+        now: Duration,
+        slice: SliceId,
+        epoch: HandoverId,
+        stored: Option<Checkpoint>,
+    ) {
+        let search = self.restores.slices.get_mut(&slice);
+        if let Some(search) = search.filter(|search| search.epoch == epoch) {
+            search.folder = Folder::Read(stored);
+            self.move_restores(now);
         }
     }
 

@@ -102,6 +102,7 @@ mod tests {
                 lease: Duration::ZERO,
                 topics: 0,
                 checkpoints: false,
+                folder: false,
             },
             leaving: false,
             period: Duration::from_millis(250),
@@ -113,6 +114,7 @@ mod tests {
             drops: Vec::new(),
             slices: slices.iter().map(of).collect(),
             checkpoints: None,
+            folder_problem: None,
         }
     }
 

@@ -76,7 +76,8 @@ impl Desk {
                     drained: report.is_some_and(|it| self.wishes.leaving.contains(&it.name)),
                     problem: report
                         .and_then(|report| self.problem(report).or_else(|| self.hangs(report)))
-                        .or_else(|| twin(now, member)),
+                        .or_else(|| twin(now, member))
+                        .or_else(|| report.and_then(|it| it.folder_problem.clone())),
                     process: member.is_here.then(|| member.process().clone()),
                     slices: owned.slices,
                     load: owned.load,
@@ -104,6 +105,7 @@ impl Desk {
             age: of.age,
             items: of.items,
             exposed: u32::try_from(of.exposed).unwrap_or(u32::MAX),
+            unstored: of.unstored.map(|slices| u32::try_from(slices).unwrap_or(u32::MAX)),
             bytes: of.bytes,
         }
     }

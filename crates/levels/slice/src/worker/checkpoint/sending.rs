@@ -1,23 +1,26 @@
 //! A snapshot on its way to its keeper: sent in acknowledged parts, then committed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Life, SliceId};
-use crate::message::{Address, Covered, Message, SnapshotId, SnapshotPart};
+use crate::message::{Address, Message, SnapshotId, SnapshotPart};
 use crate::positions::Positions;
 #[cfg(test)]
 use crate::worker::Sabotage;
-use crate::worker::checkpoint::Kept;
+use crate::worker::checkpoint::InFolder;
 use crate::worker::{Output, TAIL_BYTES, Worker};
 
 /// A snapshot on its way to a keeper.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) version: SnapshotId,
-    pub(super) keeper: Life,
+    /// `None`: no other worker exists, and the snapshot goes to the folder alone.
+    pub(super) keeper: Option<Life>,
     pub(super) contained: Positions,
-    pub(super) state: Option<Vec<u8>>,
+    pub(super) state: Option<Arc<[u8]>>,
+    pub(super) folder: InFolder,
     /// Acknowledged bytes, plus one for the head.
     pub(super) came: u64,
     /// Since when all its items are finished.
@@ -32,7 +35,7 @@ impl Sending {
     }
 
     fn is_whole(&self) -> bool {
-        self.came > self.length()
+        self.keeper.is_none() || self.came > self.length()
     }
 
     fn part(&self, slice: SliceId) -> SnapshotPart {
@@ -66,7 +69,7 @@ impl<T: Clone> Worker<T> {
         for (slice, version, came) in came {
             let tracked = self.checkpoints.slices.get_mut(slice);
             if let Some(sending) = tracked.and_then(|it| it.sending.as_mut())
-                && (sending.version, sending.keeper) == (*version, from)
+                && (sending.version, sending.keeper) == (*version, Some(from))
                 && sending.came != *came
             {
                 (sending.came, sending.said) = (*came, None);
@@ -77,18 +80,13 @@ impl<T: Clone> Worker<T> {
         for (slice, version) in committed {
             let Some(tracked) = self.checkpoints.slices.get_mut(slice) else { continue };
             let is_it =
-                |sending: &mut Sending| (sending.version, sending.keeper) == (*version, from);
+                |sending: &mut Sending| (sending.version, sending.keeper) == (*version, Some(from));
             let Some(sent) = tracked.sending.take_if(is_it) else { continue };
-            let bytes = sent.length();
-            let contained = sent.contained;
-            let version = sent.version;
-            let kept = Kept { version, keeper: from, contained: contained.clone(), at: now, bytes };
-            let before = tracked.covered.replace(kept);
-            if before.is_none_or(|before| before.keeper != from) {
-                superseded.push((*slice, version));
+            let keeper_before = tracked.covered.as_ref().and_then(|before| before.keeper);
+            if keeper_before != Some(from) {
+                superseded.push((*slice, *version));
             }
-            tracked.wanted = false;
-            let covered = Covered { slice: *slice, contained, version: Some(version) };
+            let covered = tracked.count(now, *slice, sent);
             self.out.push_back(Output::Covered(covered));
         }
         if !superseded.is_empty() {
@@ -104,22 +102,24 @@ impl<T: Clone> Worker<T> {
         }
     }
 
+    /// Sends the snapshot, stores it in the folder, and commits it.
     pub(super) fn tick_sending(
-        &self,
+        &mut self,
         now: Duration,
         slice: SliceId,
         sending: &mut Sending,
         mail: &mut BTreeMap<Life, Post>,
     ) {
         let whole = sending.is_whole();
-        if whole && !self.may_commit(now, slice, sending) {
+        if whole && !(self.may_commit(now, slice, sending) && self.tick_folder(slice, sending)) {
             return;
         }
+        let Some(keeper) = sending.keeper else { return };
         if sending.said.is_some_and(|said| now.saturating_sub(said) < self.config.resend) {
             return;
         }
         sending.said = Some(now);
-        let post = mail.entry(sending.keeper).or_default();
+        let post = mail.entry(keeper).or_default();
         match whole {
             true => post.commits.push((slice, sending.version)),
             false => post.parts.push(sending.part(slice)),

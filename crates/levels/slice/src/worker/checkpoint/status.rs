@@ -11,11 +11,13 @@ use crate::worker::checkpoint::{Checkpoints, Tracked};
 /// The checkpoints of a worker, for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CheckpointStatus {
-    /// Owned slices with a checkpoint at the keeper.
+    /// Owned slices with a checkpoint at the keeper, or, if there is none, in the folder.
     pub slices: usize,
-    /// Owned slices with a state and without a checkpoint of this worker at its keeper: a state may
-    /// be lost with this worker, or with this one and another.
+    /// The other owned slices with a state: it may be lost with this worker, or with this one and
+    /// another.
     pub exposed: usize,
+    /// Owned slices with a state that have no checkpoint in the folder. `None`: there is no folder.
+    pub unstored: Option<usize>,
     /// Age of the oldest checkpoint that lacks items, or is not at the keeper.
     pub age: Duration,
     /// Items processed since the last checkpoints of their slices.
@@ -41,14 +43,20 @@ impl<T: Clone> Worker<T> {
             let none = it.covered.is_none() && !it.contained.is_empty();
             none || self.lacks_keeper(**slice, it) || !self.is_whole_here(**slice)
         };
+        let is_unstored = |it: &&Tracked| {
+            let none = it.covered.is_none() && !it.contained.is_empty();
+            none || self.lacks_folder(it)
+        };
         let age = |(_, it): (&SliceId, &Tracked)| {
             let since = it.covered.as_ref().map_or(it.taken, |covered| covered.at);
             now.saturating_sub(since)
         };
         let (kept, kept_bytes) = self.keeper.size();
         CheckpointStatus {
-            slices: covered().filter(|covered| Some(covered.keeper) == *standby).count(),
+            slices: covered().filter(|covered| covered.keeper == *standby).count(),
             exposed: slices.iter().filter(is_exposed).count(),
+            unstored: (self.config.has_folder())
+                .then(|| slices.values().filter(is_unstored).count()),
             age: slices.iter().filter(is_behind).map(age).max().unwrap_or_default(),
             items: slices.values().map(|it| it.items).sum(),
             bytes: covered().map(|covered| covered.bytes).sum(),
