@@ -89,3 +89,16 @@ fn a_client_in_python_answers_what_it_keeps_so_that_no_successor_waits() {
         assert_eq!(client.printed().lines().count(), 600, "a reply to each item");
     }
 }
+
+#[test]
+fn a_long_recovery_does_not_keep_slices_that_no_worker_lost() {
+    if !crate::bed::python() {
+        return;
+    }
+    let mut bed = Bed::unstarted("slice-recovery", 36);
+    let table = bed.table("items", "order = \"strict\"\n[slice.balancing]\nshare-max = 0");
+    bed.write_tables(&table.replace("recovery = \"5s\"", "recovery = \"10m\""));
+    bed.start();
+    // Moves the first slices, and waits until they have moved.
+    bed.two_workers(1);
+}

@@ -256,8 +256,8 @@ static WORKERS: Table = Table {
             "recovery",
             Kind::Duration(ms(500), HOUR),
             "\"2s\"",
-            "Time for which the new owner accepts items that clients publish again. Clients publish again several \
-             times within it.",
+            "Time for which the new owner of a lost worker's slices accepts items that clients publish again. Clients \
+             publish again several times within it. The slices do not move before it is over.",
         ),
         Opt::default(
             "patience",

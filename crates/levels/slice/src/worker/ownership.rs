@@ -68,6 +68,8 @@ pub(super) struct Recovering {
     /// Items accepted already.
     done: HashSet<(Writer, u64)>,
     since: Duration,
+    /// The slice never had an owner.
+    is_new: bool,
     /// Answers of clients.
     answers: HashMap<Writer, Answer>,
     /// The first new item of each writer since the recovery began: all later ones arrive as well.
@@ -76,6 +78,10 @@ pub(super) struct Recovering {
     /// worker that has processed them before. Until then it waits for items that clients keep.
     replays_until: Option<Duration>,
 }
+
+/// Longest recovery of a slice that never had an owner. A longer [`crate::Config::recovery`] is for
+/// the order of a lost worker's items: items of new slices are not held back for it.
+const NEW: Duration = Duration::from_secs(2);
 
 /// Largest number of writers with stored answers, for each slice.
 const ANSWERS_MAX: usize = 4096;
@@ -156,7 +162,20 @@ impl Recovering {
     /// Accepts the items in `lost` from now on.
     pub(super) fn new(lost: Arc<Lost>, now: Duration) -> Self {
         let (handed, done, answers, heard) = Default::default();
-        Self { lost, handed, done, since: now, answers, heard, replays_until: None }
+        let (since, is_new, replays_until) = (now, false, None);
+        Self { lost, handed, done, since, is_new, answers, heard, replays_until }
+    }
+
+    /// Accepts all items of a slice that never had an owner: there was no worker to receive them.
+    pub(super) fn of_new(lost: Arc<Lost>, now: Duration) -> Self {
+        Self { is_new: true, ..Self::new(lost, now) }
+    }
+
+    /// Whether its time is over, if no item is republished for `recovery`. Slices do not move
+    /// before.
+    pub(super) fn is_over(&self, now: Duration, recovery: Duration) -> bool {
+        let recovery = if self.is_new { recovery.min(NEW) } else { recovery };
+        now.saturating_sub(self.since) >= recovery
     }
 
     /// A client answers which items of this slice it keeps, up to `through`. `here`: whether an
@@ -248,10 +267,6 @@ impl Recovering {
     /// The accepted items, which other slices may share.
     pub(super) fn lost(&self) -> &Arc<Lost> {
         &self.lost
-    }
-
-    pub(super) fn since(&self) -> Duration {
-        self.since
     }
 
     /// Starts the recovery time anew.

@@ -124,9 +124,8 @@ impl<T: Clone> Worker<T> {
         let recovery = self.config.recovery;
         let mut ended = Vec::new();
         for (slice, owned) in &mut self.owned {
-            let since = owned.recovering.as_ref().map(|recovering| recovering.since());
-            let since = since.filter(|_| !self.restores.has(*slice));
-            if since.is_some_and(|since| now.saturating_sub(since) >= recovery) {
+            let is_over = |recovering: &Recovering| recovering.is_over(now, recovery);
+            if !self.restores.has(*slice) && owned.recovering.as_ref().is_some_and(is_over) {
                 owned.recovering = None;
                 ended.push(*slice);
             }

@@ -286,7 +286,11 @@ impl<T: Clone> Worker<T> {
             }
             let handed = returned.handed.remove(slice).unwrap_or_default();
             low.extend(&handed.after);
-            let recovering = Some(Recovering::new(lost.clone(), now).with_handed(handed));
+            let recovering = match owner_lost {
+                true => Recovering::new(lost.clone(), now),
+                false => Recovering::of_new(lost.clone(), now),
+            };
+            let recovering = Some(recovering.with_handed(handed));
             let (floor, unstarted) = (after.clone(), Vec::new());
             let held = holds.then(Vec::new);
             let new = Owned { epoch: handover, cut, floor, low, held, unstarted, recovering };

@@ -277,6 +277,23 @@ mod items {
         assert_eq!(worker.recovering().count(), 0);
     }
 
+    #[test]
+    fn a_long_recovery_keeps_slices_of_lost_workers_and_not_new_ones() {
+        for (after, remains) in [(None, 0), (Some(Positions::default()), 1)] {
+            let (recovery, lease) = (Duration::from_secs(600), Duration::from_secs(100));
+            let config = Config { recovery, lease, order: Order::Strict, ..Config::default() };
+            let mut worker = Worker::new(life(1), config);
+            worker.tick(ms(1));
+            tell(&mut worker, ms(1), Message::Grant { number: 1 });
+            let (handover, slices) = (HandoverId(1), [SLICE].into());
+            tell(&mut worker, ms(1), Message::Assign { handover, slices, after });
+            worker.tick(ms(1_999));
+            assert_eq!(worker.recovering().count(), 1);
+            worker.tick(ms(2_001));
+            assert_eq!(worker.recovering().count(), remains);
+        }
+    }
+
     /// Takes slices 0 and 1 over from worker 2; both are at position 5.
     fn taker(order: Order) -> Worker<u64> {
         let mut worker = fresh(order);
