@@ -44,8 +44,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         "to do: `Worker` is handed out whole",
     ),
     ("session", &["socket", "tls"], "a socket may be encrypted, and TLS is a layer under a socket"),
-    ("slice-dds", &["form", "stream"], "a stream has the form of its items"),
-    ("slice-dds", &["transport", "worker"], "to do: the transport has the worker's events"),
     (
         "store",
         &["entry", "error", "lease", "store", "transaction", "watch"],

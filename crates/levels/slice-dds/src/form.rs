@@ -14,7 +14,6 @@ use equipoise_dds::items::{DataItem, Reply};
 use equipoise_slice::{Item, Numbering};
 
 use crate::payload::Payload;
-use crate::stream::Stream;
 
 /// A type of items that clients define.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,11 +66,14 @@ impl OwnType {
 }
 
 impl Form {
-    /// The form of a stream.
-    pub(crate) fn of(stream: &Stream) -> Result<Self, IdlError> {
-        let Some(own) = &stream.own else { return Ok(Self::default()) };
-        let own = own.read(&stream.item_type, &stream.reply_type)?;
-        Ok(Self { own: Some(Arc::new(own)) })
+    /// The form of a stream with the clients' own type, or the usual one.
+    pub(crate) fn of(
+        own: Option<&OwnType>,
+        item_type: &str,
+        reply_type: &str,
+    ) -> Result<Self, IdlError> {
+        let own = own.map(|own| own.read(item_type, reply_type)).transpose()?;
+        Ok(Self { own: own.map(Arc::new) })
     }
 
     /// The type of items, if clients define it.
@@ -147,13 +149,9 @@ mod tests {
         struct Ping { string robot; long number; };\n\
         struct Pong { long number; };\n}; };";
 
-    fn stream(key: &str, reply_type: &str) -> Stream {
-        Stream {
-            item_type: "pkg::msg::dds_::Ping_".into(),
-            reply_type: reply_type.into(),
-            own: Some(OwnType { idl: IDL.into(), key: key.into() }),
-            ..Stream::default()
-        }
+    fn form(key: &str, reply_type: &str) -> Result<Form, IdlError> {
+        let own = OwnType { idl: IDL.into(), key: key.into() };
+        Form::of(Some(&own), "pkg::msg::dds_::Ping_", reply_type)
     }
 
     /// `robot` and `number` of a `Ping`.
@@ -169,7 +167,7 @@ mod tests {
 
     #[test]
     fn items_of_one_key_are_of_one_slice_and_keys_are_spread() {
-        let form = Form::of(&stream("robot", "dpslb::Reply")).unwrap();
+        let form = form("robot", "dpslb::Reply").unwrap();
         let fifty = Numbering::new(50);
         let slice = |robot: &str, number| {
             fifty.slice_of(form.key(&ping(robot, number), &fifty).unwrap().unwrap())
@@ -178,7 +176,7 @@ mod tests {
         let used: std::collections::BTreeSet<_> =
             (0..500).map(|n| slice(&format!("robot_{n}"), 0)).collect();
         assert_eq!(used.len(), 50);
-        let by_number = Form::of(&stream("number", "dpslb::Reply")).unwrap();
+        let by_number = form("number", "dpslb::Reply").unwrap();
         let of = |robot: &str| by_number.key(&ping(robot, 7), &fifty).unwrap();
         assert_eq!(of("a"), of("another"));
         assert!(form.key(&ping("a", 1)[..6], &fifty).is_err());
@@ -196,12 +194,12 @@ mod tests {
 
     #[test]
     fn replies_are_samples_of_the_clients_type_if_the_idl_has_it() {
-        let usual = Form::of(&stream("robot", "dpslb::Reply")).unwrap();
+        let usual = form("robot", "dpslb::Reply").unwrap();
         let item = DataItem { slice_id: 3, id: 4, sender_id: 5, timestamp: 6, message: b"" };
         let cdr = usual.reply(&item, b"done".to_vec()).unwrap();
         let reply = Reply::decode(&cdr).unwrap();
         assert_eq!((reply.id, reply.sender_id, reply.message), (4, 5, &b"done"[..]));
-        let own = Form::of(&stream("robot", "pkg::msg::dds_::Pong_")).unwrap();
+        let own = form("robot", "pkg::msg::dds_::Pong_").unwrap();
         let pong = vec![0, 1, 0, 0, 9, 0, 0, 0];
         assert_eq!(own.reply(&item, pong.clone()), Some(pong));
         assert_eq!(own.reply(&item, Vec::new()), None);
@@ -213,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_key_that_there_is_not_is_an_error() {
-        let error = Form::of(&stream("frame", "dpslb::Reply")).unwrap_err().to_string();
+        let error = form("frame", "dpslb::Reply").unwrap_err().to_string();
         assert_eq!(error, "`pkg::msg::Ping` has no field `frame`; it has robot, number");
     }
 }

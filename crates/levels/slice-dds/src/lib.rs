@@ -45,6 +45,7 @@
 //! [`DropReason`].
 
 pub mod client;
+mod connections;
 mod drops;
 mod form;
 #[doc(hidden)]

@@ -115,7 +115,7 @@ impl Stream {
     pub fn join(&self) -> Result<Topics, Error> {
         let domain = Domain::open(self.domain, &self.dds)?;
         let participant = Participant::new(domain, &[])?;
-        let form = Form::of(self)?;
+        let form = Form::of(self.own.as_ref(), &self.item_type, &self.reply_type)?;
         let topic =
             |name: &str, usual: &StructType, own: Option<&Struct>, type_name: &str| match own {
                 Some(own) => participant.topic_declared(name, own, type_name),

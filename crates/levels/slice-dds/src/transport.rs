@@ -11,13 +11,13 @@ use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as D
 use equipoise_slice::transport::{Arrival, Transport};
 use equipoise_slice::{Covered, Envelope, Group, Item, Lacks, Life, Numbering, SliceId, WorkerId};
 
+use crate::connections::Connections;
 use crate::drops::{DropCounts, DropReason};
 use crate::form::Form;
 use crate::mail::{Mail, Passing, Report, WORKERS};
 use crate::payload::{Held, Payload};
 use crate::sources::Sources;
 use crate::stream::{Topics, is_late, item_qos, mail_qos};
-use crate::worker::connections::Connections;
 
 /// Token of messages in the waitset. Tokens of groups are their numbers.
 const MAIL: u32 = 1000;

@@ -1,6 +1,5 @@
 //! A worker: threads that run the protocol and process items, or give them to an application.
 
-pub(crate) mod connections;
 mod crew;
 mod engine;
 mod error;
@@ -34,6 +33,7 @@ pub use program::{
 };
 pub use threads::{Process, Threads};
 
+use crate::connections::Connections;
 use crate::drops::{DropCounts, DropReason};
 use crate::payload::Payload;
 use crate::stream::{Stream, fnv1a, worker_id};
@@ -128,7 +128,7 @@ pub struct Worker {
     _writing: replies::Writing,
     threads: crew::Threaded,
     // Dropped last: for controllers, its end is the end of the worker.
-    _connections: Arc<connections::Connections>,
+    _connections: Arc<Connections>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -173,7 +173,7 @@ impl Worker {
         let process = this_process(fnv1a(&participant.0));
         // Larger than the number of the incarnation before.
         let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
-        let connections = Arc::new(connections::Connections::new(life, participant));
+        let connections = Arc::new(Connections::new(life, participant));
         let (numbering, settle) = (Numbering::new(options.slices), options.settle);
         let doer = doer.into();
         let apart = matches!(doer, Doer::Threads(_));
