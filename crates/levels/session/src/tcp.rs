@@ -222,10 +222,11 @@ impl Connection {
     /// Waits for a backend with room. `None`: pick again, the pool has changed.
     async fn wait_in_queue(&self, full: Full, avoid: Option<u32>) -> Result<Option<Lease>, Reason> {
         let priority = self.door.view().config.priority;
-        let rank = Rank::new(priority, RequestClass::default(), self.since);
-        let rank = rank.in_turn(if avoid.is_some() { Turn::Again } else { Turn::First });
         let so_far = self.queued.get().unwrap_or_default();
-        self.deadline.set(Instant::now(), full.longest().saturating_sub(so_far));
+        let (now, left) = (Instant::now(), full.longest().saturating_sub(so_far));
+        let rank = Rank::new(priority, RequestClass::default(), self.since, now + left);
+        let rank = rank.in_turn(if avoid.is_some() { Turn::Again } else { Turn::First });
+        self.deadline.set(now, left);
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
         let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
         self.queued.set(Some(so_far + waited.took));

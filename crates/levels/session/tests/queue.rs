@@ -26,6 +26,7 @@ both_upstreams! {
     no_backend_ever_has_more_than_its_limit,
     those_that_wait_are_served_in_the_order_in_which_they_came,
     a_front_door_of_higher_priority_is_served_first,
+    a_request_with_less_time_of_its_own_is_served_first,
     a_request_that_waits_too_long_is_refused,
     a_request_that_finds_a_full_queue_is_refused_at_once,
     a_client_that_leaves_while_it_waits_is_not_served,
@@ -88,9 +89,10 @@ fn targets(backend: &HttpBackend) -> Vec<String> {
 }
 
 /// Adds a front door of the same pool.
-fn second_door(proxy: &mut Proxy, priority: u8) -> (SocketAddr, ReservedPort) {
+fn second_door(proxy: &mut Proxy, set: impl Fn(&mut FrontDoor)) -> (SocketAddr, ReservedPort) {
     let port = free_port();
-    let front = FrontDoor { priority, ..FrontDoor::new(port.address(), Protocol::Http, "web") };
+    let mut front = FrontDoor::new(port.address(), Protocol::Http, "web");
+    set(&mut front);
     let stats = Arc::new(Sharded::new(1));
     proxy.add_front(front, stats);
     proxy.publish().expect("the port is reserved");
@@ -173,7 +175,7 @@ fn a_front_door_of_higher_priority_is_served_first(mode: Upstream) {
     let gate = Gate::new();
     let backend = holding(&gate);
     let mut proxy = limited(mode, &[backend.address()], 1);
-    let (urgent, _port) = second_door(&mut proxy, 1);
+    let (urgent, _port) = second_door(&mut proxy, |front| front.priority = 1);
     let _held = hold(&proxy, &backend);
     let mut clients = [
         wait_for(&proxy, proxy.address, "/low-1", 1),
@@ -186,6 +188,26 @@ fn a_front_door_of_higher_priority_is_served_first(mode: Upstream) {
         assert_eq!(client.response().map(|r| r.status()), Ok(200));
     }
     assert_eq!(targets(&backend), ["/held", "/high-1", "/high-2", "/low-1", "/low-2"]);
+}
+
+fn a_request_with_less_time_of_its_own_is_served_first(mode: Upstream) {
+    let gate = Gate::new();
+    let backend = holding(&gate);
+    let mut proxy = limited(mode, &[backend.address()], 1);
+    let (hasty, _port) =
+        second_door(&mut proxy, |front| front.timeouts.request = Some(PATIENCE / 2));
+    let _held = hold(&proxy, &backend);
+    let mut clients = [
+        wait_for(&proxy, proxy.address, "/a", 1),
+        wait_for(&proxy, hasty, "/hasty-1", 2),
+        wait_for(&proxy, proxy.address, "/b", 3),
+        wait_for(&proxy, hasty, "/hasty-2", 4),
+    ];
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response().map(|r| r.status()), Ok(200));
+    }
+    assert_eq!(targets(&backend), ["/held", "/hasty-1", "/hasty-2", "/a", "/b"]);
 }
 
 fn a_request_that_waits_too_long_is_refused(mode: Upstream) {

@@ -38,8 +38,8 @@ pub(super) const OF_BACKEND: Opt = Opt::optional(
 pub(super) static QUEUE: Table = Table {
     title: "[pool.queue]",
     help: "How requests (http) and connections (tcp) wait while every backend of the pool is at its `concurrency`. \
-           Higher `priority` first, then (in node mode) lighter classes, then the oldest first; the newest first once \
-           the oldest has waited for half of `wait`.",
+           Higher `priority` first, then (in node mode) lighter classes, then the earliest deadline, which is the \
+           oldest if none has less time of its own; the newest first once the oldest has waited for half of `wait`.",
     options: &[
         Opt::default(
             "wait",

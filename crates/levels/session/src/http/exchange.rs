@@ -401,12 +401,14 @@ impl ClientConnection {
         begun: Instant,
         tries: &mut Tries,
     ) -> Result<Option<Lease>, Reason> {
-        let rank = Rank::new(self.door.view().config.priority, head.class, begun);
-        let rank = rank.in_turn(tries.turn).leaving(tries.course.may_ask());
-        let avoid = tries.failed.map(|(backend, _)| backend);
         let longest = full.longest();
         let longest = head.may_wait.map_or(longest, |most| longest.min(most));
-        self.arm(Instant::now(), longest.saturating_sub(tries.queued));
+        let (now, left) = (Instant::now(), longest.saturating_sub(tries.queued));
+        let due = self.request_end.map_or(now + left, |end| end.min(now + left));
+        let rank = Rank::new(self.door.view().config.priority, head.class, begun, due);
+        let rank = rank.in_turn(tries.turn).leaving(tries.course.may_ask());
+        let avoid = tries.failed.map(|(backend, _)| backend);
+        self.arm(now, left);
         let (worker, door, client) = (&self.worker, &self.door, &self.client);
         let waited = queue::wait(worker, door, client, &self.deadline, &full, rank, avoid).await;
         tries.queued += waited.took;

@@ -26,14 +26,16 @@ pub(crate) struct Rank {
     priority: Priority,
     /// When the request arrived.
     since: Instant,
+    /// When its wait or its own time ends.
+    due: Instant,
     /// True if a peer may serve the request.
     pub(crate) may_leave: bool,
 }
 
 impl Rank {
-    pub(crate) fn new(priority: u8, class: RequestClass, since: Instant) -> Rank {
+    pub(crate) fn new(priority: u8, class: RequestClass, since: Instant, due: Instant) -> Rank {
         let priority = Reverse((priority, cheapness(class), Turn::First));
-        Rank { priority, since, may_leave: false }
+        Rank { priority, since, due, may_leave: false }
     }
 
     /// The same rank, with whether a peer may serve the request.
@@ -66,32 +68,91 @@ fn work_of(Reverse((_, cheap, _)): &Priority) -> Work {
 pub(crate) struct Place {
     priority: Priority,
     arrival: Arrival,
+    due: Instant,
 }
 
 /// Arrival time of a request, and a number that distinguishes requests with the same time.
 type Arrival = (Instant, u64);
 
-/// The requests of a queue. Higher priority comes first. Within a priority it is first come first
-/// served, and the newest first once the oldest has waited for half of its time.
+/// The requests of a queue. Higher priority comes first. Within a priority the earliest deadline
+/// comes first, and the newest first once the oldest has waited for half of its time.
 ///
-/// Most requests of a pool may wait equally long, so the first to arrive is also the first to time
-/// out (earliest deadline first). Those of a peer or with `grpc-timeout`, which may wait for less,
-/// keep their place. A burst is over before half of that time. In overload every
-/// request would be served at the end of its wait, when its client may have given up. With the
-/// newest first, as many requests as the backends can serve are served in time, and the others are
-/// refused at the end of their wait. The wait also limits the starvation of low priorities.
+/// Most requests of a pool may wait equally long, so the earliest deadline is that of the first to
+/// arrive. A request with a shorter time of its own (`grpc-timeout`, one from a peer) overtakes
+/// those that can wait longer. A burst is over before half of that time. In overload every request
+/// would be served at the end of its wait, when its client may have given up. With the newest
+/// first, as many requests as the backends can serve are served in time, and the others are refused
+/// at the end of their wait. The wait also limits the starvation of low priorities and of late
+/// deadlines.
 ///
 /// # Source
-/// Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by
+/// Earliest deadline first: Liu and Layland, JACM 20(1), 1973. Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by
 /// the age of the oldest instead of the time since the queue was empty, and without CoDel.
 /// Simulated in `crates/base/core/tests/concurrency/`: throughput in overload is equal, and nothing
 /// is refused below it.
 #[derive(Debug)]
 pub(crate) struct Order<T> {
     /// No group is empty.
-    groups: BTreeMap<Priority, BTreeMap<Arrival, T>>,
+    groups: BTreeMap<Priority, Group<T>>,
     waiting: usize,
     joined: u64,
+}
+
+/// The requests of one priority.
+#[derive(Debug)]
+struct Group<T> {
+    /// By deadline, and by arrival among equal deadlines.
+    by_due: BTreeMap<(Instant, Arrival), T>,
+    /// The deadline of each request, by arrival.
+    by_arrival: BTreeMap<Arrival, Instant>,
+}
+
+impl<T> Default for Group<T> {
+    fn default() -> Group<T> {
+        Group { by_due: BTreeMap::new(), by_arrival: BTreeMap::new() }
+    }
+}
+
+impl<T> Group<T> {
+    fn remove(&mut self, arrival: Arrival, due: Instant) -> Option<T> {
+        self.by_arrival.remove(&arrival);
+        self.by_due.remove(&(due, arrival))
+    }
+
+    /// Arrival time of the oldest request.
+    fn oldest(&self) -> Option<Instant> {
+        self.by_arrival.first_key_value().map(|((since, _), _)| *since)
+    }
+
+    /// True if the oldest has waited for this long.
+    fn is_late(&self, now: Instant, late: Duration) -> bool {
+        self.oldest().is_some_and(|since| now.saturating_duration_since(since) >= late)
+    }
+
+    /// The next request for which `takes` is true.
+    fn next_where(
+        &self,
+        newest_first: bool,
+        takes: impl Fn(&T) -> bool,
+    ) -> Option<(Arrival, Instant, &T)> {
+        if newest_first {
+            let newest = self.by_arrival.iter().rev();
+            let mut newest = newest.filter_map(|(arrival, due)| {
+                Some((*arrival, *due, self.by_due.get(&(*due, *arrival))?))
+            });
+            return newest.find(|(_, _, waiting)| takes(waiting));
+        }
+        let found = self.by_due.iter().find(|(_, waiting)| takes(waiting));
+        found.map(|((due, arrival), waiting)| (*arrival, *due, waiting))
+    }
+
+    /// The request that would be served last.
+    fn last(&self, newest_first: bool) -> Option<(Arrival, Instant)> {
+        if newest_first {
+            return self.by_arrival.first_key_value().map(|(arrival, due)| (*arrival, *due));
+        }
+        self.by_due.last_key_value().map(|((due, arrival), _)| (*arrival, *due))
+    }
 }
 
 impl<T> Default for Order<T> {
@@ -105,14 +166,16 @@ impl<T> Order<T> {
         let arrival = (rank.since, self.joined);
         self.joined += 1;
         self.waiting += 1;
-        self.groups.entry(rank.priority).or_default().insert(arrival, waiting);
-        Place { priority: rank.priority, arrival }
+        let group = self.groups.entry(rank.priority).or_default();
+        group.by_due.insert((rank.due, arrival), waiting);
+        group.by_arrival.insert(arrival, rank.due);
+        Place { priority: rank.priority, arrival, due: rank.due }
     }
 
     pub(crate) fn leave(&mut self, place: &Place) -> Option<T> {
         let group = self.groups.get_mut(&place.priority)?;
-        let waiting = group.remove(&place.arrival)?;
-        if group.is_empty() {
+        let waiting = group.remove(place.arrival, place.due)?;
+        if group.by_due.is_empty() {
             self.groups.remove(&place.priority);
         }
         self.waiting -= 1;
@@ -140,14 +203,9 @@ impl<T> Order<T> {
     ) -> Option<(Place, &T)> {
         let mut groups = self.groups.iter().filter(|(priority, _)| has_room(work_of(priority)));
         groups.find_map(|(priority, group)| {
-            let newest_first = is_late(group, now, late);
-            let mut group = group.iter();
-            let found = match newest_first {
-                true => group.rfind(|(_, waiting)| takes(waiting)),
-                false => group.find(|(_, waiting)| takes(waiting)),
-            };
-            found.map(|(arrival, waiting)| {
-                (Place { priority: *priority, arrival: *arrival }, waiting)
+            let found = group.next_where(group.is_late(now, late), &takes);
+            found.map(|(arrival, due, waiting)| {
+                (Place { priority: *priority, arrival, due }, waiting)
             })
         })
     }
@@ -155,9 +213,8 @@ impl<T> Order<T> {
     /// Removes the request that would be served last.
     pub(crate) fn pop_last(&mut self, now: Instant, late: Duration) -> Option<T> {
         let (priority, group) = self.groups.last_key_value()?;
-        let newest_first = is_late(group, now, late);
-        let last = if newest_first { group.first_key_value() } else { group.last_key_value() };
-        let place = Place { priority: *priority, arrival: *last?.0 };
+        let (arrival, due) = group.last(group.is_late(now, late))?;
+        let place = Place { priority: *priority, arrival, due };
         self.leave(&place)
     }
 
@@ -167,15 +224,8 @@ impl<T> Order<T> {
 
     /// Arrival time of the oldest request.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        let first = |group: &BTreeMap<Arrival, T>| group.first_key_value().map(|((at, _), _)| *at);
-        self.groups.values().filter_map(first).min()
+        self.groups.values().filter_map(Group::oldest).min()
     }
-}
-
-/// True if the oldest has waited for this long.
-fn is_late<T>(group: &BTreeMap<Arrival, T>, now: Instant, late: Duration) -> bool {
-    let oldest = group.first_key_value();
-    oldest.is_some_and(|((since, _), _)| now.saturating_duration_since(*since) >= late)
 }
 
 #[cfg(test)]
@@ -183,6 +233,11 @@ mod tests {
     use super::*;
 
     const LATE: Duration = Duration::from_millis(500);
+
+    /// A request that may wait as long as most.
+    fn ranked(priority: u8, class: RequestClass, since: Instant) -> Rank {
+        Rank::new(priority, class, since, since + 2 * LATE)
+    }
 
     /// A moment long after all have arrived, or before one is late.
     fn moment(start: Instant, newest_first: bool) -> Instant {
@@ -215,7 +270,7 @@ mod tests {
         for newest_first in [false, true] {
             let mut order = Order::default();
             for (priority, class, ms, oldest, newest) in rows {
-                let rank = Rank::new(priority, class, start + Duration::from_millis(ms));
+                let rank = ranked(priority, class, start + Duration::from_millis(ms));
                 order.join(rank, if newest_first { newest } else { oldest });
             }
             assert_eq!(drained(&mut order, moment(start, newest_first)), [0, 1, 2, 3, 4, 5, 6, 7]);
@@ -228,7 +283,7 @@ mod tests {
         let start = Instant::now();
         let rank = |priority, ms| {
             let since = start + Duration::from_millis(ms);
-            Rank::new(priority, RequestClass::default(), since)
+            ranked(priority, RequestClass::default(), since)
         };
         for newest_first in [false, true] {
             let mut order = Order::default();
@@ -244,11 +299,51 @@ mod tests {
     }
 
     #[test]
+    fn the_earliest_deadline_of_a_priority_is_first_and_the_first_to_arrive_among_equals() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        // Priority, arrival and time to wait in ms; the place.
+        let rows = [
+            (0, 0, 1000, 4),
+            (0, 1, 100, 2),
+            (0, 2, 998, 5),
+            (0, 3, 40, 1),
+            (0, 4, 997, 6),
+            (1, 5, 1000, 0),
+            (0, 1, 100, 3),
+        ];
+        let mut order = Order::default();
+        for (priority, since, wait, place) in rows {
+            let since = start + ms(since);
+            order
+                .join(Rank::new(priority, RequestClass::default(), since, since + ms(wait)), place);
+        }
+        assert_eq!(drained(&mut order, start), [0, 1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn an_overdue_queue_is_newest_first_whatever_the_deadlines() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut order = Order::default();
+        for (since, wait) in [(0, 1000), (1, 5000), (2, 600), (3, 2000)] {
+            let at = start + ms(since);
+            order.join(Rank::new(0, RequestClass::default(), at, at + ms(wait)), since as u32);
+        }
+        let now = start + LATE + ms(10);
+        assert_eq!(order.next_where(now, LATE, |_| true).map(|(_, next)| *next), Some(3));
+        assert_eq!(order.pop_last(now, LATE), Some(0), "the oldest");
+        assert_eq!(order.pop_last(start, LATE), Some(1), "the latest deadline");
+        assert_eq!(order.oldest(), Some(start + ms(2)));
+        assert_eq!(drained(&mut order, start), [2, 3]);
+    }
+
+    #[test]
     fn the_last_is_the_least_urgent_and_a_place_is_left_once() {
         let start = Instant::now();
         let rank = |priority, ms| {
             let since = start + Duration::from_millis(ms);
-            Rank::new(priority, RequestClass::default(), since)
+            ranked(priority, RequestClass::default(), since)
         };
         let mut order = Order::default();
         let places = [(1, 0), (0, 1), (0, 2), (2, 3)];
@@ -264,7 +359,7 @@ mod tests {
     #[test]
     fn it_passes_over_those_that_do_not_take_what_there_is() {
         let start = Instant::now();
-        let rank = Rank::new(0, RequestClass::default(), start);
+        let rank = ranked(0, RequestClass::default(), start);
         let mut order = Order::default();
         for number in 0..4 {
             order.join(rank, number);
@@ -279,7 +374,7 @@ mod tests {
     #[test]
     fn the_newest_is_first_once_the_oldest_of_its_priority_is_late() {
         let start = Instant::now();
-        let rank = |priority, since| Rank::new(priority, RequestClass::default(), since);
+        let rank = |priority, since| ranked(priority, RequestClass::default(), since);
         let mut order = Order::default();
         let first = order.join(rank(0, start), 1);
         order.join(rank(0, start + LATE / 2), 2);

@@ -77,7 +77,7 @@ impl Pool {
     }
 
     fn join_as(&self, class: RequestClass) -> Waiter {
-        let rank = Rank::new(0, class, Instant::now());
+        let rank = Rank::new(0, class, Instant::now(), Instant::now() + PATIENCE);
         self.queue.join(&self.snapshot, 0, rank, None, 0)
     }
 
@@ -87,7 +87,8 @@ impl Pool {
 }
 
 fn rank(priority: u8) -> Rank {
-    Rank::new(priority, RequestClass::default(), Instant::now())
+    let now = Instant::now();
+    Rank::new(priority, RequestClass::default(), now, now + PATIENCE)
 }
 
 fn poll(waiter: &Waiter) -> Poll<Result<Lease, Reason>> {
