@@ -2,27 +2,27 @@
 //! optimum.
 
 mod common;
+mod common_learnt;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Plan, Proxy, both_upstreams, get, request};
+use common::{Plan, Proxy, both_upstreams, every_upstream, get, request};
+use common_learnt::{Backend, LARGE, SLOTS, UPLOAD};
 use equipoise_core::concurrency::Region;
 use equipoise_session::config::{Concurrency, QueueOptions, Upstream};
 use equipoise_testkit::{Client, PATIENCE, eventually, undisturbed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpStream;
 
-both_upstreams! {
+every_upstream! {
     a_thousand_long_polls_are_served,
     streams_of_events_leave_room_for_others,
     five_hundred_slow_downloads_leave_room_for_others,
-    tunnels_leave_room_for_others,
     uploads_that_stall_leave_room_for_others,
     one_long_report_does_not_hold_up_short_requests,
     a_sudden_load_on_a_pool_that_never_saw_one_is_served,
@@ -30,141 +30,10 @@ both_upstreams! {
     a_backend_with_four_slots_is_held_near_four,
 }
 
-/// A backend that serves any number of connections with one thread.
-struct Backend {
-    address: SocketAddr,
-    shared: Arc<Shared>,
+// HTTP/2 to backends has no upgrades.
+both_upstreams! {
+    tunnels_leave_room_for_others,
 }
-
-struct Shared {
-    /// Requests that have arrived.
-    arrived: AtomicUsize,
-    /// Set when held requests may end.
-    released: watch::Sender<bool>,
-    slots: Semaphore,
-    /// Requests at `/work`, in a slot or waiting for one.
-    working: AtomicUsize,
-    /// Additional time in a slot for each request in or beyond the slots.
-    slowdown: Duration,
-}
-
-const SLOTS: usize = 4;
-
-impl Backend {
-    fn start() -> Backend {
-        Backend::with_slowdown(Duration::ZERO)
-    }
-
-    fn with_slowdown(slowdown: Duration) -> Backend {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        listener.set_nonblocking(true).expect("it can be set");
-        let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::new(Shared {
-            arrived: AtomicUsize::new(0),
-            released: watch::Sender::new(false),
-            slots: Semaphore::new(SLOTS),
-            working: AtomicUsize::new(0),
-            slowdown,
-        });
-        let serving = shared.clone();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be made").block_on(async {
-                let listener = TcpListener::from_std(listener).expect("it is a listener");
-                while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(serve(stream, serving.clone()));
-                }
-            });
-        });
-        Backend { address, shared }
-    }
-
-    fn arrived(&self) -> usize {
-        self.shared.arrived.load(SeqCst)
-    }
-
-    fn release(&self) {
-        self.shared.released.send_replace(true);
-    }
-}
-
-/// Serves the requests of one connection, until it closes or fails.
-async fn serve(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
-    let mut input = Vec::new();
-    loop {
-        let end = loop {
-            if let Some(at) = input.windows(4).position(|it| it == b"\r\n\r\n") {
-                break at + 4;
-            }
-            if stream.read_buf(&mut input).await.ok()? == 0 {
-                return None;
-            }
-        };
-        let head = String::from_utf8(input.drain(..end).collect()).ok()?;
-        shared.arrived.fetch_add(1, SeqCst);
-        let answer = answer(&mut stream, &head, &mut input, &shared).await?;
-        stream.write_all(answer.as_bytes()).await.ok()?;
-    }
-}
-
-fn ok(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-}
-
-async fn answer(
-    stream: &mut TcpStream,
-    head: &str,
-    input: &mut Vec<u8>,
-    shared: &Shared,
-) -> Option<String> {
-    let target = head.split(' ').nth(1)?;
-    let mut released = shared.released.subscribe();
-    Some(match target {
-        "/poll" => {
-            released.wait_for(|it| *it).await.ok()?;
-            ok("poll")
-        }
-        "/events" => {
-            let first = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst\n\r\n";
-            stream.write_all(first.as_bytes()).await.ok()?;
-            released.wait_for(|it| *it).await.ok()?;
-            "5\r\nlast\n\r\n0\r\n\r\n".to_owned()
-        }
-        "/large" => ok(&"x".repeat(LARGE)),
-        "/tunnel" => {
-            let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
-                          Upgrade: websocket\r\n\r\n";
-            stream.write_all(switch.as_bytes()).await.ok()?;
-            loop {
-                let mut bytes = [0; 64];
-                let count = stream.read(&mut bytes).await.ok().filter(|count| *count > 0)?;
-                stream.write_all(&bytes[..count]).await.ok()?;
-            }
-        }
-        "/upload" => {
-            while input.len() < UPLOAD {
-                if stream.read_buf(input).await.ok()? == 0 {
-                    return None;
-                }
-            }
-            input.drain(..UPLOAD);
-            ok("uploaded")
-        }
-        "/work" => {
-            let working = shared.working.fetch_add(1, SeqCst) + 1;
-            let slot = shared.slots.acquire().await.ok()?;
-            let more = working.saturating_sub(SLOTS) as u32;
-            tokio::time::sleep(Duration::from_millis(20) + more * shared.slowdown).await;
-            drop(slot);
-            shared.working.fetch_sub(1, SeqCst);
-            ok("worked")
-        }
-        _ => ok("short"),
-    })
-}
-
-const LARGE: usize = 256 << 10;
-const UPLOAD: usize = 6;
 
 /// A proxy with the default queue before the backend, with a learned limit.
 fn learning(mode: Upstream, backend: &Backend) -> Proxy {
@@ -203,7 +72,7 @@ fn assert_all(clients: Vec<Client>, body: &str) {
 fn a_thousand_long_polls_are_served(mode: Upstream) {
     raise_descriptor_limit();
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         let clients = asking(&proxy, 1000, &get("/poll"));
         // Refused requests do not arrive.
@@ -219,7 +88,7 @@ fn a_thousand_long_polls_are_served(mode: Upstream) {
 
 fn streams_of_events_leave_room_for_others(mode: Upstream) {
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         let mut clients = asking(&proxy, 100, &get("/events"));
         for client in &mut clients {
@@ -242,7 +111,7 @@ fn five_hundred_slow_downloads_leave_room_for_others(mode: Upstream) {
     const DOWNLOADS: usize = 500;
     raise_descriptor_limit();
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         let slow = asking(&proxy, DOWNLOADS, &get("/large"));
         assert!(eventually(|| backend.arrived() >= DOWNLOADS), "{} arrived", backend.arrived());
@@ -255,7 +124,7 @@ fn five_hundred_slow_downloads_leave_room_for_others(mode: Upstream) {
 
 fn tunnels_leave_room_for_others(mode: Upstream) {
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         let upgrade = request("GET", "/tunnel", "Connection: upgrade\r\nUpgrade: websocket\r\n");
         let mut tunnels = asking(&proxy, 100, &upgrade);
@@ -275,7 +144,7 @@ fn tunnels_leave_room_for_others(mode: Upstream) {
 
 fn uploads_that_stall_leave_room_for_others(mode: Upstream) {
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         let head = request("POST", "/upload", &format!("Content-Length: {UPLOAD}\r\n"));
         let mut uploads = asking(&proxy, 100, &format!("{head}abc"));
@@ -292,7 +161,7 @@ fn uploads_that_stall_leave_room_for_others(mode: Upstream) {
 
 fn one_long_report_does_not_hold_up_short_requests(mode: Upstream) {
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         let report = asking(&proxy, 1, &get("/poll"));
         assert!(eventually(|| backend.arrived() >= 1));
@@ -308,7 +177,7 @@ fn one_long_report_does_not_hold_up_short_requests(mode: Upstream) {
 
 fn a_sudden_load_on_a_pool_that_never_saw_one_is_served(mode: Upstream) {
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         assert_eq!(proxy.backends[0].live.learned(), None, "no work, nothing learned");
         assert_eq!(proxy.backends[0].live.limit(), Some(4));
@@ -321,7 +190,7 @@ fn a_sudden_load_on_a_pool_that_never_saw_one_is_served(mode: Upstream) {
 
 fn a_cold_start_is_served(mode: Upstream) {
     undisturbed(|| {
-        let backend = Backend::start();
+        let backend = Backend::start(mode);
         let proxy = learning(mode, &backend);
         // The first requests wait as if caches were cold.
         let first = asking(&proxy, 60, &get("/poll"));
@@ -354,7 +223,7 @@ fn closed_loop(proxy: &Proxy, clients: usize, stop: &AtomicBool) -> usize {
 }
 
 fn a_backend_with_four_slots_is_held_near_four(mode: Upstream) {
-    let backend = Backend::with_slowdown(Duration::from_millis(1));
+    let backend = Backend::with_slowdown(mode, Duration::from_millis(1));
     let proxy = learning_patiently(mode, &backend);
     let (stop, live) = (AtomicBool::new(false), &proxy.backends[0].live);
     thread::scope(|scope| {
@@ -413,7 +282,7 @@ async fn offer(address: SocketAddr, rate: u32, halves: usize) -> Halves {
 
 /// A backend of four slots of 20 ms that slows down as more requests wait, and its proxy.
 fn slowing(concurrency: Concurrency) -> (Backend, Proxy) {
-    let backend = Backend::with_slowdown(Duration::from_millis(5));
+    let backend = Backend::with_slowdown(Upstream::Exclusive, Duration::from_millis(5));
     let proxy = Plan::new(Upstream::Exclusive, &[backend.address]).threads(2).start();
     proxy.backends[0].live.set_concurrency(concurrency, QueueOptions::default().wait);
     (backend, proxy)
@@ -465,7 +334,7 @@ fn figures_of_a_backend_of_four_slots() {
 
 #[test]
 fn a_stated_limit_ends_learning_and_the_other_way_round() {
-    let backend = Backend::start();
+    let backend = Backend::start(Upstream::Exclusive);
     let proxy = learning_patiently(Upstream::Exclusive, &backend);
     let wait = QueueOptions::default().wait;
     let live = &proxy.backends[0].live;

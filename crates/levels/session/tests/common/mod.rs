@@ -46,6 +46,20 @@ macro_rules! both_upstreams {
 }
 pub(crate) use both_upstreams;
 
+/// As [`both_upstreams`], and with HTTP/2 to the backends.
+macro_rules! every_upstream {
+    ($($name:ident),* $(,)?) => {
+        $crate::common::both_upstreams! { $($name),* }
+        mod http2 {
+            $(#[test]
+            fn $name() {
+                super::$name(equipoise_session::config::Upstream::Http2);
+            })*
+        }
+    };
+}
+pub(crate) use every_upstream;
+
 /// Name of the engine's instance in these tests.
 pub(crate) const INSTANCE: &str = "edge-1";
 

@@ -74,9 +74,11 @@ impl Upstream<'_> {
         }
         let lost = reason == Reason::UpstreamClosed && self.input.is_none();
         let is_counted = self.ending == Ending::InOrder;
-        let never_left = || is_counted && self.session.nothing_arrived_since(self.sent_before);
-        let repeatable = || outgoing.head.is_idempotent || never_left();
-        let may_retry = lost && !outgoing.streamed && repeatable();
+        let never_left = lost && is_counted && self.session.nothing_arrived_since(self.sent_before);
+        if never_left {
+            self.lease.not_begun();
+        }
+        let may_retry = lost && !outgoing.streamed && (outgoing.head.is_idempotent || never_left);
         let stale = lost && self.session.reused && self.ending != Ending::Silent;
         Failure { reason, may_retry, stale }
     }

@@ -28,7 +28,8 @@ pub(super) struct Incoming {
     payload: Bytes,
     /// Bytes of the payload of which the other side may send others when it is taken.
     owed: usize,
-    has_chunks: bool,
+    /// The last chunk has its payload, and not yet the end of its line.
+    is_chunk_open: bool,
     is_read: bool,
 }
 
@@ -42,7 +43,7 @@ impl Incoming {
             coding_taken: 0,
             payload: Bytes::new(),
             owed: 0,
-            has_chunks: false,
+            is_chunk_open: false,
             is_read: framing == Framing::Nothing,
         }
     }
@@ -76,9 +77,14 @@ impl Incoming {
             if self.is_read {
                 return Poll::Ready(Ok(false));
             }
-            match ready!(self.body.poll_data(cx)) {
-                Some(bytes) => self.begin(bytes?),
-                None => {
+            match self.body.poll_data(cx) {
+                Poll::Ready(Some(bytes)) => self.begin(bytes?),
+                // A client may use a chunk only once its line has ended.
+                Poll::Pending if std::mem::take(&mut self.is_chunk_open) => {
+                    self.coding.extend_from_slice(b"\r\n");
+                }
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => {
                     let trailers = ready!(self.body.poll_trailers(cx))?;
                     self.end(trailers);
                 }
@@ -90,7 +96,7 @@ impl Incoming {
     fn begin(&mut self, bytes: Bytes) {
         (self.owed, self.payload) = (bytes.len(), bytes);
         if self.framing == Framing::Chunked && !self.payload.is_empty() {
-            let before = if std::mem::replace(&mut self.has_chunks, true) { "\r\n" } else { "" };
+            let before = if std::mem::replace(&mut self.is_chunk_open, true) { "\r\n" } else { "" };
             self.coding
                 .extend_from_slice(format!("{before}{:x}\r\n", self.payload.len()).as_bytes());
         }
@@ -102,7 +108,7 @@ impl Incoming {
             // HTTP/1.1 has trailers behind chunks alone.
             return;
         }
-        if self.has_chunks {
+        if std::mem::take(&mut self.is_chunk_open) {
             self.coding.extend_from_slice(b"\r\n");
         }
         self.coding.extend_from_slice(b"0\r\n");
