@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use common_net::{PATIENCE, Rig, backend, is_reset, until};
 use equipoise_session::Reason;
-use equipoise_session::config::Protocol;
-use equipoise_testkit::UdpEcho;
+use equipoise_session::config::{Concurrency, Protocol, QueueOptions};
+use equipoise_testkit::{UdpEcho, undisturbed};
 
 /// Slightly more than the time for which a UDP client has to send until it counts as genuine.
 const PROVEN_AFTER: Duration = Duration::from_millis(1100);
@@ -32,6 +32,55 @@ fn limited(protocol: Protocol, backend: SocketAddr, wait: Duration) -> Rig {
     let rig = Rig::start(protocol, &[backend], |wishes| wishes.options.queue.wait = wait);
     rig.backends[0].live.set_limit(NonZeroU32::new(1));
     rig
+}
+
+/// A rig with a learnt limit.
+fn learning(protocol: Protocol, backend: SocketAddr) -> Rig {
+    let rig = Rig::start(protocol, &[backend], |_| ());
+    rig.backends[0].live.set_concurrency(Concurrency::Learnt, QueueOptions::default().wait);
+    rig
+}
+
+#[test]
+fn a_hundred_long_tcp_connections_are_served_where_the_limit_is_learnt() {
+    undisturbed(|| {
+        let (address, accepted) = handed_over();
+        let rig = learning(Protocol::Tcp, address);
+        assert_eq!(rig.backends[0].live.limit(), Some(4));
+        let clients: Vec<_> = (0..100).map(|_| rig.connect()).collect();
+        let served: Vec<_> =
+            (0..100).map(|_| accepted.recv_timeout(PATIENCE).expect("a connection")).collect();
+        assert_eq!(rig.drops(Reason::QueueTimeout) + rig.drops(Reason::QueueFull), 0);
+        drop((clients, served));
+        rig.settle();
+        let live = &rig.backends[0].live;
+        until("the limit is the learnt one", || {
+            live.learned().is_some_and(|it| live.limit() == Some(it.limit))
+        });
+    });
+}
+
+#[test]
+fn udp_clients_are_served_where_the_limit_is_learnt() {
+    undisturbed(|| {
+        let backend = UdpEcho::start();
+        let rig = learning(Protocol::Udp, backend.address());
+        let clients: Vec<_> = (0..50)
+            .map(|_| {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.connect(rig.address).unwrap();
+                socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                socket
+            })
+            .collect();
+        for client in &clients {
+            until("it is served", || {
+                client.send(b"x").unwrap();
+                client.recv(&mut [0; 8]).is_ok()
+            });
+        }
+        assert!(rig.backends[0].live.learned().is_some());
+    });
 }
 
 #[test]
