@@ -104,6 +104,15 @@ fn a_full_queue_and_its_time_out_are_told_apart() {
 }
 
 #[test]
+fn a_body_that_is_stated_too_long_is_refused_in_the_form_of_grpc() {
+    let backend = Http2Backend::start(hang);
+    let proxy = plan(backend.address).front(|front| front.limits.body_bytes_max = Some(4)).start();
+    assert_refused(&ask(&proxy, call(&[("content-length", "5")])), "8");
+    proxy.assert_drops(&[(Reason::RequestBodyTooLarge, 1)]);
+    assert!(backend.heads().is_empty());
+}
+
+#[test]
 fn the_shorter_of_both_deadlines_counts() {
     let backend = Http2Backend::start(hang);
     let long = Duration::from_secs(600);

@@ -169,6 +169,9 @@ impl ClientConnection {
     }
 
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
+        if outgoing.head.framing.exceeds(self.door.view().config.limits.body_bytes_max) {
+            return self.refuse(outgoing, Reason::RequestBodyTooLarge.into()).await;
+        }
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
         if let Err(reason) = self.permitted(outgoing) {
             return self.refuse(outgoing, reason.into()).await;

@@ -224,6 +224,11 @@ pub(crate) enum Framing {
 
 impl Framing {
     pub(crate) const EMPTY: Framing = Framing::Length(0);
+
+    /// Whether the length is stated and exceeds `max`.
+    pub(crate) fn exceeds(self, max: Option<u64>) -> bool {
+        matches!((self, max), (Framing::Length(length), Some(max)) if length > max)
+    }
 }
 
 /// Reads the header fields that say how long the body is.

@@ -135,9 +135,8 @@ pub(crate) fn read_request(
         BadLength::UnknownCoding => Reason::CodingNotImplemented,
     })?;
     let framing = framing.unwrap_or(Framing::EMPTY);
-    if let (Framing::Length(length), Some(max)) = (framing, limits.body_bytes_max)
-        && length > max
-    {
+    // A call of gRPC is refused in its own form, once its head is read.
+    if framing.exceeds(limits.body_bytes_max) && !fields.is_grpc {
         return Err(Reason::RequestBodyTooLarge);
     }
     let target = Target::read(method, target, &fields, http10, origin.door.scheme())?;
