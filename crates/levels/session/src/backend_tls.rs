@@ -79,11 +79,12 @@ impl BackendTls {
     }
 
     /// Notes a failure, and logs it if the last line about this backend is not recent.
-    pub(crate) fn failed(&self, backend: &str, error: &io::Error) {
+    pub(crate) fn failed(&self, backend: impl FnOnce() -> String, error: &io::Error) {
         let mut failure = lock(&self.failure);
         let text = error.to_string();
         if failure.logged.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
             failure.logged = Some(Instant::now());
+            let backend = backend();
             tracing::warn!(backend, "backend {backend}: TLS failed: {text}");
         }
         failure.text = Some(text);
@@ -101,13 +102,14 @@ impl BackendTls {
     }
 
     /// Warns once a day if the backend's certificate expires soon.
-    pub(crate) fn warn_of_expiry(&self, backend: &str) {
+    pub(crate) fn warn_of_expiry(&self, backend: impl FnOnce() -> String) {
         let now = SystemTime::now();
         let Some(text) = self.valid_until().and_then(|until| expiry(until, now)) else { return };
         let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let warned = self.warned.load(Relaxed);
         let is_due = seconds >= warned.saturating_add(WARN_AGAIN_SECONDS);
         if is_due && self.warned.compare_exchange(warned, seconds, Relaxed, Relaxed).is_ok() {
+            let backend = backend();
             tracing::warn!(backend, "backend {backend}: its certificate {text}");
         }
     }

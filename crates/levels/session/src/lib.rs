@@ -48,6 +48,7 @@ mod trust;
 mod udp;
 mod upstream;
 mod worker;
+mod wrong_protocol;
 
 pub use access_log::LogLines;
 pub use backend_tls::BackendTls;

@@ -1,6 +1,6 @@
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use equipoise_core::ServiceTime;
@@ -12,6 +12,7 @@ use crate::learning::Learning;
 use crate::peer_room::PeerRoom;
 use crate::permits::{Permits, Work};
 use crate::stats::{BackendStats, Sharded};
+use crate::wrong_protocol::WrongProtocol;
 
 /// The state of a backend in use. All threads share it, and it survives snapshots as long as the
 /// pool keeps the address.
@@ -21,6 +22,9 @@ pub struct BackendLive {
     /// For a peer: the time of its last report of room.
     pub(crate) room: PeerRoom,
     pub(crate) learning: Learning,
+    /// The name of its pool, for messages.
+    pool: OnceLock<Box<str>>,
+    pub(crate) wrong_protocol: WrongProtocol,
     /// TLS to it, if its pool has any.
     pub tls: BackendTls,
     /// Failures in a row that the backend caused. A success sets it to zero.
@@ -47,6 +51,8 @@ impl BackendLive {
             permits: Permits::new(),
             room: PeerRoom::new(),
             learning: Learning::default(),
+            pool: OnceLock::new(),
+            wrong_protocol: WrongProtocol::default(),
             tls: BackendTls::default(),
             failures_in_row: AtomicU32::new(0),
             cut: AtomicBool::new(false),
@@ -57,6 +63,16 @@ impl BackendLive {
             service_time: ServiceTime::default(),
             failures: Decayed::default(),
         })
+    }
+
+    /// Sets the name of its pool, which never changes.
+    pub(crate) fn belongs_to(&self, pool: &str) {
+        let _ = self.pool.set(pool.into());
+    }
+
+    /// The backend's name in messages: with the pool's, such as `web/b1`.
+    pub(crate) fn label(&self, backend: &str) -> String {
+        self.pool.get().map_or_else(|| backend.into(), |pool| format!("{pool}/{backend}"))
     }
 
     /// Requests (HTTP), connections (TCP) or client addresses (UDP) in flight, over all threads.

@@ -6,7 +6,7 @@ use equipoise_core::load::DispatchTable;
 use equipoise_core::{Generation, Prepared};
 use equipoise_health::Place;
 
-use crate::config::{FrontDoor, PassiveHealth, PoolOptions};
+use crate::config::{FrontDoor, PassiveHealth, PoolOptions, Upstream};
 use crate::in_flight::InFlight;
 use crate::learning::{Hub, Target};
 use crate::limiter::Limiter;
@@ -152,6 +152,16 @@ impl PoolView {
 }
 
 impl BackendView {
+    /// Its name in messages: with the pool's, such as `web/b1`.
+    pub(crate) fn label(&self) -> String {
+        self.live.label(&self.name)
+    }
+
+    /// Logs the likely reason of a malformed answer, which begins with these bytes.
+    pub(crate) fn say_wrong_protocol(&self, upstream: Upstream, answer: &[u8]) {
+        self.live.wrong_protocol.say(|| self.label(), upstream, answer);
+    }
+
     /// Has the hub look at the backend's limit, if that is learned and the hub does not look
     /// already.
     #[inline]

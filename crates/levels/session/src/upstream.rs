@@ -215,7 +215,7 @@ async fn prove(
     let done = poll_fn(|cx| socket.poll_handshake(cx)).await;
     if let Err(error) = done {
         let error = backend_tls::handshake_failed(&error);
-        state.failed(&backend.name, &error);
+        state.failed(|| backend.label(), &error);
         return Err(error);
     }
     state.succeeded();
@@ -226,7 +226,7 @@ async fn prove(
         stats.tls_resumed.add(1);
     } else if let Some(until) = encrypted.certificate().as_ref().and_then(valid_until) {
         state.seen.note(until);
-        state.warn_of_expiry(&backend.name);
+        state.warn_of_expiry(|| backend.label());
     }
     Ok(())
 }

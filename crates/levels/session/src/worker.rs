@@ -574,7 +574,7 @@ impl Worker {
         match &lease.pool().options.tls {
             Some(UpstreamTls::Server(_)) => {
                 let error = backend_tls::handshake_failed(error);
-                backend.live.tls.failed(&backend.name, &error);
+                backend.live.tls.failed(|| backend.label(), &error);
             }
             Some(UpstreamTls::Peer(_)) | None => self.say_distrust(&backend.name, error),
         }

@@ -221,6 +221,9 @@ impl ClientConnection {
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);
                 if head.is_err() {
+                    let pool = upstream.lease.pool();
+                    let backend = upstream.lease.backend();
+                    backend.say_wrong_protocol(pool.options.upstream, input);
                     self.worker.framing_failed(upstream.lease);
                 }
                 match head.map_err(|_| Reason::UpstreamMalformed)? {

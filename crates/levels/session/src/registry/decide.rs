@@ -114,7 +114,8 @@ impl Inventory {
         let why = report.result.as_ref().err().cloned();
         backend.last_check = Some(report);
         if rules.tls.is_some() {
-            backend.live.tls.warn_of_expiry(&backend.config.name);
+            let label = || backend.live.label(&backend.config.name);
+            backend.live.tls.warn_of_expiry(label);
         }
         if why.as_ref().is_some_and(|error| !error.blames_backend()) {
             return Vec::new();

@@ -363,6 +363,7 @@ impl Reload {
     ) -> BackendEntry {
         self.changes.backends.added.push(format!("{}/{}", pool.name, config.name));
         let live = BackendLive::new(self.threads);
+        live.belongs_to(&pool.name);
         set_concurrency(pool, config, &live);
         BackendEntry {
             id: take(&mut self.ids.backend),

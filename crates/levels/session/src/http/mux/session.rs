@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::ticket::{HandOver, Lost, Slot, State};
 use crate::backend_tls::UpstreamTls;
 use crate::buffer::Buffer;
+use crate::config::Upstream;
 use crate::deadline::Deadline;
 use crate::http::head::{Framing, HeadScanner};
 use crate::http::pump::{Pump, Shape};
@@ -373,6 +374,7 @@ impl Task {
                         return true;
                     }
                     Err(_) => {
+                        self.backend.say_wrong_protocol(Upstream::Multiplexed, input);
                         drop(queue);
                         self.refuse();
                         return false;

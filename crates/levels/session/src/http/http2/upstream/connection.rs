@@ -17,6 +17,7 @@ use super::no_wait;
 use super::stream::Http2Stream;
 use super::transport::Transport;
 use crate::backend_tls::UpstreamTls;
+use crate::config::Upstream;
 use crate::deadline::Deadline;
 use crate::http::http2::{SEND_BYTES_MAX, STREAM_WINDOW};
 use crate::http::response::HEAD_BYTES_MAX;
@@ -260,7 +261,12 @@ async fn run(
     };
     let (send, session, frames) = match opened {
         Ok(opened) => opened,
-        Err(reason) => return shared.close(reason),
+        Err(reason) => {
+            if reason == Reason::UpstreamMalformed {
+                backend.say_wrong_protocol(Upstream::Http2, &[]);
+            }
+            return shared.close(reason);
+        }
     };
     if !shared.is_closed() {
         *shared.state.borrow_mut() = State::Open { send, session };
