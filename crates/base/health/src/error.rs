@@ -29,6 +29,11 @@ pub enum CheckError {
     /// The answer is not of the protocol of the check.
     #[error("the answer is not HTTP: {0}")]
     NotHttp(String),
+    /// The answer does not consist of frames of HTTP/2.
+    #[error(
+        "the answer is not HTTP/2: {0}; the check uses HTTP/2, as `upstream` and gRPC checks do"
+    )]
+    NotHttp2(String),
     /// A gRPC check got an error.
     #[error("gRPC status {code}: {message}")]
     Grpc {

@@ -82,7 +82,7 @@ async fn read(incoming: &mut RecvStream) -> Result<(Vec<u8>, HeaderMap), h2::Err
 
 fn failed(error: h2::Error) -> CheckError {
     match error.is_library() {
-        true => CheckError::NotHttp(error.to_string()),
+        true => CheckError::NotHttp2(error.to_string()),
         // The backend reset the stream, or ended the connection.
         false => CheckError::Closed,
     }
