@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use equipoise_basics::lock;
+use equipoise_tls::{Fault, FaultKind};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -40,14 +41,20 @@ pub(crate) struct Client {
 pub(crate) enum ClientError {
     #[error("\"{0}\" is not a URL of https")]
     Url(Uri),
-    #[error("{host} cannot be reached: {source}")]
-    Connect { host: String, source: io::Error },
-    #[error("{host} did not answer: {source}")]
-    Exchange { host: String, source: hyper::Error },
-    #[error("{host} sent an answer that is cut or larger than {ANSWER_BYTES_MAX} bytes")]
-    Answer { host: String },
-    #[error("{host} did not answer within {WITHIN:?}")]
-    TimedOut { host: String },
+    #[error("{url} cannot be reached: {source}{}", advice(.source))]
+    Connect { url: String, source: io::Error },
+    #[error("{url} did not answer: {source}")]
+    Exchange { url: String, source: hyper::Error },
+    #[error("{url} sent an answer that is cut or larger than {ANSWER_BYTES_MAX} bytes")]
+    Answer { url: String },
+    #[error("{url} did not answer within {WITHIN:?}")]
+    TimedOut { url: String },
+}
+
+/// The option to set if no known authority issued the directory's certificate.
+fn advice(error: &io::Error) -> &'static str {
+    let is_unknown = Fault::within(error).is_some_and(|it| matches!(it.kind, FaultKind::Issuer));
+    if is_unknown { "; an authority of your own belongs into `ca` of [acme]" } else { "" }
 }
 
 impl Client {
@@ -88,7 +95,8 @@ impl Client {
         };
         let host = host.to_string();
         let asked = tokio::time::timeout(WITHIN, self.exchange(&host, &uri, request));
-        let response = asked.await.unwrap_or(Err(ClientError::TimedOut { host }))?;
+        let response =
+            asked.await.unwrap_or_else(|_| Err(ClientError::TimedOut { url: uri.to_string() }))?;
         let is_refusal = matches!(
             response.parts.status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -108,8 +116,8 @@ impl Client {
         uri: &Uri,
         mut request: Request<BodyWrapper<Bytes>>,
     ) -> Result<BytesResponse, ClientError> {
-        let connect = |source| ClientError::Connect { host: host.into(), source };
-        let exchange = |source| ClientError::Exchange { host: host.into(), source };
+        let connect = |source| ClientError::Connect { url: uri.to_string(), source };
+        let exchange = |source| ClientError::Exchange { url: uri.to_string(), source };
         // IPv6 addresses have brackets in a URL, and none in names.
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let port = uri.port_u16().unwrap_or(443);
@@ -129,7 +137,7 @@ impl Client {
             let response = sender.send_request(request).await.map_err(exchange)?;
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|_| ClientError::Answer { host: host.into() })?.to_bytes();
+            let body = body.map_err(|_| ClientError::Answer { url: uri.to_string() })?.to_bytes();
             Ok(BytesResponse { parts, body: Box::new(body) })
         };
         // The connection is driven in this future, so that dropping the request also closes it.
