@@ -8,6 +8,12 @@ use equipoise_basics::rough;
 /// Days before its end from which on a certificate has a line.
 const DAYS: i64 = 21;
 
+/// Whole days since a certificate expired, as warnings count them. `days_left` counts the day that
+/// has begun, too.
+fn days_ago(days_left: i64) -> i64 {
+    -days_left - 1
+}
+
 /// A line for each certificate that expires soon, has expired or could not be exchanged, and for
 /// each name with a certificate that could not be obtained or renewed.
 pub(super) fn details(door: &str, tls: &TlsStatus, now: SystemTime) -> Vec<String> {
@@ -21,7 +27,7 @@ pub(super) fn details(door: &str, tls: &TlsStatus, now: SystemTime) -> Vec<Strin
     let lines = tls.certificates.iter().flat_map(|it| {
         let expiry = match it.days_left {
             0.. if is_renewed(it) => None,
-            ..0 => Some(format!("EXPIRED {} days ago", -it.days_left)),
+            ..0 => Some(format!("EXPIRED {} days ago", days_ago(it.days_left))),
             0..DAYS => Some(format!("expires in {} days", it.days_left)),
             DAYS.. => None,
         };
@@ -61,7 +67,9 @@ fn automatic(door: &str, status: &AutomaticStatus, now: SystemTime) -> Option<St
 /// `health_detail`.
 pub(super) fn backend_details(backend: &str, tls: &BackendTlsStatus) -> Option<String> {
     match tls.days_left? {
-        days @ ..0 => Some(format!("{backend}: its certificate EXPIRED {} days ago", -days)),
+        days @ ..0 => {
+            Some(format!("{backend}: its certificate EXPIRED {} days ago", days_ago(days)))
+        }
         days @ 0..DAYS => Some(format!("{backend}: its certificate expires in {days} days")),
         DAYS.. => None,
     }
@@ -79,7 +87,7 @@ mod tests {
         };
         assert_eq!([of(None), of(Some(21))], [None, None]);
         assert_eq!(of(Some(2)), Some("web/b1: its certificate expires in 2 days".into()));
-        assert_eq!(of(Some(-2)), Some("web/b1: its certificate EXPIRED 2 days ago".into()));
+        assert_eq!(of(Some(-2)), Some("web/b1: its certificate EXPIRED 1 days ago".into()));
     }
 
     #[test]
@@ -99,7 +107,7 @@ mod tests {
             [
                 "web: certificate a.example (/a.pem) expires in 20 days",
                 "web: certificate a.example (/a.pem) expires in 0 days",
-                "web: certificate a.example (/a.pem) EXPIRED 3 days ago",
+                "web: certificate a.example (/a.pem) EXPIRED 2 days ago",
                 "web: certificate a.example (/a.pem) is still in use: it is cut",
             ]
         );
