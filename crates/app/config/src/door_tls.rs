@@ -80,7 +80,13 @@ fn certificate(
                 Part::Chain => "chain",
                 Part::Key => key_option,
             };
-            findings.error(values.at(option), &values.path_of(option), error.to_string());
+            let mut text = error.to_string();
+            if files.key.is_none() && error.lacks_key() {
+                text.push_str(
+                    "; accepted: both in one file, or `{ chain = \"...\", key = \"...\" }`",
+                );
+            }
+            findings.error(values.at(option), &values.path_of(option), text);
             None
         }
     }

@@ -133,6 +133,11 @@ pub(super) fn check(pool: &Values, users: &PoolUsers<'_>, findings: &mut Finding
                     accepted with http and tcp";
         findings.error(pool.at("tls"), &pool.path_of("tls"), text.to_string());
     }
+    if users.doors.iter().any(|door| door.given("sni")) {
+        let text = "stated, and a front door with `sni`, which passes the clients' TLS on, uses this pool; \
+                    accepted: `tls` here or `sni` there";
+        findings.error(pool.at("tls"), &pool.path_of("tls"), text.to_string());
+    }
     if users.doors.is_empty() && !pool.given("health") {
         let text = "has no effect: no front door uses this pool, and it has no checks";
         findings.warning(pool.at("tls"), &pool.path_of("tls"), text.to_string());

@@ -37,7 +37,13 @@ impl Reader<'_, '_> {
             if spec.option(key.get_ref()).is_none() {
                 let noun = if path.is_empty() { "table" } else { "option" };
                 let known = spec.options.iter().map(|option| option.name);
-                let text = format!("unknown {noun} in this version{}", hint(key.get_ref(), known));
+                let hint = match key.get_ref().to_ascii_lowercase().as_str() {
+                    "ssl" | "https" if spec.option("tls").is_some() => {
+                        "; did you mean `tls`, a table?".to_string()
+                    }
+                    key => hint(key, known),
+                };
+                let text = format!("unknown {noun} in this version{hint}");
                 let option = join(&path, &shortened(key.get_ref()));
                 self.findings.error(key.span().start, &option, text);
             }
@@ -115,18 +121,19 @@ impl Reader<'_, '_> {
         array: &[Spanned<DeValue<'_>>],
         path: &str,
     ) -> Option<Value> {
-        let mut texts = Vec::new();
+        // Every one is read, so that every error is reported.
+        let mut texts = Some(Vec::new());
         for element in array {
-            match read_scalar(&option.kind, element.get_ref()) {
-                Ok(Value::Texts(text)) => texts.extend(text),
-                Ok(_) => return None,
-                Err(wrong) => {
+            match (read_scalar(&option.kind, element.get_ref()), &mut texts) {
+                (Ok(Value::Texts(text)), Some(texts)) => texts.extend(text),
+                (Ok(_), _) => {}
+                (Err(wrong), _) => {
                     self.refuse(element, path, &wrong, &option.kind.accepted());
-                    return None;
+                    texts = None;
                 }
             }
         }
-        Some(Value::Texts(texts))
+        texts.map(Value::Texts)
     }
 
     /// Reports an error of `value`. `wrong` continues the sentence: "is too large".
@@ -263,6 +270,9 @@ fn read_scalar(kind: &Kind, value: &DeValue<'_>) -> Result<Value, String> {
             let words = || words.iter().map(|(word, _)| *word);
             match known_elsewhere(text, words()).or_else(|| nearest(text, words())) {
                 _ if words().any(|word| word == text) => Ok(Value::Text(text.to_string())),
+                _ if text == "https" && words().any(|word| word == "http") => {
+                    Err("is none of them (did you mean \"http\", and `tls`?)".into())
+                }
                 Some(near) => Err(format!("is none of them (did you mean \"{near}\"?)")),
                 None => Err("is none of them".into()),
             }

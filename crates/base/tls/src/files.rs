@@ -30,6 +30,11 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Whether the file that has the key has none.
+    pub fn lacks_key(&self) -> bool {
+        matches!(self, FileError::Content { error: CertificateError::NoKey, .. })
+    }
+
     /// The option at fault; [`Part::Chain`] if that has the key, too.
     pub fn part(&self) -> Part {
         match self {

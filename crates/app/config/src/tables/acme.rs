@@ -39,7 +39,7 @@ pub(super) static ACME: Table = Table {
 /// A name to obtain a certificate for.
 pub(super) static AUTO_NAME: Form = Form {
     noun: "a name for a certificate",
-    accepted: "a host name of two labels or more, without `*`, such as \"www.example.org\"",
+    accepted: "a host name of two labels or more, without `*` (wildcards are for `certificates`), such as \"www.example.org\"",
     fits: |text| {
         let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         let is_label = |label: &str| {

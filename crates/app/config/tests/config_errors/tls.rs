@@ -261,3 +261,37 @@ fn pools_by_server_name_are_for_tcp_without_tls() {
         assert!(found.contains(expected), "{found}\nlacks: {expected}");
     }
 }
+
+#[test]
+fn words_of_other_balancers_for_tls_lead_to_the_option() {
+    let https = said("https", "");
+    assert!(https.contains("(did you mean \"http\", and `tls`?)"), "{https}");
+    let ssl = said("http", "ssl = true");
+    assert!(ssl.contains("unknown option in this version; did you mean `tls`, a table?"), "{ssl}");
+}
+
+#[test]
+fn a_certificate_without_its_key_names_the_table_that_has_both() {
+    let found = certificates("['/site.pem']");
+    let expected = "accepted: both in one file, or `{ chain = \"...\", key = \"...\" }`";
+    assert!(found.contains("no private key") && found.contains(expected), "{found}");
+}
+
+#[test]
+fn every_wrong_name_of_a_list_is_reported() {
+    let found =
+        said("tcp", "sni = [{ names = ['a.*.example', 'b.example', '192.0.2.1', 7], pool = 'p' }]");
+    for wrong in ["'a.*.example' is not", "'192.0.2.1' is not", "7 is a whole number"] {
+        assert!(found.contains(wrong), "{found}\nlacks: {wrong}");
+    }
+    assert_eq!(found.lines().count(), 3, "{found}");
+}
+
+#[test]
+fn tls_in_tls_is_refused() {
+    let text = "pool = [{ name = 'p', backends = ['10.0.0.1:80'], tls = { server-name = 'b.example' } }]\n\
+                [[session]]\nlisten = '0.0.0.0:443'\nprotocol = 'tcp'\npool = 'p'\n\
+                sni = [{ names = ['a.example'], pool = 'p' }]\n";
+    let found = said_among(&[], text);
+    assert!(found.contains("passes the clients' TLS on"), "{found}");
+}
