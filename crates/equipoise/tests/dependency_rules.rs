@@ -138,9 +138,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-dispatch",
             "equipoise-health",
             "equipoise-limits",
+            "equipoise-routes",
             "equipoise-tls",
         ],
     ),
+    // Conditions of routes, and the decision which one a request takes.
+    ("equipoise-routes", &[]),
     // Limits on clients: prefixes, rates, counts.
     ("equipoise-limits", &["equipoise-basics"]),
     ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),

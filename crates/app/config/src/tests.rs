@@ -70,6 +70,27 @@ ca = "/authority.crt"
 chain = "/node.crt"
 key = "/node.key"
 [session.hsts]
+[[session.route]]
+host = "a.example"
+[[session.route]]
+path = "/rewritten"
+[session.route.rewrite]
+[session.route.request-headers]
+[session.route.response-headers]
+[[session.route]]
+path = "/split"
+[[session.route.pools]]
+pool = "q"
+weight = 2
+[[session.route.pools]]
+pool = "u"
+[[session.route]]
+path = "/redirected"
+[session.route.redirect]
+to = "/there"
+[[session.route]]
+path = "/answered"
+[session.route.answer]
 [[session.limit]]
 rate = "5/s"
 [[session]]
@@ -222,8 +243,18 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         }
         ("[[session]]", "redirect") => {
             let from = text.find("[session.tls]").expect("a table");
-            let to = text.find("[session.hsts]\n").expect("a table") + "[session.hsts]\n".len();
+            let to = text.find("[[session.limit]]\n").expect("a table");
             text.replace_range(from..to, "");
+        }
+        ("[[session.route]]", "sticky") => {
+            let pools = "pools = [{ pool = \"q\" }, { pool = \"u\" }]";
+            text = text.replacen(table.title, &with(pools), 1);
+        }
+        ("[session.route.rewrite]", "regex") => {
+            text = text.replace(table.title, &with("to = \"/\""));
+        }
+        ("[session.route.rewrite]", "to") => {
+            text = text.replace(table.title, &with("regex = \"x\""));
         }
         ("[session.hsts]", "preload") => {
             text = text.replace(table.title, &with("subdomains = true"));
@@ -286,6 +317,8 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("environment", _) => "[\"A=B\"]".into(),
         ("address", Kind::Text(form)) if form.noun == "an IP address" => quoted("127.0.0.9"),
         ("ports", _) => quoted("9000-9099"),
+        ("add" | "set", _) if table.title.ends_with("-headers]") => quoted("X-A: b"),
+        ("remove", _) if table.title.ends_with("-headers]") => quoted("X-A"),
         ("add" | "remove" | "list", Kind::Text(_)) => quoted("http://127.0.0.1/other"),
         ("add" | "remove" | "list", _) => quoted("/bin/other"),
         ("folder" | "logs" | "token-file" | "ca" | "state", _) => quoted("/x"),
@@ -326,8 +359,9 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("access-log", _) => quoted("/x/y"),
         ("address", _) => quoted("10.9.9.9:9"),
         ("http", _) => quoted("/other"),
-        ("status", _) => quoted("204"),
+        ("status", Kind::Text(_)) => quoted("204"),
         ("pool", _) if table.title == "[[session.sni]]" => quoted("t"),
+        ("to", _) if table.title.starts_with("[session") => quoted("/other"),
         ("pool", _) => quoted("p"),
         ("name" | "host" | "node" | "namespace" | "user" | "server-name", _) => quoted("x"),
         ("advertise", _) => quoted("c9.example"),
@@ -376,6 +410,15 @@ fn other_sample(name: &str) -> &'static str {
         "email" => "a@b.example",
         "grpc" => "a.Service",
         "directory" => "https://ca.example/dir",
+        "path" | "path-prefix" | "prefix" | "error-pages" => "/other",
+        "path-regex" | "regex" => "^/o(t)her",
+        "method" => "PATCH",
+        "header" => "X-A: b",
+        "query" => "a=b",
+        "source" => "192.0.2.0/24",
+        "sticky" => "cookie:user",
+        "content-type" => "text/html",
+        "retry-on" => "502-504",
         _ => panic!("no sample for {name}"),
     }
 }

@@ -17,6 +17,7 @@ mod load;
 mod names;
 mod packet;
 mod relations;
+mod routes;
 mod tls;
 mod values;
 mod whole;
