@@ -90,7 +90,7 @@ impl Rig {
         response.text().split(' ').next().unwrap_or_default().to_string()
     }
 
-    /// What curl prints over HTTP/2 for a path, with its status at the end.
+    /// The output of curl over HTTP/2 for a path, with the status at the end.
     fn curl(&self, path: &str, more: &[&str]) -> String {
         let output = Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "60", "--http2-prior-knowledge"])
@@ -177,16 +177,34 @@ fn each_condition_chooses_the_pool() {
         let shown = rig.curl(path, &[]);
         assert!(shown.starts_with(pool) && shown.contains("\n2 200"), "{path}: {shown}");
     }
+}
+
+#[test]
+fn requests_are_counted_by_route() {
+    let rig = Rig::new(
+        "routes-counts",
+        r#"
+        [[session.route]]
+        path-prefix = "/none"
+        answer = {}
+        [[session.route]]
+        path-prefix = "/api"
+        pool = "other"
+        "#,
+    );
+    for path in ["/api", "/", "/api/x", "/api/y"] {
+        rig.ask("a.example", &format!("GET {path}"), "");
+    }
     let status = rig.command(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     let routes = &status["front_doors"][0]["routes"];
     assert_eq!(routes[1]["name"], "2");
     assert_eq!(routes[1]["leads_to"], "other");
-    assert_eq!(routes[1]["requests_total"], 7, "{routes}");
-    assert_eq!(routes[6]["requests_total"], 0, "{routes}");
+    assert_eq!(routes[1]["requests_total"], 3, "{routes}");
+    assert_eq!(routes[0]["requests_total"], 0, "{routes}");
     assert!(rig.command(&["status"]).contains("LEADS TO"));
     let metrics = get(rig.api.address(), "/metrics").text();
-    let line = "equipoise_route_requests_total{front_door=\"door\",route=\"2\"} 7";
+    let line = "equipoise_route_requests_total{front_door=\"door\",route=\"2\"} 3";
     assert!(metrics.contains(line), "{metrics}");
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use equipoise_session::route::{
-    Action, Conditions, Edits, FieldCondition, FixedAnswer, PathCondition, PathRewrite, Pattern,
-    Pools, Redirect, RetryOn, Rewrite, Route, RouteOptions, Routes, Source, Split, Sticky,
+    Action, Conditions, Edits, Expression, FieldCondition, FixedAnswer, PathCondition, PathRewrite,
+    Pools, Redirect, RetryOn, Rewrite, RouteConfig, RouteOptions, Routes, Source, Split, Sticky,
 };
 
 use super::problem::Findings;
@@ -75,7 +75,7 @@ fn route(
     door: &Values,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
-) -> Option<(Conditions, Route)> {
+) -> Option<(Conditions, RouteConfig)> {
     let numbered = number.to_string();
     let options = RouteOptions {
         request_timeout: values.duration_if_any("request-timeout"),
@@ -84,7 +84,7 @@ fn route(
         retries: values.number("retries").and_then(|number| u32::try_from(number).ok()),
         retry_on: values.given("retry-on").then(|| retry_on(values)),
     };
-    let route = Route {
+    let route = RouteConfig {
         name: values.text("name").unwrap_or(&numbered).into(),
         rewrite: values.table("rewrite").map(|it| rewrite(it, findings)).unwrap_or_default(),
         request: values.table("request-headers").map(edits).unwrap_or_default(),
@@ -219,7 +219,7 @@ fn rewrite(values: &Values, findings: &mut Findings<'_>) -> Rewrite {
     let mut error = |option: &str, text: String| {
         findings.error(values.at(option), &values.path_of(option), text);
     };
-    let pattern: Option<Pattern> = values.parsed("regex");
+    let pattern: Option<Expression> = values.parsed("regex");
     let path = match (values.text("prefix"), pattern, values.text("to")) {
         (Some(_), Some(_), _) => {
             error("regex", "stated beside `prefix`; accepted: one of both".into());

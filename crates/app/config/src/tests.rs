@@ -303,6 +303,9 @@ fn sample(table: &Table, option: &Opt) -> String {
         _ => "",
     };
     let quoted = |text: &str| format!("\"{text}\"");
+    if let Some(text) = route_sample(table, option) {
+        return quoted(text);
+    }
     match (option.name, &option.kind) {
         ("certificate", _) if table.title != "[cluster.store]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
@@ -317,8 +320,6 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("environment", _) => "[\"A=B\"]".into(),
         ("address", Kind::Text(form)) if form.noun == "an IP address" => quoted("127.0.0.9"),
         ("ports", _) => quoted("9000-9099"),
-        ("add" | "set", _) if table.title.ends_with("-headers]") => quoted("X-A: b"),
-        ("remove", _) if table.title.ends_with("-headers]") => quoted("X-A"),
         ("add" | "remove" | "list", Kind::Text(_)) => quoted("http://127.0.0.1/other"),
         ("add" | "remove" | "list", _) => quoted("/bin/other"),
         ("folder" | "logs" | "token-file" | "ca" | "state", _) => quoted("/x"),
@@ -361,7 +362,6 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("http", _) => quoted("/other"),
         ("status", Kind::Text(_)) => quoted("204"),
         ("pool", _) if table.title == "[[session.sni]]" => quoted("t"),
-        ("to", _) if table.title.starts_with("[session") => quoted("/other"),
         ("pool", _) => quoted("p"),
         ("name" | "host" | "node" | "namespace" | "user" | "server-name", _) => quoted("x"),
         ("advertise", _) => quoted("c9.example"),
@@ -375,6 +375,17 @@ fn sample(table: &Table, option: &Opt) -> String {
             quoted("/x")
         }
         (name, _) => quoted(other_sample(name)),
+    }
+}
+
+/// A value of an option of routes with a name that other tables have, too.
+fn route_sample(table: &Table, option: &Opt) -> Option<&'static str> {
+    let is_header = table.title.ends_with("-headers]");
+    match option.name {
+        "add" | "set" if is_header => Some("X-A: b"),
+        "remove" if is_header => Some("X-A"),
+        "to" if table.title.starts_with("[session") => Some("/other"),
+        _ => None,
     }
 }
 

@@ -204,7 +204,7 @@ impl FromStr for RetryFailure {
     }
 }
 
-/// What requests of one pool share: `source`, `header:NAME` or `cookie:NAME`.
+/// The value that requests to the same pool share: `source`, `header:NAME` or `cookie:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StickyTo(pub Sticky);
 

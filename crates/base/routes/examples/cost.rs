@@ -5,10 +5,13 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use equipoise_routes::{Conditions, PathCondition, Request, Table, normal};
+use equipoise_routes::{Conditions, PathCondition, RequestParts, Table, normal};
 
 const DECISIONS: u32 = 200_000;
 const ROUNDS: usize = 7;
+
+/// Makes the route of a number.
+type Make = fn(usize) -> Conditions;
 
 fn by_path(route: usize) -> Conditions {
     let path = PathCondition::prefix(&format!("/team{}/service{route}/v1", route % 30));
@@ -38,7 +41,7 @@ fn measure(table: &Table, host: &str, target: &str) -> f64 {
             let begun = Instant::now();
             for _ in 0..DECISIONS {
                 let path = normal::path(black_box(target.as_bytes())).expect("a path");
-                let request = Request {
+                let request = RequestParts {
                     method: "GET",
                     host: host.as_bytes(),
                     path: &path,
@@ -57,7 +60,7 @@ fn measure(table: &Table, host: &str, target: &str) -> f64 {
 
 fn main() {
     println!("{:<16}{:>10}{:>10}{:>12}", "ns a decision", "1 route", "1000", "no match");
-    let kinds: [(&str, fn(usize) -> Conditions); 4] = [
+    let kinds: [(&str, Make); 4] = [
         ("path prefix", by_path),
         ("host", by_host),
         ("host and path", by_host_and_path),

@@ -86,7 +86,7 @@ pub enum PathCondition {
     /// Without a slash at its end; the root is empty.
     Prefix(Box<str>),
     /// A regular expression that matches somewhere in the path.
-    Regex(Pattern),
+    Regex(Expression),
 }
 
 impl PathCondition {
@@ -140,10 +140,10 @@ fn normal_path(text: &str) -> Result<&str, ConditionError> {
 
 /// A regular expression. It matches somewhere in a text; `^` and `$` are its begin and end.
 #[derive(Clone, Debug)]
-pub struct Pattern(Regex);
+pub struct Expression(Regex);
 
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Pattern) -> bool {
+impl PartialEq for Expression {
+    fn eq(&self, other: &Expression) -> bool {
         self.0.as_str() == other.0.as_str()
     }
 }
@@ -151,20 +151,20 @@ impl PartialEq for Pattern {
 /// Memory that a compiled expression may take, bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-impl FromStr for Pattern {
+impl FromStr for Expression {
     type Err = ConditionError;
 
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let compiled = RegexBuilder::new(text).unicode(false).size_limit(PATTERN_BYTES_MAX).build();
-        compiled.map(Pattern).map_err(|error| {
-            // The library draws where the fault is; its last line says what it is.
+        compiled.map(Expression).map_err(|error| {
+            // The last line of the library's error has the reason; the others show the place.
             let text = error.to_string();
             ConditionError(text.lines().last().unwrap_or("no regular expression").into())
         })
     }
 }
 
-impl Pattern {
+impl Expression {
     /// The text of the expression.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -227,7 +227,7 @@ pub enum ValueCondition {
     /// Exactly this one.
     Equals(Box<str>),
     /// A regular expression that matches somewhere in it.
-    Regex(Pattern),
+    Regex(Expression),
 }
 
 impl ValueCondition {

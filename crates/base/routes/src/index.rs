@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
-use crate::condition::{PathCondition, Pattern};
+use crate::condition::{Expression, PathCondition};
 
 /// Routes by their path conditions. Lists of routes ascend.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct PathIndex {
     nodes: Vec<Node>,
     /// Routes without a condition of the path.
     any: Vec<u32>,
-    patterns: Vec<(Pattern, u32)>,
+    patterns: Vec<(Expression, u32)>,
     set: Option<RegexSet>,
 }
 
@@ -89,7 +89,7 @@ impl PathIndex {
         &mut self.nodes[at]
     }
 
-    /// Gives `consider` the lists of routes whose path conditions `path` meets.
+    /// Gives `consider` the lists of routes with a path condition that `path` meets.
     pub(crate) fn candidates(&self, path: &[u8], mut consider: impl FnMut(&[u32])) {
         consider(&self.any);
         let Some(rest) = path.strip_prefix(b"/") else { return };

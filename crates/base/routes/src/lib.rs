@@ -16,8 +16,8 @@ mod split;
 mod table;
 
 pub use condition::{
-    ConditionError, Conditions, FieldCondition, HostCondition, PathCondition, Pattern, Source,
+    ConditionError, Conditions, Expression, FieldCondition, HostCondition, PathCondition, Source,
     ValueCondition,
 };
 pub use split::Split;
-pub use table::{Fields, Mismatch, Request, Table, TooLarge};
+pub use table::{Fields, RequestParts, Table, TooLarge, Unmet};

@@ -9,7 +9,7 @@ use crate::normal;
 
 /// The parts of a request that routes have conditions of.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct RequestParts<'a> {
     /// The method.
     pub method: &'a str,
     /// The value of `Host`; empty without one.
@@ -40,7 +40,7 @@ impl<N: AsRef<str>, V: AsRef<[u8]>> Fields for &[(N, V)] {
 
 /// The first condition of a route that a request does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mismatch {
+pub enum Unmet {
     /// The host is none of the route's.
     Host,
     /// The path is none of the route's.
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// The first route with all conditions met.
-    pub fn decide(&self, request: &Request<'_>) -> Option<usize> {
+    pub fn decide(&self, request: &RequestParts<'_>) -> Option<usize> {
         let mut best = u32::MAX;
         let mut consider = |list: &[u32]| {
             for &route in list.iter().take_while(|route| **route < best) {
@@ -169,7 +169,7 @@ impl Table {
 
     /// For each route, in their order, the first condition that is not met; `None`: all are. The
     /// request takes the first such route. This looks at every route.
-    pub fn explain(&self, request: &Request<'_>) -> Vec<Option<Mismatch>> {
+    pub fn explain(&self, request: &RequestParts<'_>) -> Vec<Option<Unmet>> {
         self.routes.iter().map(|conditions| conditions.mismatch(request)).collect()
     }
 
@@ -187,38 +187,38 @@ impl Table {
 
 impl Conditions {
     /// The first condition that the request does not meet.
-    fn mismatch(&self, request: &Request<'_>) -> Option<Mismatch> {
+    fn mismatch(&self, request: &RequestParts<'_>) -> Option<Unmet> {
         let mut room = [0; normal::HOST_BYTES_MAX];
         let host = normal::host(request.host, &mut room).unwrap_or_default();
         if !self.hosts.is_empty() && !self.hosts.iter().any(|condition| condition.fits(host)) {
-            return Some(Mismatch::Host);
+            return Some(Unmet::Host);
         }
         let fits = |condition: &PathCondition| condition.fits(request.path);
         if !self.paths.is_empty() && !self.paths.iter().any(fits) {
-            return Some(Mismatch::Path);
+            return Some(Unmet::Path);
         }
         self.mismatch_beside_place(request)
     }
 
     /// As [`Self::mismatch`], without host and path.
-    fn mismatch_beside_place(&self, request: &Request<'_>) -> Option<Mismatch> {
+    fn mismatch_beside_place(&self, request: &RequestParts<'_>) -> Option<Unmet> {
         let has = |method: &String| method == request.method;
         if !self.methods.is_empty() && !self.methods.iter().any(has) {
-            return Some(Mismatch::Method);
+            return Some(Unmet::Method);
         }
         for header in &self.headers {
             if !request.headers.any(&header.name, &mut |value| header.value.fits(value)) {
-                return Some(Mismatch::Header(header.name.clone()));
+                return Some(Unmet::Header(header.name.clone()));
             }
         }
         for parameter in &self.query {
             if !parameter.fits_query(request.query) {
-                return Some(Mismatch::Query(parameter.name.clone()));
+                return Some(Unmet::Query(parameter.name.clone()));
             }
         }
         let contains = |source: &crate::Source| source.contains(request.source);
         if !self.sources.is_empty() && !self.sources.iter().any(contains) {
-            return Some(Mismatch::Source);
+            return Some(Unmet::Source);
         }
         None
     }

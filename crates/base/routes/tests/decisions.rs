@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use equipoise_routes::{
-    Conditions, FieldCondition, HostCondition, Mismatch, PathCondition, Request, Source, Table,
+    Conditions, FieldCondition, HostCondition, PathCondition, RequestParts, Source, Table, Unmet,
     normal,
 };
 use proptest::prelude::*;
@@ -32,9 +32,9 @@ impl Sent {
         }
     }
 
-    fn with<T>(&self, look: impl FnOnce(&Request<'_>) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&RequestParts<'_>) -> T) -> T {
         let path = normal::path(self.path.as_bytes()).expect("a path");
-        look(&Request {
+        look(&RequestParts {
             method: self.method,
             host: self.host.as_bytes(),
             path: &path,
@@ -168,14 +168,11 @@ fn every_condition_has_to_be_met() {
     assert_eq!(why(&whole), None);
     let mapped = "::ffff:192.0.2.7".parse().expect("an address");
     for (sent, mismatch) in [
-        (Sent { method: "POST", ..whole.clone() }, Some(Mismatch::Method)),
-        (Sent { headers: vec![], ..whole.clone() }, Some(Mismatch::Header("x-canary".into()))),
-        (Sent { query: "v=22&debug".into(), ..whole.clone() }, Some(Mismatch::Query("v".into()))),
-        (Sent { query: "v=2".into(), ..whole.clone() }, Some(Mismatch::Query("debug".into()))),
-        (
-            Sent { source: Ipv4Addr::new(192, 0, 3, 1).into(), ..whole.clone() },
-            Some(Mismatch::Source),
-        ),
+        (Sent { method: "POST", ..whole.clone() }, Some(Unmet::Method)),
+        (Sent { headers: vec![], ..whole.clone() }, Some(Unmet::Header("x-canary".into()))),
+        (Sent { query: "v=22&debug".into(), ..whole.clone() }, Some(Unmet::Query("v".into()))),
+        (Sent { query: "v=2".into(), ..whole.clone() }, Some(Unmet::Query("debug".into()))),
+        (Sent { source: Ipv4Addr::new(192, 0, 3, 1).into(), ..whole.clone() }, Some(Unmet::Source)),
         (Sent { source: mapped, ..whole.clone() }, None),
     ] {
         assert_eq!(why(&sent), mismatch);

@@ -1,7 +1,7 @@
 //! Options of routes, and those that front doors and routes share.
 
 use equipoise_session::route::{
-    FieldCondition, HostCondition, PathCondition, Pattern, SecurityHeaders,
+    Expression, FieldCondition, HostCondition, PathCondition, SecurityHeaders,
 };
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
@@ -308,7 +308,7 @@ static PREFIX: Form = Form {
 static REGEX: Form = Form {
     noun: "a regular expression",
     accepted: "the syntax of Rust's regex crate, which is that of RE2, such as \"^/user/[0-9]+$\"",
-    fits: reads_as::<Pattern>,
+    fits: reads_as::<Expression>,
 };
 
 static METHOD: Form = Form {

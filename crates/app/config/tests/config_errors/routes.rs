@@ -36,7 +36,7 @@ fn routes_of_every_kind_are_accepted() {
 #[test]
 fn conditions_that_no_request_meets_are_refused() {
     for (condition, wrong) in [
-        ("host = 'a.example:80'", "route.host: "),
+        ("host = 'a.example:80'", "route[#1].host: "),
         ("host = 'a..example'", "is not a host"),
         ("path = 'x'", "is not a path"),
         ("path = '/a?b'", "is not a path"),
@@ -65,8 +65,7 @@ fn a_route_that_never_gets_a_request_is_named() {
         ],
     );
     assert_said("route = [{}, { host = 'a.example' }]", &["route \"2\" never gets a request"]);
-    let fine =
-        "route = [{ path = '/a', method = 'GET' }, { path = '/a' }, { path-prefix = '/a' }, {}]";
+    let fine = "route = [{ path = '/a', method = 'GET' }, { path = '/a' }, { path-prefix = '/a', pool = 'q' }, {}]";
     assert_eq!(said(fine), "");
 }
 

@@ -13,13 +13,13 @@ use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
 use super::request::{Origin, RequestHead, read_request};
+use super::routed::Routed;
 use super::routing::edits;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::linger::linger;
 use crate::reason::Reason;
-use crate::route::Routed;
 use crate::socket::{Socket, poll_fill};
 use crate::stats::count_status;
 use crate::tls::FIRST_BYTE;
@@ -227,12 +227,7 @@ impl ClientConnection {
                         input.consume(head.bytes);
                         self.drop_empty_input();
                         self.take_route(head.route);
-                        let of_route =
-                            self.routed.as_ref().and_then(|it| it.options().request_timeout);
-                        let of_client = head.grpc.and_then(|call| call.timeout);
-                        let bound =
-                            of_route.or(config.timeouts.request).into_iter().chain(of_client).min();
-                        self.request_end = bound.map(|bound| Instant::now() + bound);
+                        self.bound_request(&head);
                         return Next::Request(head, out);
                     }
                     Ok(None) => self.worker.give_vec(out),
@@ -254,6 +249,15 @@ impl ClientConnection {
                 Err(_) => return Next::Closed,
             }
         }
+    }
+
+    /// Bounds the time of the whole request.
+    fn bound_request(&mut self, head: &RequestHead) {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().request_timeout);
+        let of_door = || self.door.view().config.timeouts.request;
+        let of_client = head.grpc.and_then(|call| call.timeout);
+        let bound = of_route.or_else(of_door).into_iter().chain(of_client).min();
+        self.request_end = bound.map(|bound| Instant::now() + bound);
     }
 
     /// Reads more of a head; between requests the connection ends when it is idle for too long, or

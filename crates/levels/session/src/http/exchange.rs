@@ -14,12 +14,12 @@ use super::course::Course;
 use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
+use super::routed::Routed;
 use crate::config::Upstream;
 use crate::door::Counted;
 use crate::lease::Lease;
 use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
-use crate::route::Routed;
 use crate::upstream::{Session, connect_failure};
 use crate::worker::{Phase, Pick};
 

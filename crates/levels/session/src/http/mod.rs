@@ -1,12 +1,12 @@
 //! HTTP front doors: HTTP/1.0 and HTTP/1.1 over pooled upstream sessions.
 //!
 //! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the
-//! upstream head, [`routing`] decides its route, [`exchange`] picks a backend and a session, [`delegate`] does the same among
-//! peers, and [`peer`] accepts them over TLS; [`attempt`] sends the request over the session,
-//! [`pump`] moves the body, [`response`] checks the backend's head and writes the client's;
-//! [`answer`] has the proxy's own responses, [`grpc`] those to gRPC requests, and [`challenge`]
-//! those to an ACME directory. [`http2`] serves each stream of a client as such a connection, and
-//! gives each request a stream to a backend.
+//! upstream head, [`routing`] decides its route, [`exchange`] picks a backend and a session,
+//! [`delegate`] does the same among peers, and [`peer`] accepts them over TLS; [`attempt`] sends
+//! the request over the session, [`pump`] moves the body, [`response`] checks the backend's head
+//! and writes the client's; [`answer`] has the proxy's own responses, [`grpc`] those to gRPC
+//! requests, and [`challenge`] those to an ACME directory. [`http2`] serves each stream of a
+//! client as such a connection, and gives each request a stream to a backend.
 
 mod answer;
 mod attempt;
@@ -29,6 +29,7 @@ mod redirect;
 mod request;
 mod respond;
 mod response;
+mod routed;
 mod routing;
 
 use std::net::SocketAddr;
@@ -50,6 +51,7 @@ use http2::downstream::{self, Spoken};
 pub(crate) use http2::upstream::Http2Sessions;
 pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
+pub(crate) use routed::Routed;
 
 /// Serves one client connection to its end.
 pub(crate) async fn serve(

@@ -130,10 +130,7 @@ pub(crate) fn read_request(
     let http10 = version == 0;
     let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
     let fields = read_fields(request.headers, &mut kinds, origin.door)?;
-    let framing = fields.lengths.framing(http10).map_err(|bad| match bad {
-        BadLength::Ambiguous => Reason::RequestFraming,
-        BadLength::UnknownCoding => Reason::CodingNotImplemented,
-    })?;
+    let framing = fields.lengths.framing(http10).map_err(Reason::from)?;
     let framing = framing.unwrap_or(Framing::EMPTY);
     // A call of gRPC is refused in its own form, once its head is read.
     if framing.exceeds(limits.body_bytes_max) && !fields.is_grpc {
@@ -164,6 +161,15 @@ pub(crate) fn read_request(
     let edits = decision.route.map(|route| &route.request);
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, edits, out);
     Ok(Some(parsed))
+}
+
+impl From<BadLength> for Reason {
+    fn from(bad: BadLength) -> Reason {
+        match bad {
+            BadLength::Ambiguous => Reason::RequestFraming,
+            BadLength::UnknownCoding => Reason::CodingNotImplemented,
+        }
+    }
 }
 
 /// The class of a request; `scratch` is the buffer into which its head is written afterwards.

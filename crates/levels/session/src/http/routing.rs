@@ -2,7 +2,7 @@
 //! pool.
 
 use equipoise_core::hash::key_hash;
-use equipoise_routes::{Fields, Request, normal};
+use equipoise_routes::{Fields, RequestParts, normal};
 
 use super::answer::phrase;
 use super::attempt::Outgoing;
@@ -10,8 +10,9 @@ use super::challenge;
 use super::connection::ClientConnection;
 use super::redirect::{OwnResponse, RequestLine};
 use super::request::{Origin, Target};
+use super::routed::Routed;
 use crate::reason::Reason;
-use crate::route::{Action, FixedAnswer, Redirect, ResponseEdits, Route, Routed, Sticky};
+use crate::route::{Action, FixedAnswer, Redirect, ResponseEdits, RouteConfig, Sticky};
 use crate::snapshot::FrontDoorView;
 
 /// The route that a request takes.
@@ -27,7 +28,7 @@ pub(crate) struct Hit {
 #[derive(Default)]
 pub(super) struct Decision<'a> {
     pub(super) hit: Option<Hit>,
-    pub(super) route: Option<&'a Route>,
+    pub(super) route: Option<&'a RouteConfig>,
     /// The new target; `None`: as it was.
     target: Option<String>,
 }
@@ -52,7 +53,7 @@ impl<'a> Decision<'a> {
         let sent = if target.needs_slash { "/" } else { sent };
         let path = normal::path(sent.as_bytes()).map_err(|_| Reason::RequestPath)?;
         let headers = Headers(headers);
-        let request = Request {
+        let request = RequestParts {
             method,
             host: target.host,
             path: &path,
@@ -99,7 +100,7 @@ fn joined(path: &[u8], query: &str) -> Result<String, Reason> {
     Ok([path, query].concat())
 }
 
-fn sticky(route: &Route) -> Option<&Sticky> {
+fn sticky(route: &RouteConfig) -> Option<&Sticky> {
     match &route.action {
         Action::Pools(pools) => Some(&pools.sticky),
         Action::Redirect(_) | Action::Answer(_) => None,

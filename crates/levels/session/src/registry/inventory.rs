@@ -16,7 +16,7 @@ use crate::limiter::Limiter;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::retry_budget::RetryBudget;
-use crate::route::{PoolPlace, Route, RouteView};
+use crate::route::{PoolPlace, RouteConfig, RouteView};
 use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
@@ -495,7 +495,7 @@ fn route_views(
     let old = before.map(|door| (door.config.routes.routes(), &door.routes));
     let old = old.into_iter().flat_map(|(routes, views)| routes.iter().zip(views.iter()));
     let old: HashMap<&str, _> = old.map(|(route, view)| (&*route.name, &view.stats)).collect();
-    let view = |route: &Route| {
+    let view = |route: &RouteConfig| {
         let pools: Result<_, _> = route.action.pools().iter().map(&place).collect();
         let stats = old.get(&*route.name).map(|stats| Arc::clone(stats));
         Ok(RouteView {

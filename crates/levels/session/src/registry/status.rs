@@ -12,7 +12,7 @@ use crate::Reason;
 use crate::config::{Place, Protocol, ServerTls, Upstream, UpstreamTls};
 use crate::live::BackendLive;
 use crate::queue::Queue;
-use crate::route::{Action, Route, RouteView};
+use crate::route::{Action, RouteConfig, RouteView};
 use crate::stats::{BackendStats, ClassStats, Counter, FrontDoorStats, Sharded};
 
 /// The state of all front doors and pools at one moment. Rates follow from two of them.
@@ -340,7 +340,7 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
 
 fn routes(door: &FrontDoorEntry) -> Vec<RouteStatus> {
     let routes = door.config.routes.routes().iter().zip(door.routes.iter());
-    let status = |(route, view): (&Route, &RouteView)| RouteStatus {
+    let status = |(route, view): (&RouteConfig, &RouteView)| RouteStatus {
         name: route.name.clone(),
         action: route.action.clone(),
         requests: view.stats.sum(|shard| shard.requests.get()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use equipoise_routes::{Pattern, Split};
+use equipoise_routes::{Expression, Split};
 
 /// Where the requests of a route go.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,11 +32,11 @@ pub struct Pools {
     pub names: Vec<Arc<str>>,
     /// Their shares, in the same order.
     pub split: Split,
-    /// What requests have in common that go to the same pool.
+    /// The value that requests to the same pool share.
     pub sticky: Sticky,
 }
 
-/// What requests have in common that go to the same one of several pools.
+/// The value that requests to the same one of several pools share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sticky {
     /// Nothing: the pool is random.
@@ -85,7 +85,7 @@ pub enum PathRewrite {
     /// In the place of the prefix that the route has matched. Without a slash at its end.
     Prefix(Box<str>),
     /// The first match of the expression is replaced; `$1` is its first group.
-    Regex(Pattern, Box<str>),
+    Regex(Expression, Box<str>),
 }
 
 impl PathRewrite {

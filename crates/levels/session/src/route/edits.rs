@@ -41,9 +41,9 @@ impl Edits {
 /// Headers that protect browsers, in responses in which the backend has none of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityHeaders {
-    /// Those that hardly any application has trouble with.
+    /// For almost every application.
     Basic,
-    /// Those of an application that loads everything from its own origin.
+    /// For an application that loads everything from its own origin.
     Strict,
 }
 

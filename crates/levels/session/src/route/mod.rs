@@ -1,8 +1,7 @@
 //! Routes of an HTTP front door: what happens to a request that takes one.
 //!
 //! [`equipoise_routes::Table`] decides which route a request takes. The head is read and decided
-//! once, with the view of one snapshot, and the request keeps both ([`Routed`]) whatever a reload
-//! changes meanwhile.
+//! once, with the view of one snapshot, and the request keeps both, whatever a reload changes.
 
 mod action;
 mod edits;
@@ -14,19 +13,18 @@ use std::time::Duration;
 use crate::reason::Reason;
 
 pub use equipoise_routes::{
-    ConditionError, Conditions, FieldCondition, HostCondition, PathCondition, Pattern, Source,
+    ConditionError, Conditions, Expression, FieldCondition, HostCondition, PathCondition, Source,
     Split, Table, TooLarge,
 };
 
 pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite, Sticky};
 pub(crate) use edits::ResponseEdits;
 pub use edits::{Edits, SecurityHeaders};
-pub(crate) use view::Routed;
 pub use view::{PoolPlace, RouteStats, RouteView};
 
 /// A route: what happens to its requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Route {
+pub struct RouteConfig {
     /// Unique at its front door; its number in the file's order unless the configuration names it.
     pub name: Arc<str>,
     /// Where its requests go.
@@ -93,7 +91,7 @@ impl Default for RetryOn {
 #[derive(Debug, Default, PartialEq)]
 pub struct Routes {
     table: Table,
-    routes: Vec<Route>,
+    routes: Vec<RouteConfig>,
 }
 
 impl Routes {
@@ -101,7 +99,7 @@ impl Routes {
     ///
     /// # Errors
     /// [`TooLarge`].
-    pub fn new(routes: Vec<(Conditions, Route)>) -> Result<Routes, TooLarge> {
+    pub fn new(routes: Vec<(Conditions, RouteConfig)>) -> Result<Routes, TooLarge> {
         let (conditions, routes): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
         Ok(Routes { table: Table::new(conditions)?, routes })
     }
@@ -112,7 +110,7 @@ impl Routes {
     }
 
     /// The routes.
-    pub fn routes(&self) -> &[Route] {
+    pub fn routes(&self) -> &[RouteConfig] {
         &self.routes
     }
 

@@ -1,4 +1,8 @@
 //! State of one request that a client's task and a session's task share.
+#![allow(
+    clippy::redundant_allocation,
+    reason = "the outer Rc is cloned per request without touching the count that threads share"
+)]
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,9 +16,9 @@ use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::http::pump::Pump;
 use crate::http::response::{NodeFields, ResponseHead};
+use crate::http::routed::Routed;
 use crate::lease::Lease;
 use crate::reason::Reason;
-use crate::route::Routed;
 use crate::snapshot::FrontDoorView;
 use crate::socket::Socket;
 use crate::stats::count_status;

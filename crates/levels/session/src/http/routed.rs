@@ -1,0 +1,57 @@
+//! The route that a request has taken.
+#![allow(
+    clippy::redundant_allocation,
+    reason = "the outer Rc is cloned per request without touching the count that threads share"
+)]
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::route::{Action, RouteConfig, RouteOptions};
+use crate::snapshot::{FrontDoorView, Snapshot};
+
+/// A route that a request has taken, with the snapshot that it was decided by.
+#[derive(Clone)]
+pub(crate) struct Routed {
+    view: Rc<Arc<FrontDoorView>>,
+    /// Index of the route.
+    at: usize,
+    /// The snapshot in which `view` names pools.
+    pub(crate) snapshot: Rc<Arc<Snapshot>>,
+    /// Index of the request's pool in `snapshot`.
+    pub(crate) pool: usize,
+}
+
+impl Routed {
+    /// The route `at`, and the pool in which a request with this hash is served.
+    pub(crate) fn new(
+        view: Rc<Arc<FrontDoorView>>,
+        at: usize,
+        snapshot: Rc<Arc<Snapshot>>,
+        hash: impl FnOnce() -> u64,
+    ) -> Routed {
+        let pools = view.routes.get(at).map(|it| &it.pools[..]).unwrap_or_default();
+        let place = match (pools, view.config.routes.routes().get(at).map(|it| &it.action)) {
+            ([only], _) => Some(only),
+            (several, Some(Action::Pools(pools))) => several.get(pools.split.pick(hash())),
+            _ => None,
+        };
+        let pool = place.map_or(view.pool, |place| place.at);
+        Routed { view, at, snapshot, pool }
+    }
+
+    pub(crate) fn route(&self) -> &RouteConfig {
+        &self.view.config.routes.routes()[self.at]
+    }
+
+    pub(crate) fn options(&self) -> &RouteOptions {
+        &self.route().options
+    }
+
+    /// Counts a request, on the thread of this index.
+    pub(crate) fn count(&self, thread: usize) {
+        if let Some(view) = self.view.routes.get(self.at) {
+            view.stats.shard(thread).requests.add(1);
+        }
+    }
+}
