@@ -149,7 +149,7 @@ mod tests {
         struct Ping { string robot; long number; };\n\
         struct Pong { long number; };\n}; };";
 
-    fn form(key: &str, reply_type: &str) -> Result<Form, IdlError> {
+    fn form_of(key: &str, reply_type: &str) -> Result<Form, IdlError> {
         let own = OwnType { idl: IDL.into(), key: key.into() };
         Form::of(Some(&own), "pkg::msg::dds_::Ping_", reply_type)
     }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn items_of_one_key_are_of_one_slice_and_keys_are_spread() {
-        let form = form("robot", "dpslb::Reply").unwrap();
+        let form = form_of("robot", "dpslb::Reply").unwrap();
         let fifty = Numbering::new(50);
         let slice = |robot: &str, number| {
             fifty.slice_of(form.key(&ping(robot, number), &fifty).unwrap().unwrap())
@@ -176,7 +176,7 @@ mod tests {
         let used: std::collections::BTreeSet<_> =
             (0..500).map(|n| slice(&format!("robot_{n}"), 0)).collect();
         assert_eq!(used.len(), 50);
-        let by_number = form("number", "dpslb::Reply").unwrap();
+        let by_number = form_of("number", "dpslb::Reply").unwrap();
         let of = |robot: &str| by_number.key(&ping(robot, 7), &fifty).unwrap();
         assert_eq!(of("a"), of("another"));
         assert!(form.key(&ping("a", 1)[..6], &fifty).is_err());
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn replies_are_samples_of_the_clients_type_if_the_idl_has_it() {
-        let usual = form("robot", "dpslb::Reply").unwrap();
+        let usual = form_of("robot", "dpslb::Reply").unwrap();
         let item = DataItem { slice_id: 3, id: 4, sender_id: 5, timestamp: 6, message: b"" };
         let cdr = usual.reply(&item, b"done".to_vec()).unwrap();
         let reply = Reply::decode(&cdr).unwrap();
         assert_eq!((reply.id, reply.sender_id, reply.message), (4, 5, &b"done"[..]));
-        let own = form("robot", "pkg::msg::dds_::Pong_").unwrap();
+        let own = form_of("robot", "pkg::msg::dds_::Pong_").unwrap();
         let pong = vec![0, 1, 0, 0, 9, 0, 0, 0];
         assert_eq!(own.reply(&item, pong.clone()), Some(pong));
         assert_eq!(own.reply(&item, Vec::new()), None);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_key_that_there_is_not_is_an_error() {
-        let error = form("frame", "dpslb::Reply").unwrap_err().to_string();
+        let error = form_of("frame", "dpslb::Reply").unwrap_err().to_string();
         assert_eq!(error, "`pkg::msg::Ping` has no field `frame`; it has robot, number");
     }
 }
