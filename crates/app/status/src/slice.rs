@@ -128,8 +128,8 @@ fn slice(slice: &SliceStatus) -> SliceState {
 fn handover(handover: &HandoverStatus) -> SliceHandover {
     SliceHandover {
         id: handover.id.0,
-        giver: handover.giver.clone(),
-        taker: handover.taker.clone(),
+        giver: handover.source.clone(),
+        taker: handover.target.clone(),
         slices: handover.slices,
         state: handover.state.to_string(),
         waits_for: handover.waits_for.clone(),
@@ -149,8 +149,8 @@ fn hot(hot: &[Hot]) -> Vec<HotSlice> {
 pub fn plan(stream: &str, planned: &Planned) -> SlicePlan {
     let step = |step: &PlannedMove| PlannedSliceMove {
         slices: step.slices.iter().map(|slice| slice.0).collect(),
-        giver: step.giver.clone(),
-        taker: step.taker.clone(),
+        giver: step.source.clone(),
+        taker: step.target.clone(),
         load: step.load,
         pinned: step.pinned,
     };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_basics::{Waits, lock};
 use equipoise_dds::Guid;
-use equipoise_slice::Life;
+use equipoise_slice::Incarnation;
 use rustix::net::sockopt;
 
 use crate::hello::{Hello, Listens, Nonce};
@@ -45,7 +45,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    life: Life,
+    incarnation: Incarnation,
     ended: bool,
     controllers: BTreeMap<Nonce, Candidate>,
 }
@@ -59,8 +59,8 @@ struct Candidate {
 }
 
 impl Connections {
-    pub(crate) fn new(life: Life, participant: Guid) -> Self {
-        let state = State { life, ended: false, controllers: BTreeMap::new() };
+    pub(crate) fn new(incarnation: Incarnation, participant: Guid) -> Self {
+        let state = State { incarnation, ended: false, controllers: BTreeMap::new() };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Self(Arc::new(Shared { participant, state, changed }))
     }
@@ -86,13 +86,13 @@ impl Connections {
     }
 
     /// Handles a new incarnation of the worker in the same process.
-    pub(crate) fn reborn(&self, life: Life) {
+    pub(crate) fn reborn(&self, incarnation: Incarnation) {
         let mut state = self.0.state();
-        if state.life == life {
+        if state.incarnation == incarnation {
             return;
         }
-        state.life = life;
-        let hello = Hello { life, participant: self.0.participant };
+        state.incarnation = incarnation;
+        let hello = Hello { incarnation, participant: self.0.participant };
         for (nonce, candidate) in &mut state.controllers {
             if let Some(stream) = &mut candidate.stream
                 && stream.write_all(&hello.encode(*nonce)).is_err()
@@ -160,7 +160,7 @@ impl Shared {
     fn hold(&self, nonce: Nonce, mut stream: TcpStream) {
         {
             let mut state = self.state();
-            let hello = Hello { life: state.life, participant: self.participant };
+            let hello = Hello { incarnation: state.incarnation, participant: self.participant };
             // Under the lock, so that the incarnation cannot change in between.
             let said = stream.write_all(&hello.encode(nonce)).and_then(|()| stream.try_clone());
             let (Ok(clone), false) = (said, state.ended) else { return };

@@ -16,7 +16,7 @@
 use std::net::SocketAddr;
 
 use equipoise_dds::Guid;
-use equipoise_slice::{Life, WorkerId};
+use equipoise_slice::{Incarnation, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a frame.
@@ -40,7 +40,7 @@ pub struct Nonce(pub [u8; 16]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The worker's incarnation.
-    pub life: Life,
+    pub incarnation: Incarnation,
     /// Its DDS participant.
     pub participant: Guid,
 }
@@ -56,8 +56,8 @@ impl Hello {
         let mut frame = [0; FRAME];
         frame[..8].copy_from_slice(MAGIC);
         frame[8..24].copy_from_slice(&nonce.0);
-        frame[24..32].copy_from_slice(&self.life.worker.0.to_le_bytes());
-        frame[32..40].copy_from_slice(&self.life.number.to_le_bytes());
+        frame[24..32].copy_from_slice(&self.incarnation.worker.0.to_le_bytes());
+        frame[32..40].copy_from_slice(&self.incarnation.number.to_le_bytes());
         frame[40..].copy_from_slice(&self.participant.0);
         frame
     }
@@ -74,9 +74,9 @@ impl Hello {
             let bytes = frame.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
             bytes.map(u64::from_le_bytes).ok_or(Strange)
         };
-        let life = Life { worker: WorkerId(number(24)?), number: number(32)? };
+        let incarnation = Incarnation { worker: WorkerId(number(24)?), number: number(32)? };
         let guid = frame[40..].try_into().map_err(|_| Strange)?;
-        Ok(Self { life, participant: Guid(guid) })
+        Ok(Self { incarnation, participant: Guid(guid) })
     }
 }
 
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn a_hello_comes_back_and_only_with_the_nonce_it_was_made_for() {
-        let life = Life { worker: WorkerId(7), number: u64::MAX - 3 };
-        let hello = Hello { life, participant: Guid([9; 16]) };
+        let incarnation = Incarnation { worker: WorkerId(7), number: u64::MAX - 3 };
+        let hello = Hello { incarnation, participant: Guid([9; 16]) };
         let (mine, other) = (Nonce([1; 16]), Nonce([2; 16]));
         let frame = hello.encode(mine);
         assert_eq!(Hello::decode(&frame, mine), Ok(hello));

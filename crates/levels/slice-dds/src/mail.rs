@@ -9,8 +9,8 @@ use std::time::Duration;
 use equipoise_dds::cdr::{Decoder, Encoder};
 use equipoise_slice::worker::CheckpointStatus;
 use equipoise_slice::{
-    Address, Covered, Envelope, HandoverId, Keeps, Lacks, Life, Numbering, Order, Process, SliceId,
-    WorkerId,
+    Address, Covered, Envelope, HandoverId, Incarnation, Keeps, Lacks, Numbering, Order, Process,
+    SliceId, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ pub enum Mail {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The incarnation that reports.
-    pub life: Life,
+    pub incarnation: Incarnation,
     /// The numbering of the slices ([`Numbering::epoch`]).
     pub numbering: HandoverId,
     /// The worker's name.
@@ -212,7 +212,9 @@ impl Mail {
 
     fn to(&self) -> u64 {
         match self {
-            Self::Envelope(Envelope { to: Address::Worker(life), .. }) => life.worker.0,
+            Self::Envelope(Envelope { to: Address::Worker(incarnation), .. }) => {
+                incarnation.worker.0
+            }
             Self::Envelope(_) | Self::Report(_) => CONTROLLERS,
             Self::Listens(_) => WORKERS,
             Self::Again(..) | Self::Covered(..) | Self::Lacks(_) => CLIENTS,
@@ -256,7 +258,7 @@ impl Mail {
 impl Report {
     /// The worker that reports.
     pub fn worker(&self) -> WorkerId {
-        self.life.worker
+        self.incarnation.worker
     }
 }
 
@@ -266,7 +268,7 @@ mod tests {
     use equipoise_slice::{Group, Item, Message, TailEntry, Term, Writer};
 
     fn tail() -> Mail {
-        let life = Life { worker: WorkerId(5), number: 1 };
+        let incarnation = Incarnation { worker: WorkerId(5), number: 1 };
         let writer = Writer { group: Group::BASE, id: 9 };
         let item = Item {
             key: 3,
@@ -277,8 +279,8 @@ mod tests {
             payload: Payload::Passed([1, 2, 3][..].into()),
         };
         Mail::Envelope(Envelope {
-            from: Address::Worker(Life { worker: WorkerId(4), number: 2 }),
-            to: Address::Worker(life),
+            from: Address::Worker(Incarnation { worker: WorkerId(4), number: 2 }),
+            to: Address::Worker(incarnation),
             term: Term(6),
             numbering: HandoverId(0),
             message: Message::Tail {

@@ -9,7 +9,9 @@ use equipoise_basics::lock;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::{Error, Mismatch, Reader, Sample, Waitset, Waker, Writer as DdsWriter};
 use equipoise_slice::transport::{Arrival, Transport};
-use equipoise_slice::{Covered, Envelope, Group, Item, Lacks, Life, Numbering, SliceId, WorkerId};
+use equipoise_slice::{
+    Covered, Envelope, Group, Incarnation, Item, Lacks, Numbering, SliceId, WorkerId,
+};
 
 use crate::connections::Connections;
 use crate::drops::{DropCounts, DropReason};
@@ -58,7 +60,7 @@ pub(crate) struct DdsTransport {
     /// Connections to controllers that announce themselves.
     connections: Arc<Connections>,
     /// The last incarnation that sent a message.
-    life: Life,
+    incarnation: Incarnation,
 }
 
 /// Waits for input.
@@ -112,7 +114,7 @@ impl DdsTransport {
     /// its earlier items. `apart`: different threads wait for messages and for items.
     pub(crate) fn new(
         topics: Topics,
-        life: Life,
+        incarnation: Incarnation,
         numbering: Numbering,
         settle: Duration,
         apart: bool,
@@ -131,7 +133,7 @@ impl DdsTransport {
         };
         mail_bell.waitset.attach(&mail_in, MAIL)?;
         Ok(Self {
-            me: life.worker,
+            me: incarnation.worker,
             numbering,
             settle,
             groups: BTreeMap::new(),
@@ -150,7 +152,7 @@ impl DdsTransport {
             samples: Vec::new(),
             wanted: Mutex::default(),
             connections,
-            life,
+            incarnation,
         })
     }
 
@@ -396,11 +398,11 @@ impl Transport<Payload> for DdsTransport {
     }
 
     fn send(&mut self, envelope: &Envelope<Payload>) -> Result<(), Error> {
-        if let equipoise_slice::Address::Worker(life) = envelope.from
-            && self.life != life
+        if let equipoise_slice::Address::Worker(incarnation) = envelope.from
+            && self.incarnation != incarnation
         {
-            self.life = life;
-            self.connections.reborn(life);
+            self.incarnation = incarnation;
+            self.connections.reborn(incarnation);
         }
         let mail = Mail::Envelope(envelope.clone());
         match envelope.to {

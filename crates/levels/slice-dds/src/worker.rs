@@ -24,7 +24,7 @@ use equipoise_basics::lock;
 use equipoise_dds::{Error, Waker};
 use equipoise_slice::transport::Driver;
 use equipoise_slice::worker::{CheckpointStatus, Worker as Protocol};
-use equipoise_slice::{Config, Life, Numbering, Process as OsProcess};
+use equipoise_slice::{Config, Incarnation, Numbering, Process as OsProcess};
 
 pub use error::WorkerError;
 pub use job::{Job, Work};
@@ -172,19 +172,27 @@ impl Worker {
         let participant = topics.participant.guid()?;
         let process = this_process(fnv1a(&participant.0));
         // Larger than the number of the incarnation before.
-        let life = Life { worker: id, number: since_epoch().as_micros() as u64 };
-        let connections = Arc::new(Connections::new(life, participant));
+        let incarnation = Incarnation { worker: id, number: since_epoch().as_micros() as u64 };
+        let connections = Arc::new(Connections::new(incarnation, participant));
         let (numbering, settle) = (Numbering::new(options.slices), options.settle);
         let doer = doer.into();
         let apart = matches!(doer, Doer::Threads(_));
         let drops = shared.drops.clone();
-        let transport =
-            DdsTransport::new(topics, life, numbering, settle, apart, drops, connections.clone())?;
+        let transport = DdsTransport::new(
+            topics,
+            incarnation,
+            numbering,
+            settle,
+            apart,
+            drops,
+            connections.clone(),
+        )?;
         let waker = transport.waker();
         let replies = replies::Replies::new(outlets, form, waker.clone(), shared.drops.clone());
         let writing = replies.start()?;
         let folder = folder(&mut options, waker.clone())?;
-        let protocol = Protocol::new(life, options.protocol.clone()).in_process(process.clone());
+        let protocol =
+            Protocol::new(incarnation, options.protocol.clone()).in_process(process.clone());
         let protocol = protocol.with_size(|payload: &Payload| payload.cdr().len());
         let protocol = protocol.with_slices(options.slices);
         let begun = Instant::now();

@@ -129,9 +129,9 @@ pub struct SliceInput {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     /// The source.
-    pub giver: WorkerId,
+    pub source: WorkerId,
     /// The target.
-    pub taker: WorkerId,
+    pub target: WorkerId,
     /// The slices.
     pub slices: Vec<SliceId>,
 }
@@ -243,8 +243,8 @@ impl Balancer {
         let mut moved = Vec::new();
         sides.leave(&|slice, _| blocked.contains(&slice), &mut moved);
         let left = moved.len();
-        let stays = |slice, taker| {
-            blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, taker)
+        let stays = |slice, target| {
+            blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, target)
         };
         let mut budget = self.policy.share_max * load;
         let enough = mean * (1.0 + self.policy.stop);
@@ -291,7 +291,7 @@ impl Balancer {
 
     /// Decides whether to move slices. Returns the imbalance and the bound for it.
     fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> (f64, f64) {
-        let worst = sides.takers().map(|(_, side)| side);
+        let worst = sides.targets().map(|(_, side)| side);
         let worst = worst.max_by(|a, b| a.relative().total_cmp(&b.relative()));
         let worst = worst.map_or(0.0, Side::relative);
         let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
@@ -386,16 +386,16 @@ impl Balancer {
     /// One handover for each pair of workers. The next round finds the rest again.
     fn batches(&self, moved: &[Step], newcomers: &[WorkerId]) -> Vec<Move> {
         let mut pairs: BTreeMap<(WorkerId, WorkerId), Vec<SliceId>> = BTreeMap::new();
-        for (slice, giver, taker) in moved {
-            pairs.entry((*giver, *taker)).or_default().push(*slice);
+        for (slice, source, target) in moved {
+            pairs.entry((*source, *target)).or_default().push(*slice);
         }
         pairs
             .into_iter()
-            .map(|((giver, taker), mut slices)| {
-                let first = newcomers.contains(&taker);
+            .map(|((source, target), mut slices)| {
+                let first = newcomers.contains(&target);
                 let max = if first { self.policy.first_batch_max } else { self.policy.batch_max };
                 slices.truncate(max);
-                Move { giver, taker, slices }
+                Move { source, target, slices }
             })
             .collect()
     }

@@ -37,7 +37,7 @@ pub use resize::{ResizeRefused, ResizeWaits};
 
 use crate::by_slice::BySlice;
 use crate::config::Config;
-use crate::ids::{HandoverId, Life, SliceId, Term, WorkerId};
+use crate::ids::{HandoverId, Incarnation, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
@@ -88,14 +88,14 @@ pub enum MoveRefused {
     Resizing,
     /// The worker is not there, is leaving, or owns the slices.
     #[error("worker {} cannot take the slices: {}", .0.0, .1)]
-    Taker(WorkerId, &'static str),
+    Target(WorkerId, &'static str),
 }
 
 /// A slice in the table.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
     /// Its owner.
-    pub owner: Option<Life>,
+    pub owner: Option<Incarnation>,
     /// The handover by which the owner received it.
     pub epoch: HandoverId,
     /// The handover in progress.
@@ -111,9 +111,9 @@ pub struct Handover {
     /// The slices.
     pub slices: Arc<[SliceId]>,
     /// The source; `None` for an assignment.
-    pub giver: Option<Life>,
+    pub source: Option<Incarnation>,
     /// The target.
-    pub taker: Life,
+    pub target: Incarnation,
     /// Its state; for assignments always `Activating`.
     pub state: HandoverState,
     /// When it began.
@@ -186,10 +186,10 @@ impl<T: Clone> Controller<T> {
         };
         controller.reserve();
         for (worker, number) in &stored.lost {
-            controller.members.expect_lost(Life { worker: *worker, number: *number }, now);
+            controller.members.expect_lost(Incarnation { worker: *worker, number: *number }, now);
         }
         for (worker, number) in &stored.heard {
-            controller.members.expect(Life { worker: *worker, number: *number }, now);
+            controller.members.expect(Incarnation { worker: *worker, number: *number }, now);
         }
         for (slice, (owner, epoch)) in &stored.owners {
             controller.members.expect(*owner, now);
@@ -198,8 +198,8 @@ impl<T: Clone> Controller<T> {
             }
         }
         for (id, intent) in &stored.open {
-            controller.members.expect(intent.taker, now);
-            let state = HandoverState::Activating { giver_lost: false };
+            controller.members.expect(intent.target, now);
+            let state = HandoverState::Activating { source_lost: false };
             controller.open(now, *id, intent.clone(), state);
         }
         controller.lose_superseded(now);
@@ -241,7 +241,7 @@ impl<T: Clone> Controller<T> {
         member.map(|member| member.stuck = stuck).is_some()
     }
 
-    /// Begins to move `slices`, all of one owner, to `taker`.
+    /// Begins to move `slices`, all of one owner, to `target`.
     ///
     /// # Errors
     /// [`MoveRefused`]; then nothing has changed.
@@ -249,33 +249,33 @@ impl<T: Clone> Controller<T> {
         &mut self,
         now: Duration,
         slices: &[SliceId],
-        taker: WorkerId,
+        target: WorkerId,
     ) -> Result<HandoverId, MoveRefused> {
-        let giver = self.giver_of(slices)?;
-        let refused = |why| Err(MoveRefused::Taker(taker, why));
-        let taker = match self.members.current(taker) {
+        let source = self.source_of(slices)?;
+        let refused = |why| Err(MoveRefused::Target(target, why));
+        let target = match self.members.current(target) {
             None => return refused("it is unknown"),
             Some(member) if member.lost || !member.is_here => return refused("it is not running"),
             Some(member) if member.leaving => return refused("it is leaving"),
             Some(member) if member.stuck => {
                 return refused("it is stuck: its program acknowledges no items");
             }
-            Some(member) if member.life == giver => return refused("it owns them already"),
-            Some(member) => member.life,
+            Some(member) if member.incarnation == source => return refused("it owns them already"),
+            Some(member) => member.incarnation,
         };
-        let mut slices = self.with_halves(slices.to_vec(), giver, taker)?;
+        let mut slices = self.with_halves(slices.to_vec(), source, target)?;
         slices.sort_unstable();
         slices.dedup();
-        let giver = Some(giver);
-        let intent = Intent { slices: slices.into(), giver, taker, after: None, returns: None };
+        let source = Some(source);
+        let intent = Intent { slices: slices.into(), source, target, after: None, returns: None };
         Ok(self.begin(now, intent, HandoverState::Preparing))
     }
 
-    fn giver_of(&self, slices: &[SliceId]) -> Result<Life, MoveRefused> {
+    fn source_of(&self, slices: &[SliceId]) -> Result<Incarnation, MoveRefused> {
         if self.surveying {
             return Err(MoveRefused::Surveying);
         }
-        let mut giver: Option<(SliceId, Life)> = None;
+        let mut source: Option<(SliceId, Incarnation)> = None;
         for slice in slices {
             let row = self.table.get(slice).ok_or(MoveRefused::UnknownSlice(*slice))?;
             if let Some(handover) = row.busy {
@@ -284,14 +284,14 @@ impl<T: Clone> Controller<T> {
             }
             let owner = row.owner.filter(|owner| !self.members.is_lost(*owner));
             let owner = owner.ok_or(MoveRefused::Unowned(*slice))?;
-            match giver {
+            match source {
                 Some((first, of)) if of != owner => {
                     return Err(MoveRefused::SeveralOwners(first, *slice));
                 }
-                _ => giver = Some((*slice, owner)),
+                _ => source = Some((*slice, owner)),
             }
         }
-        giver.map(|(_, life)| life).ok_or(MoveRefused::Nothing)
+        source.map(|(_, incarnation)| incarnation).ok_or(MoveRefused::Nothing)
     }
 
     /// Handles the passing of time. Call it at least every `config.resend`.
@@ -304,8 +304,8 @@ impl<T: Clone> Controller<T> {
         self.tick_evidence(now, passed);
         self.members.suspect(now, self.config.suspicion());
         let silence = self.config.lease + self.config.margin;
-        for life in self.members.give_up(now, silence) {
-            self.lost(now, life);
+        for incarnation in self.members.give_up(now, silence) {
+            self.lost(now, incarnation);
         }
         self.end_survey(now);
         let patience = self.config.patience;
@@ -318,7 +318,7 @@ impl<T: Clone> Controller<T> {
         }
         let (resend, claims) = (self.config.resend, self.config.claims);
         let due = self.handovers.iter().filter(|(_, open)| {
-            let settling = open.state == HandoverState::Settling { giver_lost: false };
+            let settling = open.state == HandoverState::Settling { source_lost: false };
             now.saturating_sub(open.said) >= if settling { 4 * claims } else { resend }
         });
         for handover in due.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -334,26 +334,31 @@ impl<T: Clone> Controller<T> {
     /// Loses incarnations in use that have a later one of the same worker.
     fn lose_superseded(&mut self, now: Duration) {
         let owners = self.table.values().filter_map(|row| row.owner);
-        let parties = self.handovers.values().flat_map(|h| h.giver.into_iter().chain([h.taker]));
-        let lost: std::collections::BTreeSet<_> =
-            owners.chain(parties).filter(|life| self.members.is_lost(*life)).collect();
-        for life in lost {
-            self.lost(now, life);
+        let parties = self.handovers.values().flat_map(|h| h.source.into_iter().chain([h.target]));
+        let lost: std::collections::BTreeSet<_> = owners
+            .chain(parties)
+            .filter(|incarnation| self.members.is_lost(*incarnation))
+            .collect();
+        for incarnation in lost {
+            self.lost(now, incarnation);
         }
     }
 
     /// Handles the loss of an incarnation: its handovers go on without it.
-    fn lost(&mut self, now: Duration, life: Life) {
-        self.out.push_back(Output::Record(Record::Lost(life)));
-        let open = self.handovers.iter().filter(|(_, h)| h.giver == Some(life) || h.taker == life);
+    fn lost(&mut self, now: Duration, incarnation: Incarnation) {
+        self.out.push_back(Output::Record(Record::Lost(incarnation)));
+        let open = self
+            .handovers
+            .iter()
+            .filter(|(_, h)| h.source == Some(incarnation) || h.target == incarnation);
         for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
             let Some(open) = self.handovers.get(&handover) else { continue };
-            if open.giver.is_none() {
+            if open.source.is_none() {
                 self.target_lost(now, handover);
-            } else if open.giver == Some(life) {
-                self.event(now, handover, HandoverEvent::GiverLost);
+            } else if open.source == Some(incarnation) {
+                self.event(now, handover, HandoverEvent::SourceLost);
             } else {
-                self.event(now, handover, HandoverEvent::TakerLost);
+                self.event(now, handover, HandoverEvent::TargetLost);
             }
         }
         self.assign_unowned(now);
@@ -363,7 +368,7 @@ impl<T: Clone> Controller<T> {
     /// is not.
     fn begin(&mut self, now: Duration, intent: Intent, state: HandoverState) -> HandoverId {
         let id = self.number();
-        if intent.giver.is_none() {
+        if intent.source.is_none() {
             self.out.push_back(Output::Record(Record::Opened(id, intent.clone())));
         }
         self.open(now, id, intent, state);
@@ -397,7 +402,7 @@ impl<T: Clone> Controller<T> {
         state: HandoverState,
         cut: Option<Arc<Positions>>,
     ) {
-        let Intent { slices, giver, taker, after, returns } = intent;
+        let Intent { slices, source, target, after, returns } = intent;
         let floors = self.floors_of(&slices);
         for slice in slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
@@ -406,8 +411,8 @@ impl<T: Clone> Controller<T> {
         }
         let open = Handover {
             slices,
-            giver,
-            taker,
+            source,
+            target,
             state,
             since: now,
             said: now,
@@ -442,8 +447,8 @@ impl<T: Clone> Controller<T> {
     /// Makes the target the owner of the slices.
     fn own(&mut self, handover: HandoverId) {
         let Some(open) = self.handovers.get(&handover) else { return };
-        let owned = Record::Owned(handover, open.taker, open.slices.clone());
-        self.out.push_back(match open.giver {
+        let owned = Record::Owned(handover, open.target, open.slices.clone());
+        self.out.push_back(match open.source {
             Some(_) => Output::Note(owned),
             None => Output::Record(owned),
         });
@@ -453,7 +458,7 @@ impl<T: Clone> Controller<T> {
         let before = open.returns.is_some().then(|| open.floors.clone());
         for slice in open.slices.iter() {
             if let Some(row) = self.table.get_mut(slice) {
-                (row.owner, row.epoch) = (Some(open.taker), handover);
+                (row.owner, row.epoch) = (Some(open.target), handover);
                 row.floor = floor.clone();
             }
         }
@@ -475,42 +480,44 @@ impl<T: Clone> Controller<T> {
     fn say(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get_mut(&handover) else { return };
         open.said = now;
-        let (slices, taker) = (open.slices.clone(), open.taker);
-        let Some(giver) = open.giver else {
+        let (slices, target) = (open.slices.clone(), open.target);
+        let Some(source) = open.source else {
             let after = open.after.clone();
             // The folder may have states of new slices, from before the store was lost.
             let has_state = after.is_some() || self.config.has_folder();
             if has_state && self.config.checkpoints().is_some() {
-                return self.say_restore(taker, handover, slices);
+                return self.say_restore(target, handover, slices);
             }
-            return self.send(taker, Message::Assign { handover, slices, after });
+            return self.send(target, Message::Assign { handover, slices, after });
         };
         match open.state {
             HandoverState::Preparing => {
-                self.send(taker, Message::Prepare { handover, slices, giver });
+                self.send(target, Message::Prepare { handover, slices, source });
             }
             // A source that has cut or closed answers with that; only the source knows which items
             // it has not started.
             HandoverState::Releasing
-            | HandoverState::Activating { giver_lost: false }
-            | HandoverState::Settling { giver_lost: false } => {
+            | HandoverState::Activating { source_lost: false }
+            | HandoverState::Settling { source_lost: false } => {
                 let (positions, settled) = (open.positions.clone(), open.settled);
-                let release = Message::Release { handover, slices, taker, positions, settled };
-                self.send(giver, release);
+                let release = Message::Release { handover, slices, target, positions, settled };
+                self.send(source, release);
             }
-            HandoverState::AbortingGiver { .. } => self.send(giver, Message::Abort { handover }),
-            HandoverState::AbortingTaker { .. } => self.send(taker, Message::Abort { handover }),
-            HandoverState::Activating { giver_lost: true } => {
+            HandoverState::AbortingSource { .. } => self.send(source, Message::Abort { handover }),
+            HandoverState::AbortingTarget { .. } => self.send(target, Message::Abort { handover }),
+            HandoverState::Activating { source_lost: true } => {
                 let positions = open.cut.as_deref().cloned().unwrap_or_default();
-                self.send(taker, Message::Cut { handover, positions, backlog: Vec::new() });
+                self.send(target, Message::Cut { handover, positions, backlog: Vec::new() });
             }
-            HandoverState::Settling { giver_lost: true } if self.config.checkpoints().is_some() => {
-                self.say_restore(taker, handover, slices);
+            HandoverState::Settling { source_lost: true }
+                if self.config.checkpoints().is_some() =>
+            {
+                self.say_restore(target, handover, slices);
             }
-            HandoverState::Settling { giver_lost: true } => {
+            HandoverState::Settling { source_lost: true } => {
                 let Some(open) = self.handovers.get(&handover) else { return };
-                let after = self.done_by_giver(handover, open);
-                self.send(taker, Message::Recover { handover, after });
+                let after = self.done_by_source(handover, open);
+                self.send(target, Message::Recover { handover, after });
             }
             HandoverState::Moved
             | HandoverState::Kept
@@ -519,7 +526,7 @@ impl<T: Clone> Controller<T> {
         }
     }
 
-    fn send(&mut self, to: Life, message: Message<T>) {
+    fn send(&mut self, to: Incarnation, message: Message<T>) {
         let to = Address::Worker(to);
         let (from, term, numbering) = (Address::Controller, self.term, self.numbering.epoch);
         let envelope = Envelope { from, to, term, numbering, message };

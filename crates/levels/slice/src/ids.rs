@@ -94,7 +94,7 @@ pub struct WorkerId(pub u64);
 /// One incarnation of a worker: from its start until it ends, or is given up as lost. Its ownership
 /// of slices ends with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Life {
+pub struct Incarnation {
     /// The worker.
     pub worker: WorkerId,
     /// Increases with each incarnation.

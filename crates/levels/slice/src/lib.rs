@@ -1,7 +1,7 @@
 //! The slice level: balances a stream of data items over workers by moving slices of it.
 //!
 //! Clients publish items; each item is in a slice, and each slice is owned by one worker. The
-//! controller moves slices from a *source* to a *target* (in code: giver and taker). Clients are
+//! controller moves slices from a *source* to a *target*. Clients are
 //! not involved.
 //!
 //! - Inputs: items in each writer's order, messages, `now`. Outputs: messages to send, records to
@@ -120,7 +120,7 @@ pub mod worker;
 
 pub use by_slice::BySlice;
 pub use config::{CheckpointConfig, Config, Order};
-pub use ids::{GROUPS, Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
+pub use ids::{GROUPS, Group, HandoverId, Incarnation, Process, SliceId, Term, WorkerId, Writer};
 pub use message::{
     Address, Backlog, Claims, Covered, Envelope, Given, Item, Keeps, Lacks, Message, Past,
     Progress, SnapshotId, SnapshotPart, TailEntry, Taken,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::by_slice::BySlice;
-use crate::ids::{HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::ids::{HandoverId, Incarnation, Process, SliceId, Term, Writer};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
 
@@ -76,7 +76,7 @@ pub enum Address {
     /// The current controller.
     Controller,
     /// One incarnation of a worker: a later one does not receive its messages.
-    Worker(Life),
+    Worker(Incarnation),
 }
 
 /// A message in transit.
@@ -105,7 +105,7 @@ pub enum Message<T> {
         /// The slices to move.
         slices: Arc<[SliceId]>,
         /// Their owner.
-        giver: Life,
+        source: Incarnation,
     },
     /// Target to controller: all items after these positions are in my shadow (P).
     Ready {
@@ -123,7 +123,7 @@ pub enum Message<T> {
         /// The slices to move.
         slices: Arc<[SliceId]>,
         /// The target.
-        taker: Life,
+        target: Incarnation,
         /// P.
         positions: Positions,
         /// As reported by the target.
@@ -257,9 +257,9 @@ pub enum Message<T> {
         /// Increases with each change of the list, within a term.
         number: u64,
         /// The keeper of this worker's checkpoints; `None`: there is no other worker.
-        standby: Option<Life>,
+        standby: Option<Incarnation>,
         /// All other living workers.
-        others: Vec<Life>,
+        others: Vec<Incarnation>,
     },
     /// Controller to a worker, in place of `Assign` and `Recover`: the state of these slices was
     /// lost with their owner. The worker itself, or one of `others`, has their last checkpoint.
@@ -271,7 +271,7 @@ pub enum Message<T> {
         /// As in `Keepers`.
         number: u64,
         /// As in `Keepers`.
-        others: Vec<Life>,
+        others: Vec<Incarnation>,
     },
     /// Owner to its keeper, and keeper to a target that asked.
     Snapshots {
@@ -483,7 +483,7 @@ pub struct Given {
     /// The slices that moved.
     pub slices: Arc<[SliceId]>,
     /// The target.
-    pub taker: Life,
+    pub target: Incarnation,
     /// C.
     pub cut: Positions,
 }
@@ -507,7 +507,7 @@ pub struct Taken {
     /// The slices to move.
     pub slices: Arc<[SliceId]>,
     /// Their owner.
-    pub giver: Life,
+    pub source: Incarnation,
 }
 
 impl Claims {

@@ -8,7 +8,6 @@ mod backlog;
 mod checkpoint;
 mod claims;
 mod give;
-mod giver_table;
 mod giving;
 mod keeper;
 mod memory;
@@ -19,10 +18,11 @@ mod recovery;
 mod refused;
 mod resize;
 mod restore;
+mod source_table;
 mod standby;
 mod take;
-mod taker_table;
 mod taking;
+mod target_table;
 mod unfinished;
 
 #[cfg(test)]
@@ -33,14 +33,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use checkpoint::{Checkpoint, CheckpointStatus};
-pub use giver_table::{GiverAction, GiverEvent, GiverState};
 pub use giving::{TAIL_BYTES, TAIL_PART};
 pub use reason::{Drops, Reason};
 pub use refused::Refused;
-pub use taker_table::{TakerAction, TakerEvent, TakerState};
+pub use source_table::{SourceAction, SourceEvent, SourceState};
+pub use target_table::{TargetAction, TargetEvent, TargetState};
 
 use crate::config::Config;
-use crate::ids::{Group, Groups, HandoverId, Life, Process, SliceId, Term, Writer};
+use crate::ids::{Group, Groups, HandoverId, Incarnation, Process, SliceId, Term, Writer};
 use crate::message::{Address, Covered, Envelope, Item, Message};
 use crate::numbering::Numbering;
 use giving::Giving;
@@ -146,7 +146,7 @@ struct Subscription {
 /// A worker's side of the protocol.
 #[derive(Debug)]
 pub struct Worker<T> {
-    life: Life,
+    incarnation: Incarnation,
     process: Process,
     refused: Option<Refused>,
     config: Config,
@@ -254,11 +254,11 @@ pub(crate) enum Sabotage {
 
 impl<T: Clone> Worker<T> {
     /// A worker without slices. It is fenced until the controller has answered its claims.
-    pub fn new(life: Life, config: Config) -> Self {
+    pub fn new(incarnation: Incarnation, config: Config) -> Self {
         let mut worker = Self {
-            life,
+            incarnation,
             // No other incarnation of this name has this number.
-            process: Process { key: life.number, ..Process::default() },
+            process: Process { key: incarnation.number, ..Process::default() },
             refused: None,
             config,
             term: Term::default(),
@@ -314,8 +314,8 @@ impl<T: Clone> Worker<T> {
     }
 
     /// Its incarnation. Changes when the controller has given the worker up.
-    pub fn life(&self) -> Life {
-        self.life
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     /// The term of the last controller that sent a message.
@@ -466,7 +466,7 @@ impl<T: Clone> Worker<T> {
     fn may_be_elsewhere(&self, item: &Item<T>) -> bool {
         let Some(owned) = self.owned.get(&item.slice) else { return true };
         let Some(taking) = self.taking.get(&owned.epoch) else { return false };
-        if taking.state.is_over() || taking.giver.is_none() {
+        if taking.state.is_over() || taking.source.is_none() {
             return false;
         }
         item.position <= owned.floor.of(item.writer) || !taking.is_known(item.writer)
@@ -516,7 +516,7 @@ impl<T: Clone> Worker<T> {
 
     /// A message arrived. One for another incarnation or from an earlier controller is ignored.
     pub fn message(&mut self, now: Duration, envelope: Envelope<T>) {
-        if envelope.to != Address::Worker(self.life) || envelope.term < self.term {
+        if envelope.to != Address::Worker(self.incarnation) || envelope.term < self.term {
             return;
         }
         if envelope.from == Address::Controller && envelope.term > self.term {
@@ -538,11 +538,11 @@ impl<T: Clone> Worker<T> {
             self.claims.change();
         }
         match envelope.message {
-            Message::Prepare { handover, slices, giver } => {
-                self.on_prepare(now, handover, slices, giver);
+            Message::Prepare { handover, slices, source } => {
+                self.on_prepare(now, handover, slices, source);
             }
-            Message::Release { handover, slices, taker, positions, settled } => {
-                self.on_release(now, handover, slices, taker, positions, settled);
+            Message::Release { handover, slices, target, positions, settled } => {
+                self.on_release(now, handover, slices, target, positions, settled);
             }
             Message::Cut { handover, positions, backlog } => {
                 self.on_cut(now, handover, positions, backlog);
@@ -557,7 +557,7 @@ impl<T: Clone> Worker<T> {
                 self.on_assign(now, handover, slices, after);
             }
             Message::Recover { handover, after } => self.on_recover(now, handover, &after),
-            Message::End { handover } => self.taker_event(now, handover, TakerEvent::End),
+            Message::End { handover } => self.target_event(now, handover, TargetEvent::End),
             Message::Grant { number } => self.granted(now, number),
             Message::Expel { last } => self.expelled(now, last),
             Message::Refuse { last, holder, heard } => {
@@ -739,7 +739,7 @@ impl<T: Clone> Worker<T> {
     }
 
     fn send(&mut self, to: Address, message: Message<T>) {
-        let from = Address::Worker(self.life);
+        let from = Address::Worker(self.incarnation);
         let (term, numbering) = (self.term, self.numbering.epoch);
         self.out.push_back(Output::Send(Envelope { from, to, term, numbering, message }));
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use equipoise_admission::{Admission, Limits, Pass, bound_silence, source};
 use equipoise_dds::Guid;
-use equipoise_slice::{Life, WorkerId};
+use equipoise_slice::{Incarnation, WorkerId};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -50,7 +50,7 @@ const CLOSED_MAX: usize = 1024;
 pub(super) struct Event {
     /// Number of the connection, unique in this candidate.
     number: u64,
-    life: Life,
+    incarnation: Incarnation,
     participant: Guid,
     end: Option<End>,
 }
@@ -68,10 +68,10 @@ enum End {
 /// A change of the connections of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    Connected(Life),
-    Disconnected(Life),
+    Connected(Incarnation),
+    Disconnected(Incarnation),
     /// Its last connection ended, which is no evidence about the worker.
-    Without(Life),
+    Without(Incarnation),
 }
 
 /// The connections of a candidate. A drop closes them.
@@ -86,9 +86,9 @@ pub(super) struct Connections {
 /// Connections by incarnation.
 #[derive(Debug, Default)]
 struct Lives {
-    open: BTreeMap<Life, BTreeSet<u64>>,
+    open: BTreeMap<Incarnation, BTreeSet<u64>>,
     /// Incarnations without a connection since the last one was closed, and their participants.
-    closed: BTreeMap<Life, Guid>,
+    closed: BTreeMap<Incarnation, Guid>,
 }
 
 impl Connections {
@@ -138,39 +138,40 @@ impl Connections {
 
     /// The present state of all connections, for a new leader.
     pub(super) fn now(&self) -> Vec<Change> {
-        let open = self.lives.open.keys().map(|life| Change::Connected(*life));
-        open.chain(self.lives.closed.keys().map(|life| Change::Disconnected(*life))).collect()
+        let open = self.lives.open.keys().map(|incarnation| Change::Connected(*incarnation));
+        open.chain(self.lives.closed.keys().map(|incarnation| Change::Disconnected(*incarnation)))
+            .collect()
     }
 
-    /// Handles the loss of `life`. Returns its participant if its connection had closed.
-    pub(super) fn lost(&mut self, life: Life) -> Option<Guid> {
-        self.lives.closed.remove(&life)
+    /// Handles the loss of `incarnation`. Returns its participant if its connection had closed.
+    pub(super) fn lost(&mut self, incarnation: Incarnation) -> Option<Guid> {
+        self.lives.closed.remove(&incarnation)
     }
 }
 
 impl Lives {
     fn follow(&mut self, event: Event) -> Option<Change> {
-        let Event { number, life, participant, end } = event;
+        let Event { number, incarnation, participant, end } = event;
         let Some(end) = end else {
-            self.closed.remove(&life);
-            self.open.entry(life).or_default().insert(number);
-            return Some(Change::Connected(life));
+            self.closed.remove(&incarnation);
+            self.open.entry(incarnation).or_default().insert(number);
+            return Some(Change::Connected(incarnation));
         };
-        let open = self.open.get_mut(&life)?;
+        let open = self.open.get_mut(&incarnation)?;
         open.remove(&number);
         if !open.is_empty() {
             // It has another connection.
             return None;
         }
-        self.open.remove(&life);
+        self.open.remove(&incarnation);
         match end {
-            End::Void => Some(Change::Without(life)),
+            End::Void => Some(Change::Without(incarnation)),
             End::Closed => {
                 if self.closed.len() >= CLOSED_MAX {
                     self.closed.pop_first();
                 }
-                self.closed.insert(life, participant);
-                Some(Change::Disconnected(life))
+                self.closed.insert(incarnation, participant);
+                Some(Change::Disconnected(incarnation))
             }
         }
     }
@@ -247,17 +248,17 @@ async fn serve(
     let Some(Ok(mut known)) = first else {
         return door.count_stranger();
     };
-    if pass.prove(&known.life.worker).is_err() {
+    if pass.prove(&known.incarnation.worker).is_err() {
         return door.count_stranger();
     }
     let tell = async |of: Hello, end| {
-        let Hello { life, participant } = of;
-        let _ = events.send(Event { number, life, participant, end }).await;
+        let Hello { incarnation, participant } = of;
+        let _ = events.send(Event { number, incarnation, participant, end }).await;
     };
     tell(known, None).await;
     loop {
         match hello(&mut stream, door.nonce).await {
-            Ok(next) if next.life.worker == known.life.worker => {
+            Ok(next) if next.incarnation.worker == known.incarnation.worker => {
                 tell(known, Some(End::Void)).await;
                 known = next;
                 tell(known, None).await;
@@ -288,28 +289,31 @@ async fn hello(stream: &mut TcpStream, nonce: Nonce) -> Result<Hello, End> {
 mod tests {
     use super::*;
 
-    fn event(number: u64, life: u64, end: Option<End>) -> Event {
-        let life = Life { worker: WorkerId(7), number: life };
-        Event { number, life, participant: Guid([life.number as u8; 16]), end }
+    fn event(number: u64, incarnation: u64, end: Option<End>) -> Event {
+        let incarnation = Incarnation { worker: WorkerId(7), number: incarnation };
+        Event { number, incarnation, participant: Guid([incarnation.number as u8; 16]), end }
     }
 
     #[test]
-    fn a_life_is_disconnected_when_its_last_connection_closes() {
+    fn an_incarnation_is_disconnected_when_its_last_connection_closes() {
         let mut lives = Lives::default();
-        let life = |number| Life { worker: WorkerId(7), number };
+        let incarnation = |number| Incarnation { worker: WorkerId(7), number };
         let closed = Some(End::Closed);
-        assert_eq!(lives.follow(event(1, 1, None)), Some(Change::Connected(life(1))));
+        assert_eq!(lives.follow(event(1, 1, None)), Some(Change::Connected(incarnation(1))));
         // It connects again before the end of the first connection is noticed.
-        assert_eq!(lives.follow(event(2, 1, None)), Some(Change::Connected(life(1))));
+        assert_eq!(lives.follow(event(2, 1, None)), Some(Change::Connected(incarnation(1))));
         assert_eq!(lives.follow(event(1, 1, closed)), None);
-        assert_eq!(lives.follow(event(2, 1, closed)), Some(Change::Disconnected(life(1))));
-        assert_eq!(lives.closed.get(&life(1)), Some(&Guid([1; 16])));
+        assert_eq!(lives.follow(event(2, 1, closed)), Some(Change::Disconnected(incarnation(1))));
+        assert_eq!(lives.closed.get(&incarnation(1)), Some(&Guid([1; 16])));
         // Connected again: its death must not be announced.
-        assert_eq!(lives.follow(event(3, 1, None)), Some(Change::Connected(life(1))));
+        assert_eq!(lives.follow(event(3, 1, None)), Some(Change::Connected(incarnation(1))));
         assert!(lives.closed.is_empty());
         // A new incarnation on the same connection.
-        assert_eq!(lives.follow(event(3, 1, Some(End::Void))), Some(Change::Without(life(1))));
-        assert_eq!(lives.follow(event(3, 2, None)), Some(Change::Connected(life(2))));
+        assert_eq!(
+            lives.follow(event(3, 1, Some(End::Void))),
+            Some(Change::Without(incarnation(1)))
+        );
+        assert_eq!(lives.follow(event(3, 2, None)), Some(Change::Connected(incarnation(2))));
         // An unknown incarnation.
         assert_eq!(lives.follow(event(9, 5, closed)), None);
         for number in 0..2 * CLOSED_MAX as u64 {

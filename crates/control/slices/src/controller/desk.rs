@@ -133,9 +133,9 @@ impl Desk {
     /// Handles a change of a worker's connection.
     pub(super) fn connection(&mut self, now: Duration, change: Change) {
         match change {
-            Change::Connected(life) => self.protocol.connected(life),
-            Change::Disconnected(life) => self.protocol.disconnected(now, life),
-            Change::Without(life) => self.protocol.without_connection(life),
+            Change::Connected(incarnation) => self.protocol.connected(incarnation),
+            Change::Disconnected(incarnation) => self.protocol.disconnected(now, incarnation),
+            Change::Without(incarnation) => self.protocol.without_connection(incarnation),
         }
     }
 
@@ -149,7 +149,10 @@ impl Desk {
         let owner = |slice| self.protocol.table().get(&slice).and_then(|row| row.owner);
         self.seen.add(&report, self.reports.get(&worker), owner);
         if let Some(problem) = self.problem(&report)
-            && self.reports.get(&worker).is_none_or(|before| before.life != report.life)
+            && self
+                .reports
+                .get(&worker)
+                .is_none_or(|before| before.incarnation != report.incarnation)
         {
             tracing::warn!(stream = self.options.name, worker = report.name, "{problem}");
         }
@@ -205,7 +208,7 @@ impl Desk {
     /// Whether a worker still owns slices that it has to give up.
     fn is_being_left(&self) -> bool {
         let leaving = self.protocol.members().filter(|m| m.leaving && m.is_here && !m.lost);
-        let leaving: Vec<_> = leaving.map(|member| member.life).collect();
+        let leaving: Vec<_> = leaving.map(|member| member.incarnation).collect();
         let mut owners = self.protocol.table().values().filter_map(|row| row.owner);
         !leaving.is_empty() && owners.any(|owner| leaving.contains(&owner))
     }
@@ -214,7 +217,8 @@ impl Desk {
     fn forget(&mut self) {
         let protocol = &self.protocol;
         if self.reports.len() > protocol.members().count() {
-            self.reports.retain(|worker, _| protocol.members().any(|m| m.life.worker == *worker));
+            self.reports
+                .retain(|worker, _| protocol.members().any(|m| m.incarnation.worker == *worker));
         }
     }
 
@@ -227,7 +231,7 @@ impl Desk {
         let pinned = self.pinned_elsewhere();
         for step in pinned.into_iter().chain(self.round.moves.clone()) {
             // The next round finds slices that cannot move now.
-            if let Err(error) = self.begin(now, &step.slices, step.taker) {
+            if let Err(error) = self.begin(now, &step.slices, step.target) {
                 tracing::debug!(%error, "slices do not move now");
             }
         }
@@ -237,9 +241,9 @@ impl Desk {
         &mut self,
         now: Duration,
         slices: &[SliceId],
-        taker: WorkerId,
+        target: WorkerId,
     ) -> Result<HandoverId, AskError> {
-        let id = self.protocol.move_slices(now, slices, taker)?;
+        let id = self.protocol.move_slices(now, slices, target)?;
         self.begun.insert(id, Begun { at: now, steps: HandoverSteps::default() });
         Ok(id)
     }
@@ -250,7 +254,7 @@ impl Desk {
         let to = worker_id(self.wishes.pins.get(&slice)?);
         let mut members = self.protocol.members();
         let owns = |m: &Member| m.is_here && !(m.lost || m.leaving || m.stuck);
-        members.any(|m| m.life.worker == to && owns(m)).then_some(to)
+        members.any(|m| m.incarnation.worker == to && owns(m)).then_some(to)
     }
 
     /// Moves of pinned slices to their workers, if those can own them.
@@ -258,7 +262,7 @@ impl Desk {
         let elsewhere = |slice: &SliceId| {
             let (owner, to) =
                 (self.protocol.table().get(slice)?.owner?.worker, self.pinned_to(*slice)?);
-            let step = Move { giver: owner, taker: to, slices: vec![*slice] };
+            let step = Move { source: owner, target: to, slices: vec![*slice] };
             (owner != to).then_some(step)
         };
         self.wishes.pins.keys().filter_map(elsewhere).collect()
@@ -272,7 +276,7 @@ impl Desk {
         let is_left = !self.options.protocol.order.is_strict();
         let workers: Vec<_> = members
             .map(|member| {
-                let id = member.life.worker;
+                let id = member.incarnation.worker;
                 let report = self.reports.get(&id);
                 let weight = report.map_or(1, |report| report.weight);
                 WorkerInput {
@@ -310,8 +314,8 @@ impl Desk {
     fn reported(&self) -> BTreeMap<SliceId, SliceReport> {
         let owner = |slice: SliceId| self.protocol.table().get(&slice).and_then(|row| row.owner);
         let of_owner = self.reports.values().flat_map(|report| {
-            let life = report.life;
-            report.slices.iter().filter(move |of| owner(of.slice) == Some(life))
+            let incarnation = report.incarnation;
+            report.slices.iter().filter(move |of| owner(of.slice) == Some(incarnation))
         });
         of_owner.map(|of| (of.slice, *of)).collect()
     }
@@ -346,7 +350,7 @@ impl Desk {
 
     fn known(&self, worker: &str) -> Result<WorkerId, AskError> {
         let id = worker_id(worker);
-        let known = self.protocol.members().any(|member| member.life.worker == id);
+        let known = self.protocol.members().any(|member| member.incarnation.worker == id);
         known.then_some(id).ok_or_else(|| AskError::UnknownWorker(worker.to_string()))
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_dds::{Error as DdsError, Waker, Writer as DdsWriter};
 use equipoise_slice::controller::{Output, Record};
-use equipoise_slice::{Group, Life, Term};
+use equipoise_slice::{Group, Incarnation, Term};
 use equipoise_store::{Election, Key, Leadership, Store, Transaction};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -296,7 +296,7 @@ impl Office {
             match output {
                 Output::Record(record) => {
                     match record {
-                        Record::Lost(life) => self.announce_death(life),
+                        Record::Lost(incarnation) => self.announce_death(incarnation),
                         Record::Heard(_) => is_new = true,
                         _ => {}
                     }
@@ -346,8 +346,8 @@ impl Office {
 
     /// Makes all members of the domain forget a worker after the end of its process. Otherwise its
     /// readers would block the writers of clients until its DDS lease expires.
-    fn announce_death(&mut self, life: Life) {
-        let Some(participant) = self.connections.lost(life) else { return };
+    fn announce_death(&mut self, incarnation: Incarnation) {
+        let Some(participant) = self.connections.lost(incarnation) else { return };
         let (domain, settings) = (self.stream.domain, self.stream.dds.clone());
         let announce = move || {
             for _ in 0..2 {

@@ -25,9 +25,9 @@ pub struct Planned {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedMove {
     /// The source.
-    pub giver: String,
+    pub source: String,
     /// The target.
-    pub taker: String,
+    pub target: String,
     /// The slices.
     pub slices: Vec<SliceId>,
     /// Their load in cores, with that of the waiting items.
@@ -56,16 +56,16 @@ pub enum PlanReason {
         /// The slice that would move.
         slice: SliceId,
         /// Its owner.
-        giver: String,
+        source: String,
         /// Its new owner.
-        taker: String,
+        target: String,
         /// The reason to wait.
         by: HoldReason,
     },
     /// No move of a slice reduces the imbalance.
     NoSliceHelps {
         /// The most loaded worker.
-        giver: String,
+        source: String,
         /// The number of its slices.
         slices: usize,
     },
@@ -164,14 +164,14 @@ impl fmt::Display for PlanReason {
             Self::Moves => {
                 f.write_str("these are the best moves now; the next round continues")
             }
-            Self::Held { slice, giver, taker, by } => write!(
+            Self::Held { slice, source, target, by } => write!(
                 f,
-                "the best move is slice {} from {giver} to {taker}, but {by}",
+                "the best move is slice {} from {source} to {target}, but {by}",
                 slice.0
             ),
-            Self::NoSliceHelps { giver, slices } => write!(
+            Self::NoSliceHelps { source, slices } => write!(
                 f,
-                "no move of one of the {slices} slices of {giver} reduces the imbalance: there are too few slices, or some \
+                "no move of one of the {slices} slices of {source} reduces the imbalance: there are too few slices, or some \
                  are too large"
             ),
         }

@@ -208,9 +208,9 @@ pub struct HandoverStatus {
     /// Its number.
     pub id: HandoverId,
     /// The source. `None`: the slices have no owner, and are assigned.
-    pub giver: Option<String>,
+    pub source: Option<String>,
     /// The target.
-    pub taker: String,
+    pub target: String,
     /// Number of slices.
     pub slices: usize,
     /// Its state.

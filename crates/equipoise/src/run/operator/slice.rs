@@ -251,7 +251,7 @@ impl Asked {
                     moves.handovers.push(handover.0);
                     moves.moving.extend(slices.iter().map(|slice| slice.0));
                 }
-                Err(AskError::Refused(MoveRefused::Taker(_, why))) => moves
+                Err(AskError::Refused(MoveRefused::Target(_, why))) => moves
                     .refused
                     .push(format!("worker {} cannot take slices of {owner}: {why}", wish.worker)),
                 Err(AskError::Refused(why)) => moves.refused.push(why.to_string()),

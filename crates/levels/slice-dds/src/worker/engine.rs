@@ -11,7 +11,7 @@ use equipoise_basics::lock;
 use equipoise_dds::Error;
 use equipoise_slice::transport::{Driver, Started, Task};
 use equipoise_slice::worker::Reason;
-use equipoise_slice::{Life, Process, SliceId, Term};
+use equipoise_slice::{Incarnation, Process, SliceId, Term};
 
 use crate::drops::DropReason;
 use crate::mail::{InHand, Report, SliceReport, Terms};
@@ -95,7 +95,7 @@ pub(super) struct Tally {
     /// Losses that were logged.
     losses: Losses,
     /// The incarnation of the last report, and the controller's term at that time.
-    reported: Option<(Life, Term)>,
+    reported: Option<(Incarnation, Term)>,
     since: Duration,
     /// Time of the last check of memory, number of processed items at the last release, and whether
     /// replies were forgotten since.
@@ -329,7 +329,7 @@ impl Engine {
             return Ok(());
         }
         let worker = self.driver.worker();
-        let now_reported = Some((worker.life(), worker.term()));
+        let now_reported = Some((worker.incarnation(), worker.term()));
         // A new controller waits for a report. An operator who ends a worker waits for those of a
         // leaving one.
         let is_waited_for =
@@ -405,7 +405,7 @@ impl Engine {
         let ours =
             DropReason::ALL.map(|reason| (reason.name().to_string(), self.shared.drops.of(reason)));
         Report {
-            life: worker.life(),
+            incarnation: worker.incarnation(),
             numbering: worker.numbering().epoch,
             name: self.options.name.clone(),
             process: self.process.clone(),

@@ -106,6 +106,6 @@ fn what_waits_goes_to_a_worker_that_joins_and_who_leaves_finishes_only_what_it_s
 }
 
 #[test]
-fn in_strict_order_what_waits_is_done_in_its_order_when_the_giver_has_finished_its_item() {
+fn in_strict_order_what_waits_is_done_in_its_order_when_the_source_has_finished_its_item() {
     assert_eq!(a_queue_changes_hands(37, Order::Strict), ITEMS - ITEMS / SLICES as usize);
 }

@@ -118,24 +118,24 @@ impl Cluster {
         });
     }
 
-    /// Moves all slices to `taker`, in one handover per owner, while items are published.
-    pub(crate) fn gather(&self, taker: &str, load: &mut Load) {
+    /// Moves all slices to `target`, in one handover per owner, while items are published.
+    pub(crate) fn gather(&self, target: &str, load: &mut Load) {
         let end = Instant::now() + PATIENCE;
         loop {
             let status = self.controller.status();
             let mut away: std::collections::BTreeMap<String, Vec<SliceId>> = Default::default();
             for slice in status.slices.iter().filter(|slice| slice.blocked.is_none()) {
-                if let Some(owner) = slice.owner.clone().filter(|owner| owner != taker) {
+                if let Some(owner) = slice.owner.clone().filter(|owner| owner != target) {
                     away.entry(owner).or_default().push(slice.slice);
                 }
             }
-            if away.is_empty() && self.all_owned() && self.owner(0).as_deref() == Some(taker) {
+            if away.is_empty() && self.all_owned() && self.owner(0).as_deref() == Some(target) {
                 return;
             }
             assert!(Instant::now() < end, "{:#?}", self.controller.status().handovers);
             for slices in away.into_values() {
                 // The status may be out of date.
-                let _ = self.runtime.block_on(self.controller.move_slices(slices, taker));
+                let _ = self.runtime.block_on(self.controller.move_slices(slices, target));
             }
             load.publish_some(5);
             load.read(Duration::from_millis(2));

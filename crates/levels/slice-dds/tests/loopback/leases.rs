@@ -43,7 +43,8 @@ fn who_leaves_is_left_though_balancing_is_far_off() {
 }
 
 #[test]
-fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_that_is_over() {
+fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_an_incarnation_that_is_over()
+ {
     let mut cluster = Cluster::with(53, |options| {
         options.protocol.lease = Duration::from_millis(700);
         options.protocol.retire = Duration::from_secs(3);
@@ -72,7 +73,7 @@ fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_a_life_t
     let mut batch = [0; 4];
     assert!(program.read(&mut batch).is_err(), "it was given what may be another's");
     while one.queued() > 0 {
-        assert!(Instant::now() < end, "what was of the life before is still in hand");
+        assert!(Instant::now() < end, "what was of the incarnation before is still in hand");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(program.read(&mut batch).is_err());

@@ -18,18 +18,18 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
     let mut load = Load::new(&cluster);
     load.open_all();
     for round in 0..30 {
-        let taker = if round % 2 == 0 { "one" } else { "two" };
+        let target = if round % 2 == 0 { "one" } else { "two" };
         let slices: Vec<_> = (0..SLICES)
-            .filter(|slice| cluster.owner(*slice).is_some_and(|owner| owner != taker))
+            .filter(|slice| cluster.owner(*slice).is_some_and(|owner| owner != target))
             .map(SliceId)
             .collect();
         load.publish(100);
         if !slices.is_empty() {
-            let asked = cluster.controller.move_slices(slices.clone(), taker);
+            let asked = cluster.controller.move_slices(slices.clone(), target);
             cluster.runtime.block_on(asked).unwrap();
         }
         let end = Instant::now() + PATIENCE;
-        while slices.iter().any(|slice| cluster.owner(slice.0).as_deref() != Some(taker)) {
+        while slices.iter().any(|slice| cluster.owner(slice.0).as_deref() != Some(target)) {
             assert!(Instant::now() < end, "{:#?}", cluster.controller.status().handovers);
             load.publish_some(5);
             load.read(Duration::from_millis(1));

@@ -14,8 +14,8 @@ const WORKERS: [&str; 3] = ["one", "two", "three"];
 /// The process that is killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Party {
-    Giver,
-    Taker,
+    Source,
+    Target,
     Controller,
 }
 
@@ -28,20 +28,20 @@ fn load(domain: u32) -> Load {
 fn handover(seen: &Seen, party: Party, victim: &str) -> Option<String> {
     let owner = |slice: &usize| seen.owner(*slice);
     let all = || (1..seen.owners.len()).filter(|slice| WORKERS.contains(&owner(slice)));
-    let giver = match party {
-        Party::Giver => all().map(|slice| seen.owner(slice)).find(|giver| *giver == victim),
-        Party::Taker => all().map(|slice| seen.owner(slice)).find(|giver| *giver != victim),
+    let source = match party {
+        Party::Source => all().map(|slice| seen.owner(slice)).find(|source| *source == victim),
+        Party::Target => all().map(|slice| seen.owner(slice)).find(|source| *source != victim),
         Party::Controller => None,
     };
     // If that is impossible now, it is possible after the move of these slices.
-    let giver = giver.or_else(|| all().next().map(|slice| seen.owner(slice)))?;
-    let taker = match party {
-        Party::Giver | Party::Taker if giver != victim => victim,
-        _ => WORKERS.into_iter().find(|worker| *worker != giver)?,
+    let source = source.or_else(|| all().next().map(|slice| seen.owner(slice)))?;
+    let target = match party {
+        Party::Source | Party::Target if source != victim => victim,
+        _ => WORKERS.into_iter().find(|worker| *worker != source)?,
     };
     let slices: Vec<_> =
-        all().filter(|slice| owner(slice) == giver).map(|slice| slice.to_string()).collect();
-    Some(format!("move {} {taker}", slices.join(",")))
+        all().filter(|slice| owner(slice) == source).map(|slice| slice.to_string()).collect();
+    Some(format!("move {} {target}", slices.join(",")))
 }
 
 /// Kills `party` at each of these steps, in one handover each. Returns the number of items that
@@ -58,8 +58,8 @@ fn kill_where(domain: u32, times: Times, here: Here, party: Party, steps: &[&str
         let seen = stage.settled("controller", &WORKERS);
         let owner = seen.owner(1).to_string();
         let victim = match party {
-            Party::Giver => owner.as_str(),
-            Party::Taker => WORKERS.into_iter().find(|worker| *worker != owner).unwrap(),
+            Party::Source => owner.as_str(),
+            Party::Target => WORKERS.into_iter().find(|worker| *worker != owner).unwrap(),
             Party::Controller => "controller",
         };
         assert_eq!(stage.of(victim).ask(&format!("arm {step}")).as_deref(), Some("armed"));
@@ -102,13 +102,13 @@ fn kill_where(domain: u32, times: Times, here: Here, party: Party, steps: &[&str
 }
 
 #[test]
-fn a_giver_that_is_killed_at_any_step_loses_nothing() {
+fn a_source_that_is_killed_at_any_step_loses_nothing() {
     let steps = ["Received release", "Sends cut", "Sent cut", "Received active", "Sends closed"];
-    kill_at(91, Times::SHORT, Order::Free, Party::Giver, &steps);
+    kill_at(91, Times::SHORT, Order::Free, Party::Source, &steps);
 }
 
 #[test]
-fn a_taker_that_is_killed_at_any_step_loses_nothing() {
+fn a_target_that_is_killed_at_any_step_loses_nothing() {
     let steps = [
         "Received prepare",
         "Sends ready",
@@ -117,7 +117,7 @@ fn a_taker_that_is_killed_at_any_step_loses_nothing() {
         "Sends active",
         "Sent active",
     ];
-    kill_at(60, Times::SHORT, Order::Free, Party::Taker, &steps);
+    kill_at(60, Times::SHORT, Order::Free, Party::Target, &steps);
 }
 
 #[test]
@@ -139,27 +139,27 @@ fn a_controller_that_is_killed_at_any_step_is_succeeded_and_nothing_is_done_twic
 
 /// Items arrive faster than workers process them, so waiting items move with their slice.
 #[test]
-fn a_giver_that_is_killed_while_it_hands_over_what_waits_loses_nothing() {
+fn a_source_that_is_killed_while_it_hands_over_what_waits_loses_nothing() {
     let queueing = Here { work_ms: 4, ..HERE };
-    kill_where(98, Times::SHORT, queueing, Party::Giver, &["Sends tail", "Sent tail"]);
+    kill_where(98, Times::SHORT, queueing, Party::Source, &["Sends tail", "Sent tail"]);
 }
 
 #[test]
-fn a_taker_that_is_killed_while_it_is_handed_what_waits_loses_nothing() {
+fn a_target_that_is_killed_while_it_is_handed_what_waits_loses_nothing() {
     let queueing = Here { work_ms: 4, order: Order::Strict, ..HERE };
-    kill_where(99, Times::SHORT, queueing, Party::Taker, &["Received tail", "Sent active"]);
+    kill_where(99, Times::SHORT, queueing, Party::Target, &["Received tail", "Sent active"]);
 }
 
 /// In stricter orders the target waits for the items that the source has in hand, and for the
 /// state.
 #[test]
-fn in_strict_order_a_giver_that_is_killed_after_its_cut_loses_nothing() {
-    kill_at(95, Times::SHORT, Order::Strict, Party::Giver, &["Sent cut"]);
+fn in_strict_order_a_source_that_is_killed_after_its_cut_loses_nothing() {
+    kill_at(95, Times::SHORT, Order::Strict, Party::Source, &["Sent cut"]);
 }
 
 #[test]
-fn a_taker_that_is_killed_before_it_has_the_state_loses_nothing() {
-    kill_at(96, Times::SHORT, Order::Stateful, Party::Taker, &["Received drained"]);
+fn a_target_that_is_killed_before_it_has_the_state_loses_nothing() {
+    kill_at(96, Times::SHORT, Order::Stateful, Party::Target, &["Received drained"]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub(super) type Stays<'s> = &'s dyn Fn(SliceId, WorkerId) -> bool;
 pub(super) struct Sides(pub(super) BTreeMap<WorkerId, Side>);
 
 impl Sides {
-    pub(super) fn takers(&self) -> impl Iterator<Item = (WorkerId, &Side)> {
+    pub(super) fn targets(&self) -> impl Iterator<Item = (WorkerId, &Side)> {
         self.0.iter().filter(|(_, side)| side.takes).map(|(id, side)| (*id, side))
     }
 
@@ -81,19 +81,19 @@ impl Sides {
             .flat_map(|(id, side)| side.slices.iter().map(|of| (of.slice, of.load, *id)))
             .collect();
         leaving.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        for (slice, load, giver) in leaving {
+        for (slice, load, source) in leaving {
             let after = |side: &Side| (side.load + load) / side.weight;
             let emptiest = self
-                .takers()
+                .targets()
                 .min_by(|a, b| {
                     let slices = |side: &Side| side.slices.len();
                     after(a.1).total_cmp(&after(b.1)).then(slices(a.1).cmp(&slices(b.1)))
                 })
                 .map(|(id, _)| id);
-            let Some(taker) = emptiest else { return };
-            if !stays(slice, taker) {
-                self.shift((slice, giver, taker), load);
-                moved.push((slice, giver, taker));
+            let Some(target) = emptiest else { return };
+            if !stays(slice, target) {
+                self.shift((slice, source, target), load);
+                moved.push((slice, source, target));
             }
         }
     }
@@ -111,10 +111,10 @@ impl Sides {
         let by_load = |a: &(WorkerId, &Side), b: &(WorkerId, &Side)| {
             a.1.relative().total_cmp(&b.1.relative())
         };
-        let mut givers: Vec<_> = self.takers().filter(|(_, side)| !side.took).collect();
-        givers.sort_by(|a, b| by_load(b, a));
-        let (taker, to) = self.takers().filter(|(_, side)| !side.gave).min_by(by_load)?;
-        for (giver, from) in givers {
+        let mut sources: Vec<_> = self.targets().filter(|(_, side)| !side.took).collect();
+        sources.sort_by(|a, b| by_load(b, a));
+        let (target, to) = self.targets().filter(|(_, side)| !side.gave).min_by(by_load)?;
+        for (source, from) in sources {
             // The most loaded worker may have no slice that helps: it may have one hot slice only.
             if from.relative() <= enough {
                 return None;
@@ -130,14 +130,14 @@ impl Sides {
                 of.load <= budget
                     && of.load > GAIN_MIN * of.typical
                     && gain(of.load) > GAIN_MIN * of.load / from.weight
-                    && !stays(of.slice, taker)
+                    && !stays(of.slice, target)
             };
             let best = from.slices.iter().filter(helps).max_by(|a, b| {
                 let order = || to.order(a.slice).cmp(&to.order(b.slice));
                 worth(a.typical).total_cmp(&worth(b.typical)).then_with(order)
             });
             if let Some(best) = best {
-                return Some(((best.slice, giver, taker), best.load));
+                return Some(((best.slice, source, target), best.load));
             }
         }
         None
@@ -157,7 +157,7 @@ impl Sides {
         });
         let bound = IDLE * load / count.max(1) as f64;
         let idle = |side: &Side| side.slices.iter().filter(|of| of.load <= bound).count();
-        let mut idle: BTreeMap<_, _> = self.takers().map(|(id, side)| (id, idle(side))).collect();
+        let mut idle: BTreeMap<_, _> = self.targets().map(|(id, side)| (id, idle(side))).collect();
         let all: usize = idle.values().sum();
         for _ in 0..(share_max * all as f64).ceil() as usize {
             let by_weight = |id: &WorkerId, count: usize| {
@@ -169,38 +169,38 @@ impl Sides {
             let takes = |id: &WorkerId| {
                 self.0.get(id).is_some_and(|side| !side.gave && side.relative() <= enough)
             };
-            let Some(giver) = ids().filter(gives).max_by(|a, b| of(a).total_cmp(&of(b))) else {
+            let Some(source) = ids().filter(gives).max_by(|a, b| of(a).total_cmp(&of(b))) else {
                 return;
             };
-            let Some(taker) = ids().filter(takes).min_by(|a, b| of(a).total_cmp(&of(b))) else {
+            let Some(target) = ids().filter(takes).min_by(|a, b| of(a).total_cmp(&of(b))) else {
                 return;
             };
-            let (from, to) = (idle[&giver], idle[&taker]);
+            let (from, to) = (idle[&source], idle[&target]);
             // A difference of one slice is not worth a move.
-            if from < 2 || by_weight(&giver, from - 1) < by_weight(&taker, to + 1) {
+            if from < 2 || by_weight(&source, from - 1) < by_weight(&target, to + 1) {
                 return;
             }
-            let (Some(side), Some(to_side)) = (self.0.get(&giver), self.0.get(&taker)) else {
+            let (Some(side), Some(to_side)) = (self.0.get(&source), self.0.get(&target)) else {
                 return;
             };
             let movable = side.slices.iter().filter(|of| of.load <= bound);
-            let movable = movable.filter(|of| !stays(of.slice, taker));
+            let movable = movable.filter(|of| !stays(of.slice, target));
             let movable = movable.max_by_key(|of| to_side.order(of.slice)).copied();
             let Some(Piece { slice, load, .. }) = movable else { return };
-            self.shift((slice, giver, taker), load);
-            idle.insert(giver, from - 1);
-            idle.insert(taker, to + 1);
-            moved.push((slice, giver, taker));
+            self.shift((slice, source, target), load);
+            idle.insert(source, from - 1);
+            idle.insert(target, to + 1);
+            moved.push((slice, source, target));
         }
     }
 
-    pub(super) fn shift(&mut self, (slice, giver, taker): Step, load: f64) {
-        if let Some(side) = self.0.get_mut(&giver) {
+    pub(super) fn shift(&mut self, (slice, source, target): Step, load: f64) {
+        if let Some(side) = self.0.get_mut(&source) {
             side.load -= load;
             side.slices.retain(|of| of.slice != slice);
             side.gave = true;
         }
-        if let Some(side) = self.0.get_mut(&taker) {
+        if let Some(side) = self.0.get_mut(&target) {
             side.load += load;
             side.groups.insert(Group::of(slice));
             side.took = true;

@@ -71,8 +71,8 @@ impl Cluster {
     fn moved(&mut self, round: &Round) {
         for planned in &round.moves {
             for slice in &planned.slices {
-                assert_eq!(self.owners[slice.0 as usize], planned.giver, "it owns what it gives");
-                self.owners[slice.0 as usize] = planned.taker;
+                assert_eq!(self.owners[slice.0 as usize], planned.source, "it owns what it gives");
+                self.owners[slice.0 as usize] = planned.target;
                 self.moved += 1;
             }
         }
@@ -177,8 +177,8 @@ fn a_slice_that_moved_stays_for_the_cool_down() {
     cluster.balancer = Balancer::new(Policy { cool_down, ..Policy::default() });
     cluster.rounds(2);
     // All the load moves to the slices that were moved.
-    let of_taker = cluster.owners.iter().map(|owner| owner.0 == 2).collect::<Vec<_>>();
-    for (load, moved) in cluster.loads.iter_mut().zip(&of_taker) {
+    let of_target = cluster.owners.iter().map(|owner| owner.0 == 2).collect::<Vec<_>>();
+    for (load, moved) in cluster.loads.iter_mut().zip(&of_target) {
         *load = if *moved { 0.2 } else { 0.0 };
     }
     let moved = cluster.moved;
@@ -418,7 +418,7 @@ fn who_joins_soon_after_another_gets_of_what_has_just_moved() {
             .collect();
         for step in balancer.round(now, &here, &slices).moves {
             for slice in step.slices {
-                owners[slice.0 as usize] = step.taker.0;
+                owners[slice.0 as usize] = step.target.0;
             }
         }
     }
@@ -602,7 +602,7 @@ fn a_worker_that_acknowledges_nothing_looks_no_less_loaded_than_it_is() {
             })
             .collect();
         let moves = balancer.round(PERIOD * round as u32, &workers, &slices).moves;
-        assert!(moves.iter().all(|step| step.taker == WorkerId(1)), "{moves:?}");
+        assert!(moves.iter().all(|step| step.target == WorkerId(1)), "{moves:?}");
     }
     assert!(balancer.load(SliceId(15)) > 0.5 * balancer.load(SliceId(5)));
 }

@@ -28,16 +28,16 @@ pub enum Why {
         /// The slice that would move.
         slice: SliceId,
         /// Its owner.
-        giver: WorkerId,
+        source: WorkerId,
         /// Its new owner.
-        taker: WorkerId,
+        target: WorkerId,
         /// The reason to wait.
         by: Hold,
     },
     /// No move of a slice reduces the imbalance: the slices are too few or too large.
     NoSliceHelps {
         /// The most loaded worker.
-        giver: WorkerId,
+        source: WorkerId,
         /// The number of its slices.
         slices: usize,
     },
@@ -77,15 +77,15 @@ impl Balancer {
 
     /// Why the round ends here.
     pub(super) fn why(&self, sides: &Sides, end: &End<'_>) -> Why {
-        let mut takers = sides.takers();
-        let fullest = sides.takers().max_by(|a, b| a.1.relative().total_cmp(&b.1.relative()));
-        let (Some((only, _)), Some((giver, side))) = (takers.next(), fullest) else {
+        let mut targets = sides.targets();
+        let fullest = sides.targets().max_by(|a, b| a.1.relative().total_cmp(&b.1.relative()));
+        let (Some((only, _)), Some((source, side))) = (targets.next(), fullest) else {
             return Why::NobodyTakes;
         };
         if end.moves {
             return Why::Moves;
         }
-        if takers.next().is_none() {
+        if targets.next().is_none() {
             return Why::OneTakes(only);
         }
         if end.mean <= 0.0 {
@@ -98,10 +98,10 @@ impl Balancer {
             return Why::Off;
         }
         match sides.best(&|_, _| false, f64::INFINITY, end.mean, end.enough) {
-            Some(((slice, giver, taker), _)) => {
-                Why::Held { slice, giver, taker, by: self.hold(end, slice) }
+            Some(((slice, source, target), _)) => {
+                Why::Held { slice, source, target, by: self.hold(end, slice) }
             }
-            None => Why::NoSliceHelps { giver, slices: side.slices.len() },
+            None => Why::NoSliceHelps { source, slices: side.slices.len() },
         }
     }
 
@@ -146,7 +146,9 @@ mod tests {
     /// Replaces the slice, as the balancer chooses among equal slices at random.
     fn any_slice(why: Why) -> Why {
         match why {
-            Why::Held { giver, taker, by, .. } => Why::Held { slice: SliceId(0), giver, taker, by },
+            Why::Held { source, target, by, .. } => {
+                Why::Held { slice: SliceId(0), source, target, by }
+            }
             why => why,
         }
     }
@@ -166,7 +168,7 @@ mod tests {
         let uneven: Vec<_> = (0..8).map(|id| slice(id, 1, 0.1)).collect();
         let blocked: Vec<_> =
             uneven.iter().map(|it| SliceInput { blocked: true, ..it.clone() }).collect();
-        let held = |by| Why::Held { slice: SliceId(0), giver: one, taker: other, by };
+        let held = |by| Why::Held { slice: SliceId(0), source: one, target: other, by };
         let rows = [
             ("nobody", usual(), vec![], uneven.clone(), Why::NobodyTakes),
             ("all leave", usual(), vec![worker(1, 1, true)], uneven.clone(), Why::NobodyTakes),
@@ -195,7 +197,7 @@ mod tests {
                 usual(),
                 two.to_vec(),
                 vec![slice(0, 1, 0.9)],
-                Why::NoSliceHelps { giver: one, slices: 1 },
+                Why::NoSliceHelps { source: one, slices: 1 },
             ),
         ];
         for (case, policy, workers, slices, expected) in rows {
@@ -212,9 +214,9 @@ mod tests {
         for (round, owner) in [(1, 2), (2, 1), (3, 1)] {
             let why = any_slice(balancer.round(round * ROUND, &workers, &of(owner)).why);
             if round == 3 {
-                let (giver, taker) = (WorkerId(1), WorkerId(2));
+                let (source, target) = (WorkerId(1), WorkerId(2));
                 let by = Hold::CoolDown(Duration::from_millis(9500));
-                assert_eq!(why, Why::Held { slice: SliceId(0), giver, taker, by });
+                assert_eq!(why, Why::Held { slice: SliceId(0), source, target, by });
             }
         }
         assert_eq!(balancer.cools(12 * ROUND, SliceId(0)), Some(Duration::from_secs(5)));

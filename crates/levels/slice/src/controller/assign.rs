@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::by_slice::BySlice;
 use crate::controller::standby::standby_of;
 use crate::controller::{Controller, Handover, HandoverState, Intent, Output, Record};
-use crate::ids::{Group, HandoverId, Life, SliceId};
+use crate::ids::{Group, HandoverId, Incarnation, SliceId};
 use crate::message::Message;
 use crate::positions::Positions;
 
@@ -26,21 +26,21 @@ impl<T: Clone> Controller<T> {
         match open.state {
             HandoverState::Returned => self.give_back(now, handover, &open),
             HandoverState::Lost => self.assign_lost(now, handover, &open),
-            HandoverState::Moved if open.giver.is_some() => {
+            HandoverState::Moved if open.source.is_some() => {
                 // The target may still have to process items that the source had not started.
                 for (slices, done) in
-                    self.done_by_taker(handover, &open).iter().flat_map(BySlice::parts)
+                    self.done_by_target(handover, &open).iter().flat_map(BySlice::parts)
                 {
                     self.set_floor(slices, done);
                 }
             }
             _ => {}
         }
-        if open.giver.is_none() {
+        if open.source.is_none() {
             self.out.push_back(Output::Record(Record::Closed(handover)));
         }
-        if !self.members.is_lost(open.taker) {
-            self.send(open.taker, Message::End { handover });
+        if !self.members.is_lost(open.target) {
+            self.send(open.target, Message::End { handover });
         }
         self.assign_unowned(now);
     }
@@ -48,17 +48,17 @@ impl<T: Clone> Controller<T> {
     /// The target never owned the slices, or is lost with them. The source has kept the items that
     /// the target did not acknowledge, and knows which of the others it must accept from clients.
     fn give_back(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
-        let Some(giver) = open.giver else { return };
+        let Some(source) = open.source else { return };
         let mut after = open.cut.as_deref().cloned().unwrap_or_default();
         // As the source lives, the target recovered nothing: it had finished the same positions of
         // all slices.
-        let committed = self.done_by_taker(handover, open).unwrap_or_default();
+        let committed = self.done_by_target(handover, open).unwrap_or_default();
         let least = committed.parts().map(|(_, at)| (**at).clone()).reduce(|a, b| a.least(&b));
         if let Some(committed) = least {
             after = after.furthest(&committed);
         }
         let (slices, returns) = (open.slices.clone(), Some(handover));
-        let intent = Intent { slices, giver: None, taker: giver, after: Some(after), returns };
+        let intent = Intent { slices, source: None, target: source, after: Some(after), returns };
         let returned = self.assign(now, intent);
         // The source may not have finished its items below the cut yet, and it may be lost.
         if let Some(returned) = self.handovers.get_mut(&returned) {
@@ -68,8 +68,8 @@ impl<T: Clone> Controller<T> {
 
     /// Both source and target are lost.
     fn assign_lost(&mut self, now: Duration, handover: HandoverId, open: &Handover) {
-        let Some(giver) = open.giver else { return };
-        for (slices, after) in self.done_by_giver(handover, open).parts() {
+        let Some(source) = open.source else { return };
+        for (slices, after) in self.done_by_source(handover, open).parts() {
             self.assign_spread(now, slices, Some(after));
             // If no worker exists now, the loss of the owner is noticed again when one joins.
             for slice in slices.iter() {
@@ -78,20 +78,20 @@ impl<T: Clone> Controller<T> {
                 {
                     // No claims have this epoch, so the floor counts.
                     (row.owner, row.epoch, row.floor) =
-                        (Some(giver), handover, Some(after.clone()));
+                        (Some(source), handover, Some(after.clone()));
                 }
             }
         }
     }
 
     fn assign(&mut self, now: Duration, intent: Intent) -> HandoverId {
-        self.begin(now, intent, HandoverState::Activating { giver_lost: false })
+        self.begin(now, intent, HandoverState::Activating { source_lost: false })
     }
 
     fn assign_spread(&mut self, now: Duration, slices: &[SliceId], after: Option<&Positions>) {
-        for (taker, slices) in self.spread(slices) {
+        for (target, slices) in self.spread(slices) {
             let (slices, after) = (slices.into(), after.cloned());
-            self.assign(now, Intent { slices, giver: None, taker, after, returns: None });
+            self.assign(now, Intent { slices, source: None, target, after, returns: None });
         }
     }
 
@@ -124,11 +124,11 @@ impl<T: Clone> Controller<T> {
 
     /// The positions from which assigned slices continue when their new owner is lost.
     fn left_by_target(&self, handover: HandoverId, open: &Handover) -> Vec<Left> {
-        let left = if let Some(committed) = self.done_by_taker(handover, open) {
+        let left = if let Some(committed) = self.done_by_target(handover, open) {
             committed
         } else if let (Some(given), Some(after)) = (open.returns, &open.after) {
             // It was their source, and may have left items below the cut unfinished.
-            self.done_before(open.taker, given, open, Some(after))
+            self.done_before(open.target, given, open, Some(after))
         } else {
             return vec![(open.slices.clone(), open.after.clone().map(Arc::new))];
         };
@@ -147,7 +147,7 @@ impl<T: Clone> Controller<T> {
                     row.busy = Some(id);
                 }
             }
-            let (taker, after) = (open.taker, after.as_deref().cloned());
+            let (target, after) = (open.target, after.as_deref().cloned());
             let waiting = Handover {
                 slices: slices.clone(),
                 after: after.clone(),
@@ -156,7 +156,7 @@ impl<T: Clone> Controller<T> {
             };
             let known = self.handovers.insert(id, waiting);
             debug_assert!(known.is_none());
-            let intent = Intent { slices, giver: None, taker, after, returns: None };
+            let intent = Intent { slices, source: None, target, after, returns: None };
             self.out.push_back(Output::Record(Record::Opened(id, intent)));
         }
     }
@@ -169,7 +169,7 @@ impl<T: Clone> Controller<T> {
         let stranded = self
             .handovers
             .iter()
-            .filter(|(_, open)| open.giver.is_none() && self.members.is_lost(open.taker));
+            .filter(|(_, open)| open.source.is_none() && self.members.is_lost(open.target));
         for handover in stranded.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.target_lost(now, handover);
         }
@@ -190,20 +190,23 @@ impl<T: Clone> Controller<T> {
     /// Spreads slices over the workers, those with the fewest first. Slices of one group stay
     /// together while every worker gets its share: a worker receives the items of all groups of its
     /// slices.
-    fn spread(&self, slices: &[SliceId]) -> Vec<(Life, Vec<SliceId>)> {
+    fn spread(&self, slices: &[SliceId]) -> Vec<(Incarnation, Vec<SliceId>)> {
         let mut counts = self.slice_counts();
         let share = (counts.values().sum::<usize>() + slices.len()).div_ceil(counts.len().max(1));
         let mut slices = slices.to_vec();
         slices.sort_by_key(|slice| (Group::of(*slice), *slice));
-        let mut spread: BTreeMap<Life, Vec<SliceId>> = BTreeMap::new();
-        let mut last: Option<(Group, Life)> = None;
+        let mut spread: BTreeMap<Incarnation, Vec<SliceId>> = BTreeMap::new();
+        let mut last: Option<(Group, Incarnation)> = None;
         for slice in slices {
             let group = Group::of(slice);
-            let same = last.filter(|(of, life)| {
-                *of == group && counts.get(life).is_some_and(|count| *count < share)
+            let same = last.filter(|(of, incarnation)| {
+                *of == group && counts.get(incarnation).is_some_and(|count| *count < share)
             });
-            let emptiest = || counts.iter().min_by_key(|(life, count)| (**count, **life));
-            let next = same.map(|(_, life)| life).or_else(|| emptiest().map(|(life, _)| *life));
+            let emptiest =
+                || counts.iter().min_by_key(|(incarnation, count)| (**count, **incarnation));
+            let next = same
+                .map(|(_, incarnation)| incarnation)
+                .or_else(|| emptiest().map(|(incarnation, _)| *incarnation));
             let Some(next) = next else { return Vec::new() };
             // A standby has the unfinished items of the lost owner.
             let owner = self.table.get(&slice).and_then(|row| row.owner);
@@ -212,21 +215,21 @@ impl<T: Clone> Controller<T> {
             // A keeper has their state.
             let keeper = owner.and_then(|owner| self.keeper(owner));
             let keeper = keeper.filter(|keeper| counts.contains_key(keeper));
-            let life = standby.or(keeper).unwrap_or(next);
-            last = Some((group, life));
-            *counts.entry(life).or_default() += 1;
-            spread.entry(life).or_default().push(slice);
+            let incarnation = standby.or(keeper).unwrap_or(next);
+            last = Some((group, incarnation));
+            *counts.entry(incarnation).or_default() += 1;
+            spread.entry(incarnation).or_default().push(slice);
         }
         spread.values_mut().for_each(|slices| slices.sort_unstable());
         spread.into_iter().collect()
     }
 
     /// The number of slices that each worker owns or will get, for workers that may receive slices.
-    pub(super) fn slice_counts(&self) -> BTreeMap<Life, usize> {
-        let mut counts: BTreeMap<Life, usize> =
-            self.members.prompt().into_iter().map(|life| (life, 0)).collect();
+    pub(super) fn slice_counts(&self) -> BTreeMap<Incarnation, usize> {
+        let mut counts: BTreeMap<Incarnation, usize> =
+            self.members.prompt().into_iter().map(|incarnation| (incarnation, 0)).collect();
         let open = self.handovers.values().filter(|open| !open.state.is_over());
-        let coming = open.flat_map(|open| open.slices.iter().map(|_| open.taker));
+        let coming = open.flat_map(|open| open.slices.iter().map(|_| open.target));
         let owned = self.table.values().filter(|row| row.busy.is_none());
         for owner in owned.filter_map(|row| row.owner).chain(coming) {
             if let Some(count) = counts.get_mut(&owner) {

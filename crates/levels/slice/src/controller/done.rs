@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::by_slice::BySlice;
 use crate::controller::{Controller, Handover};
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Incarnation, SliceId};
 use crate::positions::Positions;
 
 impl<T: Clone> Controller<T> {
@@ -34,30 +34,30 @@ impl<T: Clone> Controller<T> {
         })
     }
 
-    fn owner_of(&self, slice: SliceId) -> Option<Life> {
+    fn owner_of(&self, slice: SliceId) -> Option<Incarnation> {
         self.table.get(&slice).and_then(|row| row.owner)
     }
 
     /// The positions of each slice that the source of a handover, and earlier owners, had finished.
-    pub(super) fn done_by_giver(&self, handover: HandoverId, open: &Handover) -> BySlice {
-        match open.giver {
-            Some(giver) => self.done_before(giver, handover, open, open.cut.as_deref()),
+    pub(super) fn done_by_source(&self, handover: HandoverId, open: &Handover) -> BySlice {
+        match open.source {
+            Some(source) => self.done_before(source, handover, open, open.cut.as_deref()),
             None => BySlice::default(),
         }
     }
 
-    /// The positions that `giver` and earlier owners had finished before the handover `given`, at
+    /// The positions that `source` and earlier owners had finished before the handover `given`, at
     /// most `up_to`.
     pub(super) fn done_before(
         &self,
-        giver: Life,
+        source: Incarnation,
         given: HandoverId,
         open: &Handover,
         up_to: Option<&Positions>,
     ) -> BySlice {
-        let cut = self.members.committed_as_giver(giver, given);
+        let cut = self.members.committed_as_source(source, given);
         // Claims from before the cut.
-        let owned = self.members.claims(giver).filter(|_| cut.is_none());
+        let owned = self.members.claims(source).filter(|_| cut.is_none());
         let owned = |slice| owned.filter(|claims| claims.epoch(slice).is_some());
         let key = |slice| {
             let claimed = owned(slice).map(|claims| claims.floors.part(slice));
@@ -75,8 +75,8 @@ impl<T: Clone> Controller<T> {
     }
 
     /// The positions that the target has finished, if it claims all slices.
-    pub(super) fn done_by_taker(&self, handover: HandoverId, open: &Handover) -> Option<BySlice> {
-        let claims = self.members.claims(open.taker)?;
+    pub(super) fn done_by_target(&self, handover: HandoverId, open: &Handover) -> Option<BySlice> {
+        let claims = self.members.claims(open.target)?;
         if !claims.has_since(&open.slices, handover) {
             return None;
         }

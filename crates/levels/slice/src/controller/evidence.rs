@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::controller::Controller;
-use crate::ids::Life;
+use crate::ids::Incarnation;
 use crate::message::Message;
 
 /// The connection of a worker, as its controller knows it.
@@ -45,38 +45,40 @@ enum Line {
 /// Connections, by incarnation.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: BTreeMap<Life, Line>,
+    lines: BTreeMap<Incarnation, Line>,
     /// Number of the last probe.
     probe: u64,
 }
 
 impl<T: Clone> Controller<T> {
-    /// A connection of `life` is open.
-    pub fn connected(&mut self, life: Life) {
-        self.lines.lines.insert(life, Line::Open);
+    /// A connection of `incarnation` is open.
+    pub fn connected(&mut self, incarnation: Incarnation) {
+        self.lines.lines.insert(incarnation, Line::Open);
     }
 
-    /// The other side closed the last connection of `life`.
-    pub fn disconnected(&mut self, now: Duration, life: Life) {
-        if self.members.is_lost(life) {
-            self.lines.lines.remove(&life);
+    /// The other side closed the last connection of `incarnation`.
+    pub fn disconnected(&mut self, now: Duration, incarnation: Incarnation) {
+        if self.members.is_lost(incarnation) {
+            self.lines.lines.remove(&incarnation);
             return;
         }
         self.lines.probe += 1;
         let probe = self.lines.probe;
-        self.lines.lines.insert(life, Line::Closed { probe, waited: Duration::ZERO, asked: now });
-        self.send(life, Message::Probe { number: probe });
+        self.lines
+            .lines
+            .insert(incarnation, Line::Closed { probe, waited: Duration::ZERO, asked: now });
+        self.send(incarnation, Message::Probe { number: probe });
     }
 
-    /// `life` has no connection any more, which proves nothing: the controller closed it, or the
-    /// network failed.
-    pub fn without_connection(&mut self, life: Life) {
-        self.lines.lines.remove(&life);
+    /// `incarnation` has no connection any more, which proves nothing: the controller closed it, or
+    /// the network failed.
+    pub fn without_connection(&mut self, incarnation: Incarnation) {
+        self.lines.lines.remove(&incarnation);
     }
 
-    /// The connection of `life`.
-    pub fn connection(&self, life: Life) -> Connection {
-        match self.lines.lines.get(&life) {
+    /// The connection of `incarnation`.
+    pub fn connection(&self, incarnation: Incarnation) -> Connection {
+        match self.lines.lines.get(&incarnation) {
             Some(Line::Open) => Connection::Open,
             Some(Line::Closed { .. }) => Connection::Closed,
             None => Connection::None,
@@ -84,7 +86,7 @@ impl<T: Clone> Controller<T> {
     }
 
     /// A worker answered: it lives, and has no connection until it opens another.
-    pub(super) fn alive(&mut self, from: Life, number: u64) {
+    pub(super) fn alive(&mut self, from: Incarnation, number: u64) {
         if let Some(Line::Closed { probe, .. }) = self.lines.lines.get(&from)
             && *probe == number
         {
@@ -105,23 +107,23 @@ impl<T: Clone> Controller<T> {
             _ => patience,
         };
         let (mut over, mut again) = (Vec::new(), Vec::new());
-        for (life, line) in &mut self.lines.lines {
+        for (incarnation, line) in &mut self.lines.lines {
             let Line::Closed { probe, waited, asked } = line else { continue };
             *waited += passed.min(resend);
             if *waited >= patience {
-                over.push(*life);
+                over.push(*incarnation);
             } else if now.saturating_sub(*asked) >= resend {
                 *asked = now;
-                again.push((*life, *probe));
+                again.push((*incarnation, *probe));
             }
         }
-        for (life, number) in again {
-            self.send(life, Message::Probe { number });
+        for (incarnation, number) in again {
+            self.send(incarnation, Message::Probe { number });
         }
-        for life in over {
-            self.lines.lines.remove(&life);
-            if self.members.give_up_closed(life) {
-                self.lost(now, life);
+        for incarnation in over {
+            self.lines.lines.remove(&incarnation);
+            if self.members.give_up_closed(incarnation) {
+                self.lost(now, incarnation);
             }
         }
     }

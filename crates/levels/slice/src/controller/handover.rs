@@ -1,5 +1,5 @@
-//! The controller's side of one handover, as a state table. The code calls the source *giver* and
-//! the target *taker*.
+//! The controller's side of one handover, as a state table. The code calls the source *source* and
+//! the target *target*.
 
 /// The state of a handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,24 +9,24 @@ pub enum HandoverState {
     /// The controller asks the source to cut.
     Releasing,
     /// Called off: the source must promise not to cut.
-    AbortingGiver {
+    AbortingSource {
         /// The target is lost, and cannot act on a cut.
-        taker_lost: bool,
+        target_lost: bool,
     },
     /// Called off: the target must promise to ignore any cut.
-    AbortingTaker {
+    AbortingTarget {
         /// The source is lost. It may have cut.
-        giver_lost: bool,
+        source_lost: bool,
     },
     /// The source has cut; the target has not answered yet.
     Activating {
         /// The source is lost.
-        giver_lost: bool,
+        source_lost: bool,
     },
     /// The target owns the slices; the source drains.
     Settling {
         /// The source is lost; the target recovers the items that the source left unfinished.
-        giver_lost: bool,
+        source_lost: bool,
     },
     /// Over: the target owns the slices, and the source has none of their items left.
     Moved,
@@ -53,13 +53,13 @@ pub enum HandoverEvent {
     /// CLOSED.
     Closed,
     /// ABORTED by the source.
-    GiverAborted,
+    SourceAborted,
     /// ABORTED by the target.
-    TakerAborted,
+    TargetAborted,
     /// The controller gave the source up.
-    GiverLost,
+    SourceLost,
     /// The controller gave the target up.
-    TakerLost,
+    TargetLost,
     /// There was no cut in time.
     TimedOut,
 }
@@ -84,28 +84,28 @@ impl HandoverState {
         match self {
             Self::Preparing => (self.preparing(event), &[]),
             Self::Releasing => self.releasing(event),
-            Self::AbortingGiver { taker_lost } => Self::aborting_giver(taker_lost, event),
-            Self::AbortingTaker { giver_lost } => Self::aborting_taker(giver_lost, event),
-            Self::Activating { giver_lost } => match event {
+            Self::AbortingSource { target_lost } => Self::aborting_source(target_lost, event),
+            Self::AbortingTarget { source_lost } => Self::aborting_target(source_lost, event),
+            Self::Activating { source_lost } => match event {
                 HandoverEvent::Active | HandoverEvent::Recovered => {
-                    (Self::Settling { giver_lost }, OWN)
+                    (Self::Settling { source_lost }, OWN)
                 }
                 HandoverEvent::Closed => (Self::Moved, OWN),
-                HandoverEvent::GiverLost => (Self::Activating { giver_lost: true }, &[]),
+                HandoverEvent::SourceLost => (Self::Activating { source_lost: true }, &[]),
                 // It never acted on the cut, so only the source has the slices.
-                HandoverEvent::TakerAborted | HandoverEvent::TakerLost => {
-                    (if giver_lost { Self::Lost } else { Self::Returned }, &[])
+                HandoverEvent::TargetAborted | HandoverEvent::TargetLost => {
+                    (if source_lost { Self::Lost } else { Self::Returned }, &[])
                 }
                 _ => (self, &[]),
             },
-            Self::Settling { giver_lost } => match event {
+            Self::Settling { source_lost } => match event {
                 HandoverEvent::Closed => (Self::Moved, &[]),
-                HandoverEvent::Recovered if giver_lost => (Self::Moved, &[]),
-                HandoverEvent::GiverLost => (Self::Settling { giver_lost: true }, &[]),
-                HandoverEvent::TakerLost if giver_lost => (Self::Lost, &[]),
+                HandoverEvent::Recovered if source_lost => (Self::Moved, &[]),
+                HandoverEvent::SourceLost => (Self::Settling { source_lost: true }, &[]),
+                HandoverEvent::TargetLost if source_lost => (Self::Lost, &[]),
                 // The source answers for the items that it handed over until the target's claims
                 // do.
-                HandoverEvent::TakerLost => (Self::Returned, &[]),
+                HandoverEvent::TargetLost => (Self::Returned, &[]),
                 _ => (self, &[]),
             },
             Self::Moved | Self::Kept | Self::Returned | Self::Lost => (self, &[]),
@@ -115,10 +115,10 @@ impl HandoverState {
     fn preparing(self, event: HandoverEvent) -> Self {
         match event {
             HandoverEvent::Ready => Self::Releasing,
-            HandoverEvent::TakerAborted | HandoverEvent::TakerLost => Self::Kept,
-            HandoverEvent::GiverLost => Self::AbortingTaker { giver_lost: true },
+            HandoverEvent::TargetAborted | HandoverEvent::TargetLost => Self::Kept,
+            HandoverEvent::SourceLost => Self::AbortingTarget { source_lost: true },
             // The source has received no request yet, so it cannot cut.
-            HandoverEvent::TimedOut => Self::AbortingTaker { giver_lost: false },
+            HandoverEvent::TimedOut => Self::AbortingTarget { source_lost: false },
             _ => self,
         }
     }
@@ -126,55 +126,61 @@ impl HandoverState {
     fn releasing(self, event: HandoverEvent) -> (Self, &'static [HandoverAction]) {
         const OWN: &[HandoverAction] = &[HandoverAction::Own];
         match event {
-            HandoverEvent::Cut => (Self::Activating { giver_lost: false }, &[]),
+            HandoverEvent::Cut => (Self::Activating { source_lost: false }, &[]),
             HandoverEvent::Active | HandoverEvent::Recovered => {
-                (Self::Settling { giver_lost: false }, OWN)
+                (Self::Settling { source_lost: false }, OWN)
             }
             HandoverEvent::Closed => (Self::Moved, OWN),
-            HandoverEvent::GiverAborted => (Self::AbortingTaker { giver_lost: false }, &[]),
-            HandoverEvent::GiverLost => (Self::AbortingTaker { giver_lost: true }, &[]),
-            HandoverEvent::TakerAborted | HandoverEvent::TakerLost => {
-                (Self::AbortingGiver { taker_lost: true }, &[])
+            HandoverEvent::SourceAborted => (Self::AbortingTarget { source_lost: false }, &[]),
+            HandoverEvent::SourceLost => (Self::AbortingTarget { source_lost: true }, &[]),
+            HandoverEvent::TargetAborted | HandoverEvent::TargetLost => {
+                (Self::AbortingSource { target_lost: true }, &[])
             }
-            HandoverEvent::TimedOut => (Self::AbortingGiver { taker_lost: false }, &[]),
+            HandoverEvent::TimedOut => (Self::AbortingSource { target_lost: false }, &[]),
             HandoverEvent::Ready => (self, &[]),
         }
     }
 
-    fn aborting_giver(taker_lost: bool, event: HandoverEvent) -> (Self, &'static [HandoverAction]) {
+    fn aborting_source(
+        target_lost: bool,
+        event: HandoverEvent,
+    ) -> (Self, &'static [HandoverAction]) {
         const OWN: &[HandoverAction] = &[HandoverAction::Own];
-        let state = Self::AbortingGiver { taker_lost };
+        let state = Self::AbortingSource { target_lost };
         match event {
             // The cut came first, so it holds.
-            HandoverEvent::Cut if taker_lost => (Self::Returned, &[]),
-            HandoverEvent::Cut => (Self::Activating { giver_lost: false }, &[]),
-            HandoverEvent::Active | HandoverEvent::Recovered if !taker_lost => {
-                (Self::Settling { giver_lost: false }, OWN)
+            HandoverEvent::Cut if target_lost => (Self::Returned, &[]),
+            HandoverEvent::Cut => (Self::Activating { source_lost: false }, &[]),
+            HandoverEvent::Active | HandoverEvent::Recovered if !target_lost => {
+                (Self::Settling { source_lost: false }, OWN)
             }
             HandoverEvent::Closed => (Self::Moved, OWN),
-            HandoverEvent::GiverAborted if taker_lost => (Self::Kept, &[]),
-            HandoverEvent::GiverAborted => (Self::AbortingTaker { giver_lost: false }, &[]),
-            HandoverEvent::GiverLost if taker_lost => (Self::Lost, &[]),
-            HandoverEvent::GiverLost => (Self::AbortingTaker { giver_lost: true }, &[]),
-            HandoverEvent::TakerAborted | HandoverEvent::TakerLost => {
-                (Self::AbortingGiver { taker_lost: true }, &[])
+            HandoverEvent::SourceAborted if target_lost => (Self::Kept, &[]),
+            HandoverEvent::SourceAborted => (Self::AbortingTarget { source_lost: false }, &[]),
+            HandoverEvent::SourceLost if target_lost => (Self::Lost, &[]),
+            HandoverEvent::SourceLost => (Self::AbortingTarget { source_lost: true }, &[]),
+            HandoverEvent::TargetAborted | HandoverEvent::TargetLost => {
+                (Self::AbortingSource { target_lost: true }, &[])
             }
             _ => (state, &[]),
         }
     }
 
-    fn aborting_taker(giver_lost: bool, event: HandoverEvent) -> (Self, &'static [HandoverAction]) {
+    fn aborting_target(
+        source_lost: bool,
+        event: HandoverEvent,
+    ) -> (Self, &'static [HandoverAction]) {
         const OWN: &[HandoverAction] = &[HandoverAction::Own];
         match event {
             // Only the target knows whether a cut reached it. This event means that one did.
             HandoverEvent::Active | HandoverEvent::Recovered => {
-                (Self::Settling { giver_lost }, OWN)
+                (Self::Settling { source_lost }, OWN)
             }
-            HandoverEvent::TakerAborted => (Self::Kept, &[]),
-            HandoverEvent::TakerLost if giver_lost => (Self::Lost, &[]),
-            HandoverEvent::TakerLost => (Self::Kept, &[]),
-            HandoverEvent::GiverLost => (Self::AbortingTaker { giver_lost: true }, &[]),
-            _ => (Self::AbortingTaker { giver_lost }, &[]),
+            HandoverEvent::TargetAborted => (Self::Kept, &[]),
+            HandoverEvent::TargetLost if source_lost => (Self::Lost, &[]),
+            HandoverEvent::TargetLost => (Self::Kept, &[]),
+            HandoverEvent::SourceLost => (Self::AbortingTarget { source_lost: true }, &[]),
+            _ => (Self::AbortingTarget { source_lost }, &[]),
         }
     }
 }
@@ -185,8 +191,8 @@ impl HandoverState {
         match self {
             Self::Preparing => "preparing: the target begins to receive the items",
             Self::Releasing => "releasing: the source reaches the target's positions",
-            Self::AbortingGiver { .. } => "being called off at the source",
-            Self::AbortingTaker { .. } => "being called off at the target",
+            Self::AbortingSource { .. } => "being called off at the source",
+            Self::AbortingTarget { .. } => "being called off at the target",
             Self::Activating { .. } => "activating: the target has not answered",
             Self::Settling { .. } => {
                 "settling: the source hands over waiting items and finishes those it started"

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::controller::members::Heard;
 use crate::controller::{Controller, HandoverEvent, HandoverState, Output, Record};
-use crate::ids::{HandoverId, Life};
+use crate::ids::{HandoverId, Incarnation};
 use crate::message::{Address, Claims, Envelope, Message, Progress};
 use crate::positions::Positions;
 
@@ -49,11 +49,11 @@ impl<T: Clone> Controller<T> {
             }
             Message::Alive { number } if envelope.term == self.term => self.alive(from, number),
             Message::Aborted { handover } => match self.handovers.get(&handover) {
-                Some(open) if open.giver == Some(from) => {
-                    self.event(now, handover, HandoverEvent::GiverAborted);
+                Some(open) if open.source == Some(from) => {
+                    self.event(now, handover, HandoverEvent::SourceAborted);
                 }
-                Some(open) if open.taker == from => {
-                    self.event(now, handover, HandoverEvent::TakerAborted);
+                Some(open) if open.target == from => {
+                    self.event(now, handover, HandoverEvent::TargetAborted);
                 }
                 _ => {}
             },
@@ -62,7 +62,7 @@ impl<T: Clone> Controller<T> {
     }
 
     /// Handles the claims of a worker; `is_current`: they were made in the present term.
-    fn claims(&mut self, now: Duration, from: Life, mut claims: Claims, is_current: bool) {
+    fn claims(&mut self, now: Duration, from: Incarnation, mut claims: Claims, is_current: bool) {
         let number = claims.number;
         let numbering = claims.numbering.epoch;
         claims.renumber(&self.numbering);
@@ -100,15 +100,15 @@ impl<T: Clone> Controller<T> {
         &mut self,
         now: Duration,
         handover: HandoverId,
-        from: Life,
+        from: Incarnation,
         cut: Positions,
         progress: &Progress,
     ) {
         let Some(open) = self.handovers.get(&handover) else { return };
-        if open.taker != from {
+        if open.target != from {
             return;
         }
-        if open.giver.is_none() {
+        if open.source.is_none() {
             // If the worker were lost now, its claims would show what is left to do; before, the
             // assignment did.
             let claims = self.members.claims(from);
@@ -136,10 +136,10 @@ impl<T: Clone> Controller<T> {
     /// finished.
     fn recovered(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get(&handover) else { return };
-        if open.state != (HandoverState::Settling { giver_lost: true }) {
+        if open.state != (HandoverState::Settling { source_lost: true }) {
             return;
         }
-        let done = self.done_by_giver(handover, open);
+        let done = self.done_by_source(handover, open);
         for (slices, after) in done.parts() {
             self.set_floor(slices, after);
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::controller::Controller;
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Incarnation, SliceId};
 use crate::message::Message;
 
 /// Interval of messages about keepers, in intervals of claims.
@@ -19,9 +19,9 @@ const SAID_EVERY: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     /// By owner. Lost owners are included until their slices have other owners.
-    of: BTreeMap<Life, Life>,
+    of: BTreeMap<Incarnation, Incarnation>,
     /// The living workers, in order.
-    living: Vec<Life>,
+    living: Vec<Incarnation>,
     /// Increases with each change of the list.
     number: u64,
     chosen: Option<Duration>,
@@ -30,34 +30,34 @@ pub(super) struct Keepers {
 
 impl<T: Clone> Controller<T> {
     /// The worker that keeps the checkpoints of `owner`, which may be lost.
-    pub fn keeper(&self, owner: Life) -> Option<Life> {
+    pub fn keeper(&self, owner: Incarnation) -> Option<Incarnation> {
         self.keepers.of.get(&owner).copied()
     }
 
     /// Tells a target that the state of its slices was lost, and which workers may have it.
     pub(super) fn say_restore(
         &mut self,
-        taker: Life,
+        target: Incarnation,
         handover: HandoverId,
         slices: Arc<[SliceId]>,
     ) {
         // A worker that has not reported yet may have them.
         if !self.surveying {
-            let (number, others) = self.others(taker);
-            self.send(taker, Message::Restore { handover, slices, number, others });
+            let (number, others) = self.others(target);
+            self.send(target, Message::Restore { handover, slices, number, others });
         }
     }
 
     /// The number of the list of living workers, and the list without `to`.
-    fn others(&mut self, to: Life) -> (u64, Vec<Life>) {
+    fn others(&mut self, to: Incarnation) -> (u64, Vec<Incarnation>) {
         self.list_living();
-        let others = self.keepers.living.iter().filter(|life| **life != to);
+        let others = self.keepers.living.iter().filter(|incarnation| **incarnation != to);
         (self.keepers.number, others.copied().collect())
     }
 
     /// Updates the list of living workers. Returns whether it has changed.
     fn list_living(&mut self) -> bool {
-        let living: Vec<_> = self.members.living().map(|member| member.life).collect();
+        let living: Vec<_> = self.members.living().map(|member| member.incarnation).collect();
         if self.keepers.number > 0 && living == self.keepers.living {
             return false;
         }
@@ -85,26 +85,29 @@ impl<T: Clone> Controller<T> {
             return;
         }
         self.keepers.said = Some(now);
-        for life in self.keepers.living.clone() {
-            let (number, others) = self.others(life);
-            let standby = self.keepers.of.get(&life).copied();
-            self.send(life, Message::Keepers { number, standby, others });
+        for incarnation in self.keepers.living.clone() {
+            let (number, others) = self.others(incarnation);
+            let standby = self.keepers.of.get(&incarnation).copied();
+            self.send(incarnation, Message::Keepers { number, standby, others });
         }
     }
 
     /// Chooses keepers. Returns whether one has changed.
     fn choose_keepers(&mut self) -> bool {
         let prompt = self.members.prompt();
-        let is_good =
-            |owner: Life, keeper: &Life| prompt.contains(keeper) && keeper.worker != owner.worker;
-        let lost_in_use = |life: &Life| self.table.values().any(|row| row.owner == Some(*life));
+        let is_good = |owner: Incarnation, keeper: &Incarnation| {
+            prompt.contains(keeper) && keeper.worker != owner.worker
+        };
+        let lost_in_use = |incarnation: &Incarnation| {
+            self.table.values().any(|row| row.owner == Some(*incarnation))
+        };
         let living = &self.keepers.living;
         let mut of = self.keepers.of.clone();
         of.retain(|owner, keeper| {
             // A lost worker's keeper is known until its slices have other owners.
             if living.contains(owner) { is_good(*owner, keeper) } else { lost_in_use(owner) }
         });
-        let mut duties: BTreeMap<Life, usize> = BTreeMap::new();
+        let mut duties: BTreeMap<Incarnation, usize> = BTreeMap::new();
         for (_, keeper) in of.iter().filter(|(owner, _)| living.contains(owner)) {
             *duties.entry(*keeper).or_default() += 1;
         }
@@ -114,9 +117,11 @@ impl<T: Clone> Controller<T> {
                 continue;
             }
             let others = prompt.iter().filter(|keeper| is_good(*owner, keeper));
-            let load = |life: &&Life| {
-                let of = |counts: &BTreeMap<Life, usize>| counts.get(*life).copied().unwrap_or(0);
-                (of(&duties), of(&slices), **life)
+            let load = |incarnation: &&Incarnation| {
+                let of = |counts: &BTreeMap<Incarnation, usize>| {
+                    counts.get(*incarnation).copied().unwrap_or(0)
+                };
+                (of(&duties), of(&slices), **incarnation)
             };
             if let Some(keeper) = others.min_by_key(load) {
                 *duties.entry(*keeper).or_default() += 1;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::ids::{HandoverId, Life, Process, SliceId, WorkerId};
+use crate::ids::{HandoverId, Incarnation, Process, SliceId, WorkerId};
 use crate::message::{Claims, Past};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
@@ -12,7 +12,7 @@ use crate::positions::Positions;
 #[derive(Debug, Clone)]
 pub struct Member {
     /// Its current incarnation.
-    pub life: Life,
+    pub incarnation: Incarnation,
     /// When its lease was last renewed; for an incarnation known only from the store, when the
     /// controller started.
     pub heard: Duration,
@@ -55,7 +55,7 @@ pub enum Loss {
 pub(super) struct Members {
     current: BTreeMap<WorkerId, Member>,
     /// Earlier incarnations that still own slices.
-    dead: BTreeMap<Life, Claims>,
+    dead: BTreeMap<Incarnation, Claims>,
 }
 
 /// The result of received claims.
@@ -85,51 +85,52 @@ pub(super) enum Heard {
         heard: Duration,
     },
     /// A new incarnation, which ends this one.
-    Succeeds(Life),
+    Succeeds(Incarnation),
 }
 
 impl Members {
     /// Expects an incarnation that the store lists.
-    pub(super) fn expect(&mut self, life: Life, now: Duration) {
-        let expected = || Member { is_awaited: true, ..Member::new(life, now) };
-        let member = self.current.entry(life.worker).or_insert_with(expected);
-        if member.life.number < life.number {
+    pub(super) fn expect(&mut self, incarnation: Incarnation, now: Duration) {
+        let expected = || Member { is_awaited: true, ..Member::new(incarnation, now) };
+        let member = self.current.entry(incarnation.worker).or_insert_with(expected);
+        if member.incarnation.number < incarnation.number {
             *member = expected();
         }
     }
 
     /// Adds an incarnation that an earlier controller gave up.
-    pub(super) fn expect_lost(&mut self, life: Life, now: Duration) {
-        self.current.insert(life.worker, Member { lost: true, ..Member::new(life, now) });
+    pub(super) fn expect_lost(&mut self, incarnation: Incarnation, now: Duration) {
+        self.current
+            .insert(incarnation.worker, Member { lost: true, ..Member::new(incarnation, now) });
     }
 
     /// Handles claims. `knows_us`: they were sent to this controller, and not to an earlier one.
     pub(super) fn heard(
         &mut self,
-        life: Life,
+        incarnation: Incarnation,
         mut claims: Claims,
         knows_us: bool,
         now: Duration,
     ) -> Heard {
-        let Some(member) = self.current.get_mut(&life.worker) else {
+        let Some(member) = self.current.get_mut(&incarnation.worker) else {
             // The store lists every worker that received slices until it is given up and forgotten.
             // So the slices of this one have another owner.
             let holds = !(claims.slices.is_empty() && claims.taken.is_empty());
             let lost = holds || !claims.given.is_empty();
             let claims = if lost { Claims::default() } else { claims };
-            let member = Member { is_here: true, lost, claims, ..Member::new(life, now) };
-            self.current.insert(life.worker, member);
+            let member = Member { is_here: true, lost, claims, ..Member::new(incarnation, now) };
+            self.current.insert(incarnation.worker, member);
             return if lost { Heard::Stranger } else { Heard::New };
         };
-        let last = member.life.number;
+        let last = member.incarnation.number;
         if member.lost {
-            return match life.number > last {
-                true => self.succeed(life, claims, now),
+            return match incarnation.number > last {
+                true => self.succeed(incarnation, claims, now),
                 false => Heard::Expelled { last },
             };
         }
         let same_process = claims.process.key == member.claims.process.key;
-        match (member.is_here, life == member.life) {
+        match (member.is_here, incarnation == member.incarnation) {
             (false, true) => {}
             // The incarnation in the store reports in time, or is given up.
             (false, false) => return Heard::Unknown,
@@ -138,7 +139,9 @@ impl Members {
                 let holder = member.claims.process.clone();
                 return Heard::Refused { last, holder, heard: now.saturating_sub(member.heard) };
             }
-            (true, false) if life.number > last => return self.succeed(life, claims, now),
+            (true, false) if incarnation.number > last => {
+                return self.succeed(incarnation, claims, now);
+            }
             (true, false) => return Heard::Expelled { last },
             (true, true) => {}
         }
@@ -157,13 +160,13 @@ impl Members {
     }
 
     /// A new incarnation of a worker begins.
-    fn succeed(&mut self, life: Life, claims: Claims, now: Duration) -> Heard {
-        let leaving = self.current.get(&life.worker).is_some_and(|member| member.leaving);
-        let next = Member { is_here: true, claims, leaving, ..Member::new(life, now) };
-        match self.current.insert(life.worker, next) {
+    fn succeed(&mut self, incarnation: Incarnation, claims: Claims, now: Duration) -> Heard {
+        let leaving = self.current.get(&incarnation.worker).is_some_and(|member| member.leaving);
+        let next = Member { is_here: true, claims, leaving, ..Member::new(incarnation, now) };
+        match self.current.insert(incarnation.worker, next) {
             Some(before) => {
-                self.dead.insert(before.life, before.claims);
-                Heard::Succeeds(before.life)
+                self.dead.insert(before.incarnation, before.claims);
+                Heard::Succeeds(before.incarnation)
             }
             None => Heard::Renewed,
         }
@@ -180,7 +183,7 @@ impl Members {
     }
 
     /// Gives up workers that were silent for `silence`.
-    pub(super) fn give_up(&mut self, now: Duration, silence: Duration) -> Vec<Life> {
+    pub(super) fn give_up(&mut self, now: Duration, silence: Duration) -> Vec<Incarnation> {
         let silent = |member: &&mut Member| {
             !member.lost && now.saturating_sub(member.heard) >= silence + member.allowed
         };
@@ -188,16 +191,18 @@ impl Members {
         let mut lost = Vec::new();
         for member in silent {
             (member.lost, member.loss) = (true, Some(Loss::Silence));
-            lost.push(member.life);
+            lost.push(member.incarnation);
         }
         lost
     }
 
-    /// Gives `life` up, as its process has ended. `false`: it was given up before, or has a
+    /// Gives `incarnation` up, as its process has ended. `false`: it was given up before, or has a
     /// successor.
-    pub(super) fn give_up_closed(&mut self, life: Life) -> bool {
-        let member = self.current.get_mut(&life.worker);
-        let Some(member) = member.filter(|it| it.life == life && !it.lost) else { return false };
+    pub(super) fn give_up_closed(&mut self, incarnation: Incarnation) -> bool {
+        let member = self.current.get_mut(&incarnation.worker);
+        let Some(member) = member.filter(|it| it.incarnation == incarnation && !it.lost) else {
+            return false;
+        };
         (member.lost, member.loss) = (true, Some(Loss::Closed));
         true
     }
@@ -211,15 +216,16 @@ impl Members {
     }
 
     /// Workers that may receive slices, without suspected ones unless all are suspected.
-    pub(super) fn prompt(&self) -> Vec<Life> {
-        let is_suspected =
-            |life: &Life| self.current(life.worker).is_some_and(|member| member.suspected);
-        let prompt: Vec<_> = self.able().filter(|life| !is_suspected(life)).collect();
+    pub(super) fn prompt(&self) -> Vec<Incarnation> {
+        let is_suspected = |incarnation: &Incarnation| {
+            self.current(incarnation.worker).is_some_and(|member| member.suspected)
+        };
+        let prompt: Vec<_> = self.able().filter(|incarnation| !is_suspected(incarnation)).collect();
         if prompt.is_empty() { self.able().collect() } else { prompt }
     }
 
-    pub(super) fn is_lost(&self, life: Life) -> bool {
-        self.current.get(&life.worker).is_none_or(|m| m.life != life || m.lost)
+    pub(super) fn is_lost(&self, incarnation: Incarnation) -> bool {
+        self.current.get(&incarnation.worker).is_none_or(|m| m.incarnation != incarnation || m.lost)
     }
 
     pub(super) fn current(&self, worker: WorkerId) -> Option<&Member> {
@@ -251,11 +257,11 @@ impl Members {
     }
 
     /// Workers that may receive slices, without stuck ones unless all are stuck.
-    pub(super) fn able(&self) -> impl Iterator<Item = Life> {
+    pub(super) fn able(&self) -> impl Iterator<Item = Incarnation> {
         let able = |member: &&Member| member.is_here && !member.lost && !member.leaving;
         let any_works = self.current.values().filter(able).any(|member| !member.stuck);
         let able = self.current.values().filter(able);
-        able.filter(move |member| !(member.stuck && any_works)).map(|member| member.life)
+        able.filter(move |member| !(member.stuck && any_works)).map(|member| member.incarnation)
     }
 
     /// Whether there is anything to forget, now or later.
@@ -270,10 +276,11 @@ impl Members {
         now: Duration,
         after: Duration,
         max: usize,
-        needed: impl Fn(Life) -> bool,
+        needed: impl Fn(Incarnation) -> bool,
     ) -> Vec<WorkerId> {
-        let lost = self.current.values().filter(|member| member.lost && !needed(member.life));
-        let mut lost: Vec<_> = lost.map(|it| (it.heard, it.life.worker)).collect();
+        let lost =
+            self.current.values().filter(|member| member.lost && !needed(member.incarnation));
+        let mut lost: Vec<_> = lost.map(|it| (it.heard, it.incarnation.worker)).collect();
         lost.sort_unstable();
         let excess = lost.len().saturating_sub(max);
         let gone = |(place, (heard, _)): &(usize, (Duration, WorkerId))| {
@@ -294,41 +301,45 @@ impl Members {
     }
 
     /// Forgets earlier incarnations that are not needed.
-    pub(super) fn bury(&mut self, needed: impl Fn(Life) -> bool) {
-        self.dead.retain(|life, _| needed(*life));
+    pub(super) fn bury(&mut self, needed: impl Fn(Incarnation) -> bool) {
+        self.dead.retain(|incarnation, _| needed(*incarnation));
     }
 
-    /// The last claims of `life`.
-    pub(super) fn claims(&self, life: Life) -> Option<&Claims> {
-        match self.current.get(&life.worker) {
-            Some(member) if member.life == life => Some(&member.claims),
-            _ => self.dead.get(&life),
+    /// The last claims of `incarnation`.
+    pub(super) fn claims(&self, incarnation: Incarnation) -> Option<&Claims> {
+        match self.current.get(&incarnation.worker) {
+            Some(member) if member.incarnation == incarnation => Some(&member.claims),
+            _ => self.dead.get(&incarnation),
         }
     }
 
-    /// Whether `life` has sent these claims or later ones.
-    pub(super) fn has_claimed(&self, life: Life, number: u64) -> bool {
-        self.claims(life).is_some_and(|claims| claims.number >= number)
+    /// Whether `incarnation` has sent these claims or later ones.
+    pub(super) fn has_claimed(&self, incarnation: Incarnation, number: u64) -> bool {
+        self.claims(incarnation).is_some_and(|claims| claims.number >= number)
     }
 
-    /// Whether `life` claims to own `slice`.
-    pub(super) fn claims_slice(&self, life: Life, slice: SliceId) -> bool {
-        self.claims(life).is_some_and(|claims| claims.epoch(slice).is_some())
+    /// Whether `incarnation` claims to own `slice`.
+    pub(super) fn claims_slice(&self, incarnation: Incarnation, slice: SliceId) -> bool {
+        self.claims(incarnation).is_some_and(|claims| claims.epoch(slice).is_some())
     }
 
-    /// The positions that `life` committed of the slices that it gave away in `handover`, if it
-    /// claims to have cut.
-    pub(super) fn committed_as_giver(&self, life: Life, handover: HandoverId) -> Option<Positions> {
-        let claims = self.claims(life)?;
+    /// The positions that `incarnation` committed of the slices that it gave away in `handover`, if
+    /// it claims to have cut.
+    pub(super) fn committed_as_source(
+        &self,
+        incarnation: Incarnation,
+        handover: HandoverId,
+    ) -> Option<Positions> {
+        let claims = self.claims(incarnation)?;
         let given = claims.given.iter().find(|given| given.handover == handover)?;
         Some(claims.marks.least(&given.cut))
     }
 }
 
 impl Member {
-    fn new(life: Life, now: Duration) -> Self {
+    fn new(incarnation: Incarnation, now: Duration) -> Self {
         Self {
-            life,
+            incarnation,
             heard: now,
             allowed: Duration::ZERO,
             is_here: false,

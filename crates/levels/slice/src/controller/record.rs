@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{HandoverId, Life, SliceId, WorkerId};
+use crate::ids::{HandoverId, Incarnation, SliceId, WorkerId};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
 
@@ -15,9 +15,9 @@ pub struct Intent {
     /// The slices.
     pub slices: Arc<[SliceId]>,
     /// The source; `None` for an assignment.
-    pub giver: Option<Life>,
+    pub source: Option<Incarnation>,
     /// The target.
-    pub taker: Life,
+    pub target: Incarnation,
     /// For an assignment: the positions that the lost owner had committed; `None` if there was no
     /// owner.
     pub after: Option<Positions>,
@@ -34,14 +34,14 @@ pub enum Record {
     /// Slices are being assigned.
     Opened(HandoverId, Intent),
     /// The target owns the slices.
-    Owned(HandoverId, Life, Arc<[SliceId]>),
+    Owned(HandoverId, Incarnation, Arc<[SliceId]>),
     /// An assignment is over.
     Closed(HandoverId),
     /// A new incarnation reported. Stored before it is answered, so that the next controller waits
     /// for its claims.
-    Heard(Life),
+    Heard(Incarnation),
     /// An incarnation was given up. It may still run, fenced, and must not be admitted again.
-    Lost(Life),
+    Lost(Incarnation),
     /// The stream is resized: slices are split or joined.
     Resized {
         /// The old numbering.
@@ -59,7 +59,7 @@ pub struct Stored {
     /// The largest number that a handover may have had.
     pub last: HandoverId,
     /// Owner and epoch of each slice with an owner.
-    pub owners: BTreeMap<SliceId, (Life, HandoverId)>,
+    pub owners: BTreeMap<SliceId, (Incarnation, HandoverId)>,
     /// Assignments that are not over. Planned moves are missing here: workers claim those in
     /// progress.
     pub open: BTreeMap<HandoverId, Intent>,
@@ -82,24 +82,28 @@ impl Stored {
                 self.last = self.last.max(*handover);
                 self.open.insert(*handover, intent.clone());
             }
-            Record::Owned(handover, taker, slices) => {
+            Record::Owned(handover, target, slices) => {
                 for slice in slices.iter() {
-                    self.owners.insert(*slice, (*taker, *handover));
+                    self.owners.insert(*slice, (*target, *handover));
                 }
             }
             Record::Closed(handover) => {
                 self.open.remove(handover);
             }
-            Record::Heard(life) => {
-                let last = self.heard.entry(life.worker).or_insert(life.number);
-                *last = life.number.max(*last);
+            Record::Heard(incarnation) => {
+                let last = self.heard.entry(incarnation.worker).or_insert(incarnation.number);
+                *last = incarnation.number.max(*last);
             }
-            Record::Lost(life) => {
-                if self.heard.get(&life.worker).is_some_and(|heard| *heard <= life.number) {
-                    self.heard.remove(&life.worker);
+            Record::Lost(incarnation) => {
+                if self
+                    .heard
+                    .get(&incarnation.worker)
+                    .is_some_and(|heard| *heard <= incarnation.number)
+                {
+                    self.heard.remove(&incarnation.worker);
                 }
-                let last = self.lost.entry(life.worker).or_insert(life.number);
-                *last = life.number.max(*last);
+                let last = self.lost.entry(incarnation.worker).or_insert(incarnation.number);
+                *last = incarnation.number.max(*last);
             }
             Record::Resized { from, to } => self.renumber(from, to),
             Record::Forgotten(worker) => {
@@ -114,12 +118,12 @@ impl Stored {
         if self.numbering.is_some_and(|known| known.epoch >= to.epoch) {
             return;
         }
-        let mut owners: BTreeMap<SliceId, (Life, HandoverId)> = BTreeMap::new();
-        for (slice, (life, epoch)) in &self.owners {
+        let mut owners: BTreeMap<SliceId, (Incarnation, HandoverId)> = BTreeMap::new();
+        for (slice, (incarnation, epoch)) in &self.owners {
             for slice in from.becomes(*slice, to) {
-                let owner = owners.entry(slice).or_insert((*life, *epoch));
+                let owner = owners.entry(slice).or_insert((*incarnation, *epoch));
                 if owner.1 < *epoch {
-                    *owner = (*life, *epoch);
+                    *owner = (*incarnation, *epoch);
                 }
             }
         }

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::config::Order;
 use crate::controller::{Controller, HandoverState, Intent, MoveRefused, Output, Record, Row};
-use crate::ids::{HandoverId, Life, SliceId, WorkerId};
+use crate::ids::{HandoverId, Incarnation, SliceId, WorkerId};
 use crate::message::Message;
 use crate::numbering::{Numbering, SLICES_MAX};
 use crate::positions::Positions;
@@ -114,13 +114,13 @@ impl<T: Clone> Controller<T> {
         Ok(())
     }
 
-    /// The slices of a move from `giver` to `taker`: `slices`, and the other halves of those that
+    /// The slices of a move from `source` to `target`: `slices`, and the other halves of those that
     /// will be joined.
     pub(super) fn with_halves(
         &self,
         mut slices: Vec<SliceId>,
-        giver: Life,
-        taker: Life,
+        source: Incarnation,
+        target: Incarnation,
     ) -> Result<Vec<SliceId>, MoveRefused> {
         let Some(resizing) = &self.resizing else { return Ok(slices) };
         if resizing.closed {
@@ -135,8 +135,8 @@ impl<T: Clone> Controller<T> {
             let Some(row) = self.table.get(&half) else { continue };
             match row.busy {
                 Some(handover) => return Err(MoveRefused::Busy(half, handover, "over soon")),
-                None if row.owner == Some(giver) => more.push(half),
-                None if row.owner == Some(taker) => {}
+                None if row.owner == Some(source) => more.push(half),
+                None if row.owner == Some(target) => {}
                 None => return Err(MoveRefused::Resizing),
             }
         }
@@ -150,9 +150,9 @@ impl<T: Clone> Controller<T> {
         let to = resizing.to;
         if resizing.said.is_none_or(|said| now.saturating_sub(said) >= period) {
             resizing.said = Some(now);
-            let lives: Vec<_> = self.members.living().map(|member| member.life).collect();
-            for life in lives {
-                self.send(life, Message::Resize { numbering: to, now: false });
+            let lives: Vec<_> = self.members.living().map(|member| member.incarnation).collect();
+            for incarnation in lives {
+                self.send(incarnation, Message::Resize { numbering: to, now: false });
             }
         }
         if self.surveying {
@@ -214,7 +214,7 @@ impl<T: Clone> Controller<T> {
             let open = !(claims.given.is_empty() && claims.taken.is_empty());
             open || claims.ready_for != Some(to.epoch)
         });
-        let cannot: Vec<_> = cannot.map(|member| member.life.worker).collect();
+        let cannot: Vec<_> = cannot.map(|member| member.incarnation.worker).collect();
         if !cannot.is_empty() {
             return Some(ResizeWaits::Workers(cannot));
         }
@@ -238,7 +238,7 @@ impl<T: Clone> Controller<T> {
             let row = self.table.get(slice).filter(|row| row.busy.is_none())?;
             row.owner.filter(|owner| !self.members.is_lost(*owner))
         };
-        let mut moves: BTreeMap<(Life, Life), Vec<SliceId>> = BTreeMap::new();
+        let mut moves: BTreeMap<(Incarnation, Incarnation), Vec<SliceId>> = BTreeMap::new();
         for slice in (0..to.slices).map(SliceId) {
             let half = self.numbering.partner(slice, to);
             let (Some(one), Some(other)) = (free(&slice), free(&half)) else { continue };
@@ -264,7 +264,7 @@ impl<T: Clone> Controller<T> {
             return;
         }
         let able: Vec<_> = self.members.able().collect();
-        let mut moves: BTreeMap<(Life, Life), Vec<SliceId>> = BTreeMap::new();
+        let mut moves: BTreeMap<(Incarnation, Incarnation), Vec<SliceId>> = BTreeMap::new();
         for slice in (0..to.slices).map(SliceId) {
             let half = self.numbering.partner(slice, to);
             let (Some(one), Some(other)) = (self.table.get(&slice), self.table.get(&half)) else {
@@ -283,20 +283,29 @@ impl<T: Clone> Controller<T> {
             if of(slice) == of(half) {
                 continue;
             }
-            let next = able.iter().position(|life| *life == owner).map_or(0, |at| at + 1);
-            let taker = able.get(next).or_else(|| able.first()).filter(|life| **life != owner);
-            if let Some(taker) = taker {
-                moves.entry((owner, *taker)).or_default().extend([slice, half]);
+            let next =
+                able.iter().position(|incarnation| *incarnation == owner).map_or(0, |at| at + 1);
+            let target = able
+                .get(next)
+                .or_else(|| able.first())
+                .filter(|incarnation| **incarnation != owner);
+            if let Some(target) = target {
+                moves.entry((owner, *target)).or_default().extend([slice, half]);
             }
         }
         self.begin_moves(now, moves);
     }
 
-    fn begin_moves(&mut self, now: Duration, moves: BTreeMap<(Life, Life), Vec<SliceId>>) {
-        for ((giver, taker), mut slices) in moves {
+    fn begin_moves(
+        &mut self,
+        now: Duration,
+        moves: BTreeMap<(Incarnation, Incarnation), Vec<SliceId>>,
+    ) {
+        for ((source, target), mut slices) in moves {
             slices.sort_unstable();
-            let giver = Some(giver);
-            let intent = Intent { slices: slices.into(), giver, taker, after: None, returns: None };
+            let source = Some(source);
+            let intent =
+                Intent { slices: slices.into(), source, target, after: None, returns: None };
             self.begin(now, intent, HandoverState::Preparing);
         }
     }
@@ -323,17 +332,17 @@ impl<T: Clone> Controller<T> {
         }
         self.table = table;
         self.members.renumber(&to);
-        let lives: Vec<_> = self.members.living().map(|member| member.life).collect();
-        for life in lives {
-            self.send(life, Message::Resize { numbering: to, now: true });
+        let lives: Vec<_> = self.members.living().map(|member| member.incarnation).collect();
+        for incarnation in lives {
+            self.send(incarnation, Message::Resize { numbering: to, now: true });
         }
     }
 
     /// Sends the numbering to a worker with an older one in its claims.
-    pub(super) fn tell_numbering(&mut self, life: Life, numbering: HandoverId) {
-        if numbering != self.numbering.epoch && !self.members.is_lost(life) {
+    pub(super) fn tell_numbering(&mut self, incarnation: Incarnation, numbering: HandoverId) {
+        if numbering != self.numbering.epoch && !self.members.is_lost(incarnation) {
             let numbering = self.numbering;
-            self.send(life, Message::Resize { numbering, now: true });
+            self.send(incarnation, Message::Resize { numbering, now: true });
         }
     }
 }

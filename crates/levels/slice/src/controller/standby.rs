@@ -9,17 +9,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::controller::Controller;
-use crate::ids::{Life, SliceId, mixed};
+use crate::ids::{Incarnation, SliceId, mixed};
 use crate::message::Message;
 
 /// The standby for `slice` among `workers`.
 pub(super) fn standby_of(
     slice: SliceId,
-    owner: Option<Life>,
-    workers: impl Iterator<Item = Life>,
-) -> Option<Life> {
-    let others = workers.filter(|life| owner.is_none_or(|owner| owner.worker != life.worker));
-    others.max_by_key(|life| (mixed(life.worker.0 ^ mixed(u64::from(slice.0) + 1)), *life))
+    owner: Option<Incarnation>,
+    workers: impl Iterator<Item = Incarnation>,
+) -> Option<Incarnation> {
+    let others =
+        workers.filter(|incarnation| owner.is_none_or(|owner| owner.worker != incarnation.worker));
+    others.max_by_key(|incarnation| {
+        (mixed(incarnation.worker.0 ^ mixed(u64::from(slice.0) + 1)), *incarnation)
+    })
 }
 
 impl<T: Clone> Controller<T> {
@@ -31,8 +34,8 @@ impl<T: Clone> Controller<T> {
         }
         self.standby_said = now;
         let able: Vec<_> = self.members.able().collect();
-        let mut duties: BTreeMap<Life, Vec<SliceId>> =
-            able.iter().map(|life| (*life, Vec::new())).collect();
+        let mut duties: BTreeMap<Incarnation, Vec<SliceId>> =
+            able.iter().map(|incarnation| (*incarnation, Vec::new())).collect();
         for (slice, row) in &self.table {
             let Some(owner) = row.owner else { continue };
             if let Some(standby) = standby_of(*slice, Some(owner), able.iter().copied()) {
@@ -52,12 +55,13 @@ mod tests {
 
     #[test]
     fn the_standby_stays_the_same_when_the_owner_is_lost_and_duties_are_spread() {
-        let lives: Vec<_> = (1..=5).map(|w| Life { worker: WorkerId(w), number: 1 }).collect();
-        let mut duties: BTreeMap<Life, usize> = BTreeMap::new();
+        let lives: Vec<_> =
+            (1..=5).map(|w| Incarnation { worker: WorkerId(w), number: 1 }).collect();
+        let mut duties: BTreeMap<Incarnation, usize> = BTreeMap::new();
         for slice in (0..1000).map(SliceId) {
             let owner = lives[slice.0 as usize % lives.len()];
             let before = standby_of(slice, Some(owner), lives.iter().copied());
-            let left = lives.iter().copied().filter(|life| *life != owner);
+            let left = lives.iter().copied().filter(|incarnation| *incarnation != owner);
             assert_eq!(before, standby_of(slice, Some(owner), left));
             assert_ne!(before, Some(owner));
             *duties.entry(before.expect("there are others")).or_default() += 1;

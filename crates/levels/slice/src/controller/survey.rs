@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::controller::{
     Controller, HandoverEvent, HandoverState, Intent, Member, Output, Record, Row,
 };
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Incarnation, SliceId};
 use crate::message::{Backlog, Message, Past};
 use crate::positions::Positions;
 
@@ -52,23 +52,23 @@ impl<T: Clone> Controller<T> {
         let mut taken = Vec::new();
         for member in &living {
             for given in &member.claims.given {
-                let (giver, taker) = (member.life, given.taker);
-                let state = HandoverState::Activating { giver_lost: false };
+                let (source, target) = (member.incarnation, given.target);
+                let state = HandoverState::Activating { source_lost: false };
                 let cut = Some(Arc::new(given.cut.clone()));
-                self.reopen(now, given.handover, &given.slices, (giver, taker), state, cut);
+                self.reopen(now, given.handover, &given.slices, (source, target), state, cut);
             }
         }
         // Also of a worker that reported and was lost since: if its source is lost, too, the
         // source's unfinished items have no owner.
         let heard: Vec<Member> = self.members.iter().filter(|m| m.is_here).cloned().collect();
         for member in &heard {
-            taken.extend(member.claims.taken.iter().map(|taken| (member.life, taken)));
+            taken.extend(member.claims.taken.iter().map(|taken| (member.incarnation, taken)));
         }
         taken.sort_by_key(|(_, taken)| std::cmp::Reverse(taken.handover));
-        for (taker, taken) in taken {
-            let giver_lost = self.members.is_lost(taken.giver);
-            let state = HandoverState::AbortingTaker { giver_lost };
-            self.reopen(now, taken.handover, &taken.slices, (taken.giver, taker), state, None);
+        for (target, taken) in taken {
+            let source_lost = self.members.is_lost(taken.source);
+            let state = HandoverState::AbortingTarget { source_lost };
+            self.reopen(now, taken.handover, &taken.slices, (taken.source, target), state, None);
         }
         for member in &living {
             self.disown(member);
@@ -87,12 +87,16 @@ impl<T: Clone> Controller<T> {
                 && row.busy.is_none()
                 && row.epoch < *epoch
             {
-                *row = Row { owner: Some(member.life), epoch: *epoch, ..Row::default() };
+                *row = Row { owner: Some(member.incarnation), epoch: *epoch, ..Row::default() };
                 learnt.entry(*epoch).or_default().push(*slice);
             }
         }
         for (epoch, slices) in learnt {
-            self.out.push_back(Output::Note(Record::Owned(epoch, member.life, slices.into())));
+            self.out.push_back(Output::Note(Record::Owned(
+                epoch,
+                member.incarnation,
+                slices.into(),
+            )));
         }
     }
 
@@ -121,7 +125,7 @@ impl<T: Clone> Controller<T> {
         now: Duration,
         handover: HandoverId,
         slices: &[SliceId],
-        (giver, taker): (Life, Life),
+        (source, target): (Incarnation, Incarnation),
         state: HandoverState,
         cut: Option<Arc<Positions>>,
     ) {
@@ -139,19 +143,19 @@ impl<T: Clone> Controller<T> {
         for slice in slices.iter() {
             // The store may not know that the source ever owned it. If the source lives, has no cut
             // and does not claim the slice, it is finished with it.
-            let is_done = cut.is_none() && !self.members.is_lost(giver);
-            let is_done = is_done && !self.members.claims_slice(giver, *slice);
+            let is_done = cut.is_none() && !self.members.is_lost(source);
+            let is_done = is_done && !self.members.claims_slice(source, *slice);
             if let Some(row) = self.table.get_mut(slice)
                 && row.epoch < handover
             {
-                row.owner = Some(if is_done { taker } else { giver });
+                row.owner = Some(if is_done { target } else { source });
             }
         }
-        let giver = Some(giver);
-        let intent = Intent { slices, giver, taker, after: None, returns: None };
+        let source = Some(source);
+        let intent = Intent { slices, source, target, after: None, returns: None };
         self.open_at(now, handover, intent, state, cut);
-        if self.members.is_lost(taker) {
-            self.event(now, handover, HandoverEvent::TakerLost);
+        if self.members.is_lost(target) {
+            self.event(now, handover, HandoverEvent::TargetLost);
         }
     }
 
@@ -159,16 +163,16 @@ impl<T: Clone> Controller<T> {
     /// has received it.
     fn disown(&mut self, member: &Member) {
         for (slice, row) in &mut self.table {
-            let is_its = row.owner == Some(member.life) && row.busy.is_none();
+            let is_its = row.owner == Some(member.incarnation) && row.busy.is_none();
             if is_its && member.claims.epoch(*slice).is_none() {
                 // An incarnation that does not exist: it counts as lost.
-                row.owner = Some(Life { number: 0, ..member.life });
+                row.owner = Some(Incarnation { number: 0, ..member.incarnation });
             }
         }
     }
 
     /// Moves in a worker's claims that are over: the message about their end may have been lost.
-    pub(super) fn end_taken(&mut self, from: Life, taken: &[HandoverId]) {
+    pub(super) fn end_taken(&mut self, from: Incarnation, taken: &[HandoverId]) {
         if self.surveying {
             return;
         }

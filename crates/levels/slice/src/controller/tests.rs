@@ -6,7 +6,7 @@ use super::{
     Controller, HandoverAction, HandoverEvent, HandoverState, MoveRefused, Output, Stored,
 };
 use crate::config::Config;
-use crate::ids::{Group, HandoverId, Life, Process, SliceId, Term, WorkerId, Writer};
+use crate::ids::{Group, HandoverId, Incarnation, Process, SliceId, Term, WorkerId, Writer};
 use crate::message::{Address, Claims, Envelope, Message, Past};
 use crate::positions::Positions;
 
@@ -20,39 +20,39 @@ fn a_handover_goes_this_way_in_each_state() {
         E::Active,
         E::Recovered,
         E::Closed,
-        E::GiverAborted,
-        E::TakerAborted,
-        E::GiverLost,
-        E::TakerLost,
+        E::SourceAborted,
+        E::TargetAborted,
+        E::SourceLost,
+        E::TargetLost,
         E::TimedOut,
     ];
-    let giver = |taker_lost| S::AbortingGiver { taker_lost };
-    let taker = |giver_lost| S::AbortingTaker { giver_lost };
-    let activating = |giver_lost| S::Activating { giver_lost };
-    let settling = |giver_lost| S::Settling { giver_lost };
+    let source = |target_lost| S::AbortingSource { target_lost };
+    let target = |source_lost| S::AbortingTarget { source_lost };
+    let activating = |source_lost| S::Activating { source_lost };
+    let settling = |source_lost| S::Settling { source_lost };
     let (moved, kept, returned, lost) = (S::Moved, S::Kept, S::Returned, S::Lost);
     #[rustfmt::skip]
     let table = [
         // Ready, Cut, Active, Recovered, Closed
-        // GiverAborted, TakerAborted, GiverLost, TakerLost, TimedOut
+        // SourceAborted, TargetAborted, SourceLost, TargetLost, TimedOut
         (S::Preparing, [
             S::Releasing, S::Preparing, S::Preparing, S::Preparing, S::Preparing,
-            S::Preparing, kept, taker(true), kept, taker(false)]),
+            S::Preparing, kept, target(true), kept, target(false)]),
         (S::Releasing, [
             S::Releasing, activating(false), settling(false), settling(false), moved,
-            taker(false), giver(true), taker(true), giver(true), giver(false)]),
-        (giver(false), [
-            giver(false), activating(false), settling(false), settling(false), moved,
-            taker(false), giver(true), taker(true), giver(true), giver(false)]),
-        (giver(true), [
-            giver(true), returned, giver(true), giver(true), moved,
-            kept, giver(true), lost, giver(true), giver(true)]),
-        (taker(false), [
-            taker(false), taker(false), settling(false), settling(false), taker(false),
-            taker(false), kept, taker(true), kept, taker(false)]),
-        (taker(true), [
-            taker(true), taker(true), settling(true), settling(true), taker(true),
-            taker(true), kept, taker(true), lost, taker(true)]),
+            target(false), source(true), target(true), source(true), source(false)]),
+        (source(false), [
+            source(false), activating(false), settling(false), settling(false), moved,
+            target(false), source(true), target(true), source(true), source(false)]),
+        (source(true), [
+            source(true), returned, source(true), source(true), moved,
+            kept, source(true), lost, source(true), source(true)]),
+        (target(false), [
+            target(false), target(false), settling(false), settling(false), target(false),
+            target(false), kept, target(true), kept, target(false)]),
+        (target(true), [
+            target(true), target(true), settling(true), settling(true), target(true),
+            target(true), kept, target(true), lost, target(true)]),
         (activating(false), [
             activating(false), activating(false), settling(false), settling(false), moved,
             activating(false), returned, activating(true), returned, activating(false)]),
@@ -87,7 +87,7 @@ fn a_handover_goes_this_way_in_each_state() {
 struct Office {
     controller: Controller<()>,
     stored: Stored,
-    said: Vec<(Life, Message<()>)>,
+    said: Vec<(Incarnation, Message<()>)>,
     now: Duration,
     number: u64,
 }
@@ -97,8 +97,8 @@ fn config() -> Config {
     Config { lease, margin, retire: Duration::from_secs(2), ..Config::default() }
 }
 
-fn life(worker: u64, number: u64) -> Life {
-    Life { worker: WorkerId(worker), number }
+fn incarnation(worker: u64, number: u64) -> Incarnation {
+    Incarnation { worker: WorkerId(worker), number }
 }
 
 impl Office {
@@ -141,7 +141,7 @@ impl Office {
     /// Sends claims of an incarnation and a process; returns the answers.
     fn claims(
         &mut self,
-        from: Life,
+        from: Incarnation,
         key: u64,
         slices: Vec<(SliceId, HandoverId)>,
     ) -> Vec<Message<()>> {
@@ -150,7 +150,7 @@ impl Office {
     }
 
     /// Sends any claims; returns the answers.
-    fn say(&mut self, from: Life, claims: Claims) -> Vec<Message<()>> {
+    fn say(&mut self, from: Incarnation, claims: Claims) -> Vec<Message<()>> {
         self.number += 1;
         let claims = Claims { number: self.number, ..claims };
         let (from, to) = (Address::Worker(from), Address::Controller);
@@ -168,12 +168,12 @@ impl Office {
 #[test]
 fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
     let mut office = Office::new(Stored::default());
-    assert!(matches!(office.claims(life(1, 10), 7, vec![])[0], Message::Grant { .. }));
+    assert!(matches!(office.claims(incarnation(1, 10), 7, vec![])[0], Message::Grant { .. }));
     for number in [9, 10, 11] {
         office.pass(100);
-        office.claims(life(1, 10), 7, vec![]);
+        office.claims(incarnation(1, 10), 7, vec![]);
         office.pass(30);
-        let said = office.claims(life(1, number), 8, vec![]);
+        let said = office.claims(incarnation(1, number), 8, vec![]);
         let [Message::Refuse { last: 10, holder, heard }] = &said[..] else {
             panic!("{number}: {said:?}")
         };
@@ -185,26 +185,26 @@ fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
     // Its lease is over: now the other process may have the name, whatever its clock shows.
     office.pass(450);
     assert!(office.stored.lost.contains_key(&WorkerId(1)));
-    let said = office.claims(life(1, 9), 8, vec![]);
+    let said = office.claims(incarnation(1, 9), 8, vec![]);
     assert!(matches!(said[..], [Message::Expel { last: 10 }]), "{said:?}");
-    assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Grant { .. }));
-    let said = office.claims(life(1, 10), 7, vec![]);
+    assert!(matches!(office.claims(incarnation(1, 11), 8, vec![])[0], Message::Grant { .. }));
+    let said = office.claims(incarnation(1, 10), 7, vec![]);
     assert!(matches!(&said[..], [Message::Refuse { holder, .. }] if holder.key == 8), "{said:?}");
 }
 
 #[test]
 fn a_controller_that_stood_still_gives_nobody_up_for_that() {
     let mut office = Office::new(Stored::default());
-    office.claims(life(1, 10), 7, vec![]);
-    office.claims(life(2, 10), 8, vec![]);
+    office.claims(incarnation(1, 10), 7, vec![]);
+    office.claims(incarnation(2, 10), 8, vec![]);
     office.pass(200);
-    office.claims(life(2, 10), 8, vec![]);
+    office.claims(incarnation(2, 10), 8, vec![]);
     office.stand_still(1_000);
     assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
     // They keep the rest of their leases, minus one claims interval.
     office.pass(140);
     assert!(office.stored.lost.is_empty(), "{:?}", office.stored.lost);
-    office.claims(life(2, 10), 8, vec![]);
+    office.claims(incarnation(2, 10), 8, vec![]);
     office.pass(30);
     assert_eq!(office.stored.lost.keys().collect::<Vec<_>>(), [&WorkerId(1)]);
 }
@@ -212,11 +212,11 @@ fn a_controller_that_stood_still_gives_nobody_up_for_that() {
 #[test]
 fn a_controller_that_stands_still_again_and_again_gives_up_who_is_silent_and_says_how_long() {
     let mut office = Office::new(Stored::default());
-    office.claims(life(1, 10), 7, vec![]);
+    office.claims(incarnation(1, 10), 7, vec![]);
     let mut before = Duration::ZERO;
     for _ in 0..20 {
         office.stand_still(150);
-        match &office.claims(life(1, 11), 8, vec![])[..] {
+        match &office.claims(incarnation(1, 11), 8, vec![])[..] {
             [Message::Refuse { heard, .. }] => {
                 assert!(
                     *heard >= before + Duration::from_millis(150),
@@ -236,41 +236,41 @@ fn a_controller_that_stands_still_again_and_again_gives_up_who_is_silent_and_say
 
 #[test]
 fn who_is_only_known_from_the_store_has_a_lease_of_time_to_come_back() {
-    let owners = [(SliceId(0), (life(1, 10), HandoverId(3)))];
+    let owners = [(SliceId(0), (incarnation(1, 10), HandoverId(3)))];
     let stored = Stored { owners: owners.into(), ..Stored::default() };
     let mut office = Office::new(stored.clone());
-    assert!(office.claims(life(1, 11), 8, vec![]).is_empty(), "nobody knows yet who is who");
+    assert!(office.claims(incarnation(1, 11), 8, vec![]).is_empty(), "nobody knows yet who is who");
     let owned = vec![(SliceId(0), HandoverId(3))];
-    assert!(matches!(office.claims(life(1, 10), 7, owned)[0], Message::Grant { .. }));
-    assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Refuse { .. }));
+    assert!(matches!(office.claims(incarnation(1, 10), 7, owned)[0], Message::Grant { .. }));
+    assert!(matches!(office.claims(incarnation(1, 11), 8, vec![])[0], Message::Refuse { .. }));
     let mut office = Office::new(stored);
     office.pass(450);
-    assert!(matches!(office.claims(life(1, 11), 8, vec![])[0], Message::Grant { .. }));
+    assert!(matches!(office.claims(incarnation(1, 11), 8, vec![])[0], Message::Grant { .. }));
 }
 
 #[test]
 fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
     let mut office = Office::new(Stored::default());
     for worker in 2..6000 {
-        office.claims(life(worker, 1), worker, vec![]);
+        office.claims(incarnation(worker, 1), worker, vec![]);
     }
     // Only one of them goes on; it takes over the slices of the others.
     for _ in 0..9 {
         office.pass(100);
-        office.claims(life(1, 1), 1, vec![]);
+        office.claims(incarnation(1, 1), 1, vec![]);
     }
     assert_eq!(office.stored.lost.len(), 4096, "no more than that are remembered");
     for _ in 0..30 {
         office.pass(100);
         let open = office.controller.handovers().keys().next().copied();
         let slices = (0..4).map(|slice| (SliceId(slice), open.unwrap_or_default())).collect();
-        office.claims(life(1, 1), 1, slices);
+        office.claims(incarnation(1, 1), 1, slices);
         let assigned: Vec<_> = office.controller.handovers().keys().copied().collect();
         for handover in assigned {
-            let (from, to) = (Address::Worker(life(1, 1)), Address::Controller);
+            let (from, to) = (Address::Worker(incarnation(1, 1)), Address::Controller);
             let slices = office.controller.handovers()[&handover].slices.clone();
             let claimed = slices.iter().map(|slice| (*slice, handover)).collect();
-            office.claims(life(1, 1), 1, claimed);
+            office.claims(incarnation(1, 1), 1, claimed);
             let (cut, progress) = Default::default();
             let message = Message::Active { handover, cut, progress };
             let envelope = Envelope { from, to, term: Term(1), numbering: HandoverId(0), message };
@@ -281,28 +281,28 @@ fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
     assert!(office.stored.lost.is_empty(), "{} are left", office.stored.lost.len());
     assert_eq!(office.controller.members().count(), 1);
     // One of them returns: it is not admitted with its old slices, as these belong to another now.
-    let said = office.claims(life(9, 1), 9, vec![(SliceId(0), HandoverId(1))]);
+    let said = office.claims(incarnation(9, 1), 9, vec![(SliceId(0), HandoverId(1))]);
     assert!(matches!(said[..], [Message::Expel { last: 1 }]), "{said:?}");
-    assert!(matches!(office.claims(life(9, 2), 9, vec![])[0], Message::Grant { .. }));
+    assert!(matches!(office.claims(incarnation(9, 2), 9, vec![])[0], Message::Grant { .. }));
 }
 
 #[test]
 fn a_stuck_worker_is_given_nothing_unless_all_are() {
     let mut office = Office::new(Stored::default());
-    office.claims(life(1, 1), 1, vec![]);
-    assert_eq!(office.controller.handovers().values().next().unwrap().taker, life(1, 1));
+    office.claims(incarnation(1, 1), 1, vec![]);
+    assert_eq!(office.controller.handovers().values().next().unwrap().target, incarnation(1, 1));
     let mut office = Office::new(Stored::default());
     // Both report before anything is assigned.
-    office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
-    office.controller.members.heard(life(2, 1), Claims::default(), true, office.now);
+    office.controller.members.heard(incarnation(1, 1), Claims::default(), true, office.now);
+    office.controller.members.heard(incarnation(2, 1), Claims::default(), true, office.now);
     office.controller.set_stuck(WorkerId(1), true);
     office.pass(1);
     let open = office.controller.handovers();
-    assert!(open.values().all(|open| open.taker == life(2, 1)), "{open:?}");
+    assert!(open.values().all(|open| open.target == incarnation(2, 1)), "{open:?}");
     let asked = office.controller.move_slices(office.now, &[SliceId(0)], WorkerId(1));
     assert!(matches!(asked, Err(MoveRefused::Busy(..))), "{asked:?}");
     let mut office = Office::new(Stored::default());
-    office.controller.members.heard(life(1, 1), Claims::default(), true, office.now);
+    office.controller.members.heard(incarnation(1, 1), Claims::default(), true, office.now);
     office.controller.set_stuck(WorkerId(1), true);
     office.pass(1);
     assert_eq!(office.controller.handovers().len(), 1, "somebody has to have them");
@@ -316,7 +316,7 @@ fn slices_of_one_group_are_assigned_together_and_every_worker_has_its_share() {
         let mut office = Office { controller, ..Office::new(Stored::default()) };
         for worker in 1..=workers {
             let members = &mut office.controller.members;
-            members.heard(life(worker, 1), Claims::default(), true, office.now);
+            members.heard(incarnation(worker, 1), Claims::default(), true, office.now);
         }
         office.pass(1);
         let assigned = office.controller.handovers().values();
@@ -334,24 +334,24 @@ fn slices_of_one_group_are_assigned_together_and_every_worker_has_its_share() {
 }
 
 #[test]
-fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_controller() {
-    let (giver, taker) = (life(1, 1), life(2, 1));
+fn what_a_source_has_done_is_not_given_out_again_when_the_target_is_lost_with_the_controller() {
+    let (source, target) = (incarnation(1, 1), incarnation(2, 1));
     let done = |position| -> Positions {
         [(Writer { group: Group::BASE, id: 7 }, position)].into_iter().collect()
     };
-    let owners = (0..4).map(|slice| (SliceId(slice), (taker, HandoverId(5)))).collect();
-    let heard = [(giver.worker, giver.number)].into();
+    let owners = (0..4).map(|slice| (SliceId(slice), (target, HandoverId(5)))).collect();
+    let heard = [(source.worker, source.number)].into();
     let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
     let past = |slices: &[u32], position| {
         let slices = slices.iter().copied().map(SliceId).collect();
         Past { slices, done: done(position), backlog: Vec::new() }
     };
     office
-        .say(giver, Claims { past: vec![past(&[0, 1], 10), past(&[2], 20)], ..Claims::default() });
+        .say(source, Claims { past: vec![past(&[0, 1], 10), past(&[2], 20)], ..Claims::default() });
     // Later claims lack it.
     for _ in 0..5 {
         office.pass(100);
-        office.say(giver, Claims::default());
+        office.say(source, Claims::default());
     }
     let open = office.controller.handovers().values();
     let mut after: Vec<_> =
@@ -363,21 +363,21 @@ fn what_a_giver_has_done_is_not_given_out_again_when_the_taker_is_lost_with_the_
 }
 
 #[test]
-fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those_were() {
-    let (giver, taker) = (life(1, 1), life(2, 1));
+fn slices_of_a_lost_source_that_it_had_from_others_are_recovered_from_where_those_were() {
+    let (source, target) = (incarnation(1, 1), incarnation(2, 1));
     let writer = Writer { group: Group::BASE, id: 7 };
     let done = |position| -> Positions { [(writer, position)].into_iter().collect() };
-    let owners = (0..4).map(|slice| (SliceId(slice), (giver, HandoverId(5)))).collect();
-    let heard = [giver, taker].map(|life| (life.worker, life.number)).into();
+    let owners = (0..4).map(|slice| (SliceId(slice), (source, HandoverId(5)))).collect();
+    let heard = [source, target].map(|incarnation| (incarnation.worker, incarnation.number)).into();
     let mut office = Office::new(Stored { owners, heard, ..Stored::default() });
     // Two slices had another owner, which finished more than the source reports for the others.
     let past = Past { slices: [0, 1].map(SliceId).into(), done: done(20), backlog: Vec::new() };
     let owned: Vec<_> = (0..4).map(|slice| (SliceId(slice), HandoverId(5))).collect();
     let claims = Claims { slices: owned, marks: done(10), ..Claims::default() };
-    office.say(taker, Claims { past: vec![past], ..Claims::default() });
-    office.say(giver, claims);
+    office.say(target, Claims { past: vec![past], ..Claims::default() });
+    office.say(source, claims);
     let slices: Vec<_> = (0..4).map(SliceId).collect();
-    let moved = office.controller.move_slices(office.now, &slices, taker.worker).unwrap();
+    let moved = office.controller.move_slices(office.now, &slices, target.worker).unwrap();
     let say = |office: &mut Office, from, message| {
         let (from, to) = (Address::Worker(from), Address::Controller);
         let envelope = Envelope { from, to, term: Term(1), numbering: HandoverId(0), message };
@@ -385,14 +385,14 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
         office.carry_out();
     };
     let (positions, handover) = (done(30), moved);
-    say(&mut office, taker, Message::Ready { handover, positions, settled: true });
-    say(&mut office, giver, Message::Cut { handover, positions: done(30), backlog: Vec::new() });
+    say(&mut office, target, Message::Ready { handover, positions, settled: true });
+    say(&mut office, source, Message::Cut { handover, positions: done(30), backlog: Vec::new() });
     let active = Message::Active { handover, cut: done(30), progress: Default::default() };
-    say(&mut office, taker, active);
+    say(&mut office, target, active);
     office.said.clear();
     for _ in 0..9 {
         office.pass(100);
-        office.claims(taker, 0, (0..4).map(|slice| (SliceId(slice), moved)).collect());
+        office.claims(target, 0, (0..4).map(|slice| (SliceId(slice), moved)).collect());
         if !office.stored.lost.is_empty() {
             break;
         }
@@ -403,7 +403,7 @@ fn slices_of_a_lost_giver_that_it_had_from_others_are_recovered_from_where_those
         Message::Recover { after, .. } => Some(after.clone()),
         _ => None,
     });
-    let after = after.expect("the taker is told that the giver is lost");
+    let after = after.expect("the target is told that the source is lost");
     let of = |slice| after.of(SliceId(slice)).map(|at| at.of(writer));
     assert_eq!([0, 1, 2, 3].map(of), [Some(20), Some(20), Some(10), Some(10)]);
 }

@@ -3,7 +3,7 @@
 use rand::RngExt;
 
 use crate::controller::Controller;
-use crate::ids::{Life, SliceId};
+use crate::ids::{Incarnation, SliceId};
 use crate::message::{Covered, Keeps};
 use crate::numbering::Numbering;
 use crate::sim::Folder;
@@ -123,7 +123,7 @@ impl World {
         };
         self.announced.iter().all(|(slice, version)| {
             let is_kept = others().any(|node| node.worker.kept(*slice) >= Some(*version));
-            let lives = |life| others().any(|node| node.worker.life() == life);
+            let lives = |incarnation| others().any(|node| node.worker.incarnation() == incarnation);
             is_kept || others().any(|node| node.worker.has_state(*slice, lives))
         })
     }
@@ -138,9 +138,9 @@ impl World {
                 node.queues.values().any(|(queue, busy)| !busy.is_empty() || !queue.is_empty());
             !node.alive || !waits && node.worker.recovering().next().is_none()
         };
-        let lives = |life: Life| {
-            let node = &self.nodes[life.worker.0 as usize];
-            node.alive && node.worker.life() == life
+        let lives = |incarnation: Incarnation| {
+            let node = &self.nodes[incarnation.worker.0 as usize];
+            node.alive && node.worker.incarnation() == incarnation
         };
         let owned = |c: &Controller<_>| c.table().values().all(|row| row.owner.is_some_and(lives));
         self.nodes.iter().all(idle) && self.controller.as_ref().is_some_and(owned)
@@ -155,7 +155,9 @@ impl World {
             .flat_map(|c| c.table().iter().map(|(slice, row)| (*slice, row.owner)))
             .collect();
         for (slice, owner) in owners {
-            let state = owner.map(|life| self.judge.state_of(life, slice)).unwrap_or_default();
+            let state = owner
+                .map(|incarnation| self.judge.state_of(incarnation, slice))
+                .unwrap_or_default();
             for client in 0..self.clients.len() as u64 {
                 let has: Vec<_> =
                     state.iter().filter(|item| item.0 == client).map(|item| item.1).collect();

@@ -3,7 +3,7 @@
 use rand::RngExt;
 
 use crate::controller::{self, Connection, Controller, Loss, Member, Record};
-use crate::ids::{Life, SliceId, Term, WorkerId};
+use crate::ids::{Incarnation, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
 use crate::sim::client::ItemId;
 use crate::sim::node::step;
@@ -47,9 +47,10 @@ impl World {
     pub(super) fn is_cut_off(&self, address: Address) -> bool {
         match address {
             Address::Controller => false,
-            Address::Worker(life) => {
-                self.nodes.get(life.worker.0 as usize).is_some_and(|n| n.cut_off_until > self.now)
-            }
+            Address::Worker(incarnation) => self
+                .nodes
+                .get(incarnation.worker.0 as usize)
+                .is_some_and(|n| n.cut_off_until > self.now),
         }
     }
 
@@ -71,17 +72,17 @@ impl World {
                     self.control();
                 }
             }
-            Address::Worker(life) => {
-                let node = life.worker.0 as usize;
+            Address::Worker(incarnation) => {
+                let node = incarnation.worker.0 as usize;
                 if self.nodes[node].alive {
                     if let Message::Recover { .. } | Message::Assign { after: Some(_), .. } =
                         envelope.message
                     {
                         self.judge.verdict.recovered += 1;
                     }
-                    let before = self.nodes[node].worker.life();
+                    let before = self.nodes[node].worker.incarnation();
                     self.nodes[node].worker.message(now, envelope);
-                    if self.nodes[node].worker.life() != before {
+                    if self.nodes[node].worker.incarnation() != before {
                         self.judge.lost.insert(before);
                     }
                     self.work(node);
@@ -132,9 +133,10 @@ impl World {
     /// Writes all notes to the store.
     fn write(&mut self) {
         for record in std::mem::take(&mut self.noted) {
-            if let Record::Lost(life) = &record {
-                self.judge.gives_up(*life);
-                let is_loss = |m: &Member| m.life == *life && m.loss == Some(Loss::Closed);
+            if let Record::Lost(incarnation) = &record {
+                self.judge.gives_up(*incarnation);
+                let is_loss =
+                    |m: &Member| m.incarnation == *incarnation && m.loss == Some(Loss::Closed);
                 if self.controller.iter().flat_map(Controller::members).any(is_loss) {
                     self.judge.verdict.known_at_once += 1;
                 }
@@ -175,9 +177,9 @@ impl World {
         let many = self.rng.random_range(1..=3);
         let of_owner = free.iter().filter(|(_, row)| row.owner == owner).take(many);
         let slices: Vec<SliceId> = of_owner.map(|(slice, _)| **slice).collect();
-        let taker = WorkerId(self.rng.random_range(0..self.scenario.workers));
+        let target = WorkerId(self.rng.random_range(0..self.scenario.workers));
         // Refused if the worker is the owner, or not there.
-        if controller.move_slices(now, &slices, taker).is_ok() {
+        if controller.move_slices(now, &slices, target).is_ok() {
             self.judge.verdict.begun += 1;
         }
         self.control();
@@ -213,7 +215,7 @@ impl World {
         }
         if let Faults::Worker { .. } = self.scenario.faults {
             let node = self.rng.random_range(0..self.nodes.len());
-            return self.crash(Address::Worker(self.nodes[node].worker.life()));
+            return self.crash(Address::Worker(self.nodes[node].worker.incarnation()));
         }
         let wait = self.rng.random_range(10_000..80_000);
         self.after(wait, Event::Fault);
@@ -242,10 +244,10 @@ impl World {
                 self.judge.verdict.unsafe_kills += 1;
             }
             1 => {
-                self.crash(Address::Worker(self.nodes[node].worker.life()));
+                self.crash(Address::Worker(self.nodes[node].worker.incarnation()));
                 if self.scenario.folder == Folder::Works && self.rng.random_range(0..3) == 0 {
                     for other in 0..self.nodes.len() {
-                        self.crash(Address::Worker(self.nodes[other].worker.life()));
+                        self.crash(Address::Worker(self.nodes[other].worker.incarnation()));
                     }
                 }
             }
@@ -273,17 +275,17 @@ impl World {
                     self.after(wait, Event::Elect);
                 }
             }
-            Address::Worker(life) => {
-                let node = life.worker.0 as usize;
-                if !self.nodes[node].alive || self.nodes[node].worker.life() != life {
+            Address::Worker(incarnation) => {
+                let node = incarnation.worker.0 as usize;
+                if !self.nodes[node].alive || self.nodes[node].worker.incarnation() != incarnation {
                     return;
                 }
                 self.nodes[node].alive = false;
-                self.judge.lost.insert(life);
+                self.judge.lost.insert(incarnation);
                 self.judge.verdict.lost_workers += 1;
                 if self.scenario.connections {
                     let wait = self.rng.random_range(10..500);
-                    self.after(wait, Event::Disconnected(life));
+                    self.after(wait, Event::Disconnected(incarnation));
                 }
                 let wait = self.rng.random_range(1_000..90_000);
                 self.after(wait, Event::Start { node });
@@ -304,20 +306,20 @@ impl World {
         let (now, at) = (self.clock(), &self.nodes[node]);
         let Some(controller) = &mut self.controller else { return };
         if at.alive && at.started == started {
-            controller.connected(at.worker.life());
+            controller.connected(at.worker.incarnation());
         } else if !at.alive && self.rng.random_range(0..2) == 0 {
             // It had a connection to this controller before that was elected.
-            controller.disconnected(now, at.worker.life());
+            controller.disconnected(now, at.worker.incarnation());
             self.control();
         }
     }
 
-    pub(super) fn disconnected(&mut self, life: Life) {
+    pub(super) fn disconnected(&mut self, incarnation: Incarnation) {
         let now = self.clock();
         if let Some(controller) = &mut self.controller
-            && controller.connection(life) == Connection::Open
+            && controller.connection(incarnation) == Connection::Open
         {
-            controller.disconnected(now, life);
+            controller.disconnected(now, incarnation);
             self.control();
         }
     }
@@ -333,10 +335,10 @@ impl World {
         }
         // The controller may be paused before it sends the probe.
         at.answers_until = until + 2 * PROBE_US;
-        let life = at.worker.life();
+        let incarnation = at.worker.incarnation();
         self.judge.verdict.resets += 1;
         let wait = self.rng.random_range(10..500);
-        self.after(wait, Event::Disconnected(life));
+        self.after(wait, Event::Disconnected(incarnation));
         self.connect(node);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{Life, SliceId};
+use crate::ids::{Incarnation, SliceId};
 use crate::sim::client::ItemId;
 
 /// The faults of a run, and its counters.
@@ -52,21 +52,21 @@ pub(crate) enum OrderKept {
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    pub executed: BTreeMap<ItemId, Vec<Life>>,
+    pub executed: BTreeMap<ItemId, Vec<Incarnation>>,
     /// Items that began.
     begun: BTreeSet<ItemId>,
     /// The last item of each client that began, by slice.
     last: BTreeMap<(SliceId, u64), u64>,
     /// The same, for each incarnation.
-    last_of: BTreeMap<(Life, SliceId, u64), u64>,
-    running: BTreeMap<SliceId, (Life, ItemId)>,
+    last_of: BTreeMap<(Incarnation, SliceId, u64), u64>,
+    running: BTreeMap<SliceId, (Incarnation, ItemId)>,
     /// The items in each state, in order.
-    state: BTreeMap<(SliceId, Life), Vec<ItemId>>,
+    state: BTreeMap<(SliceId, Incarnation), Vec<ItemId>>,
     /// All items, by slice and client.
     pub published: BTreeMap<(SliceId, u64), Vec<u64>>,
     /// Incarnations that crashed, or were given up.
-    pub lost: BTreeSet<Life>,
-    given_up: BTreeSet<Life>,
+    pub lost: BTreeSet<Incarnation>,
+    given_up: BTreeSet<Incarnation>,
     /// Lost replies to an item while its worker lives.
     pub unanswered: BTreeMap<ItemId, usize>,
     pub verdict: Verdict,
@@ -79,77 +79,85 @@ impl Judge {
         }
     }
 
-    /// A controller gave `life` up: other workers may own its slices.
-    pub(super) fn gives_up(&mut self, life: Life) {
-        self.lost.insert(life);
-        self.given_up.insert(life);
+    /// A controller gave `incarnation` up: other workers may own its slices.
+    pub(super) fn gives_up(&mut self, incarnation: Incarnation) {
+        self.lost.insert(incarnation);
+        self.given_up.insert(incarnation);
     }
 
     /// An item begins. `kept`: the order to check.
-    pub(super) fn begins(&mut self, life: Life, slice: SliceId, item: ItemId, kept: OrderKept) {
-        if self.given_up.contains(&life) {
-            self.fault(format!("{slice:?}: {life:?} begins {item:?} after it was given up"));
+    pub(super) fn begins(
+        &mut self,
+        incarnation: Incarnation,
+        slice: SliceId,
+        item: ItemId,
+        kept: OrderKept,
+    ) {
+        if self.given_up.contains(&incarnation) {
+            self.fault(format!("{slice:?}: {incarnation:?} begins {item:?} after it was given up"));
         }
         if kept == OrderKept::None {
             return;
         }
         if let Some((other, at)) = self.running.get(&slice)
-            && *other != life
+            && *other != incarnation
             && !self.lost.contains(other)
         {
-            self.fault(format!("{slice:?}: {life:?} begins {item:?} while {other:?} is at {at:?}"));
+            self.fault(format!(
+                "{slice:?}: {incarnation:?} begins {item:?} while {other:?} is at {at:?}"
+            ));
         }
-        self.running.insert(slice, (life, item));
+        self.running.insert(slice, (incarnation, item));
         let is_new = self.begun.insert(item);
         let last = self.last.entry((slice, item.0)).or_insert(0);
         let was = std::mem::replace(last, item.1.max(*last));
         // Items that a lost worker had begun are repeated, after its last item.
         if was >= item.1 && (is_new || kept == OrderKept::Once) {
-            self.fault(format!("{slice:?}: {life:?} begins {item:?} after {was}"));
+            self.fault(format!("{slice:?}: {incarnation:?} begins {item:?} after {was}"));
         }
-        let last = self.last_of.entry((life, slice, item.0)).or_insert(0);
+        let last = self.last_of.entry((incarnation, slice, item.0)).or_insert(0);
         let was = std::mem::replace(last, item.1.max(*last));
         if was >= item.1 && kept != OrderKept::First {
-            self.fault(format!("{slice:?}: {life:?} itself begins {item:?} after {was}"));
+            self.fault(format!("{slice:?}: {incarnation:?} itself begins {item:?} after {was}"));
         }
     }
 
-    pub(super) fn ends(&mut self, life: Life, slice: SliceId, item: ItemId) {
-        if self.running.get(&slice) == Some(&(life, item)) {
+    pub(super) fn ends(&mut self, incarnation: Incarnation, slice: SliceId, item: ItemId) {
+        if self.running.get(&slice) == Some(&(incarnation, item)) {
             self.running.remove(&slice);
         }
-        self.state.entry((slice, life)).or_default().push(item);
-        self.executed.entry(item).or_default().push(life);
+        self.state.entry((slice, incarnation)).or_default().push(item);
+        self.executed.entry(item).or_default().push(incarnation);
         self.verdict.executions += 1;
     }
 
     /// Exports the state of a slice: the items that it has processed.
-    pub(super) fn export(&mut self, life: Life, slice: SliceId) -> Vec<u8> {
-        encode(&self.state.remove(&(slice, life)).unwrap_or_default())
+    pub(super) fn export(&mut self, incarnation: Incarnation, slice: SliceId) -> Vec<u8> {
+        encode(&self.state.remove(&(slice, incarnation)).unwrap_or_default())
     }
 
     /// The same, and it stays.
-    pub(super) fn snapshot(&self, life: Life, slice: SliceId) -> Vec<u8> {
-        encode(&self.state_of(life, slice))
+    pub(super) fn snapshot(&self, incarnation: Incarnation, slice: SliceId) -> Vec<u8> {
+        encode(&self.state_of(incarnation, slice))
     }
 
-    pub(super) fn state_of(&self, life: Life, slice: SliceId) -> Vec<ItemId> {
-        self.state.get(&(slice, life)).cloned().unwrap_or_default()
+    pub(super) fn state_of(&self, incarnation: Incarnation, slice: SliceId) -> Vec<ItemId> {
+        self.state.get(&(slice, incarnation)).cloned().unwrap_or_default()
     }
 
     /// Imports a state. If no worker was lost, there must be no state yet.
     pub(super) fn import(
         &mut self,
-        life: Life,
+        incarnation: Incarnation,
         slice: SliceId,
         state: Option<Vec<u8>>,
         nobody_lost: bool,
     ) {
         let state = state.map(|bytes| decode(&bytes)).unwrap_or_default();
-        if let Some(had) = self.state.insert((slice, life), state)
+        if let Some(had) = self.state.insert((slice, incarnation), state)
             && nobody_lost
         {
-            self.fault(format!("{slice:?}: {life:?} had a state of {had:?} when one came"));
+            self.fault(format!("{slice:?}: {incarnation:?} had a state of {had:?} when one came"));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 
-use crate::ids::{Group, HandoverId, Life, SliceId, WorkerId};
+use crate::ids::{Group, HandoverId, Incarnation, SliceId, WorkerId};
 use crate::message::{Item, Message};
 use crate::numbering::Numbering;
 use crate::sim::client::ItemId;
@@ -110,8 +110,9 @@ impl Node {
 
 impl World {
     pub(super) fn start(&mut self, node: usize) {
-        let life = Life { worker: WorkerId(node as u64), number: 1000 * (self.number + 1) };
-        let worker = Worker::new(life, self.scenario.config());
+        let incarnation =
+            Incarnation { worker: WorkerId(node as u64), number: 1000 * (self.number + 1) };
+        let worker = Worker::new(incarnation, self.scenario.config());
         let mut worker = worker.with_slices(self.scenario.slices);
         worker.sabotage = self.scenario.sabotage;
         let process = self.number;
@@ -254,7 +255,7 @@ impl World {
         if at.fenced || lapsed || !at.alive {
             return false;
         }
-        let (life, process) = (at.worker.life(), at.process);
+        let (incarnation, process) = (at.worker.incarnation(), at.process);
         let ordered = !self.scenario.loses_workers();
         let kept = self.scenario.keeps_order();
         let (mut begun, mut snapshots, mut exports) = (Vec::new(), Vec::new(), Vec::new());
@@ -267,18 +268,18 @@ impl World {
                         busy.push(item.key);
                         begun.push(item);
                     }
-                    Work::Import(state) => self.judge.import(life, *slice, state, ordered),
+                    Work::Import(state) => self.judge.import(incarnation, *slice, state, ordered),
                     Work::Snapshot(number) => {
-                        snapshots.push((*slice, number, self.judge.snapshot(life, *slice)));
+                        snapshots.push((*slice, number, self.judge.snapshot(incarnation, *slice)));
                     }
                     Work::Export(handover) => {
-                        exports.push((*slice, handover, self.judge.export(life, *slice)));
+                        exports.push((*slice, handover, self.judge.export(incarnation, *slice)));
                     }
                 }
             }
         }
         for item in begun {
-            self.judge.begins(life, SliceId(item.key as u32), item.payload, kept);
+            self.judge.begins(incarnation, SliceId(item.key as u32), item.payload, kept);
             let wait = self.rng.random_range(20..self.scenario.work_us_max);
             let discards = self.nodes[node].discards.get(&item.slice).copied().unwrap_or(0);
             self.after(wait, Event::Done { node, process, state: discards, item });
@@ -300,7 +301,7 @@ impl World {
             return;
         }
         // Items with one key need their order, whatever the slice.
-        self.judge.ends(at.worker.life(), SliceId(item.key as u32), item.payload);
+        self.judge.ends(at.worker.incarnation(), SliceId(item.key as u32), item.payload);
         let slice = at.worker.numbering().slice_of(item.key);
         let busy = |(_, busy): &&mut (VecDeque<Work>, Vec<u64>)| busy.contains(&item.key);
         if let Some((_, busy)) = at.queues.values_mut().find(busy) {

@@ -285,17 +285,17 @@ fn a_worker_that_claims_what_has_no_reply_is_caught() {
 }
 
 #[test]
-fn a_taker_that_claims_what_its_giver_had_not_started_is_caught() {
+fn a_target_that_claims_what_its_source_had_not_started_is_caught() {
     assert!(is_caught(Sabotage::ClaimBacklog, Scenario::queueing));
 }
 
 #[test]
-fn a_giver_that_claims_what_it_handed_over_is_caught() {
+fn a_source_that_claims_what_it_handed_over_is_caught() {
     assert!(is_caught(Sabotage::ClaimHanded, Scenario::queueing));
 }
 
 #[test]
-fn a_giver_that_forgets_what_it_handed_over_too_early_is_caught() {
+fn a_source_that_forgets_what_it_handed_over_too_early_is_caught() {
     assert!(is_caught(Sabotage::NoClaimed, Scenario::queueing));
 }
 
@@ -336,13 +336,13 @@ fn a_controller_that_does_not_ask_what_is_under_way_is_caught() {
 }
 
 #[test]
-fn a_giver_that_cuts_for_a_controller_that_is_none_any_more_is_caught() {
+fn a_source_that_cuts_for_a_controller_that_is_none_any_more_is_caught() {
     let crashing = |seed| Scenario { faults: Faults::Controller, ..Scenario::crashing(seed) };
     assert!(is_caught(Sabotage::NoPromise, crashing));
 }
 
 #[test]
-fn a_giver_that_forgets_what_it_gave_away_is_caught() {
+fn a_source_that_forgets_what_it_gave_away_is_caught() {
     // A target and the controller are lost together.
     let crashing = |seed| Scenario {
         faults: Faults::Everybody,

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::controller::{Controller, Record, Stored};
-use crate::ids::{Group, HandoverId, Life, SliceId, Writer};
+use crate::ids::{Group, HandoverId, Incarnation, SliceId, Writer};
 use crate::message::{Address, Covered, Envelope, Item, Keeps, Lacks, Message, SnapshotId};
 use crate::numbering::Numbering;
 use crate::sim::client::{Client, ItemId};
@@ -100,7 +100,7 @@ pub(super) enum Event {
         started: u64,
     },
     /// A connection closed.
-    Disconnected(Life),
+    Disconnected(Incarnation),
     Elect,
 }
 
@@ -363,7 +363,7 @@ impl World {
             Event::Fault => self.random_fault(),
             Event::Start { node } => self.start(node),
             Event::Connected { node, started } => self.connected(node, started),
-            Event::Disconnected(life) => self.disconnected(life),
+            Event::Disconnected(incarnation) => self.disconnected(incarnation),
             Event::Elect => self.elect(),
         }
     }
@@ -395,10 +395,10 @@ impl World {
         if !at.alive || at.process != process {
             return;
         }
-        let before = at.worker.life();
+        let before = at.worker.incarnation();
         at.worker.tick(now);
         // It gave itself up.
-        if at.worker.life() != before {
+        if at.worker.incarnation() != before {
             self.judge.lost.insert(before);
         }
         self.work(node);
@@ -421,7 +421,9 @@ impl World {
             | Event::Matched { node, .. }
             | Event::Keeps { node, .. }
             | Event::Tick { node, .. } => *node,
-            Event::Control(Envelope { to: Address::Worker(life), .. }) => life.worker.0 as usize,
+            Event::Control(Envelope { to: Address::Worker(incarnation), .. }) => {
+                incarnation.worker.0 as usize
+            }
             _ => return None,
         };
         let until = self.nodes.get(node)?.paused_until;
@@ -444,7 +446,10 @@ impl World {
                     self.judge.fault(format!("{name:?} was never answered"));
                 }
                 // Every execution except the last must be by a lost worker.
-                let lost = executed.iter().filter(|life| self.judge.lost.contains(life)).count();
+                let lost = executed
+                    .iter()
+                    .filter(|incarnation| self.judge.lost.contains(incarnation))
+                    .count();
                 // Or its reply was lost in transit.
                 let unanswered = self.judge.unanswered.get(&name).copied().unwrap_or(0);
                 let lost = lost + unanswered;

@@ -70,8 +70,8 @@ impl<T: Clone> Network<T> {
         let mut wires = self.0.borrow_mut();
         match envelope.to {
             Address::Controller => wires.to_controller.push_back(envelope.clone()),
-            Address::Worker(life) => {
-                if let Some(port) = wires.ports.get_mut(&life.worker) {
+            Address::Worker(incarnation) => {
+                if let Some(port) = wires.ports.get_mut(&incarnation.worker) {
                     port.arrivals.push_back(Arrival::Control(envelope.clone()));
                 }
             }

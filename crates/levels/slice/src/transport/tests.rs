@@ -2,7 +2,7 @@ use super::memory::{Connection, Network};
 use super::*;
 use crate::config::{Config, Order};
 use crate::controller::{self, Controller, Stored};
-use crate::ids::{Life, Term, WorkerId};
+use crate::ids::{Incarnation, Term, WorkerId};
 
 /// A cluster without a network: two workers, a controller, and the executed items.
 struct Cluster {
@@ -22,9 +22,9 @@ impl Cluster {
         let config = Config { order, recovery, ..Config::default() };
         let network = Network::default();
         let driver = |worker| {
-            let life = Life { worker: WorkerId(worker), number: 1 };
-            let worker = Worker::new(life, config.clone()).with_slices(4);
-            Driver::new(worker, network.connect(life.worker))
+            let incarnation = Incarnation { worker: WorkerId(worker), number: 1 };
+            let worker = Worker::new(incarnation, config.clone()).with_slices(4);
+            Driver::new(worker, network.connect(incarnation.worker))
         };
         let stored = Stored::default();
         Self {
@@ -62,7 +62,7 @@ impl Cluster {
         self.now += Duration::from_millis(1);
         for driver in &mut self.drivers {
             driver.step(self.now).unwrap();
-            let id = driver.worker().life().worker;
+            let id = driver.worker().incarnation().worker;
             for _ in 0..tasks {
                 let Some(started) = driver.start(self.now) else { break };
                 match &started.task {
@@ -113,7 +113,7 @@ impl Cluster {
     }
 
     fn owner(&self, slice: u32) -> Option<WorkerId> {
-        self.controller.table()[&SliceId(slice)].owner.map(|life| life.worker)
+        self.controller.table()[&SliceId(slice)].owner.map(|incarnation| incarnation.worker)
     }
 
     fn ready(order: Order) -> Self {
@@ -139,8 +139,8 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
             for _ in 0..30 {
                 cluster.publish();
             }
-            let (slices, taker) = ([SliceId(slice)], WorkerId(other));
-            cluster.controller.move_slices(cluster.now, &slices, taker).unwrap();
+            let (slices, target) = ([SliceId(slice)], WorkerId(other));
+            cluster.controller.move_slices(cluster.now, &slices, target).unwrap();
             for _ in 0..6 {
                 cluster.publish();
                 cluster.pass(2);
@@ -223,7 +223,7 @@ fn slices_are_split_and_joined_where_they_are_with_what_waits() {
             let done = |c: &Cluster| {
                 c.controller.resizing().is_none() && c.controller.numbering().slices == slices
             };
-            let taker = |c: &Cluster| if c.owner(0) == Some(WorkerId(1)) { 2 } else { 1 };
+            let target = |c: &Cluster| if c.owner(0) == Some(WorkerId(1)) { 2 } else { 1 };
             for _ in 0..3000 {
                 // More than a worker does in a millisecond, so that there are queues.
                 (0..3).for_each(|_| cluster.publish_key());
@@ -235,10 +235,10 @@ fn slices_are_split_and_joined_where_they_are_with_what_waits() {
             assert!(done(&cluster), "{order:?}: {slices}: {:?}", cluster.controller.resizing());
             assert_eq!(cluster.controller.table().len(), slices as usize);
             // One half may move alone, too.
-            let taker = WorkerId(taker(&cluster));
-            cluster.controller.move_slices(cluster.now, &[SliceId(0)], taker).unwrap();
+            let target = WorkerId(target(&cluster));
+            cluster.controller.move_slices(cluster.now, &[SliceId(0)], target).unwrap();
             cluster.pass_until(Cluster::is_idle);
-            assert_eq!(cluster.owner(0), Some(taker));
+            assert_eq!(cluster.owner(0), Some(target));
         }
         let published = cluster.published;
         cluster.pass_until(|c| c.executed.len() as u64 >= published);

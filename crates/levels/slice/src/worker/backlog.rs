@@ -20,7 +20,7 @@ use crate::config::Order;
 use crate::ids::{HandoverId, SliceId, Writer};
 use crate::message::{Backlog, Item, TailEntry};
 use crate::worker::ownership::Handed;
-use crate::worker::{GiverAction, Output, Reason, Worker};
+use crate::worker::{Output, Reason, SourceAction, Worker};
 
 /// The items of one handover that its source had not started, kept at the source.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl<T: Clone> Worker<T> {
             undrained.extend(&idle);
         }
         giving.undrained = undrained;
-        self.give(now, handover, GiverAction::SendCut);
+        self.give(now, handover, SourceAction::SendCut);
         // After the cut: the target ignores it before.
         self.drained(now, handover, idle);
         self.say_tail(now, handover);

@@ -27,7 +27,7 @@ pub use folder::Checkpoint;
 pub(super) use sending::part_of;
 pub use status::CheckpointStatus;
 
-use crate::ids::{HandoverId, Life, SliceId, Writer};
+use crate::ids::{HandoverId, Incarnation, SliceId, Writer};
 use crate::message::{Covered, SnapshotId};
 use crate::positions::Positions;
 use crate::worker::{Output, Worker};
@@ -43,9 +43,9 @@ pub(super) struct Checkpoints {
     /// The number of the controller's list of workers.
     pub number: u64,
     /// Keeps the checkpoints of this worker.
-    standby: Option<Life>,
+    standby: Option<Incarnation>,
     /// All other living workers.
-    pub others: BTreeSet<Life>,
+    pub others: BTreeSet<Incarnation>,
     slices: BTreeMap<SliceId, Tracked>,
     /// Slices that were given away and are not drained: the epoch of their ownership, and the
     /// positions in their state.
@@ -78,7 +78,7 @@ struct Tracked {
 struct Kept {
     version: SnapshotId,
     /// `None`: it is in the folder alone.
-    keeper: Option<Life>,
+    keeper: Option<Incarnation>,
     in_folder: bool,
     contained: Positions,
     at: Duration,
@@ -171,8 +171,8 @@ impl<T: Clone> Worker<T> {
         &mut self,
         now: Duration,
         number: u64,
-        standby: Option<Option<Life>>,
-        others: Vec<Life>,
+        standby: Option<Option<Incarnation>>,
+        others: Vec<Incarnation>,
     ) {
         if number < self.checkpoints.number {
             return;
@@ -270,7 +270,7 @@ impl<T: Clone> Worker<T> {
         self.checkpoints.looked = Some(now);
         self.move_restores(now);
         let slices = std::mem::take(&mut self.checkpoints.slices);
-        let mut mail: BTreeMap<Life, Post> = BTreeMap::new();
+        let mut mail: BTreeMap<Incarnation, Post> = BTreeMap::new();
         self.checkpoints.slices = slices
             .into_iter()
             .map(|(slice, mut tracked)| {
@@ -300,7 +300,7 @@ impl<T: Clone> Worker<T> {
         now: Duration,
         slice: SliceId,
         tracked: &mut Tracked,
-        mail: &mut BTreeMap<Life, Post>,
+        mail: &mut BTreeMap<Incarnation, Post>,
     ) {
         let Some(config) = self.config.checkpoints() else { return };
         let standby = self.checkpoints.standby;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::by_slice::BySlice;
-use crate::ids::{Group, Life, SliceId, Writer};
+use crate::ids::{Group, Incarnation, SliceId, Writer};
 use crate::message::{Backlog, Claims, Given, Message, Taken};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use crate::worker::ownership::Owned;
 use crate::worker::past::Pasts;
 use crate::worker::restore::Restores;
 use crate::worker::taking::Taking;
-use crate::worker::{GiverEvent, GiverState, Output, Reason, TakerState, Worker};
+use crate::worker::{Output, Reason, SourceEvent, SourceState, TargetState, Worker};
 
 /// Largest number of claims that wait for an answer.
 const OUTSTANDING_MAX: usize = 64;
@@ -86,7 +86,7 @@ impl<T: Clone> Worker<T> {
         // does not know of its loss.
         let heard = self.claims.began.map(|began| began.max(self.claims.until));
         if heard.is_some_and(|heard| now >= heard + self.config.retire) {
-            return self.expelled(now, self.life.number);
+            return self.expelled(now, self.incarnation.number);
         }
         let period = self.claims_period();
         if self.claims.said.is_none_or(|said| now.saturating_sub(said) >= period) {
@@ -147,7 +147,8 @@ impl<T: Clone> Worker<T> {
 
     /// Handles its loss: its slices have another owner. A new incarnation begins, with nothing.
     pub(super) fn expelled(&mut self, now: Duration, last: u64) {
-        self.life = Life { number: self.life.number.max(last) + 1, ..self.life };
+        self.incarnation =
+            Incarnation { number: self.incarnation.number.max(last) + 1, ..self.incarnation };
         // Only this worker has the items that a target may lack.
         let tails: usize = self.giving.values().map(Giving::tail_items).sum();
         self.drops.add(Reason::GivenUp, (self.unfinished.len() + tails) as u64);
@@ -209,7 +210,7 @@ impl<T: Clone> Worker<T> {
     /// not answer for these any more.
     fn covered_by(&mut self, now: Duration, number: u64) {
         let waiting = self.taking.iter_mut().filter(|(_, taking)| {
-            let waits = taking.state == TakerState::Active && !taking.claimed;
+            let waits = taking.state == TargetState::Active && !taking.claimed;
             waits && !taking.backlog.is_empty() && number >= taking.covering
         });
         let mut told = Vec::new();
@@ -228,7 +229,7 @@ impl<T: Clone> Worker<T> {
         let open: Vec<&Taking<T>> = self
             .taking
             .values()
-            .filter(|t| t.state == TakerState::Active && !t.covered && t.giver.is_some())
+            .filter(|t| t.state == TargetState::Active && !t.covered && t.source.is_some())
             .collect();
         let recovering = self.owned.iter().flat_map(|(slice, owned)| {
             let recovering = owned.recovering.as_ref();
@@ -265,7 +266,7 @@ impl<T: Clone> Worker<T> {
     fn backlogs_under_way(&self) -> BTreeMap<Writer, u64> {
         let mut all = BTreeMap::new();
         let coming =
-            self.taking.values().filter(|t| t.state == TakerState::Active && !t.has_backlog());
+            self.taking.values().filter(|t| t.state == TargetState::Active && !t.has_backlog());
         for Backlog { writer, after, .. } in coming.flat_map(|taking| &taking.backlog) {
             let least = all.entry(*writer).or_insert(*after);
             *least = (*after).min(*least);
@@ -327,7 +328,7 @@ impl<T: Clone> Worker<T> {
         cut.map(|(handover, giving)| Given {
             handover: *handover,
             slices: giving.slices.clone(),
-            taker: giving.taker,
+            target: giving.target,
             cut: giving.cut.clone(),
         })
         .collect()
@@ -344,7 +345,7 @@ impl<T: Clone> Worker<T> {
             let here = |slice: &&SliceId| taking.is_before_cut() || is_here(*handover, **slice);
             let slices: Arc<[SliceId]> = taking.slices.iter().filter(here).copied().collect();
             let some = !slices.is_empty();
-            some.then_some(Taken { handover: *handover, slices, giver: taking.giver? })
+            some.then_some(Taken { handover: *handover, slices, source: taking.source? })
         })
         .collect()
     }
@@ -362,9 +363,9 @@ impl<T: Clone> Worker<T> {
         if self.sabotage == Sabotage::NoPromise {
             return self.say_claims(now);
         }
-        let waiting = self.giving.iter().filter(|(_, g)| g.state == GiverState::Waiting);
+        let waiting = self.giving.iter().filter(|(_, g)| g.state == SourceState::Waiting);
         for handover in waiting.map(|(handover, _)| *handover).collect::<Vec<_>>() {
-            self.giver_event(now, handover, GiverEvent::Abort);
+            self.source_event(now, handover, SourceEvent::Abort);
         }
         self.say_claims(now);
     }
@@ -377,7 +378,7 @@ mod tests {
     use crate::ids::{Term, WorkerId};
     use crate::message::{Address, Envelope, Item};
 
-    const LIFE: Life = Life { worker: WorkerId(1), number: 1 };
+    const LIFE: Incarnation = Incarnation { worker: WorkerId(1), number: 1 };
 
     /// The number of claims in 5 s, of a worker that receives an item every `items` milliseconds;
     /// the controller answers all.

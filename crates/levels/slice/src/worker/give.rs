@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Order;
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Incarnation, SliceId};
 use crate::message::{Address, Item, Message, Progress};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use crate::worker::giving::Giving;
 use crate::worker::ownership::Released;
 use crate::worker::taking::Taking;
 use crate::worker::{
-    GiverAction, GiverEvent, GiverState, Output, REMEMBERED, Reason, TakerEvent, Worker,
+    Output, REMEMBERED, Reason, SourceAction, SourceEvent, SourceState, TargetEvent, Worker,
 };
 
 impl<T: Clone> Worker<T> {
@@ -23,18 +23,18 @@ impl<T: Clone> Worker<T> {
         now: Duration,
         handover: HandoverId,
         slices: Arc<[SliceId]>,
-        taker: Life,
+        target: Incarnation,
         positions: Positions,
         settled: bool,
     ) {
         let owns = |slice: &SliceId| self.owned.get(slice).is_some_and(|o| o.epoch < handover);
         let owns = slices.iter().all(owns);
-        let giving = self.giving.entry(handover).or_insert_with(|| Giving::new(slices, taker));
-        if giving.state == GiverState::Unknown && owns {
+        let giving = self.giving.entry(handover).or_insert_with(|| Giving::new(slices, target));
+        if giving.state == SourceState::Unknown && owns {
             giving.wait(positions, settled);
         }
-        let event = if owns { GiverEvent::Release } else { GiverEvent::ReleaseForeign };
-        self.giver_event(now, handover, event);
+        let event = if owns { SourceEvent::Release } else { SourceEvent::ReleaseForeign };
+        self.source_event(now, handover, event);
         self.move_on(now);
     }
 
@@ -53,61 +53,61 @@ impl<T: Clone> Worker<T> {
         let goes_on = giving.tail_first() > first && giving.is_next_due();
         let ended = giving.tail_end() > before;
         let slices = giving.drained_since(first);
-        let taker = Address::Worker(giving.taker);
+        let target = Address::Worker(giving.target);
         self.watching.insert(handover);
         if !slices.is_empty() {
-            self.send(taker, Message::Drained { handover, slices });
+            self.send(target, Message::Drained { handover, slices });
         }
         if ended || goes_on {
             self.say_tail(now, handover);
         }
-        self.giver_event(now, handover, GiverEvent::Active);
+        self.source_event(now, handover, SourceEvent::Active);
         self.move_on(now);
     }
 
     /// Applies one event by the state table.
-    pub(super) fn giver_event(&mut self, now: Duration, handover: HandoverId, event: GiverEvent) {
+    pub(super) fn source_event(&mut self, now: Duration, handover: HandoverId, event: SourceEvent) {
         let giving = self.giving.entry(handover);
         // Of an unknown handover only the promise not to cut is kept.
-        let giving = giving.or_insert_with(|| Giving::new([].into(), self.life));
+        let giving = giving.or_insert_with(|| Giving::new([].into(), self.incarnation));
         let (next, actions) = giving.state.on(event);
         giving.state = next;
         for action in actions {
             self.give(now, handover, *action);
         }
-        if matches!(next, GiverState::Closed | GiverState::Aborted | GiverState::Unknown) {
+        if matches!(next, SourceState::Closed | SourceState::Aborted | SourceState::Unknown) {
             self.watching.remove(&handover);
             self.forget_given();
         }
     }
 
-    pub(super) fn give(&mut self, now: Duration, handover: HandoverId, action: GiverAction) {
+    pub(super) fn give(&mut self, now: Duration, handover: HandoverId, action: SourceAction) {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         match action {
-            GiverAction::Wait => {
+            SourceAction::Wait => {
                 self.watching.insert(handover);
             }
-            GiverAction::StopWaiting => {
+            SourceAction::StopWaiting => {
                 giving.ahead = Positions::default();
                 self.watching.remove(&handover);
             }
-            GiverAction::MakeCut => self.make_cut(now, handover),
+            SourceAction::MakeCut => self.make_cut(now, handover),
             // The message follows when the backlog is known.
-            GiverAction::SendCut if giving.recalls => {}
-            GiverAction::SendCut => {
+            SourceAction::SendCut if giving.recalls => {}
+            SourceAction::SendCut => {
                 giving.said = now;
-                let taker = Address::Worker(giving.taker);
+                let target = Address::Worker(giving.target);
                 let (positions, backlog) = (giving.cut.clone(), giving.backlog.clone());
-                self.send(taker, Message::Cut { handover, positions: positions.clone(), backlog });
+                self.send(target, Message::Cut { handover, positions: positions.clone(), backlog });
                 self.send_controller(Message::Cut { handover, positions, backlog: Vec::new() });
             }
-            GiverAction::DropReleased => giving.released = Default::default(),
-            GiverAction::DropTail => {
+            SourceAction::DropReleased => giving.released = Default::default(),
+            SourceAction::DropTail => {
                 giving.drop_tail();
                 giving.drained.clear();
                 self.check_finished(now, handover);
             }
-            GiverAction::SendClosed => {
+            SourceAction::SendClosed => {
                 // Other slices have returned in the meantime.
                 let released = |slice: &&SliceId| {
                     self.released.get(*slice).is_some_and(|it| it.handover == handover)
@@ -131,7 +131,7 @@ impl<T: Clone> Worker<T> {
                 self.send_controller(Message::Closed { handover, cut });
                 self.unsubscribe_idle();
             }
-            GiverAction::SendAborted => self.send_controller(Message::Aborted { handover }),
+            SourceAction::SendAborted => self.send_controller(Message::Aborted { handover }),
         }
     }
 
@@ -163,7 +163,7 @@ impl<T: Clone> Worker<T> {
         // received END learns it here.
         for epoch in epochs {
             if self.owned.values().all(|owned| owned.epoch != epoch) {
-                self.taker_event(now, epoch, TakerEvent::End);
+                self.target_event(now, epoch, TargetEvent::End);
             }
         }
     }
@@ -240,14 +240,14 @@ impl<T: Clone> Worker<T> {
     ) {
         let strict = self.config.order.is_strict() && !slices.is_empty();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if strict && giving.state != GiverState::Closed {
+        if strict && giving.state != SourceState::Closed {
             giving.drained.extend(slices.iter().cloned());
-            let taker = Address::Worker(giving.taker);
+            let target = Address::Worker(giving.target);
             // Only for slices for which the target has received the unstarted items.
             let has_all = |(slice, _): &(SliceId, Option<Vec<u8>>)| giving.is_handed_over(*slice);
             let slices: Vec<_> = slices.into_iter().filter(has_all).collect();
             if !slices.is_empty() {
-                self.send(taker, Message::Drained { handover, slices });
+                self.send(target, Message::Drained { handover, slices });
             }
         }
         self.check_finished(now, handover);
@@ -256,10 +256,10 @@ impl<T: Clone> Worker<T> {
     pub(super) fn check_finished(&mut self, now: Duration, handover: HandoverId) {
         let reply = self.config.reply_is_sure();
         let finished = |giving: &Giving<T>| {
-            giving.state == GiverState::Draining && giving.is_finished(now, reply)
+            giving.state == SourceState::Draining && giving.is_finished(now, reply)
         };
         if self.giving.get(&handover).is_some_and(finished) {
-            self.giver_event(now, handover, GiverEvent::Finished);
+            self.source_event(now, handover, SourceEvent::Finished);
         }
     }
 
@@ -268,7 +268,7 @@ impl<T: Clone> Worker<T> {
         let watched: Vec<_> = self.watching.iter().copied().collect();
         for handover in watched {
             let Some(mut giving) = self.giving.remove(&handover) else { continue };
-            let passes = giving.state == GiverState::Waiting && self.can_cut(&giving);
+            let passes = giving.state == SourceState::Waiting && self.can_cut(&giving);
             let patience = self.config.patience;
             let ended = giving.has_cut()
                 && giving.end_tails(|writer, at, since| {
@@ -276,7 +276,7 @@ impl<T: Clone> Worker<T> {
                 });
             self.giving.insert(handover, giving);
             if passes {
-                self.giver_event(now, handover, GiverEvent::Passed);
+                self.source_event(now, handover, SourceEvent::Passed);
             }
             if ended {
                 self.say_tail(now, handover);
@@ -340,14 +340,14 @@ impl<T: Clone> Worker<T> {
                 continue;
             };
             giving.said = now;
-            let taker = Address::Worker(giving.taker);
-            if giving.state == GiverState::Cut || giving.needs_progress() {
-                self.give(now, handover, GiverAction::SendCut);
+            let target = Address::Worker(giving.target);
+            if giving.state == SourceState::Cut || giving.needs_progress() {
+                self.give(now, handover, SourceAction::SendCut);
             }
             let Some(giving) = self.giving.get(&handover) else { continue };
             let slices = giving.drained_since(0);
             if !slices.is_empty() {
-                self.send(taker, Message::Drained { handover, slices });
+                self.send(target, Message::Drained { handover, slices });
             }
             self.say_tail(now, handover);
         }
@@ -358,8 +358,8 @@ impl<T: Clone> Worker<T> {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         if let Some((first, entries)) = giving.tail(size) {
             giving.said = now;
-            let taker = Address::Worker(giving.taker);
-            self.send(taker, Message::Tail { handover, first, entries });
+            let target = Address::Worker(giving.target);
+            self.send(target, Message::Tail { handover, first, entries });
         }
     }
 
@@ -367,8 +367,8 @@ impl<T: Clone> Worker<T> {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         if let Some((first, entries)) = giving.tail_last() {
             giving.said = now;
-            let taker = Address::Worker(giving.taker);
-            self.send(taker, Message::Tail { handover, first, entries });
+            let target = Address::Worker(giving.target);
+            self.send(target, Message::Tail { handover, first, entries });
         }
     }
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Life, SliceId, Writer};
+use crate::ids::{Incarnation, SliceId, Writer};
 use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
 use crate::worker::backlog::{Unstarted, unstarted_of};
-use crate::worker::giver_table::GiverState;
 use crate::worker::reason::Reason;
+use crate::worker::source_table::SourceState;
 
 /// Largest number of tail entries in one message.
 pub const TAIL_PART: usize = 512;
@@ -19,9 +19,9 @@ pub const TAIL_BYTES: usize = 256 << 10;
 /// A handover at its source.
 #[derive(Debug)]
 pub(super) struct Giving<T> {
-    pub state: GiverState,
+    pub state: SourceState,
     pub slices: Arc<[SliceId]>,
-    pub taker: Life,
+    pub target: Incarnation,
     /// P.
     pub ahead: Positions,
     /// The target lacks items of no writer.
@@ -65,11 +65,11 @@ pub(super) struct Giving<T> {
 }
 
 impl<T: Clone> Giving<T> {
-    pub(super) fn new(slices: Arc<[SliceId]>, taker: Life) -> Self {
+    pub(super) fn new(slices: Arc<[SliceId]>, target: Incarnation) -> Self {
         Self {
-            state: GiverState::Unknown,
+            state: SourceState::Unknown,
             slices,
-            taker,
+            target,
             ahead: Positions::default(),
             covered: false,
             known: HashSet::new(),
@@ -101,7 +101,7 @@ impl<T: Clone> Giving<T> {
     }
 
     pub(super) fn has_cut(&self) -> bool {
-        matches!(self.state, GiverState::Cut | GiverState::Draining)
+        matches!(self.state, SourceState::Cut | SourceState::Draining)
     }
 
     /// Keeps an item after C. Returns the reason if an item was dropped for lack of room.
@@ -114,7 +114,7 @@ impl<T: Clone> Giving<T> {
                 dropped = Some(Reason::TailFull);
             }
         }
-        if self.state == GiverState::Cut {
+        if self.state == SourceState::Cut {
             if self.released.len() >= max {
                 self.released.pop_front();
                 dropped = Some(Reason::ReleasedFull);
@@ -245,7 +245,7 @@ impl<T: Clone> Giving<T> {
 
     /// Whether only the target's progress is missing.
     pub(super) fn needs_progress(&self) -> bool {
-        self.state == GiverState::Draining
+        self.state == SourceState::Draining
             && self.undrained.is_empty()
             && !(self.covered && self.claimed)
             && self.tail.is_empty()

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_taker_has_asked_nothing_of_earlier_owners_is_committed() {
+    fn after_a_target_has_asked_nothing_of_earlier_owners_is_committed() {
         let mut keeper = Keeper::default();
         keeper.take(part(version(1, 1), 0, b"abcd"));
         keeper.fence(SLICE, HandoverId(2));

@@ -46,7 +46,7 @@ impl<T: Clone> Worker<T> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::ids::{Life, WorkerId};
+    use crate::ids::{Incarnation, WorkerId};
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -55,8 +55,8 @@ mod tests {
     /// The value of `lives` after refusals, each with its arrival and the age of the holder's
     /// claims.
     fn lives(refusals: &[(u64, u64)]) -> Option<Duration> {
-        let life = Life { worker: WorkerId(1), number: 2 };
-        let mut worker: Worker<u8> = Worker::new(life, Config::default());
+        let incarnation = Incarnation { worker: WorkerId(1), number: 2 };
+        let mut worker: Worker<u8> = Worker::new(incarnation, Config::default());
         for (at, heard) in refusals {
             worker.on_refuse(ms(*at), 1, Process { key: 7, ..Process::default() }, ms(*heard));
         }
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn another_holder_is_another_matter() {
-        let life = Life { worker: WorkerId(1), number: 2 };
-        let mut worker: Worker<u8> = Worker::new(life, Config::default());
+        let incarnation = Incarnation { worker: WorkerId(1), number: 2 };
+        let mut worker: Worker<u8> = Worker::new(incarnation, Config::default());
         for (at, key, heard) in [(0, 7, 10), (50, 7, 2), (100, 8, 1)] {
             let holder = Process { key, ..Process::default() };
             worker.on_refuse(ms(at), 1, holder, ms(heard));

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{HandoverId, Life, SliceId, Writer};
+use crate::ids::{HandoverId, Incarnation, SliceId, Writer};
 use crate::message::{Address, Item, Message, SnapshotId, SnapshotPart};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use crate::worker::Sabotage;
 use crate::worker::checkpoint::{Checkpoint, Snapshot};
 use crate::worker::keeper::Coming;
 use crate::worker::ownership::{Owned, Recovering};
-use crate::worker::{Output, TakerEvent, TakerState, Worker};
+use crate::worker::{Output, TargetEvent, TargetState, Worker};
 
 /// Longest time that a replay waits for items that clients keep, in units of
 /// [`Config::recovery`](crate::Config::recovery).
@@ -40,9 +40,9 @@ pub(super) struct Restores {
 struct Search {
     epoch: HandoverId,
     /// The checkpoint of each worker.
-    answers: BTreeMap<Life, Option<SnapshotId>>,
+    answers: BTreeMap<Incarnation, Option<SnapshotId>>,
     /// The checkpoint that is fetched, and its keeper.
-    from: Option<(SnapshotId, Life)>,
+    from: Option<(SnapshotId, Incarnation)>,
     coming: Option<Coming>,
     /// When the last message about it was sent.
     said: Option<Duration>,
@@ -62,10 +62,20 @@ enum Folder {
 
 impl Search {
     /// The workers that have not answered.
-    fn silent(&mut self, others: &BTreeSet<Life>) -> BTreeSet<Life> {
+    fn silent(&mut self, others: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         // Answers of lost workers do not count.
-        self.answers.retain(|life, _| others.contains(life));
-        others.iter().filter(|life| !self.answers.contains_key(life)).copied().collect()
+        self.answers.retain(|incarnation, _| others.contains(incarnation));
+        others
+            .iter()
+            .filter(|incarnation| !self.answers.contains_key(incarnation))
+            .copied()
+            .collect()
+    }
+
+    /// The latest checkpoint that a worker has.
+    fn last(&self) -> Option<(SnapshotId, Incarnation)> {
+        let has = |(from, has): (&Incarnation, &Option<SnapshotId>)| Some(((*has)?, *from));
+        self.answers.iter().filter_map(has).max()
     }
 
     fn has_read_folder(&self) -> bool {
@@ -95,7 +105,8 @@ impl Restores {
     /// Whether this snapshot is fetched from `from`.
     pub(super) fn wants(&self, from: Address, slice: SliceId, version: SnapshotId) -> bool {
         let wanted = self.slices.get(&slice).and_then(|search| search.from);
-        wanted.is_some_and(|(of, life)| of == version && Address::Worker(life) == from)
+        wanted
+            .is_some_and(|(of, incarnation)| of == version && Address::Worker(incarnation) == from)
     }
 
     /// The application has exported `slice`. Returns whether the restore waited for that.
@@ -122,18 +133,18 @@ impl<T: Clone> Worker<T> {
         handover: HandoverId,
         slices: Arc<[SliceId]>,
         number: u64,
-        others: Vec<Life>,
+        others: Vec<Incarnation>,
     ) {
         if self.config.checkpoints().is_some() {
             self.on_keepers(now, number, None, others);
         }
         let taking = self.taking.get(&handover);
-        match taking.map(|taking| (taking.giver.is_some(), taking.recovered.is_none())) {
+        match taking.map(|taking| (taking.source.is_some(), taking.recovered.is_none())) {
             Some((true, is_new)) => {
                 if is_new {
                     self.recover_checkpoints(now, handover);
                 }
-                self.taker_event(now, handover, TakerEvent::Recover);
+                self.target_event(now, handover, TargetEvent::Recover);
             }
             _ => self.on_assign(now, handover, slices, Some(Positions::default())),
         }
@@ -174,7 +185,7 @@ impl<T: Clone> Worker<T> {
     /// The source was lost before the replies to all its items had arrived.
     fn recover_checkpoints(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
-        if taking.state != TakerState::Active {
+        if taking.state != TargetState::Active {
             return;
         }
         // These are the claims sent at the end of this function.
@@ -243,11 +254,11 @@ impl<T: Clone> Worker<T> {
     /// Whether the state of `slice` is here, contains what checkpoints of it contain, and will not
     /// be replaced by one, as that of a lost source will.
     #[cfg(test)]
-    pub(crate) fn has_state(&self, slice: SliceId, lives: impl Fn(Life) -> bool) -> bool {
+    pub(crate) fn has_state(&self, slice: SliceId, lives: impl Fn(Incarnation) -> bool) -> bool {
         let is_here = |owned: &Owned<T>| {
             let taking = self.taking.get(&owned.epoch).filter(|taking| !taking.state.is_over());
             let waits = taking.is_some_and(|taking| taking.held.contains(&slice));
-            let is_replaced = taking.and_then(|taking| taking.giver).is_some_and(|it| !lives(it));
+            let is_replaced = taking.and_then(|taking| taking.source).is_some_and(|it| !lives(it));
             !waits && !is_replaced && !self.restores.has(slice)
         };
         self.owned.get(&slice).is_some_and(is_here) || self.released.contains_key(&slice)
@@ -286,11 +297,11 @@ impl<T: Clone> Worker<T> {
         slices: &[SliceId],
         versions: &[(SliceId, SnapshotId)],
     ) {
-        let Address::Worker(life) = from else { return };
+        let Address::Worker(incarnation) = from else { return };
         let versions: BTreeMap<_, _> = versions.iter().copied().collect();
         for slice in slices {
             if let Some(search) = self.restores.slices.get_mut(slice) {
-                search.answers.insert(life, versions.get(slice).copied());
+                search.answers.insert(incarnation, versions.get(slice).copied());
             }
         }
         self.move_restores(now);
@@ -298,15 +309,12 @@ impl<T: Clone> Worker<T> {
 
     /// Continues the searches, and restores the checkpoints that have arrived.
     pub(super) fn move_restores(&mut self, now: Duration) {
-        if self.restores.slices.is_empty() {
-            return;
-        }
         self.restores.slices.retain(|slice, _| self.owned.contains_key(slice));
         let others = &self.checkpoints.others;
         let has_folder = self.config.has_folder();
         let (mut found, mut loads) = (Vec::new(), Vec::new());
-        let mut asks: BTreeMap<(Life, HandoverId), Vec<SliceId>> = BTreeMap::new();
-        let mut wants: BTreeMap<Life, Vec<(SliceId, SnapshotId, u64)>> = BTreeMap::new();
+        let mut asks: BTreeMap<(Incarnation, HandoverId), Vec<SliceId>> = BTreeMap::new();
+        let mut wants: BTreeMap<Incarnation, Vec<(SliceId, SnapshotId, u64)>> = BTreeMap::new();
         for (slice, search) in &mut self.restores.slices {
             if search.exporting {
                 continue;
@@ -321,14 +329,13 @@ impl<T: Clone> Worker<T> {
             if !silent.is_empty() {
                 if is_due {
                     search.said = Some(now);
-                    for life in silent {
-                        asks.entry((life, search.epoch)).or_default().push(*slice);
+                    for incarnation in silent {
+                        asks.entry((incarnation, search.epoch)).or_default().push(*slice);
                     }
                 }
                 continue;
             }
-            let theirs = search.answers.iter().filter_map(|(life, has)| Some(((*has)?, *life)));
-            let theirs = theirs.max();
+            let theirs = search.last();
             let own = self.keeper.version(*slice);
             let theirs_version = theirs.map(|(version, _)| version);
             if has_folder && !search.has_read_folder() {
@@ -351,20 +358,20 @@ impl<T: Clone> Worker<T> {
                 continue;
             }
             let is_due = search.said.is_none_or(|at| now.saturating_sub(at) >= self.config.resend);
-            if let Some((version, life)) = theirs
+            if let Some((version, incarnation)) = theirs
                 && is_due
             {
                 search.said = Some(now);
                 let at = search.coming.as_ref().map_or(0, |coming| coming.came() - 1);
-                wants.entry(life).or_default().push((*slice, version, at));
+                wants.entry(incarnation).or_default().push((*slice, version, at));
             }
         }
         self.out.extend(loads);
-        for ((life, epoch), slices) in asks {
-            self.send(Address::Worker(life), Message::Ask { epoch, slices: slices.into() });
+        for ((incarnation, epoch), slices) in asks {
+            self.send(Address::Worker(incarnation), Message::Ask { epoch, slices: slices.into() });
         }
-        for (life, wants) in wants {
-            self.send(Address::Worker(life), Message::Want { wants });
+        for (incarnation, wants) in wants {
+            self.send(Address::Worker(incarnation), Message::Want { wants });
         }
         for (slice, snapshot) in found {
             self.restored(now, slice, snapshot);

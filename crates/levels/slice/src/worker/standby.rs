@@ -12,7 +12,7 @@ use crate::ids::{HandoverId, SliceId};
 use crate::message::Item;
 use crate::numbering::Numbering;
 use crate::positions::Positions;
-use crate::worker::{Reason, TakerState, Worker};
+use crate::worker::{Reason, TargetState, Worker};
 
 /// By slice: items that have arrived and are not known to be committed, in order.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl<T: Clone> Worker<T> {
     pub(super) fn on_standby(&mut self, committed: &BySlice) {
         let wanted: std::collections::BTreeSet<_> =
             committed.parts().flat_map(|(slices, _)| slices.iter().copied()).collect();
-        let taken = self.taking.values().filter(|taking| taking.state == TakerState::Active);
+        let taken = self.taking.values().filter(|taking| taking.state == TargetState::Active);
         // Their source may still be lost before it has drained them.
         let taken: std::collections::BTreeSet<_> =
             taken.flat_map(|taking| taking.slices.iter().copied()).collect();

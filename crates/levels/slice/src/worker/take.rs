@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::by_slice::BySlice;
-use crate::ids::{HandoverId, Life, SliceId};
+use crate::ids::{HandoverId, Incarnation, SliceId};
 use crate::message::{Address, Backlog, Item, Message, TailEntry};
 use crate::positions::Positions;
 use crate::worker::ownership::{Lost, Owned, Recovering};
 use crate::worker::taking::{Came, Hole, Taking};
 use crate::worker::{
-    GiverEvent, Output, REMEMBERED, Reason, TakerAction, TakerEvent, TakerState, Worker,
+    Output, REMEMBERED, Reason, SourceEvent, TargetAction, TargetEvent, TargetState, Worker,
 };
 
 impl<T: Clone> Worker<T> {
@@ -20,11 +20,11 @@ impl<T: Clone> Worker<T> {
         now: Duration,
         handover: HandoverId,
         slices: Arc<[SliceId]>,
-        giver: Life,
+        source: Incarnation,
     ) {
         // It was called off before this arrived: the promise holds.
         if self.giving.contains_key(&handover) {
-            return self.giver_event(now, handover, GiverEvent::Abort);
+            return self.source_event(now, handover, SourceEvent::Abort);
         }
         // Sorted for binary searches.
         let slices = match slices.is_sorted() {
@@ -43,13 +43,13 @@ impl<T: Clone> Worker<T> {
                 && self.shadow_of(*slice).is_none_or(|by| by == handover)
         });
         let groups = self.numbering.groups(&slices);
-        let new = || Taking::new(slices, groups, Some(giver));
+        let new = || Taking::new(slices, groups, Some(source));
         let taking = self.taking.entry(handover).or_insert_with(new);
-        if taking.state == TakerState::Unknown {
+        if taking.state == TargetState::Unknown {
             taking.since = now;
         }
-        let event = if free { TakerEvent::Prepare } else { TakerEvent::PrepareForeign };
-        self.taker_event(now, handover, event);
+        let event = if free { TargetEvent::Prepare } else { TargetEvent::PrepareForeign };
+        self.target_event(now, handover, event);
         self.subscriptions_ready(now);
     }
 
@@ -60,7 +60,7 @@ impl<T: Clone> Worker<T> {
             taking.is_before_cut() && taking.slices.iter().any(|slice| slices.contains(slice))
         });
         for earlier in earlier.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.taker_event(now, earlier, TakerEvent::Abort);
+            self.target_event(now, earlier, TargetEvent::Abort);
         }
     }
 
@@ -72,14 +72,14 @@ impl<T: Clone> Worker<T> {
         backlog: Vec<Backlog>,
     ) {
         if let Some(taking) = self.taking.get_mut(&handover)
-            && taking.state == TakerState::Shadowing
+            && taking.state == TargetState::Shadowing
         {
             taking.cut = Arc::new(cut);
             taking.floor = taking.cut.clone();
             taking.backlog = backlog;
             taking.covering = self.claims.next();
         }
-        self.taker_event(now, handover, TakerEvent::Cut);
+        self.target_event(now, handover, TargetEvent::Cut);
     }
 
     pub(super) fn on_assign(
@@ -92,41 +92,41 @@ impl<T: Clone> Worker<T> {
         let groups = self.numbering.groups(&slices);
         let new = || Taking::new(slices, groups, None);
         let taking = self.taking.entry(handover).or_insert_with(new);
-        if taking.state == TakerState::Unknown {
+        if taking.state == TargetState::Unknown {
             taking.owner_lost = after.is_some();
             taking.cut = Arc::new(after.unwrap_or_default());
             taking.floor = taking.cut.clone();
         }
-        self.taker_event(now, handover, TakerEvent::Assign);
+        self.target_event(now, handover, TargetEvent::Assign);
     }
 
     pub(super) fn on_recover(&mut self, now: Duration, handover: HandoverId, after: &BySlice) {
         let is_new =
-            self.taking.get(&handover).is_some_and(|t| t.giver.is_some() && t.recovered.is_none());
+            self.taking.get(&handover).is_some_and(|t| t.source.is_some() && t.recovered.is_none());
         if is_new {
             self.recover(now, handover, after);
         }
-        self.taker_event(now, handover, TakerEvent::Recover);
+        self.target_event(now, handover, TargetEvent::Recover);
     }
 
     /// ABORT may concern either side.
     pub(super) fn on_abort(&mut self, now: Duration, handover: HandoverId) {
         if self.taking.contains_key(&handover) {
-            self.taker_event(now, handover, TakerEvent::Abort);
+            self.target_event(now, handover, TargetEvent::Abort);
         } else {
-            self.giver_event(now, handover, GiverEvent::Abort);
+            self.source_event(now, handover, SourceEvent::Abort);
         }
     }
 
     /// Applies one event by the state table.
-    pub(super) fn taker_event(&mut self, now: Duration, handover: HandoverId, event: TakerEvent) {
+    pub(super) fn target_event(&mut self, now: Duration, handover: HandoverId, event: TargetEvent) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         let (next, actions) = taking.state.on(event);
         let before = std::mem::replace(&mut taking.state, next);
         for action in actions {
             self.take(now, handover, *action);
         }
-        if next != before && matches!(next, TakerState::Ended | TakerState::Aborted) {
+        if next != before && matches!(next, TargetState::Ended | TargetState::Aborted) {
             if let Some(taking) = self.taking.get_mut(&handover) {
                 (taking.received, taking.backlog) = Default::default();
             }
@@ -136,15 +136,15 @@ impl<T: Clone> Worker<T> {
         }
     }
 
-    fn take(&mut self, now: Duration, handover: HandoverId, action: TakerAction) {
+    fn take(&mut self, now: Duration, handover: HandoverId, action: TargetAction) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         match action {
-            TakerAction::Subscribe => {
+            TargetAction::Subscribe => {
                 for group in taking.groups.iter() {
                     self.subscribe(group);
                 }
             }
-            TakerAction::StartShadow => {
+            TargetAction::StartShadow => {
                 self.shadows.push((handover, taking.slices.clone()));
                 let positions = self.positions_of(handover);
                 let settled = self.is_settled(handover);
@@ -154,21 +154,21 @@ impl<T: Clone> Worker<T> {
                     taking.ahead = positions;
                 }
             }
-            TakerAction::SendReady => {
+            TargetAction::SendReady => {
                 // Repeats the first P, as the source may use it.
                 let (positions, settled) = (taking.ahead.clone(), taking.covered);
                 self.send_controller(Message::Ready { handover, positions, settled });
             }
-            TakerAction::DropShadow => {
+            TargetAction::DropShadow => {
                 taking.shadow = Vec::new();
                 self.drop_shadow_marks(handover);
             }
-            TakerAction::TakeOver => self.take_over(now, handover),
-            TakerAction::Assume => self.assume(now, handover),
+            TargetAction::TakeOver => self.take_over(now, handover),
+            TargetAction::Assume => self.assume(now, handover),
             // Done in `on_recover`, which has the positions.
-            TakerAction::StartRecovery => {}
-            TakerAction::SendActive => self.say_active(now, handover),
-            TakerAction::SendAborted => self.send_controller(Message::Aborted { handover }),
+            TargetAction::StartRecovery => {}
+            TargetAction::SendActive => self.say_active(now, handover),
+            TargetAction::SendAborted => self.send_controller(Message::Aborted { handover }),
         }
     }
 
@@ -200,7 +200,7 @@ impl<T: Clone> Worker<T> {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         if taking.shadow.len() >= max {
             self.drops.count(Reason::ShadowFull);
-            return self.taker_event(now, handover, TakerEvent::Overflow);
+            return self.target_event(now, handover, TargetEvent::Overflow);
         }
         taking.shadow.push(item);
     }
@@ -329,7 +329,7 @@ impl<T: Clone> Worker<T> {
             .map(|(given, _)| *given)
             .collect();
         for given in given {
-            self.giver_event(now, given, GiverEvent::Forget);
+            self.source_event(now, given, SourceEvent::Forget);
         }
     }
 
@@ -346,7 +346,7 @@ impl<T: Clone> Worker<T> {
         slices: Vec<(SliceId, Option<Vec<u8>>)>,
     ) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
-        if taking.state != TakerState::Active {
+        if taking.state != TargetState::Active {
             return;
         }
         for (slice, state) in slices {
@@ -384,7 +384,7 @@ impl<T: Clone> Worker<T> {
         entries: Vec<TailEntry<T>>,
     ) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
-        if taking.state != TakerState::Active {
+        if taking.state != TargetState::Active {
             return;
         }
         let Came { unstarted, whole, ready } = taking.tail(first, entries);
@@ -414,7 +414,7 @@ impl<T: Clone> Worker<T> {
     /// The source was lost with `after` committed: its unfinished items may be published again.
     fn recover(&mut self, now: Duration, handover: HandoverId, after: &BySlice) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
-        if taking.state != TakerState::Active {
+        if taking.state != TargetState::Active {
             return;
         }
         // These are the claims sent at the end of this function.
@@ -482,16 +482,16 @@ impl<T: Clone> Worker<T> {
     /// Continues handovers that waited for readers.
     pub(super) fn subscriptions_ready(&mut self, now: Duration) {
         let ready = |group| self.subscriptions.get(&group).is_some_and(|s| s.ready);
-        let waiting = self.taking.iter().filter(|(_, t)| t.state == TakerState::Subscribing);
+        let waiting = self.taking.iter().filter(|(_, t)| t.state == TargetState::Subscribing);
         let ready: Vec<_> =
             waiting.filter(|(_, t)| t.groups.iter().all(ready)).map(|(id, _)| *id).collect();
         for handover in ready {
-            self.taker_event(now, handover, TakerEvent::Subscribed);
+            self.target_event(now, handover, TargetEvent::Subscribed);
         }
     }
 
     pub(super) fn subscriptions_settled(&mut self, now: Duration) {
-        let active = self.taking.iter().filter(|(_, t)| t.state == TakerState::Active);
+        let active = self.taking.iter().filter(|(_, t)| t.state == TargetState::Active);
         for handover in active.map(|(id, _)| *id).collect::<Vec<_>>() {
             if self.cover_if_settled(now, handover) {
                 self.say_active(now, handover);
@@ -520,10 +520,10 @@ impl<T: Clone> Worker<T> {
     pub(super) fn say_active(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         taking.said = now;
-        let (giver, cut) = (taking.giver, (*taking.cut).clone());
+        let (source, cut) = (taking.source, (*taking.cut).clone());
         let active = Message::Active { handover, cut, progress: taking.progress() };
-        if let Some(giver) = giver {
-            self.send(Address::Worker(giver), active.clone());
+        if let Some(source) = source {
+            self.send(Address::Worker(source), active.clone());
         }
         self.send_controller(active);
     }
@@ -535,7 +535,7 @@ impl<T: Clone> Worker<T> {
             taking.is_before_cut() && now.saturating_sub(taking.since) >= patience
         });
         for handover in forgotten.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.taker_event(now, handover, TakerEvent::Abort);
+            self.target_event(now, handover, TargetEvent::Abort);
         }
         let resend = self.config.resend;
         let open = self

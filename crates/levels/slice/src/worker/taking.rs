@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Groups, Life, SliceId, Writer};
+use crate::ids::{Groups, Incarnation, SliceId, Writer};
 use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
-use crate::worker::taker_table::TakerState;
+use crate::worker::target_table::TargetState;
 
 /// A handover at its target.
 #[derive(Debug)]
 pub(super) struct Taking<T> {
-    pub state: TakerState,
+    pub state: TargetState,
     /// In order.
     pub slices: Arc<[SliceId]>,
     /// The groups that bring their items.
     pub groups: Groups,
     /// `None` for an assignment, which has no source.
-    pub giver: Option<Life>,
+    pub source: Option<Incarnation>,
     /// P, as it was sent.
     pub ahead: Positions,
     /// Items of the slices that have arrived.
@@ -87,12 +87,12 @@ pub(super) enum Hole {
 }
 
 impl<T> Taking<T> {
-    pub(super) fn new(slices: Arc<[SliceId]>, groups: Groups, giver: Option<Life>) -> Self {
+    pub(super) fn new(slices: Arc<[SliceId]>, groups: Groups, source: Option<Incarnation>) -> Self {
         Self {
-            state: TakerState::Unknown,
+            state: TargetState::Unknown,
             groups,
             slices,
-            giver,
+            source,
             ahead: Positions::default(),
             shadow: Vec::new(),
             known: HashSet::new(),
@@ -123,12 +123,15 @@ impl<T> Taking<T> {
 
     /// Whether its groups are needed: it is in progress, or its slices are owned.
     pub(super) fn is_coming(&self) -> bool {
-        matches!(self.state, TakerState::Subscribing | TakerState::Shadowing | TakerState::Active)
+        matches!(
+            self.state,
+            TargetState::Subscribing | TargetState::Shadowing | TargetState::Active
+        )
     }
 
     /// Whether it waits for the cut.
     pub(super) fn is_before_cut(&self) -> bool {
-        matches!(self.state, TakerState::Subscribing | TakerState::Shadowing)
+        matches!(self.state, TargetState::Subscribing | TargetState::Shadowing)
     }
 
     /// Whether `item` can be processed yet. `first`: position of its writer's first item here.

@@ -1,19 +1,21 @@
 //! The complete state tables: every state with every event; and the effects of single items.
 
-use super::{GiverAction as G, GiverEvent, GiverState, TakerAction as T, TakerEvent, TakerState};
+use super::{
+    SourceAction as G, SourceEvent, SourceState, TargetAction as T, TargetEvent, TargetState,
+};
 
 #[test]
-fn the_giver_does_this_in_each_state() {
-    use GiverEvent as E;
-    use GiverState as S;
+fn the_source_does_this_in_each_state() {
+    use SourceEvent as E;
+    use SourceState as S;
     let events =
         [E::Release, E::ReleaseForeign, E::Passed, E::Active, E::Finished, E::Abort, E::Forget];
-    type Cell = (GiverState, &'static [G]);
+    type Cell = (SourceState, &'static [G]);
     let aborted: Cell = (S::Aborted, &[G::SendAborted]);
     let stopped: Cell = (S::Aborted, &[G::StopWaiting, G::SendAborted]);
     let closed: Cell = (S::Closed, &[G::SendClosed]);
-    let nothing = |state: GiverState| -> Cell { (state, &[]) };
-    let cut = |state: GiverState| -> Cell { (state, &[G::SendCut]) };
+    let nothing = |state: SourceState| -> Cell { (state, &[]) };
+    let cut = |state: SourceState| -> Cell { (state, &[G::SendCut]) };
     let alone: Cell = (S::Draining, &[G::DropReleased, G::DropTail]);
     #[rustfmt::skip]
     let table = [
@@ -46,9 +48,9 @@ fn the_giver_does_this_in_each_state() {
 }
 
 #[test]
-fn the_taker_does_this_in_each_state() {
-    use TakerEvent as E;
-    use TakerState as S;
+fn the_target_does_this_in_each_state() {
+    use TargetEvent as E;
+    use TargetState as S;
     let events = [
         E::Prepare,
         E::PrepareForeign,
@@ -60,8 +62,8 @@ fn the_taker_does_this_in_each_state() {
         E::Abort,
         E::End,
     ];
-    type Cell = (TakerState, &'static [T]);
-    let nothing = |state: TakerState| -> Cell { (state, &[]) };
+    type Cell = (TargetState, &'static [T]);
+    let nothing = |state: TargetState| -> Cell { (state, &[]) };
     let aborted: Cell = (S::Aborted, &[T::SendAborted]);
     let dropped: Cell = (S::Aborted, &[T::DropShadow, T::SendAborted]);
     let ready: Cell = (S::Shadowing, &[T::SendReady]);
@@ -107,7 +109,7 @@ mod items {
 
     use crate::by_slice::BySlice;
     use crate::config::{Config, Order};
-    use crate::ids::{Group, HandoverId, Life, SliceId, Term, WorkerId, Writer};
+    use crate::ids::{Group, HandoverId, Incarnation, SliceId, Term, WorkerId, Writer};
     use crate::message::{Address, Envelope, Item, Keeps, Message, Progress};
     use crate::positions::Positions;
     use crate::worker::{Output, Reason, Worker};
@@ -116,8 +118,8 @@ mod items {
     const OTHER: SliceId = SliceId(1);
     const WRITER: Writer = Writer { group: Group::BASE, id: 7 };
 
-    fn life(worker: u64) -> Life {
-        Life { worker: WorkerId(worker), number: 1 }
+    fn incarnation(worker: u64) -> Incarnation {
+        Incarnation { worker: WorkerId(worker), number: 1 }
     }
 
     fn ms(ms: u64) -> Duration {
@@ -136,7 +138,7 @@ mod items {
     }
 
     fn tell(worker: &mut Worker<u64>, now: Duration, message: Message<u64>) {
-        let (from, to) = (Address::Controller, Address::Worker(worker.life()));
+        let (from, to) = (Address::Controller, Address::Worker(worker.incarnation()));
         worker
             .message(now, Envelope { from, to, term: Term(1), numbering: HandoverId(0), message });
     }
@@ -167,7 +169,7 @@ mod items {
     /// The same, with a lease.
     fn owner_for(lease: Duration) -> Worker<u64> {
         let config = Config { recovery: ms(0), lease, ..Config::default() };
-        let mut worker = Worker::new(life(1), config);
+        let mut worker = Worker::new(incarnation(1), config);
         worker.tick(ms(1));
         tell(&mut worker, ms(1), Message::Grant { number: 1 });
         let (handover, slices) = (HandoverId(1), [SLICE].into());
@@ -184,9 +186,9 @@ mod items {
         worker.item(ms(2), item(10, false));
         worker.writer_gone(ms(3), WRITER);
         worker.item(ms(4), item(11, false));
-        let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
+        let (handover, slices, target) = (HandoverId(2), [SLICE].into(), incarnation(2));
         let positions: Positions = [(WRITER, 13)].into_iter().collect();
-        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        let release = Message::Release { handover, slices, target, positions, settled: false };
         tell(&mut worker, ms(5), release);
         worker.item(ms(6), item(12, false));
         assert_eq!(worker.slice_count(), 1, "it has not passed P");
@@ -240,9 +242,9 @@ mod items {
         assert!(does(&mut worker).is_empty(), "the reply may be on its way");
         worker.item(ms(600), item(10, true));
         assert_eq!(does(&mut worker), [Output::Answer(item(10, true))]);
-        let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
+        let (handover, slices, target) = (HandoverId(2), [SLICE].into(), incarnation(2));
         let positions = Positions::default();
-        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        let release = Message::Release { handover, slices, target, positions, settled: false };
         tell(&mut worker, ms(606), release);
         assert_eq!(worker.slice_count(), 0);
         worker.item(ms(607), item(10, true));
@@ -259,7 +261,7 @@ mod items {
     fn what_is_recovered_begins_the_time_for_it_anew() {
         let config =
             Config { recovery: ms(100), lease: Duration::from_secs(100), ..Config::default() };
-        let mut worker = Worker::new(life(1), config);
+        let mut worker = Worker::new(incarnation(1), config);
         worker.tick(ms(1));
         tell(&mut worker, ms(1), Message::Grant { number: 1 });
         let (handover, slices) = (HandoverId(1), [SLICE].into());
@@ -282,7 +284,7 @@ mod items {
         for (after, remains) in [(None, 0), (Some(Positions::default()), 1)] {
             let (recovery, lease) = (Duration::from_secs(600), Duration::from_secs(100));
             let config = Config { recovery, lease, order: Order::Strict, ..Config::default() };
-            let mut worker = Worker::new(life(1), config);
+            let mut worker = Worker::new(incarnation(1), config);
             worker.tick(ms(1));
             tell(&mut worker, ms(1), Message::Grant { number: 1 });
             let (handover, slices) = (HandoverId(1), [SLICE].into());
@@ -295,10 +297,10 @@ mod items {
     }
 
     /// Takes slices 0 and 1 over from worker 2; both are at position 5.
-    fn taker(order: Order) -> Worker<u64> {
+    fn target(order: Order) -> Worker<u64> {
         let mut worker = fresh(order);
         let (handover, slices): (_, Arc<[SliceId]>) = (HandoverId(1), [SLICE, OTHER].into());
-        let prepare = Message::Prepare { handover, slices: slices.clone(), giver: life(2) };
+        let prepare = Message::Prepare { handover, slices: slices.clone(), source: incarnation(2) };
         tell(&mut worker, ms(1), prepare);
         for group in [Group::BASE, Group::of(SLICE), Group::of(OTHER)] {
             worker.settled(ms(1), group);
@@ -321,20 +323,20 @@ mod items {
 
     #[test]
     fn what_was_given_on_is_not_claimed_as_taken_any_more() {
-        let mut worker = taker(Order::Free);
+        let mut worker = target(Order::Free);
         assert_eq!(taken(&mut worker), [[SLICE, OTHER]]);
         for (number, slice, left) in [(2, SLICE, vec![vec![OTHER]]), (3, OTHER, vec![])] {
-            let (handover, slices, taker) = (HandoverId(number), [slice].into(), life(3));
+            let (handover, slices, target) = (HandoverId(number), [slice].into(), incarnation(3));
             let positions = Positions::default();
-            let release = Message::Release { handover, slices, taker, positions, settled: false };
+            let release = Message::Release { handover, slices, target, positions, settled: false };
             tell(&mut worker, ms(3), release);
             assert_eq!(taken(&mut worker), left);
         }
     }
 
     #[test]
-    fn each_slice_of_a_lost_giver_is_recovered_from_where_it_was() {
-        let mut worker = taker(Order::Strict);
+    fn each_slice_of_a_lost_source_is_recovered_from_where_it_was() {
+        let mut worker = target(Order::Strict);
         does(&mut worker);
         let after = BySlice::grouped(
             [SLICE, OTHER],
@@ -413,17 +415,17 @@ mod items {
     /// A worker that the controller knows, and that owns nothing.
     fn fresh(order: Order) -> Worker<u64> {
         let config = Config { lease: Duration::from_secs(100), order, ..Config::default() };
-        let mut worker = Worker::new(life(1), config);
+        let mut worker = Worker::new(incarnation(1), config);
         worker.tick(ms(1));
         tell(&mut worker, ms(1), Message::Grant { number: 1 });
         worker
     }
 
     #[test]
-    fn the_taker_hears_of_the_cut_before_it_hears_what_is_drained() {
-        let mut worker = taker(Order::Strict);
+    fn the_target_hears_of_the_cut_before_it_hears_what_is_drained() {
+        let mut worker = target(Order::Strict);
         let (handover, slices) = (HandoverId(1), [SLICE, OTHER].map(|slice| (slice, None)).into());
-        let (from, to) = (Address::Worker(life(2)), Address::Worker(worker.life()));
+        let (from, to) = (Address::Worker(incarnation(2)), Address::Worker(worker.incarnation()));
         let message = Message::Drained { handover, slices };
         worker.message(
             ms(3),
@@ -431,11 +433,11 @@ mod items {
         );
         does(&mut worker);
         let (handover, slices) = (HandoverId(2), [SLICE, OTHER].into());
-        let (taker, positions) = (life(3), Positions::default());
-        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        let (target, positions) = (incarnation(3), Positions::default());
+        let release = Message::Release { handover, slices, target, positions, settled: false };
         tell(&mut worker, ms(4), release);
         let said = outputs(&mut worker).into_iter().filter_map(|output| match output {
-            Output::Send(envelope) if envelope.to == Address::Worker(taker) => {
+            Output::Send(envelope) if envelope.to == Address::Worker(target) => {
                 Some(envelope.message.name())
             }
             _ => None,
@@ -447,13 +449,13 @@ mod items {
     fn a_controller_that_came_while_a_handover_ended_is_told_what_was_given() {
         let mut worker = owner();
         worker.item(ms(2), item(10, false));
-        let (handover, slices, taker) = (HandoverId(2), [SLICE].into(), life(2));
+        let (handover, slices, target) = (HandoverId(2), [SLICE].into(), incarnation(2));
         let positions = Positions::default();
-        let release = Message::Release { handover, slices, taker, positions, settled: false };
+        let release = Message::Release { handover, slices, target, positions, settled: false };
         tell(&mut worker, ms(3), release);
         let before = outputs(&mut worker);
         // The next controller asks before the handover of the first is over.
-        let (from, to) = (Address::Controller, Address::Worker(worker.life()));
+        let (from, to) = (Address::Controller, Address::Worker(worker.incarnation()));
         let message = Message::Grant { number: 2 };
         worker.message(
             ms(4),
@@ -465,7 +467,7 @@ mod items {
             let progress = Progress { settled: true, tail_next, ..Progress::default() };
             let cut = [(WRITER, 10)].into_iter().collect();
             let message = Message::Active { handover, cut, progress };
-            let (from, term) = (Address::Worker(taker), Term(2));
+            let (from, term) = (Address::Worker(target), Term(2));
             worker.message(ms(6), Envelope { from, to, term, numbering: HandoverId(0), message });
         }
         for at in (100..1_000).step_by(100) {

@@ -25,8 +25,8 @@ impl Desk {
             false => balancer.round(now, &workers, &slices),
         };
         let of = |step: Move, pinned: bool| PlannedMove {
-            giver: self.name_of(step.giver),
-            taker: self.name_of(step.taker),
+            source: self.name_of(step.source),
+            target: self.name_of(step.target),
             load: step
                 .slices
                 .iter()
@@ -56,14 +56,14 @@ impl Desk {
             Why::Even(within) => PlanReason::Even(within),
             Why::Off => PlanReason::Off,
             Why::Moves => PlanReason::Moves,
-            Why::Held { slice, giver, taker, by } => PlanReason::Held {
+            Why::Held { slice, source, target, by } => PlanReason::Held {
                 slice,
-                giver: self.name_of(giver),
-                taker: self.name_of(taker),
+                source: self.name_of(source),
+                target: self.name_of(target),
                 by: self.hold(now, slice, by),
             },
-            Why::NoSliceHelps { giver, slices } => {
-                PlanReason::NoSliceHelps { giver: self.name_of(giver), slices }
+            Why::NoSliceHelps { source, slices } => {
+                PlanReason::NoSliceHelps { source: self.name_of(source), slices }
             }
         }
     }
@@ -123,7 +123,8 @@ impl Desk {
     /// Load of a worker's arriving items, and of its waiting items, as rounds count them.
     fn loads(&self, balancer: &Balancer, worker: WorkerId) -> (f64, f64) {
         let owned = self.protocol.table().iter();
-        let owned = owned.filter(|(_, row)| row.owner.is_some_and(|life| life.worker == worker));
+        let owned = owned
+            .filter(|(_, row)| row.owner.is_some_and(|incarnation| incarnation.worker == worker));
         owned.fold((0.0, 0.0), |(load, queue_load), (slice, _)| {
             (load + balancer.load(*slice), queue_load + balancer.backlog(*slice))
         })
@@ -132,7 +133,8 @@ impl Desk {
     /// Numbers of a worker's slices that are pinned to it, in a handover, or in their cool-down.
     fn held(&self, now: Duration, worker: WorkerId) -> (u32, u32, u32) {
         let owned = self.protocol.table().iter();
-        let owned = owned.filter(|(_, row)| row.owner.is_some_and(|life| life.worker == worker));
+        let owned = owned
+            .filter(|(_, row)| row.owner.is_some_and(|incarnation| incarnation.worker == worker));
         owned.fold((0, 0, 0), |(pinned, in_handover, cooling), (slice, row)| {
             (
                 pinned + u32::from(self.pinned_to(*slice) == Some(worker)),
@@ -190,7 +192,7 @@ impl Part {
             let slices = moves.iter().filter(|step| of(step) == name);
             slices.map(|step| step.slices.len()).sum::<usize>()
         };
-        let (gives, takes) = (count(|step| &step.giver), count(|step| &step.taker));
+        let (gives, takes) = (count(|step| &step.source), count(|step| &step.target));
         let why = || self.worker.reason.clone().unwrap_or_default();
         match (self.worker.state, self.over_mean) {
             (WorkerState::Lost, _) => WorkerReason::Lost,

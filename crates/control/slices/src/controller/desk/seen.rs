@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use equipoise_slice::{Life, SliceId};
+use equipoise_slice::{Incarnation, SliceId};
 
 use equipoise_slice_dds::Report;
 
@@ -11,9 +11,9 @@ use equipoise_slice_dds::Report;
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Time that the reports of each worker cover.
-    time: BTreeMap<Life, Duration>,
+    time: BTreeMap<Incarnation, Duration>,
     /// Activity of each slice, as its owner reported it.
-    slices: BTreeMap<SliceId, (Life, Activity)>,
+    slices: BTreeMap<SliceId, (Incarnation, Activity)>,
 }
 
 /// Activity in a slice.
@@ -35,24 +35,25 @@ impl Seen {
         &mut self,
         report: &Report,
         before: Option<&Report>,
-        owner: impl Fn(SliceId) -> Option<Life>,
+        owner: impl Fn(SliceId) -> Option<Incarnation>,
     ) {
-        let life = report.life;
-        *self.time.entry(life).or_default() += report.period;
-        let before = before.filter(|before| before.life == life);
+        let incarnation = report.incarnation;
+        *self.time.entry(incarnation).or_default() += report.period;
+        let before = before.filter(|before| before.incarnation == incarnation);
         let waited: BTreeMap<_, _> = before
             .into_iter()
             .flat_map(|before| before.slices.iter().map(|of| (of.slice, of.queued)))
             .collect();
         for of in &report.slices {
             // A previous owner reports items that it still has in hand; they arrived earlier.
-            if owner(of.slice) != Some(life) {
+            if owner(of.slice) != Some(incarnation) {
                 continue;
             }
             let waited = waited.get(&of.slice).copied().unwrap_or(0);
-            let (by, activity) = self.slices.entry(of.slice).or_insert((life, Activity::default()));
-            if *by != life {
-                (*by, *activity) = (life, Activity::default());
+            let (by, activity) =
+                self.slices.entry(of.slice).or_insert((incarnation, Activity::default()));
+            if *by != incarnation {
+                (*by, *activity) = (incarnation, Activity::default());
             }
             activity.arrived += (of.done + of.queued).saturating_sub(waited + of.handed_over);
             activity.done += of.done;
@@ -61,14 +62,14 @@ impl Seen {
     }
 
     /// Activity of `slice`, as `owner` reported it.
-    pub(super) fn of(&self, slice: SliceId, owner: Life) -> Activity {
-        let of = self.slices.get(&slice).filter(|(life, _)| *life == owner);
+    pub(super) fn of(&self, slice: SliceId, owner: Incarnation) -> Activity {
+        let of = self.slices.get(&slice).filter(|(incarnation, _)| *incarnation == owner);
         of.map(|(_, activity)| *activity).unwrap_or_default()
     }
 
-    /// Time that the reports of `life` cover.
-    pub(super) fn time(&self, life: Life) -> Duration {
-        self.time.get(&life).copied().unwrap_or_default()
+    /// Time that the reports of `incarnation` cover.
+    pub(super) fn time(&self, incarnation: Incarnation) -> Duration {
+        self.time.get(&incarnation).copied().unwrap_or_default()
     }
 }
 
@@ -79,9 +80,9 @@ mod tests {
     use super::*;
     use equipoise_slice_dds::{SliceReport, Terms};
 
-    const ONE: Life = Life { worker: WorkerId(1), number: 5 };
+    const ONE: Incarnation = Incarnation { worker: WorkerId(1), number: 5 };
 
-    fn report(life: Life, slices: &[(u32, u64, u64)]) -> Report {
+    fn report(incarnation: Incarnation, slices: &[(u32, u64, u64)]) -> Report {
         let of = |&(slice, done, queued): &(u32, u64, u64)| SliceReport {
             slice: SliceId(slice),
             busy: Duration::from_millis(done),
@@ -91,7 +92,7 @@ mod tests {
             queue_age: Duration::ZERO,
         };
         Report {
-            life,
+            incarnation,
             numbering: Default::default(),
             name: "one".into(),
             process: Default::default(),
@@ -147,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_has_a_queue_of_its_own() {
+    fn a_new_incarnation_has_a_queue_of_its_own() {
         let mut seen = Seen::default();
-        let next = Life { number: 6, ..ONE };
+        let next = Incarnation { number: 6, ..ONE };
         let before = report(ONE, &[(1, 0, 40)]);
         seen.add(&before, None, |_| Some(ONE));
         seen.add(&report(next, &[(1, 1, 1)]), Some(&before), |_| Some(next));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use equipoise_slice::controller::{Handover, HandoverState, Member, Row};
 use equipoise_slice::worker::CheckpointStatus;
-use equipoise_slice::{HandoverId, Life, SliceId, WorkerId};
+use equipoise_slice::{HandoverId, Incarnation, SliceId, WorkerId};
 
 use crate::controller::desk::Desk;
 use crate::controller::status::{
@@ -23,8 +23,8 @@ impl Desk {
         report.map_or_else(|| format!("{:016x}", worker.0), |report| report.name.clone())
     }
 
-    fn name(&self, life: Life) -> String {
-        self.name_of(life.worker)
+    fn name(&self, incarnation: Incarnation) -> String {
+        self.name_of(incarnation.worker)
     }
 
     /// The status of the stream.
@@ -59,15 +59,15 @@ impl Desk {
             .members()
             .filter(|member| !member.has_left())
             .map(|member| {
-                let owned = all_owned.get(&member.life.worker).copied().unwrap_or_default();
-                let report = self.reports.get(&member.life.worker);
+                let owned = all_owned.get(&member.incarnation.worker).copied().unwrap_or_default();
+                let report = self.reports.get(&member.incarnation.worker);
                 let rate = report.map_or(0.0, |report| {
                     let done: u64 = report.slices.iter().map(|slice| slice.done).sum();
                     done as f64 / report.period.as_secs_f64().max(1e-3)
                 });
                 let (state, reason) = self.state(now, member, owned);
                 let status = WorkerStatus {
-                    name: self.name(member.life),
+                    name: self.name(member.incarnation),
                     state,
                     since: self.since(now, member, state),
                     reason,
@@ -92,7 +92,7 @@ impl Desk {
                         .and_then(|it| it.checkpoints)
                         .map(|it| self.checkpoints(it)),
                 };
-                (member.life.worker, status)
+                (member.incarnation.worker, status)
             })
             .collect();
         workers.sort_by(|a, b| a.1.name.cmp(&b.1.name));
@@ -130,7 +130,7 @@ impl Desk {
         let reported = reported.get(&slice);
         SliceStatus {
             slice,
-            owner: row.owner.map(|life| self.name(life)),
+            owner: row.owner.map(|incarnation| self.name(incarnation)),
             epoch: row.epoch,
             load: self.balancer.load(slice),
             queued: reported.map_or(0, |of| of.queued),
@@ -145,8 +145,8 @@ impl Desk {
     fn handover(&self, now: Duration, id: HandoverId, of: &Handover) -> HandoverStatus {
         HandoverStatus {
             id,
-            giver: of.giver.map(|giver| self.name(giver)),
-            taker: self.name(of.taker),
+            source: of.source.map(|source| self.name(source)),
+            target: self.name(of.target),
             slices: of.slices.len(),
             state: of.state.name(),
             waits_for: self.waits_for(of),
@@ -156,23 +156,25 @@ impl Desk {
 
     /// The worker that a handover waits for, and the step.
     fn waits_for(&self, of: &Handover) -> String {
-        let taker = self.name(of.taker);
-        let Some(giver) = of.giver.map(|giver| self.name(giver)) else {
-            return format!("{taker} to take over slices without an owner");
+        let target = self.name(of.target);
+        let Some(source) = of.source.map(|source| self.name(source)) else {
+            return format!("{target} to take over slices without an owner");
         };
         match of.state {
-            HandoverState::Preparing => format!("{taker} to follow the slices' items"),
+            HandoverState::Preparing => format!("{target} to follow the slices' items"),
             HandoverState::Releasing => {
-                format!("{giver} to reach the positions of {taker}, and to stop")
+                format!("{source} to reach the positions of {target}, and to stop")
             }
-            HandoverState::AbortingGiver { .. } => format!("{giver} to keep the slices"),
-            HandoverState::AbortingTaker { .. } => format!("{taker} to give up the slices"),
-            HandoverState::Activating { .. } => format!("{taker} to begin with the slices"),
-            HandoverState::Settling { giver_lost: true } => {
-                format!("{taker} to process the items that {giver} had when it was lost")
+            HandoverState::AbortingSource { .. } => format!("{source} to keep the slices"),
+            HandoverState::AbortingTarget { .. } => format!("{target} to give up the slices"),
+            HandoverState::Activating { .. } => format!("{target} to begin with the slices"),
+            HandoverState::Settling { source_lost: true } => {
+                format!("{target} to process the items that {source} had when it was lost")
             }
             HandoverState::Settling { .. } => {
-                format!("{giver} to hand over its waiting items and to finish those it has started")
+                format!(
+                    "{source} to hand over its waiting items and to finish those it has started"
+                )
             }
             HandoverState::Moved
             | HandoverState::Kept

@@ -31,7 +31,7 @@ impl Desk {
         let owned = self.owned();
         let of = |worker| owned.get(&worker).copied().unwrap_or_default();
         let state = |member: &Member| {
-            let worker = member.life.worker;
+            let worker = member.incarnation.worker;
             (worker, self.state(now, member, of(worker)).0)
         };
         let states: Vec<_> = self.protocol.members().map(state).collect();
@@ -50,7 +50,7 @@ impl Desk {
         if state == WorkerState::Lost {
             return now.saturating_sub(member.heard);
         }
-        let known = self.standings.get(&member.life.worker);
+        let known = self.standings.get(&member.incarnation.worker);
         let since = known.filter(|known| known.state == state).map_or(now, |known| known.since);
         now.saturating_sub(since)
     }
@@ -62,7 +62,7 @@ impl Desk {
         member: &Member,
         owned: Owned,
     ) -> (WorkerState, Option<String>) {
-        let worker = member.life.worker;
+        let worker = member.incarnation.worker;
         let report = self.reports.get(&worker);
         if member.lost {
             return (WorkerState::Lost, Some(why_lost(member).into()));
@@ -88,7 +88,8 @@ impl Desk {
             return (state, Some(why.into()));
         }
         let owns = owned.slices > 0;
-        let takes = self.protocol.handovers().values().any(|open| open.taker == member.life);
+        let takes =
+            self.protocol.handovers().values().any(|open| open.target == member.incarnation);
         let suspicion = self.suspicion(now, member);
         match owns {
             false if takes => (WorkerState::Joining, suspicion),
@@ -99,7 +100,7 @@ impl Desk {
 
     /// Evidence about a silent worker.
     fn suspicion(&self, now: Duration, member: &Member) -> Option<String> {
-        let connection = match self.protocol.connection(member.life) {
+        let connection = match self.protocol.connection(member.incarnation) {
             Connection::Closed => {
                 return Some(
                     "its connection closed; the controller checks whether it is alive".into(),

@@ -41,11 +41,11 @@ pub(super) fn serve(
     end: impl FnOnce(),
 ) -> u64 {
     let serving = shared.desk().running;
-    let giver = shared.clone();
+    let source = shared.clone();
     let (read, reads) = mpsc::channel();
     let giving = move || {
         let mut given = Given { input, bytes: 0 };
-        if let Err(error) = give(&giver, &mut given, serving) {
+        if let Err(error) = give(&source, &mut given, serving) {
             tracing::debug!(%error, "cannot write to the slice worker's program");
         }
         // The receiver may have stopped waiting.

@@ -63,7 +63,7 @@ impl Workers {
         let round = self.balancer.round(self.now, &[worker(0, 1), worker(1, 1)], &inputs);
         for step in &round.moves {
             for slice in &step.slices {
-                self.owners[slice.0 as usize] = step.taker.0 as usize;
+                self.owners[slice.0 as usize] = step.target.0 as usize;
                 self.moved += 1;
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Life, SliceId};
+use crate::ids::{Incarnation, SliceId};
 use crate::message::{Address, Message, SnapshotId, SnapshotPart};
 use crate::positions::Positions;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use crate::worker::{Output, TAIL_BYTES, Worker};
 pub(super) struct Sending {
     pub(super) version: SnapshotId,
     /// `None`: no other worker exists, and the snapshot goes to the folder alone.
-    pub(super) keeper: Option<Life>,
+    pub(super) keeper: Option<Incarnation>,
     pub(super) contained: Positions,
     pub(super) state: Option<Arc<[u8]>>,
     pub(super) folder: InFolder,
@@ -108,7 +108,7 @@ impl<T: Clone> Worker<T> {
         now: Duration,
         slice: SliceId,
         sending: &mut Sending,
-        mail: &mut BTreeMap<Life, Post>,
+        mail: &mut BTreeMap<Incarnation, Post>,
     ) {
         let whole = sending.is_whole();
         if whole && !(self.may_commit(now, slice, sending) && self.tick_folder(slice, sending)) {
@@ -142,7 +142,7 @@ impl<T: Clone> Worker<T> {
         is_over && now.saturating_sub(replied) >= reply
     }
 
-    pub(super) fn send_post(&mut self, keeper: Life, post: Post) {
+    pub(super) fn send_post(&mut self, keeper: Incarnation, post: Post) {
         let Post { parts, mut commits } = post;
         let mut message = Vec::new();
         let mut bytes = 0;

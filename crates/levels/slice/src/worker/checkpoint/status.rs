@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Life, SliceId};
+use crate::ids::{Incarnation, SliceId};
 use crate::worker::Worker;
 use crate::worker::checkpoint::{Checkpoints, Tracked};
 
@@ -25,7 +25,7 @@ pub struct CheckpointStatus {
     /// Bytes of states in the last checkpoints.
     pub bytes: u64,
     /// The worker that keeps them.
-    pub keeper: Option<Life>,
+    pub keeper: Option<Incarnation>,
     /// Checkpoints of other workers' slices that are kept here.
     pub kept: usize,
     /// Bytes of states in those.

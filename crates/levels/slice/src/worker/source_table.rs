@@ -1,9 +1,9 @@
-//! The source's side of one handover, as a state table. The code calls the source *giver* and the
-//! target *taker*.
+//! The source's side of one handover, as a state table. The code calls the source *source* and the
+//! target *target*.
 
 /// The state of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GiverState {
+pub enum SourceState {
     /// It knows nothing of the handover.
     Unknown,
     /// It owns the slices, and waits until it has passed P.
@@ -20,7 +20,7 @@ pub enum GiverState {
 
 /// An event at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GiverEvent {
+pub enum SourceEvent {
     /// RELEASE of slices that it owns.
     Release,
     /// RELEASE of slices of which it does not own every one.
@@ -39,7 +39,7 @@ pub enum GiverEvent {
 
 /// An action of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GiverAction {
+pub enum SourceAction {
     /// Store P and wait for it.
     Wait,
     /// Drop P.
@@ -59,16 +59,16 @@ pub enum GiverAction {
     SendAborted,
 }
 
-impl GiverState {
+impl SourceState {
     /// Whether nothing is left to do.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Closed | Self::Aborted | Self::Unknown)
     }
 
     /// The next state after `event`, and the actions, in order.
-    pub fn on(self, event: GiverEvent) -> (Self, &'static [GiverAction]) {
-        use GiverAction as Do;
-        use GiverEvent as E;
+    pub fn on(self, event: SourceEvent) -> (Self, &'static [SourceAction]) {
+        use SourceAction as Do;
+        use SourceEvent as E;
         match (self, event) {
             (Self::Unknown, E::Release) => (Self::Waiting, &[Do::Wait]),
             // It cannot cut slices that it does not own, so this promise is true.

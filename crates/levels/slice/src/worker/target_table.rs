@@ -2,7 +2,7 @@
 
 /// The state of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TakerState {
+pub enum TargetState {
     /// It knows nothing of the handover.
     Unknown,
     /// It waits until its readers have matched.
@@ -19,7 +19,7 @@ pub enum TakerState {
 
 /// An event at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TakerEvent {
+pub enum TargetEvent {
     /// PREPARE.
     Prepare,
     /// PREPARE of slices of which it already owns, shadows or releases one.
@@ -42,7 +42,7 @@ pub enum TakerEvent {
 
 /// An action of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TakerAction {
+pub enum TargetAction {
     /// Open readers for the slices' groups.
     Subscribe,
     /// Keep items from now on.
@@ -63,16 +63,16 @@ pub enum TakerAction {
     SendAborted,
 }
 
-impl TakerState {
+impl TargetState {
     /// Whether nothing is left to do.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Ended | Self::Aborted)
     }
 
     /// The next state after `event`, and the actions, in order.
-    pub fn on(self, event: TakerEvent) -> (Self, &'static [TakerAction]) {
-        use TakerAction as Do;
-        use TakerEvent as E;
+    pub fn on(self, event: TargetEvent) -> (Self, &'static [TargetAction]) {
+        use TargetAction as Do;
+        use TargetEvent as E;
         match (self, event) {
             (Self::Unknown, E::Prepare) => (Self::Subscribing, &[Do::Subscribe]),
             (Self::Unknown, E::PrepareForeign | E::Abort) => (Self::Aborted, &[Do::SendAborted]),
