@@ -5,19 +5,24 @@
 
 mod folder;
 pub mod memory;
+mod queues;
+mod task;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::ids::{Group, HandoverId, SliceId, Writer};
+use crate::ids::{Group, SliceId, Writer};
 use crate::message::{Covered, Envelope, Item, Keeps};
 use crate::numbering::Numbering;
 use crate::worker::{Output, Worker};
 
 pub use folder::{FolderDone, FolderTask};
+use queues::Queue;
+pub use queues::Waiting;
+pub use task::{Started, Task, Token};
 
 /// Ticks of the worker per [`crate::Config::resend`].
 const TICKS: u32 = 16;
@@ -79,34 +84,6 @@ pub trait Transport<T> {
     ) -> Result<(), Self::Error>;
 }
 
-/// A task of the application.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Task<T> {
-    /// Process the item; then call [`Driver::finished`].
-    Execute(Item<T>),
-    /// Import the slice's state. `None`: it was lost.
-    Import {
-        /// The slice.
-        slice: SliceId,
-        /// Its state.
-        state: Option<Vec<u8>>,
-    },
-    /// Export the slice's state: [`Driver::exported`].
-    Export {
-        /// The handover.
-        handover: HandoverId,
-        /// The slice.
-        slice: SliceId,
-    },
-    /// Give the slice's state, and keep it: [`Driver::exported`].
-    Snapshot {
-        /// The slice.
-        slice: SliceId,
-        /// Of [`Output::Snapshot`].
-        number: u64,
-    },
-}
-
 /// A worker over a transport. It blocks nowhere and starts no thread; it runs in the caller's
 /// thread.
 ///
@@ -139,137 +116,6 @@ pub struct Driver<T, N> {
     round: u64,
     /// By slice: grows when what was started before of it counts no more.
     discards: BTreeMap<SliceId, u64>,
-}
-
-#[derive(Debug)]
-struct Queue<T> {
-    /// Tasks with the times of their arrival.
-    tasks: VecDeque<(Duration, Task<T>)>,
-    busy: Busy,
-}
-
-/// The tasks of a slice in progress, by key: one, or more if slices were joined since.
-#[derive(Debug, Default)]
-struct Busy {
-    one: Option<u64>,
-    others: Vec<u64>,
-}
-
-impl Busy {
-    fn is_none(&self) -> bool {
-        self.one.is_none() && self.others.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        usize::from(self.one.is_some()) + self.others.len()
-    }
-
-    fn begins(&mut self, key: u64) {
-        if let Some(other) = self.one.replace(key) {
-            self.others.push(other);
-        }
-    }
-
-    fn ends(&mut self, key: u64) {
-        if self.one == Some(key) {
-            self.one = self.others.pop();
-        } else if let Some(at) = self.others.iter().position(|other| *other == key) {
-            self.others.swap_remove(at);
-        }
-    }
-
-    fn keys(self) -> impl Iterator<Item = u64> {
-        self.one.into_iter().chain(self.others)
-    }
-}
-
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        Self { tasks: VecDeque::new(), busy: Busy::default() }
-    }
-}
-
-impl<T> Task<T> {
-    /// Determines the slice. A state belongs to a whole slice, so it has the first key of the
-    /// slice.
-    fn key(&self) -> u64 {
-        match self {
-            Self::Execute(item) => item.key,
-            Self::Import { slice, .. }
-            | Self::Export { slice, .. }
-            | Self::Snapshot { slice, .. } => u64::from(slice.0),
-        }
-    }
-}
-
-/// The waiting tasks of a slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
-    /// The slice.
-    pub slice: SliceId,
-    /// Number of tasks: waiting ones, and one in progress.
-    pub tasks: usize,
-    /// Time since the arrival of the first waiting task.
-    pub age: Duration,
-}
-
-/// The fencing token of an item: a sink compares it to refuse writes of a worker that was given up
-/// and has not noticed yet.
-///
-/// The epochs of one slice increase from owner to owner, across losses and controllers. In strict
-/// order an owner begins when the one before it has ended or is given up. So a sink may refuse
-/// every epoch below the largest that it saw of the slice. In [`crate::Order::Free`] the earlier
-/// owner may still process items that it had started: there a sink refuses a position of a writer
-/// that it has seen.
-///
-/// # Source
-/// Kleppmann, "How to do distributed locking", 2016; Gray, Cheriton, SOSP 1989 (leases).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token {
-    /// The slice.
-    pub slice: SliceId,
-    /// The handover that gave the slice to the worker.
-    pub epoch: HandoverId,
-    /// The writer of the item, in the domain.
-    pub writer: u64,
-    /// The position of the item at its writer. Writer and position identify the item.
-    pub position: u64,
-}
-
-/// A task that the application started. It may not count any more when it ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started<T> {
-    round: u64,
-    slice: SliceId,
-    epoch: HandoverId,
-    /// See `Driver::discards`.
-    discards: u64,
-    /// The task.
-    pub task: Task<T>,
-}
-
-impl<T> Started<T> {
-    /// The slice.
-    pub fn slice(&self) -> SliceId {
-        self.slice
-    }
-
-    /// See [`Driver::round`].
-    pub fn round(&self) -> u64 {
-        self.round
-    }
-
-    /// The key of its item: at most one task per key is in progress.
-    pub fn key(&self) -> u64 {
-        self.task.key()
-    }
-
-    /// The token, for an item.
-    pub fn token(&self) -> Option<Token> {
-        let Task::Execute(item) = &self.task else { return None };
-        let (writer, position) = (item.writer.id, item.position);
-        Some(Token { slice: self.slice, epoch: self.epoch, writer, position })
-    }
 }
 
 impl<T: Clone, N: Transport<T>> Driver<T, N> {
@@ -528,90 +374,5 @@ impl<T: Clone, N: Transport<T>> Driver<T, N> {
             }
         }
         Ok(())
-    }
-
-    /// Removes all items of `slices` that were not started from the queues.
-    fn recall(&mut self, slices: &[SliceId]) -> Vec<Item<T>> {
-        let mut items = Vec::new();
-        for slice in slices {
-            let Some(queue) = self.queues.get_mut(slice) else { continue };
-            let mut left = VecDeque::new();
-            for (since, task) in queue.tasks.drain(..) {
-                match task {
-                    Task::Execute(item) => items.push(item),
-                    task => left.push_back((since, task)),
-                }
-            }
-            queue.tasks = left;
-            if queue.tasks.is_empty() {
-                self.ready.remove(slice);
-                if queue.busy.is_none() {
-                    self.queues.remove(slice);
-                }
-            }
-        }
-        self.queued -= items.len();
-        items
-    }
-
-    /// Forgets the tasks of the slice that wait, and does not count the one under way.
-    fn discard(&mut self, slice: SliceId) {
-        *self.discards.entry(slice).or_default() += 1;
-        if let Some(queue) = self.queues.get_mut(&slice) {
-            self.queued -= queue.tasks.len();
-            queue.tasks.clear();
-            self.ready.remove(&slice);
-            if queue.busy.is_none() {
-                self.queues.remove(&slice);
-            }
-        }
-    }
-
-    fn queue(&mut self, slice: SliceId, task: Task<T>) {
-        let since = self.now;
-        self.tasks_of(slice).push_back((since, task));
-    }
-
-    /// Queues a task before the waiting items of the slice, and after a state that waits.
-    fn queue_before_items(&mut self, slice: SliceId, task: Task<T>) {
-        let since = self.now;
-        let tasks = self.tasks_of(slice);
-        let is_state = |(_, task): &(Duration, Task<T>)| !matches!(task, Task::Execute(_));
-        let at = tasks.iter().rposition(is_state).map_or(0, |last| last + 1);
-        tasks.insert(at, (since, task));
-    }
-
-    /// For one more task.
-    fn tasks_of(&mut self, slice: SliceId) -> &mut VecDeque<(Duration, Task<T>)> {
-        let queue = self.queues.entry(slice).or_default();
-        self.queued += 1;
-        if queue.busy.is_none() {
-            self.ready.insert(slice);
-        }
-        &mut queue.tasks
-    }
-
-    /// Assigns waiting tasks and those in progress to the new slices of their keys. In a joined
-    /// slice, tasks keep the order of their arrival.
-    fn refile(&mut self, numbering: &Numbering) {
-        let mut waiting = Vec::new();
-        let mut queues: BTreeMap<SliceId, Queue<T>> = BTreeMap::new();
-        for queue in std::mem::take(&mut self.queues).into_values() {
-            for key in queue.busy.keys() {
-                queues.entry(numbering.slice_of(key)).or_default().busy.begins(key);
-            }
-            waiting.extend(queue.tasks);
-        }
-        waiting.sort_by_key(|(since, _)| *since);
-        for (since, mut task) in waiting {
-            let slice = numbering.slice_of(task.key());
-            if let Task::Execute(item) = &mut task {
-                item.slice = slice;
-            }
-            queues.entry(slice).or_default().tasks.push_back((since, task));
-        }
-        let is_ready = |(_, queue): &(&SliceId, &Queue<T>)| queue.busy.is_none();
-        self.ready = queues.iter().filter(is_ready).map(|(slice, _)| *slice).collect();
-        self.queues = queues;
     }
 }

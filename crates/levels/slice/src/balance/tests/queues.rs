@@ -1,0 +1,197 @@
+//! Workers with queues.
+
+use super::*;
+
+/// Workers of one core each, with queues. Load beyond that waits, and moves with its slice.
+struct Queues {
+    cluster: Cluster,
+    /// Work that waits for each slice, in core seconds.
+    waiting: Vec<f64>,
+    /// Workers with another number of cores than one.
+    cores: BTreeMap<WorkerId, f64>,
+    /// Time of an item, and the generator if arrivals are random.
+    item: Duration,
+    chance: Option<SmallRng>,
+    handovers: usize,
+}
+
+impl Queues {
+    /// The first worker owns all slices at the start.
+    fn new(workers: Vec<WorkerInput>, offered: Vec<f64>) -> Self {
+        let (waiting, cores) = (vec![0.0; offered.len()], BTreeMap::new());
+        let cluster = Cluster::new(workers, offered);
+        Self { cluster, waiting, cores, item: ITEM, chance: None, handovers: 0 }
+    }
+
+    /// Work that arrives for each slice in a period.
+    fn offered(&mut self) -> Vec<f64> {
+        let (period, item) = (PERIOD.as_secs_f64(), self.item.as_secs_f64());
+        let loads = self.cluster.loads.iter();
+        match &mut self.chance {
+            None => loads.map(|load| load * period).collect(),
+            Some(rng) => {
+                loads.map(|load| poisson(rng, load * period / item) as f64 * item).collect()
+            }
+        }
+    }
+
+    /// A period: each worker shares its core among its slices by the work that waits. Returns the
+    /// work done.
+    fn round(&mut self) -> f64 {
+        let period = PERIOD.as_secs_f64();
+        let offered = self.offered();
+        let mut inputs = self.cluster.inputs();
+        for (slice, input) in inputs.iter_mut().enumerate() {
+            self.waiting[slice] += offered[slice];
+            input.arrived = items(offered[slice], self.item);
+        }
+        let mut all = 0.0;
+        for worker in &self.cluster.workers {
+            let own: Vec<_> =
+                (0..inputs.len()).filter(|slice| inputs[*slice].owner == worker.id).collect();
+            let wanted: f64 = own.iter().map(|slice| self.waiting[*slice]).sum();
+            let core = self.cores.get(&worker.id).copied().unwrap_or(1.0);
+            let share = if wanted > 0.0 { (core * period / wanted).min(1.0) } else { 0.0 };
+            for slice in own {
+                let done = self.waiting[slice] * share;
+                all += done;
+                self.waiting[slice] -= done;
+                inputs[slice].busy = Duration::from_secs_f64(done);
+                inputs[slice].done = items(done, self.item);
+                inputs[slice].queued = items(self.waiting[slice], self.item);
+            }
+        }
+        let cluster = &mut self.cluster;
+        cluster.now += PERIOD;
+        let round = cluster.balancer.round(cluster.now, &cluster.workers, &inputs);
+        cluster.moved(&round);
+        self.handovers += round.moves.len();
+        all / period
+    }
+
+    /// The rate over the last second.
+    fn rounds(&mut self, seconds: u32) -> f64 {
+        let rates: Vec<_> = (0..seconds * 4).map(|_| self.round()).collect();
+        rates.iter().rev().take(4).sum::<f64>() / 4.0
+    }
+
+    fn waiting(&self) -> f64 {
+        self.waiting.iter().sum()
+    }
+}
+
+fn poisson(rng: &mut SmallRng, expected: f64) -> u64 {
+    // Knuth's method: counts uniform numbers while their product is above exp(-expected).
+    let (mut count, mut product) = (0, rng.random_range(0.0..1.0_f64));
+    while product > (-expected).exp() {
+        count += 1;
+        product *= rng.random_range(0.0..1.0_f64);
+    }
+    count
+}
+
+/// As in `equipoise demo slice`: 50 slices, items of 20 ms, a load of 4 cores, a worker joins every
+/// 4 s.
+#[test]
+fn a_client_without_a_bound_gets_the_sum_of_the_workers_and_the_backlog_is_gone_in_time() {
+    for seed in 0..10 {
+        let mut queues = Queues::new(vec![worker(1, 1)], vec![0.08; 50]);
+        queues.item = Duration::from_millis(20);
+        queues.chance = Some(SmallRng::seed_from_u64(seed));
+        queues.rounds(4);
+        for joining in 2..=5_u32 {
+            queues.cluster.workers.push(worker(joining.into(), 1));
+            let rate = queues.rounds(3);
+            let sum = f64::from(joining);
+            assert!(rate >= 0.95 * sum, "seed {seed}, {joining} workers: {rate}");
+            queues.rounds(1);
+        }
+        queues.cluster.loads = vec![0.0; 50];
+        let needed = queues.waiting() / 5.0;
+        let mut periods = 0;
+        while queues.waiting() > 1e-3 {
+            queues.round();
+            periods += 1;
+            assert!(periods < 1000, "seed {seed}: {} wait", queues.waiting());
+        }
+        let took = f64::from(periods) * PERIOD.as_secs_f64();
+        assert!(
+            took <= 1.1 * needed + 2.0 * PERIOD.as_secs_f64(),
+            "seed {seed}: {took} s for {needed}"
+        );
+    }
+}
+
+#[test]
+fn three_equal_workers_with_even_load_are_left_alone() {
+    // Half full, nearly full, and overloaded: then queues grow on all workers.
+    for (seed, each) in [(1, 0.5), (2, 0.9), (3, 0.97), (4, 1.2)] {
+        let workers = (1..=3).map(|id| worker(id, 1)).collect();
+        let mut queues = Queues::new(workers, vec![3.0 * each / 60.0; 60]);
+        queues.item = Duration::from_millis(5);
+        queues.chance = Some(SmallRng::seed_from_u64(seed));
+        queues.rounds(10);
+        queues.handovers = 0;
+        queues.rounds(300);
+        assert!(queues.handovers <= 5, "{each}: {} handovers in five minutes", queues.handovers);
+    }
+}
+
+#[test]
+fn a_queue_is_load() {
+    // Both are busy all the time. Only the queues show which has too much, and it is less than
+    // twice as much.
+    let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.12; 20]);
+    for slice in 10..20 {
+        queues.cluster.owners[slice] = WorkerId(2);
+    }
+    queues.waiting[..10].fill(2.0);
+    let before = queues.cluster.owners.clone();
+    queues.rounds(3);
+    let moved: Vec<_> =
+        (0..20).filter(|slice| queues.cluster.owners[*slice] != before[*slice]).collect();
+    assert!(!moved.is_empty() && moved.iter().all(|slice| *slice < 10), "{moved:?}");
+}
+
+#[test]
+fn workers_that_join_one_by_one_are_even_three_seconds_later_and_work_the_queues_off() {
+    for seed in 0..20 {
+        // The load is 4 cores on one worker: every worker is full until the last has joined.
+        let mut queues = Queues::new(vec![worker(1, 1)], random_loads(seed, 200));
+        queues.rounds(2);
+        for joining in 2..=5 {
+            queues.cluster.workers.push(worker(joining, 1));
+            let rate = queues.rounds(3);
+            assert!(rate >= 0.95 * joining as f64, "seed {seed}, {joining} workers: {rate}");
+            queues.rounds(9);
+        }
+        // Each worker has a fifth of a core free.
+        queues.rounds(60);
+        assert!(queues.waiting() < 0.1, "seed {seed}: {} s of work wait", queues.waiting());
+        let imbalance = queues.cluster.imbalance();
+        assert!(imbalance <= 0.08, "seed {seed}: {imbalance}");
+        let moved = queues.cluster.moved;
+        queues.rounds(30);
+        assert_eq!(queues.cluster.moved, moved, "what is even stays");
+    }
+}
+
+#[test]
+fn a_worker_that_does_less_than_its_weight_says_gives_what_it_cannot_do() {
+    // One has four cores, the other one; the load of both together is 3.6 cores.
+    let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.036; 100]);
+    queues.cores.insert(WorkerId(1), 4.0);
+    for slice in 50..100 {
+        queues.cluster.owners[slice] = WorkerId(2);
+    }
+    queues.rounds(120);
+    let load = queues.cluster.load(&worker(2, 1));
+    assert!(load <= 1.05, "{load} of its one core");
+    let before = queues.waiting();
+    queues.rounds(60);
+    assert!(
+        queues.waiting() <= before + 1.0,
+        "its queue does not grow: {before}, {}",
+        queues.waiting()
+    );
+}
