@@ -12,6 +12,8 @@ mod dispatch;
 mod dns;
 mod door;
 mod driver;
+mod forms;
+mod health;
 mod limits;
 mod packet;
 mod planning;
@@ -20,14 +22,12 @@ mod route;
 mod slice;
 mod tls;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use equipoise_core::{SchedulerKind, Weight};
 use equipoise_session::config::{CheckMethod, Protocol, ProxyProtocol, Underscores, Upstream};
 
-use super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::text::{AccessLog, BackendAddress, Listen, StatusRange, StatusRanges};
+use super::option::{Choices, Kind, Opt, Table};
 use super::{LogFormat, LogLevel};
 
 use acme::ACME;
@@ -41,6 +41,8 @@ use dispatch::DISPATCH;
 pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS, PeerTlsMode};
 use dns::{DNS, NAMESERVER};
 pub(super) use dns::{MODE as DNS_MODE, SHARES, prefix as dns_prefix};
+use forms::{ACCESS_LOG, BACKEND_ADDRESS, HOST, LABEL, LISTEN, LISTEN_AT, NAME, REMOTE_ADDRESS};
+use health::{HEALTH, PASSIVE};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
 use planning::{CONTROLLER, ELASTIC, FOLDER, LOAD};
@@ -305,126 +307,6 @@ static BACKEND: Table = Table {
     ],
 };
 
-static HEALTH: Table = Table {
-    title: "[pool.health]",
-    help: "Active health checks of each backend. Set one of `tcp`, `http` and `grpc`.",
-    options: &[
-        Opt::optional(
-            "tcp",
-            Kind::Flag,
-            "`http` or `grpc` states the check",
-            "A check passes when a TCP connection opens, and with `tls` of the pool when its handshake succeeds.",
-        ),
-        Opt::optional(
-            "http",
-            Kind::Text(&HTTP_PATH),
-            "`tcp` or `grpc` states the check",
-            "A check passes when a request for this path is answered with a good status. It is sent over HTTP/2 if the \
-             pool's `upstream` is \"http2\".",
-        ),
-        Opt::optional(
-            "grpc",
-            Kind::Text(&GRPC_SERVICE),
-            "`tcp` or `http` states the check",
-            "A check passes when the health service of gRPC (grpc.health.v1) says that this service serves; \"\" asks for \
-             the whole server. It is sent over HTTP/2.",
-        ),
-        Opt::optional(
-            "port",
-            Kind::Count(1, 65535),
-            "the backend's own port",
-            "The port of the check, at the backend's address. Not with unix sockets.",
-        ),
-        Opt::default(
-            "method",
-            Kind::Choice(&CHECK_METHOD),
-            "\"GET\"",
-            "The method of an `http` check.",
-        ),
-        Opt::optional(
-            "host",
-            Kind::Text(&HOST),
-            "the address of the check",
-            "`Host` of an `http` check.",
-        ),
-        Opt::default(
-            "status",
-            Kind::Text(&STATUSES),
-            "\"200-299\"",
-            "The good statuses of an `http` check.",
-        ),
-        Opt::optional(
-            "body",
-            Kind::Text(&BODY_TEXT),
-            "any body is good",
-            "A text that the first 32 KB of the response's body of an `http` check must contain. Upper and lower case differ.",
-        ),
-        Opt::default(
-            "interval",
-            Kind::Duration(ms(100), HOUR),
-            "\"2s\"",
-            "Time between checks of one backend, varied by up to a tenth.",
-        ),
-        Opt::default(
-            "timeout",
-            Kind::Duration(ms(10), secs(600)),
-            "\"1s\"",
-            "Longest time of one check.",
-        ),
-        Opt::default(
-            "rise",
-            Kind::Count(1, 100),
-            "2",
-            "Passed checks in a row that make a backend healthy.",
-        ),
-        Opt::default(
-            "fall",
-            Kind::Count(1, 100),
-            "3",
-            "Failed checks in a row that make a backend unhealthy.",
-        ),
-    ],
-};
-
-static PASSIVE: Table = Table {
-    title: "[pool.passive]",
-    help: "Ejection of backends at which requests fail.",
-    options: &[
-        Opt::default(
-            "failures",
-            Kind::Count(0, 1000),
-            "5",
-            "Failures in a row that eject a backend: no connection, a reset, no response in time, a response that is \
-             not HTTP, or a status of `statuses`. 0: never.",
-        ),
-        Opt::default(
-            "statuses",
-            Kind::Texts(&STATUS),
-            "[]",
-            "The statuses that count as failures, such as [\"502-504\"]. An active check that passes ends an ejection that they caused.",
-        )
-        .http_only(),
-        Opt::default(
-            "ejection",
-            Kind::Duration(ms(100), DAY),
-            "\"10s\"",
-            "Duration of the first ejection; each further one lasts twice as long.",
-        ),
-        Opt::default(
-            "ejection-max",
-            Kind::Duration(ms(100), DAY),
-            "\"5m\"",
-            "The longest ejection.",
-        ),
-        Opt::default(
-            "panic-threshold",
-            Kind::Share,
-            "0.5",
-            "Smallest share of the pool's backends that ejection leaves.",
-        ),
-    ],
-};
-
 static SESSION: Table = Table {
     title: "[[session]]",
     help: "A front door of the session level: an address at which clients are served from a pool. One table for each.",
@@ -546,98 +428,3 @@ pub(super) static UNDERSCORES: Choices<Underscores> = Choices(&[
     ("keep", Underscores::Keep, "the header is sent like any other"),
     ("refuse", Underscores::Refuse, "the request is answered 400"),
 ]);
-
-static NAME: Form = Form {
-    noun: "a name",
-    accepted: "1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
-    fits: |text| {
-        (1..=64).contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    },
-};
-
-static LABEL: Form = Form {
-    noun: "a label",
-    accepted: "KEY=VALUE, both of 1 to 63 letters, digits, `.`, `_` and `-`, such as \"region=eu\"",
-    fits: |text| {
-        let is_word = |word: &str| {
-            (1..=63).contains(&word.len())
-                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        };
-        text.split_once('=').is_some_and(|(key, value)| is_word(key) && is_word(value))
-    },
-};
-
-static LISTEN: Form = Form {
-    noun: "an address to listen on",
-    accepted: "IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"",
-    fits: reads_as::<SocketAddr>,
-};
-
-static LISTEN_AT: Form = Form {
-    noun: "an address to listen on",
-    accepted: "IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"",
-    fits: reads_as::<Listen>,
-};
-
-static BACKEND_ADDRESS: Form = Form {
-    noun: "a backend's address",
-    accepted: "IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
-    fits: reads_as::<BackendAddress>,
-};
-
-/// The form of another machine's address.
-static REMOTE_ADDRESS: Form = Form {
-    noun: "a node's address",
-    accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:80\", \"[2001:db8::1]:80\" or \"n2.internal:80\"",
-    fits: |text| reads_as::<BackendAddress>(text) && !text.starts_with("unix:"),
-};
-
-static HTTP_PATH: Form = Form {
-    noun: "a path",
-    accepted: "a path that begins with `/`, without spaces or `#`, such as \"/healthz\"",
-    fits: |text| text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && b != b'#'),
-};
-
-static GRPC_SERVICE: Form = Form {
-    noun: "a service",
-    accepted: "a service of gRPC, such as \"orders.v1.Orders\", or \"\"; at most 127 characters, letters, digits, \
-               `.`, `_`, `-` and `/`",
-    fits: |text| {
-        text.len() <= 127 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/".contains(&b))
-    },
-};
-
-static HOST: Form = Form {
-    noun: "a host",
-    accepted: "HOST or HOST:PORT, such as \"www.example.com\"",
-    fits: |text| {
-        (1..=255).contains(&text.len())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
-    },
-};
-
-static STATUSES: Form = Form {
-    noun: "statuses",
-    accepted: "statuses, and ranges of two with `-` between them, 100 to 599, with `,` between the parts, such as \"200-299\" or \"200-299,401\"",
-    fits: reads_as::<StatusRanges>,
-};
-
-static BODY_TEXT: Form = Form {
-    noun: "a text",
-    accepted: "1 to 1024 bytes of text, such as \"ready\"",
-    fits: |text| (1..=1024).contains(&text.len()),
-};
-
-static STATUS: Form = Form {
-    noun: "a range of statuses",
-    accepted: "a status or two with `-` between them, 100 to 599, such as \"200-299\"",
-    fits: reads_as::<StatusRange>,
-};
-
-static ACCESS_LOG: Form = Form {
-    noun: "a place for the access log",
-    accepted: "\"stderr\" or a path with a `/` in it, such as \"/var/log/equipoise/access.log\"",
-    fits: reads_as::<AccessLog>,
-};
