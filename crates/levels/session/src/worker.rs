@@ -4,6 +4,9 @@
     reason = "the outer Rc is cloned per request without touching the count that threads share"
 )]
 
+mod outcomes;
+mod peers;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +14,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equipoise_core::load::{Choice, RequestClass, Underway};
 use equipoise_core::{Ask, Generation, Scheduler};
 use equipoise_tls::Challenges;
 use rand::SeedableRng;
@@ -19,20 +21,18 @@ use rand::rngs::SmallRng;
 use tokio::sync::{Notify, mpsc};
 
 use crate::access_log::{AccessLog, ThreadLog};
-use crate::backend_tls::{self, UpstreamTls};
 use crate::buffer::Buffers;
-use crate::config::{Protocol, Upstream};
+use crate::config::Protocol;
 use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
-use crate::door::{Counted, Door};
+use crate::door::Door;
 use crate::hedge_delay::HedgeDelays;
 use crate::http::{Http2Sessions, Logged, MuxSessions, Routed};
-use crate::in_flight::Site;
 use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
 use crate::queue::Full;
 use crate::reason::Reason;
-use crate::snapshot::{BackendEvent, DispatchView, FrontDoorView, Snapshot};
+use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::{SAMPLE, SourceSamples};
 use crate::splice::Pipes;
 use crate::udp::Batch;
@@ -41,9 +41,6 @@ use crate::upstream::IdleSessions;
 /// Vectors kept for reuse at the most, and how large one may have grown.
 const VECS_MAX: usize = 1024;
 const VEC_BYTES_MAX: usize = 64 << 10;
-
-/// Interval between log lines about an untrusted peer, by each thread.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// How far a thread is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,108 +254,11 @@ impl Worker {
         self.pick_of(self.place_of(door, door.view().pool), client, avoid, None, false)
     }
 
-    /// Whether the instructions let a client's request of this class in.
-    pub(crate) fn admits(&self, door: &Door, class: RequestClass) -> bool {
-        let view = door.view();
-        let Some(dispatch) = &view.dispatch else { return true };
-        dispatch.table.admits(class, &mut *self.rng.borrow_mut())
-    }
-
-    /// The peer that serves a client's request of this class, if it is a peer. Counted from now on,
-    /// at a door in node mode. `is_whole`: the request has no body that still arrives.
-    #[inline]
-    pub(crate) fn dispatch(
-        &self,
-        door: &Door,
-        class: RequestClass,
-        is_whole: bool,
-    ) -> Option<(Counted, Option<Lease>)> {
-        let view = door.view();
-        let dispatch = view.dispatch.as_ref()?;
-        let peer = if dispatch.table.keep(class) < 1.0 {
-            self.delegate(door, &view, dispatch, class, is_whole)
-        } else {
-            None
-        };
-        let site = if peer.is_some() { Site::There } else { Site::Here };
-        Some((Counted::new(view, class, site), peer))
-    }
-
-    /// The peer that the instructions choose for a request of this class, if any.
-    fn delegate(
-        &self,
-        door: &Door,
-        view: &FrontDoorView,
-        dispatch: &DispatchView,
-        class: RequestClass,
-        is_whole: bool,
-    ) -> Option<Lease> {
-        let kept = door.kept();
-        // The table is of the slots that the pool had when the door closed, if it did.
-        let of_table = kept.clone().unwrap_or_else(|| self.snapshot());
-        let pool = |at: usize| of_table.pools.get(at);
-        let peers =
-            pool(dispatch.peers).filter(|it| dispatch.table.peers() <= it.backends.len())?;
-        let application = PoolLoads::new(pool(view.pool)?, self.shared.epoch);
-        let underway = Underway {
-            here: view.in_flight.here(class),
-            here_failures: application.recent_failures_of_all(),
-            there: view.in_flight.there(class),
-            peers: &PoolLoads::new(peers, self.shared.epoch),
-        };
-        let choice = dispatch.table.choose(class, &underway, &mut *self.rng.borrow_mut());
-        let Choice::Peer(slot) = choice else { return None };
-        let (snapshot, at) = self.place_of(door, dispatch.peers);
-        let slot = if kept.is_none() {
-            slot
-        } else {
-            let id = peers.backends.get(slot)?.id;
-            snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
-        };
-        Lease::of_peer(&snapshot, at, slot, self.index, is_whole)
-    }
-
     /// Whether the request's pool permits one more retry after a failure of this kind. Counts it.
     pub(crate) fn may_retry(&self, door: &Door, routed: Option<&Routed>, reason: Reason) -> bool {
         let (snapshot, at) = self.place_for(door, routed);
         let pool = snapshot.pools.get(at);
         pool.is_some_and(|pool| pool.may_retry(reason, Instant::now()))
-    }
-
-    /// A peer that is known to have room, of several the one with most; or one that may be asked
-    /// whether it has some.
-    pub(crate) fn peer_with_room(&self, door: &Door) -> Option<Lease> {
-        let (snapshot, at) = self.place_of(door, door.view().peers()?);
-        let slots = 0..snapshot.pools.get(at)?.backends.len();
-        let free = |slot: &usize| snapshot.pools[at].backends[*slot].live.permits.free();
-        let most = slots.clone().max_by_key(free).filter(|slot| free(slot) > Some(0));
-        let with_room = most.and_then(|slot| Lease::acquire(&snapshot, at, slot, self.index));
-        let mut may_ask = slots.filter(|slot| free(slot).is_none_or(|free| free == 0));
-        with_room
-            .or_else(|| may_ask.find_map(|slot| Lease::asking(&snapshot, at, slot, self.index)))
-    }
-
-    /// Hands requests that wait for the door's pool to peers, after a request ended at one.
-    pub(crate) fn look_for_room(&self, door: &Door) {
-        let (snapshot, pool) = self.place_of(door, door.view().pool);
-        if let Some(pool) = snapshot.pools.get(pool) {
-            pool.queue.look();
-        }
-    }
-
-    /// Any peer of the door's but this one, whatever room it has, where no backend here can do a
-    /// request.
-    pub(crate) fn any_peer(
-        &self,
-        door: &Door,
-        client: &ClientHashes,
-        but: Option<u32>,
-    ) -> Option<Lease> {
-        let peers = door.view().dispatch.as_ref()?.peers;
-        match self.pick_of(self.place_of(door, peers), client, but, None, false) {
-            Pick::Free(lease) => Some(lease).filter(|lease| Some(lease.backend().id) != but),
-            Pick::Full(_) | Pick::NoBackend => None,
-        }
     }
 
     /// Whether a pool of the door is still the one with the request's queue, and has a backend of
@@ -532,82 +432,6 @@ impl Worker {
         self.unsampled
             .set(next.unwrap_or_else(|| self.rng.borrow_mut().random_range(0..2 * SAMPLE - 1)));
         next.is_none()
-    }
-
-    /// Counts a failure of the leased backend, reporting a row of them. Does nothing for a `reason`
-    /// that does not blame it.
-    pub(crate) fn backend_failed(&self, lease: &Lease, reason: Reason) {
-        lease.failed(reason);
-        if !reason.blames_backend() {
-            return;
-        }
-        lease.stats().failures[reason as usize].add(1);
-        let (pool, backend) = (lease.pool(), lease.backend());
-        let in_row = backend.live.failed(Instant::now(), self.shared.epoch);
-        let threshold = pool.passive.failures;
-        if threshold > 0 && in_row >= threshold {
-            // A full channel loses the report; the next failure repeats it.
-            let event = BackendEvent::Failing { pool: pool.id, backend: backend.id, reason };
-            let _ = self.shared.events.try_send(event);
-        }
-    }
-
-    /// Counts a fault of the leased backend's framing, after which its pool does not multiplex it.
-    pub(crate) fn framing_failed(&self, lease: &Lease) {
-        if lease.pool().options.upstream == Upstream::Multiplexed {
-            lease.backend().live.lose_multiplexing(self.index);
-        }
-    }
-
-    /// Tells the log why a peer is not trusted, but not for each request.
-    pub(crate) fn say_distrust(&self, peer: &str, error: &std::io::Error) {
-        if self.said_distrust.get().is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
-            self.said_distrust.set(Some(Instant::now()));
-            tracing::warn!(%peer, %error, "not delegating to this peer, because it is not trusted; check that it uses TLS (`peer-tls`), and that its certificate is valid, of the same authority and for its name");
-        }
-    }
-
-    /// Notes that the leased backend rejected our certificate.
-    pub(crate) fn say_refusal(&self, lease: &Lease, error: &std::io::Error) {
-        let backend = lease.backend();
-        match &lease.pool().options.tls {
-            Some(UpstreamTls::Server(_)) => {
-                let error = backend_tls::handshake_failed(error);
-                backend.live.tls.failed(|| backend.label(), &error);
-            }
-            Some(UpstreamTls::Peer(_)) | None => self.say_distrust(&backend.name, error),
-        }
-    }
-
-    /// Counts a response of the leased backend that was passed on whole. It ends a row of failures
-    /// unless its status is listed as one.
-    pub(crate) fn backend_answered(
-        &self,
-        lease: &Lease,
-        status: u16,
-        took: Duration,
-        now: Instant,
-    ) {
-        let stats = lease.stats();
-        stats.response_time.record(took);
-        stats.permit_time_us.add(lease.permit_time(took, now).as_micros() as u64);
-        let live = &lease.backend().live;
-        self.note_response_time(lease, took, now);
-        if lease.pool().passive.counts(status) {
-            return self.backend_failed(lease, Reason::BackendError);
-        }
-        if status >= 500 {
-            live.failed_answer(now, self.shared.epoch);
-        }
-        live.succeeded();
-    }
-
-    /// Notes how long a response took, or that it would have taken longer, for schedulers that go
-    /// by it.
-    pub(crate) fn note_response_time(&self, lease: &Lease, took: Duration, now: Instant) {
-        if lease.pool().needs_response_time {
-            lease.backend().live.responded(took, now, self.shared.epoch);
-        }
     }
 
     /// An empty byte vector, with room from an earlier use.

@@ -14,8 +14,8 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct WrongProtocol(Mutex<Option<Instant>>);
 
-/// The likely reason why an answer is not that of the pool's protocol. `answer`: its first bytes, if
-/// they are known.
+/// The likely reason why an answer is not that of the pool's protocol. `answer`: its first bytes,
+/// if they are known.
 fn likely_cause(upstream: Upstream, answer: &[u8]) -> Option<&'static str> {
     match (upstream, answer) {
         (_, [0x15 | 0x16, 3, 0..=4, ..]) => {

@@ -86,8 +86,9 @@ type Arrival = (Instant, u64);
 /// deadlines.
 ///
 /// # Source
-/// Earliest deadline first: Liu and Layland, JACM 20(1), 1973. Adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by
-/// the age of the oldest instead of the time since the queue was empty, and without CoDel.
+/// Earliest deadline first: Liu and Layland, JACM 20(1), 1973. Adaptive LIFO: Maurer, "Fail at
+/// Scale", ACM Queue 13(8), 2015. Deviates: within a priority; by the age of the oldest instead of
+/// the time since the queue was empty, and without CoDel.
 /// Simulated in `crates/base/core/tests/concurrency/`: throughput in overload is equal, and nothing
 /// is refused below it.
 #[derive(Debug)]

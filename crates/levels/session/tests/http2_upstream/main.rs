@@ -1,7 +1,10 @@
-//! HTTP/2 to backends: translation both ways, streaming, limits, and what is retried.
+//! HTTP/2 to backends: translation both ways, streaming, limits; faults are in `faults`.
 
+#[path = "../common/mod.rs"]
 mod common;
+#[path = "../common_http2/mod.rs"]
 mod common_http2;
+mod faults;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -312,74 +315,6 @@ fn interim_responses_pass() {
 }
 
 #[test]
-fn a_refused_stream_is_retried_whatever_its_method() {
-    let refusals = Arc::new(AtomicUsize::new(0));
-    let count = refusals.clone();
-    let backend = Http2Backend::start(move |mut arrived| {
-        let count = count.clone();
-        async move {
-            // Every second one, so that the retry succeeds.
-            match count.fetch_add(1, SeqCst) % 2 {
-                0 => arrived.reset(h2::Reason::REFUSED_STREAM),
-                _ => arrived.say("ok"),
-            }
-        }
-    });
-    let proxy = plan(&[&backend]).pool(|pool| pool.retry_budget = 1.0).start();
-    for _ in 0..10 {
-        assert_eq!(proxy.ask(post("/", "abc")).text(), "ok");
-    }
-    assert_eq!(refusals.load(SeqCst), 20);
-    assert_eq!(backend.connections(), 1);
-    proxy.assert_drops(&[]);
-}
-
-#[test]
-fn a_request_that_may_have_been_processed_is_retried_if_it_is_idempotent() {
-    let failing = Http2Backend::start(|mut arrived| async move {
-        arrived.reset(h2::Reason::INTERNAL_ERROR);
-    });
-    let proxy = plan(&[&failing]).pool(|pool| pool.retry_budget = 1.0).start();
-    assert_eq!(proxy.ask(post("/", "abc")).status(), 502);
-    assert_eq!(failing.heads().len(), 1);
-    assert_eq!(proxy.ask(get("/")).status(), 502);
-    assert_eq!(failing.heads().len(), 3);
-    proxy.assert_drops(&[(Reason::UpstreamClosed, 2)]);
-}
-
-#[test]
-fn requests_above_the_last_stream_of_a_goaway_are_retried_and_others_end() {
-    let backend = RawBackend::start();
-    let proxy = Plan::new(Upstream::Http2, &[backend.address()]).start();
-    let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
-    clients[0].send(post("/0", "abc"));
-    let mut first = backend.accept(&[]);
-    assert_eq!(first.read_until(HEADERS).stream, 1);
-    for (at, client) in clients.iter_mut().enumerate().skip(1) {
-        client.send(post(&format!("/{at}"), "abc"));
-        assert_eq!(first.read_until(HEADERS).stream, 2 * at as u32 + 1);
-    }
-    // Streams 1 and 3 are processed, 5 is not.
-    let goaway = [3u32.to_be_bytes(), 0u32.to_be_bytes()].concat();
-    first.frame(GOAWAY, 0, 0, &goaway);
-    let mut second = backend.accept(&[]);
-    assert_eq!(second.read_until(HEADERS).stream, 1);
-    response(&mut first, 3, &[(":status", "204")], END_STREAM);
-    response(&mut second, 1, &[(":status", "204")], END_STREAM);
-    response(&mut first, 1, &[(":status", "204")], END_STREAM);
-    for client in &mut clients {
-        assert_eq!(client.response().expect("a response").status(), 204);
-    }
-    // The first connection ends with its last stream.
-    assert_eq!(std::iter::from_fn(|| first.read()).filter(|f| f.kind == HEADERS).count(), 0);
-    clients[0].send(get("/more"));
-    assert_eq!(second.read_until(HEADERS).stream, 3);
-    response(&mut second, 3, &[(":status", "204")], END_STREAM);
-    assert_eq!(clients[0].response().expect("a response").status(), 204);
-    proxy.assert_drops(&[]);
-}
-
-#[test]
 fn more_streams_than_the_backend_permits_open_further_connections() {
     let (go, waiting) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let (at_backend, count) = (go.clone(), waiting.clone());
@@ -462,126 +397,6 @@ fn connections_to_a_removed_backend_end_with_their_last_stream() {
 }
 
 #[test]
-fn a_backend_that_does_not_speak_http2_is_to_blame() {
-    let backend = HttpBackend::echo();
-    let proxy = Plan::new(Upstream::Http2, &[backend.address()]).start();
-    let reply = proxy.ask(post("/", "abc"));
-    assert_eq!(reply.status(), 502, "{}", reply.text());
-    assert!(backend.requests().iter().all(|request| request.head.target() == "*"));
-    let failures = |reason: Reason| {
-        proxy.backends[0].live.stats.sum(|stats| stats.failures[reason as usize].get())
-    };
-    assert!(failures(Reason::UpstreamMalformed) + failures(Reason::UpstreamClosed) > 0);
-    let refused = equipoise_testkit::free_port();
-    let proxy = Plan::new(Upstream::Http2, &[refused.address()]).start();
-    assert_eq!(proxy.ask(post("/", "abc")).status(), 502);
-    proxy.assert_drops(&[(Reason::ConnectRefused, 1)]);
-}
-
-#[test]
-fn malformed_responses_are_refused() {
-    let backend = RawBackend::start();
-    let address = backend.address();
-    let rows: [&[(&str, &str)]; 8] = [
-        &[("x-a", "1")],
-        &[(":status", "101")],
-        &[(":status", "200"), ("connection", "close")],
-        &[(":status", "200"), ("transfer-encoding", "chunked")],
-        &[(":status", "200"), ("X-Upper", "1")],
-        &[(":status", "200"), ("x-a", " spaced")],
-        &[(":status", "200"), ("x-a", "a\r\nb: c")],
-        &[(":status", "200"), ("content-length", "1"), ("content-length", "2")],
-    ];
-    let serving = std::thread::spawn(move || {
-        for fields in rows {
-            let mut raw = backend.accept(&[]);
-            let stream = raw.read_until(HEADERS).stream;
-            response(&mut raw, stream, fields, 0);
-            // The proxy resets the stream or ends the connection.
-            while raw.read().is_some_and(|f| ![GOAWAY, common_http2::RST_STREAM].contains(&f.kind))
-            {
-            }
-        }
-    });
-    for fields in rows {
-        // A connection each.
-        let proxy = Plan::new(Upstream::Http2, &[address]).pool(|pool| pool.retries = 0).start();
-        let reply = proxy.ask(post("/", "abc"));
-        assert_eq!(reply.status(), 502, "{fields:?}: {}", reply.text());
-        proxy.assert_drops(&[(Reason::UpstreamMalformed, 1)]);
-    }
-    serving.join().expect("it served");
-}
-
-#[test]
-fn a_response_that_is_cut_is_cut_for_the_client() {
-    let backend = Http2Backend::start(|mut arrived| async move {
-        let mut stream = arrived.respond.send_response(Response::new(()), false).expect("taken");
-        stream.send_data("abc".into(), false).expect("it is taken");
-        arrived.request.body_mut().data().await;
-        stream.send_reset(h2::Reason::INTERNAL_ERROR);
-    });
-    let proxy = before(&backend);
-    let mut client = proxy.connect();
-    client.send(ask("POST", "/", "Content-Length: 3\r\n"));
-    assert_eq!(client.head().expect("a head").status(), 200);
-    client.send("abc");
-    assert_ne!(client.read_to_end().1, equipoise_testkit::Ending::StillOpen);
-    run(async {
-        let connection = Connection::to(proxy.address).await;
-        let (response, mut stream) = connection.begin(request("POST", "/"), false).await;
-        let mut body = response.await.expect("a head").into_body();
-        stream.send_data("abc".into(), true).expect("it is taken");
-        let cut = read_body(&mut body).await.expect_err("it is cut");
-        assert_eq!(cut.reason(), Some(h2::Reason::INTERNAL_ERROR));
-    });
-    proxy.assert_drops(&[(Reason::UpstreamClosed, 2)]);
-}
-
-#[test]
-fn a_client_that_leaves_cancels_its_stream_alone() {
-    let (cancelled, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (at_backend, go) = (cancelled.clone(), count.clone());
-    let backend = Http2Backend::start(move |mut arrived| {
-        let (cancelled, go) = (at_backend.clone(), go.clone());
-        async move {
-            if arrived.path() == "/leaves" {
-                let reason = poll_fn(|cx| arrived.respond.poll_reset(cx)).await;
-                assert_eq!(reason.expect("a reset"), h2::Reason::CANCEL);
-                cancelled.fetch_add(1, SeqCst);
-            } else {
-                go.notified().await;
-                arrived.say("stays");
-            }
-        }
-    });
-    let proxy = before(&backend);
-    let mut stays = proxy.connect();
-    stays.send(get("/stays"));
-    let mut leaves = proxy.connect();
-    leaves.send(get("/leaves"));
-    assert!(eventually(|| backend.heads().len() == 2));
-    leaves.reset();
-    assert!(eventually(|| cancelled.load(SeqCst) == 1));
-    run(async {
-        let connection = Connection::to(proxy.address).await;
-        let (response, mut stream) = connection.begin(request("POST", "/leaves"), false).await;
-        while backend.heads().len() < 3 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        stream.send_reset(h2::Reason::CANCEL);
-        drop(response);
-        while cancelled.load(SeqCst) < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
-    count.notify_waiters();
-    assert_eq!(stays.response().expect("a response").text(), "stays");
-    assert_eq!(backend.connections(), 1);
-    proxy.assert_drops(&[(Reason::ClientGone, 2)]);
-}
-
-#[test]
 fn a_client_that_does_not_read_holds_up_no_other() {
     let backend = Http2Backend::start(|mut arrived| async move {
         if arrived.path() != "/large" {
@@ -618,27 +433,6 @@ fn a_late_response_is_hedged() {
     }
     assert!(proxy.stats.sum(|stats| stats.hedges_won.get()) > 0);
     proxy.assert_drops(&[]);
-}
-
-#[test]
-fn a_connection_on_which_nothing_comes_gets_no_further_streams() {
-    let backend = RawBackend::start();
-    let within = Duration::from_millis(5100);
-    let proxy = Plan::new(Upstream::Http2, &[backend.address()])
-        .pool(|pool| pool.response_timeout = within)
-        .start();
-    let mut client = proxy.connect();
-    client.send(get("/"));
-    let mut silent = backend.accept(&[]);
-    silent.read_until(HEADERS);
-    assert_eq!(client.response().expect("a response").status(), 504);
-    let mut client = proxy.connect();
-    client.send(get("/"));
-    let mut second = backend.accept(&[]);
-    let stream = second.read_until(HEADERS).stream;
-    response(&mut second, stream, &[(":status", "204")], END_STREAM);
-    assert_eq!(client.response().expect("a response").status(), 204);
-    proxy.assert_drops(&[(Reason::ResponseTimeout, 1)]);
 }
 
 #[test]

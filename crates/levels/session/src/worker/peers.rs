@@ -1,0 +1,108 @@
+//! Picks of peers, in node mode.
+
+use equipoise_core::load::{Choice, RequestClass, Underway};
+
+use super::{ClientHashes, Pick, Worker};
+use crate::door::{Counted, Door};
+use crate::in_flight::Site;
+use crate::lease::{Lease, PoolLoads};
+use crate::snapshot::{DispatchView, FrontDoorView};
+
+impl Worker {
+    /// Whether the instructions let a client's request of this class in.
+    pub(crate) fn admits(&self, door: &Door, class: RequestClass) -> bool {
+        let view = door.view();
+        let Some(dispatch) = &view.dispatch else { return true };
+        dispatch.table.admits(class, &mut *self.rng.borrow_mut())
+    }
+
+    /// The peer that serves a client's request of this class, if it is a peer. Counted from now on,
+    /// at a door in node mode. `is_whole`: the request has no body that still arrives.
+    #[inline]
+    pub(crate) fn dispatch(
+        &self,
+        door: &Door,
+        class: RequestClass,
+        is_whole: bool,
+    ) -> Option<(Counted, Option<Lease>)> {
+        let view = door.view();
+        let dispatch = view.dispatch.as_ref()?;
+        let peer = if dispatch.table.keep(class) < 1.0 {
+            self.delegate(door, &view, dispatch, class, is_whole)
+        } else {
+            None
+        };
+        let site = if peer.is_some() { Site::There } else { Site::Here };
+        Some((Counted::new(view, class, site), peer))
+    }
+
+    /// The peer that the instructions choose for a request of this class, if any.
+    fn delegate(
+        &self,
+        door: &Door,
+        view: &FrontDoorView,
+        dispatch: &DispatchView,
+        class: RequestClass,
+        is_whole: bool,
+    ) -> Option<Lease> {
+        let kept = door.kept();
+        // The table is of the slots that the pool had when the door closed, if it did.
+        let of_table = kept.clone().unwrap_or_else(|| self.snapshot());
+        let pool = |at: usize| of_table.pools.get(at);
+        let peers =
+            pool(dispatch.peers).filter(|it| dispatch.table.peers() <= it.backends.len())?;
+        let application = PoolLoads::new(pool(view.pool)?, self.shared.epoch);
+        let underway = Underway {
+            here: view.in_flight.here(class),
+            here_failures: application.recent_failures_of_all(),
+            there: view.in_flight.there(class),
+            peers: &PoolLoads::new(peers, self.shared.epoch),
+        };
+        let choice = dispatch.table.choose(class, &underway, &mut *self.rng.borrow_mut());
+        let Choice::Peer(slot) = choice else { return None };
+        let (snapshot, at) = self.place_of(door, dispatch.peers);
+        let slot = if kept.is_none() {
+            slot
+        } else {
+            let id = peers.backends.get(slot)?.id;
+            snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
+        };
+        Lease::of_peer(&snapshot, at, slot, self.index, is_whole)
+    }
+
+    /// A peer that is known to have room, of several the one with most; or one that may be asked
+    /// whether it has some.
+    pub(crate) fn peer_with_room(&self, door: &Door) -> Option<Lease> {
+        let (snapshot, at) = self.place_of(door, door.view().peers()?);
+        let slots = 0..snapshot.pools.get(at)?.backends.len();
+        let free = |slot: &usize| snapshot.pools[at].backends[*slot].live.permits.free();
+        let most = slots.clone().max_by_key(free).filter(|slot| free(slot) > Some(0));
+        let with_room = most.and_then(|slot| Lease::acquire(&snapshot, at, slot, self.index));
+        let mut may_ask = slots.filter(|slot| free(slot).is_none_or(|free| free == 0));
+        with_room
+            .or_else(|| may_ask.find_map(|slot| Lease::asking(&snapshot, at, slot, self.index)))
+    }
+
+    /// Hands requests that wait for the door's pool to peers, after a request ended at one.
+    pub(crate) fn look_for_room(&self, door: &Door) {
+        let (snapshot, pool) = self.place_of(door, door.view().pool);
+        if let Some(pool) = snapshot.pools.get(pool) {
+            pool.queue.look();
+        }
+    }
+
+    /// Any peer of the door's but this one, whatever room it has, where no backend here can do a
+    /// request.
+    pub(crate) fn any_peer(
+        &self,
+        door: &Door,
+        client: &ClientHashes,
+        but: Option<u32>,
+    ) -> Option<Lease> {
+        let peers = door.view().dispatch.as_ref()?.peers;
+        match self.pick_of(self.place_of(door, peers), client, but, None, false) {
+            Pick::Free(lease) => Some(lease).filter(|lease| Some(lease.backend().id) != but),
+            Pick::Full(_) | Pick::NoBackend => None,
+        }
+    }
+}
