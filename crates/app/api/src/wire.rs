@@ -275,10 +275,11 @@ pub struct BackendStatus {
     /// or large responses or all shared ones were full (multiplexed pools).
     #[serde(default)]
     pub multiplex_alone_total: u64,
-    /// Shared connections handed over to the client of a slow or large response.
+    /// Shared connections that a late or large response got for itself.
     #[serde(default)]
     pub multiplex_handed_over_total: u64,
-    /// Requests sent again because their shared connection ended before their turn.
+    /// Requests sent again because a late or large response was before them, or their shared
+    /// connection ended before their turn.
     #[serde(default)]
     pub multiplex_repeated_total: u64,
     /// Such a fault disabled multiplexing: the backend's sessions are exclusive until an operator

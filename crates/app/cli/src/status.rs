@@ -304,14 +304,14 @@ fn multiplexing_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     })
 }
 
-/// A line about slow or large responses on shared connections.
+/// A line about late or large responses on shared connections.
 fn sharing_detail(pool: &str, backend: &BackendStatus) -> Option<String> {
     let name = &backend.name;
     let (shared, alone) = (backend.multiplex_shared_total, backend.multiplex_alone_total);
     let (over, again) = (backend.multiplex_handed_over_total, backend.multiplex_repeated_total);
     (over > 0).then(|| {
         format!(
-            "{pool}/{name}: {shared} requests on shared connections, {alone} on their own; {over} connections handed over for slow or large responses, {again} requests sent again"
+            "{pool}/{name}: {shared} requests on shared connections, {alone} on their own; {over} connections handed over for late or large responses, {again} requests sent again"
         )
     })
 }

@@ -188,8 +188,8 @@ static POOL: Table = Table {
             "multiplex-slow",
             Kind::Duration(ms(25), secs(60)),
             "\"50ms\"",
-            "Multiplexed: after this time a slow response keeps its session for itself, and the requests behind it are \
-             sent again over other sessions.",
+            "Multiplexed: after this time at the latest a slow response keeps its session for itself, and the requests \
+             behind it are sent again over other sessions.",
         )
         .http_only(),
         Opt::default(

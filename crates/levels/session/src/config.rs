@@ -418,8 +418,8 @@ pub struct PoolOptions {
     pub multiplex_sessions: usize,
     /// Multiplexed: requests in flight on one session at the most.
     pub multiplex_depth: usize,
-    /// Multiplexed: a response that takes longer gets the session for itself, and those behind it
-    /// are sent again elsewhere.
+    /// Multiplexed: a response that takes longer is late, however long others take. It gets the
+    /// session for itself, and those behind it are sent again elsewhere.
     pub multiplex_slow: Duration,
     /// HTTP/2: streams on one connection at the most. At least 1.
     pub streams_max: usize,

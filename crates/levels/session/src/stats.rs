@@ -220,12 +220,13 @@ pub struct BackendStats {
     pub multiplex_faults: Counter,
     /// Requests that were put on a shared session (HTTP, multiplexed pools).
     pub multiplex_shared: Counter,
-    /// Requests that could share a session and got one of their own: their path has slow or large
-    /// responses, or all sessions were full.
+    /// Requests that could share a session and got one of their own: their path has late or large
+    /// responses, or all sessions were as full as the share of late responses permits.
     pub multiplex_alone: Counter,
-    /// Shared sessions that were handed over to the client of a slow or large response.
+    /// Shared sessions that a late or large response got for itself.
     pub multiplex_handed_over: Counter,
-    /// Requests that were sent again because their shared session ended before their turn.
+    /// Requests that were sent again because a late or large response was before them, or their
+    /// shared session ended before their turn.
     pub multiplex_repeated: Counter,
     /// Upstream sessions open now, idle ones included.
     pub sessions_open: Counter,

@@ -277,13 +277,13 @@ impl Collected {
             ),
             (
                 "backend_multiplex_handed_over",
-                "Shared connections handed over to the client of a slow or large response",
+                "Shared connections that a late or large response got for itself",
                 None,
                 |b| b.multiplex_handed_over,
             ),
             (
                 "backend_multiplex_repeated",
-                "Requests sent again because their shared connection ended before their turn",
+                "Requests sent again because a late response was before them or their shared connection ended",
                 None,
                 |b| b.multiplex_repeated,
             ),

@@ -175,9 +175,10 @@ pub struct BackendReading {
     pub multiplex_shared: u64,
     /// Requests that could share a session and got one of their own.
     pub multiplex_alone: u64,
-    /// Shared sessions that were handed over to the client of a slow or large response.
+    /// Shared sessions that a late or large response got for itself.
     pub multiplex_handed_over: u64,
-    /// Requests that were sent again because their shared session ended before their turn.
+    /// Requests that were sent again because a late or large response was before them, or their
+    /// shared session ended before their turn.
     pub multiplex_repeated: u64,
     /// Bytes to the backend.
     pub bytes_out: u64,

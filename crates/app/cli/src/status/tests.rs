@@ -180,7 +180,7 @@ fn a_backend_with_slow_responses_on_shared_connections_has_a_line_with_the_count
     let one = &mut status.pools[0].backends[0];
     (one.multiplex_handed_over_total, one.multiplex_repeated_total) = (2, 5);
     let text = rendered(&status);
-    let line = "db/a: 900 requests on shared connections, 30 on their own; 2 connections handed over for slow or large responses, 5 requests sent again";
+    let line = "db/a: 900 requests on shared connections, 30 on their own; 2 connections handed over for late or large responses, 5 requests sent again";
     assert!(text.contains(line), "{text}");
 }
 

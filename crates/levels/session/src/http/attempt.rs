@@ -120,7 +120,7 @@ impl ClientConnection {
         attempt.with(upstream)
     }
 
-    /// Continues with a session that was handed over before or during its response. `unsent` is the
+    /// Continues with a session that was handed over during its response. `unsent` is the
     /// part of the response that the client has not received yet.
     pub(super) async fn resume(
         &mut self,
@@ -131,10 +131,11 @@ impl ClientConnection {
         let mut upstream = Upstream {
             sent: outgoing.first.len().saturating_sub(hand_over.unsent),
             input: hand_over.input,
+            was_shared: hand_over.shared,
             reusable: !hand_over.shared,
             ..Upstream::new(&hand_over.lease, hand_over.session, Instant::now())
         };
-        let response = hand_over.response;
+        let response = Some(hand_over.response);
         let attempt = self.attempt_over(&mut upstream, response, &mut unsent, outgoing).await;
         (attempt.with(upstream), hand_over.lease)
     }
@@ -175,8 +176,11 @@ impl ClientConnection {
             return Attempt::Discarded;
         }
         let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
-        let has_surplus =
-            answered.failed.is_none() && head.status != 101 && upstream.input.is_some();
+        // On a session that was shared, responses to the requests behind follow.
+        let has_surplus = answered.failed.is_none()
+            && head.status != 101
+            && !upstream.was_shared
+            && upstream.input.is_some();
         if head.is_doubtful || has_surplus {
             self.worker.framing_failed(lease);
         }

@@ -300,6 +300,7 @@ impl ClientConnection {
                 return match self.may_go_on(has_retries, lost) {
                     Ok(()) => {
                         self.retried();
+                        tries.begun = Instant::now();
                         Next::Again
                     }
                     Err(why) => {

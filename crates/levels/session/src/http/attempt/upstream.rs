@@ -30,6 +30,8 @@ pub(in crate::http) struct Upstream<'a> {
     pub(in crate::http) sent_before: u64,
     /// No bytes of other responses follow this one.
     pub(in crate::http) reusable: bool,
+    /// It was handed over with requests behind this one.
+    pub(in crate::http) was_shared: bool,
     /// It has asked for the body with a 100.
     pub(in crate::http) was_continued: bool,
     /// When the attempt began.
@@ -49,6 +51,7 @@ impl<'a> Upstream<'a> {
             written_before: session.written,
             sent_before: session.sent(),
             reusable: !session.is_stream(),
+            was_shared: false,
             session,
             sent: 0,
             deaf: false,

@@ -78,6 +78,9 @@ impl ClientConnection {
         session.push(slot, &outgoing.first);
         let mut watch_client = true;
         let shared = poll_fn(|cx| self.poll_shared(cx, &ticket, &mut watch_client)).await;
+        if ticket.is_abandoned() {
+            session.wake();
+        }
         if let Shared::HandedOver(hand_over, unsent) = &shared {
             let left = hand_over.unsent + unsent.len();
             self.count_bytes(&outgoing.head, ticket.moved.get().saturating_sub(left as u64));
@@ -130,7 +133,7 @@ impl ClientConnection {
     fn look_at(&mut self, ticket: &Rc<Ticket>) -> Poll<Shared> {
         let mut state = ticket.state.borrow_mut();
         let ended = match &*state {
-            State::Idle | State::Waiting | State::Responding | State::Abandoned => {
+            State::Idle | State::Waiting | State::Responding | State::Abandoned(_) => {
                 return Poll::Pending;
             }
             State::Done { .. } if !ticket.leftover.borrow().is_empty() => return Poll::Pending,
@@ -148,7 +151,7 @@ impl ClientConnection {
                 self.dropped(reason);
                 (After::Abort, 0, Instant::now(), false)
             }
-            State::Idle | State::Waiting | State::Responding | State::Abandoned => {
+            State::Idle | State::Waiting | State::Responding | State::Abandoned(_) => {
                 return Poll::Pending;
             }
         };
@@ -169,7 +172,7 @@ impl ClientConnection {
 
     /// Abandons the request. The rest of its response is discarded.
     fn abandon(&mut self, ticket: &Ticket, reason: Reason) -> Shared {
-        let state = ticket.state.replace(State::Abandoned);
+        let state = ticket.state.replace(State::Abandoned(reason));
         self.ticket = None;
         let counted = match state {
             State::Done { .. } => true,

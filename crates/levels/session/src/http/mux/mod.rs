@@ -2,22 +2,31 @@
 //!
 //! A client's task puts its request on a session's queue ([`client`]); the session's own task
 //! writes all queued requests in one call, reads responses in bulk and writes each to its client
-//! ([`session`]). A request thus costs two system calls and a share of two, instead of four, and
+//! ([`task`]). A request thus costs two system calls and a share of two, instead of four, and
 //! the backend is woken once for many. This is L3B's virtual client: one conversation with the
 //! endpoint for many clients.
 //!
 //! Responses come in the order of the requests, so that a slow or large one delays those behind it.
-//! Then the session is handed over to the client of that response, as an exclusive session, and the
-//! requests behind it are retried on another (only idempotent ones are here). Requests of a path
-//! with such responses get exclusive sessions from then on ([`paths`]).
+//! The requests behind it are then retried on another session (only idempotent ones are here). A
+//! session with a late response is set aside: it takes no further request until it has that
+//! response and those behind it, which are discarded ([`behind`]), and is then pooled. With a
+//! large response, or a slow one that has begun, the session is handed over to the client of that
+//! response, as an exclusive one ([`task`]).
+//!
+//! Sharing pays as long as few requests are sent again. So a path with many such responses gets
+//! exclusive sessions ([`paths`]), and the depth of all sessions to a backend falls as the share of
+//! late responses rises, to exclusive sessions in the end ([`pace`]).
 //!
 //! A response belongs to a request by its place alone, so that a backend which sends too much would
 //! answer one client with another's response. A backend with this fault gets exclusive sessions
 //! from then on ([`BackendLive::lose_multiplexing`](crate::BackendLive)).
 
+mod behind;
 mod client;
+mod pace;
 mod paths;
 mod session;
+mod task;
 mod ticket;
 
 use std::cell::RefCell;
@@ -33,6 +42,7 @@ use crate::lease::Lease;
 use crate::upstream::ByBackend;
 use crate::worker::Worker;
 pub(super) use client::Shared;
+use pace::Pace;
 use paths::{PathId, Paths};
 use session::MuxSession;
 pub(super) use ticket::{HandOver, Lost, Ticket};
@@ -48,6 +58,7 @@ pub(crate) struct MuxSessions {
 struct Backend {
     sessions: Vec<Rc<MuxSession>>,
     paths: Paths,
+    pace: Rc<Pace>,
 }
 
 /// Whether a request may share a session: sent again it does no harm, and its body ends with its
@@ -89,13 +100,14 @@ impl MuxSessions {
         let least = usable().min_by_key(|session| session.in_flight());
         let full = least.is_none_or(|session| session.in_flight() > 0);
         if full && usable().count() < options.multiplex_sessions {
-            let session = MuxSession::start(worker, lease);
+            let session = MuxSession::start(worker, lease, &backend.pace);
             backend.sessions.push(session.clone());
             return Some(session);
         }
+        let (pace, slow) = (&backend.pace, options.multiplex_slow);
+        let depth = options.multiplex_depth.min(pace.depth());
         least
-            .filter(|session| session.in_flight() < options.multiplex_depth)
-            .filter(|session| session.wait() < options.multiplex_slow)
+            .filter(|session| session.in_flight() < depth && pace.wait(session.in_flight()) < slow)
             .cloned()
     }
 

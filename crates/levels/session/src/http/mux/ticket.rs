@@ -49,7 +49,7 @@ pub(super) enum State {
     /// On a session, with the final response under way to the client.
     Responding,
     /// The client no longer waits for the response.
-    Abandoned,
+    Abandoned(Reason),
     /// The response is complete. Bytes that the client did not accept are in `leftover`.
     Done { at: Instant, status: u16, close: bool },
     /// The session is the client's alone from now on.
@@ -80,8 +80,8 @@ pub(in crate::http) struct HandOver {
     pub(in crate::http) lease: Lease,
     pub(in crate::http) session: Box<Session>,
     pub(in crate::http) input: Option<Buffer>,
-    /// The response's head and the rest of its body, if the head was read.
-    pub(in crate::http) response: Option<(ResponseHead, Pump)>,
+    /// The response's head and the rest of its body.
+    pub(in crate::http) response: (ResponseHead, Pump),
     /// Bytes of the request that were not sent yet.
     pub(in crate::http) unsent: usize,
     /// Something of requests behind was sent: the session ends with this response.
@@ -107,7 +107,15 @@ impl Ticket {
     }
 
     pub(super) fn is_abandoned(&self) -> bool {
-        matches!(*self.state.borrow(), State::Abandoned)
+        self.why_abandoned().is_some()
+    }
+
+    /// Why the client no longer waits for the response.
+    pub(super) fn why_abandoned(&self) -> Option<Reason> {
+        match *self.state.borrow() {
+            State::Abandoned(reason) => Some(reason),
+            _ => None,
+        }
     }
 
     /// Stores the task to wake.
