@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
+use bytes::BytesMut;
+
 /// The size of a pooled buffer, bytes.
 pub(crate) const BUFFER_BYTES: usize = 16 << 10;
 
@@ -15,11 +17,19 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 const KEPT_MAX: usize = 1024;
 const LARGE_KEPT_MAX: usize = 64;
 
+/// The size of a block of which small copies are parts, bytes.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// A larger copy has memory of its own, bytes.
+const SMALL_COPY_BYTES: usize = 4 << 10;
+
 /// The free buffers of one thread.
 #[derive(Default)]
 pub(crate) struct Buffers {
     free: RefCell<Vec<Box<[u8]>>>,
     free_large: RefCell<Vec<Box<[u8]>>>,
+    /// The unused rest of a block.
+    block: RefCell<BytesMut>,
 }
 
 impl Buffers {
@@ -31,6 +41,20 @@ impl Buffers {
     /// An empty buffer of [`LARGE_BYTES`].
     pub(crate) fn take_large(self: &Rc<Self>) -> Buffer {
         self.take_from(&self.free_large, LARGE_BYTES)
+    }
+
+    /// A copy of `bytes`. Small ones share a block, which is used again when the last of them is
+    /// dropped: they cost no allocation. Each may keep a block.
+    pub(crate) fn copy(&self, bytes: &[u8]) -> BytesMut {
+        if bytes.len() > SMALL_COPY_BYTES {
+            return BytesMut::from(bytes);
+        }
+        let mut block = self.block.borrow_mut();
+        if block.capacity() < bytes.len() {
+            block.reserve(BLOCK_BYTES);
+        }
+        block.extend_from_slice(bytes);
+        block.split()
     }
 
     fn take_from(self: &Rc<Self>, free: &RefCell<Vec<Box<[u8]>>>, bytes: usize) -> Buffer {
@@ -111,6 +135,33 @@ impl Drop for Buffer {
         let mut free = free.borrow_mut();
         if free.len() < kept_max {
             free.push(std::mem::take(&mut self.data));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_apart_whatever_their_size_and_order_of_drop() {
+        let buffers = Buffers::default();
+        let sizes = [0, 1, 1024, SMALL_COPY_BYTES, SMALL_COPY_BYTES + 1, 3 * BLOCK_BYTES];
+        let mut kept = Vec::new();
+        for round in 0..100u8 {
+            for size in sizes {
+                let bytes = vec![round; size];
+                kept.push((buffers.copy(&bytes), bytes));
+            }
+            // Every second one stays.
+            if round % 2 == 1 {
+                let mut at = 0;
+                kept.retain(|_| {
+                    at += 1;
+                    at % 2 == 0
+                });
+            }
+            assert!(kept.iter().all(|(copy, bytes)| copy == bytes));
         }
     }
 }

@@ -25,7 +25,6 @@ mod limiter;
 mod linger;
 mod listener;
 mod live;
-mod memory;
 mod peer_room;
 mod permits;
 mod proxy_protocol;

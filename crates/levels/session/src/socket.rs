@@ -19,7 +19,6 @@ use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
 use crate::buffer::{Buffer, Buffers};
-use crate::memory::End;
 use crate::tls::Tls;
 
 /// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
@@ -54,10 +53,41 @@ pub(crate) trait BackendStream {
     fn is_unprocessed(&self) -> bool;
 }
 
+/// A stream of a client's connection, which takes the place of the kernel's socket.
+pub(crate) trait ClientStream {
+    /// Reads the request. 0 is the end, and comes when the response has ended: until then the
+    /// client is there, whether or not its request has ended.
+    ///
+    /// # Errors
+    /// The stream was reset, or its connection was lost.
+    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Ready when a read would not wait.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Whether bytes of the request have come that were not read.
+    fn holds_input(&self) -> bool;
+
+    /// Writes some of a response. A head comes whole, with or without what follows it.
+    ///
+    /// # Errors
+    /// `BrokenPipe` if the stream has ended.
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Writes some of a response, from a task other than that of the stream.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Resets the stream.
+    fn cut(&self);
+
+    /// Whether the stream was reset, by either side.
+    fn is_cut(&self) -> bool;
+}
+
 enum Stream {
     Kernel(AsyncFd<OwnedFd>),
-    /// A stream of a client's connection: the other end is with that connection's task.
-    Memory(End),
+    /// A stream of a client's connection.
+    Client(Rc<dyn ClientStream>),
     /// A stream of a connection to a backend.
     Backend(Box<dyn BackendStream>),
 }
@@ -78,9 +108,9 @@ impl Socket {
         Ok(Socket::over(Stream::Kernel(watch(fd)?)))
     }
 
-    /// A connection to another task of this thread.
-    pub(crate) fn in_memory(end: End) -> Socket {
-        Socket::over(Stream::Memory(end))
+    /// A stream of a client's connection.
+    pub(crate) fn of_client(stream: Rc<dyn ClientStream>) -> Socket {
+        Socket::over(Stream::Client(stream))
     }
 
     /// A stream of a connection to a backend.
@@ -96,13 +126,13 @@ impl Socket {
     fn fd(&self) -> &AsyncFd<OwnedFd> {
         match &self.stream {
             Stream::Kernel(fd) => fd,
-            Stream::Memory(_) | Stream::Backend(_) => unreachable!("a stream has no descriptor"),
+            Stream::Client(_) | Stream::Backend(_) => unreachable!("a stream has no descriptor"),
         }
     }
 
-    fn memory(&self) -> Option<&End> {
+    fn as_client(&self) -> Option<&dyn ClientStream> {
         match &self.stream {
-            Stream::Memory(end) => Some(end),
+            Stream::Client(stream) => Some(&**stream),
             Stream::Kernel(_) | Stream::Backend(_) => None,
         }
     }
@@ -111,7 +141,7 @@ impl Socket {
     pub(crate) fn as_stream(&self) -> Option<&dyn BackendStream> {
         match &self.stream {
             Stream::Backend(stream) => Some(&**stream),
-            Stream::Kernel(_) | Stream::Memory(_) => None,
+            Stream::Kernel(_) | Stream::Client(_) => None,
         }
     }
 
@@ -191,7 +221,7 @@ impl Socket {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let read = ready!(match (&self.stream, &self.tls) {
-            (Stream::Memory(end), _) => end.poll_read(cx, buffer),
+            (Stream::Client(stream), _) => stream.poll_read(cx, buffer),
             (Stream::Backend(stream), _) => stream.poll_read(cx, buffer),
             (Stream::Kernel(fd), None) => recv(cx, fd, buffer),
             (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().poll_read(cx, fd, buffer),
@@ -222,8 +252,8 @@ impl Socket {
 
     /// Ready when a read would not block (data, end or error).
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(end) = self.memory() {
-            return end.poll_readable(cx).map(Ok);
+        if let Some(stream) = self.as_client() {
+            return stream.poll_readable(cx).map(Ok);
         }
         if let Some(stream) = self.as_stream() {
             return stream.poll_readable(cx).map(Ok);
@@ -238,7 +268,7 @@ impl Socket {
     /// Writes some of `bytes`.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(match (&self.stream, &self.tls) {
-            (Stream::Memory(end), _) => end.poll_write(cx, bytes),
+            (Stream::Client(stream), _) => stream.poll_write(cx, bytes),
             (Stream::Backend(stream), _) => stream.poll_write(cx, bytes),
             (Stream::Kernel(_), None) => self.poll_writing(cx, |fd| send(fd, bytes)),
             (Stream::Kernel(fd), Some(tls)) => tls.borrow_mut().poll_write(cx, fd, bytes),
@@ -286,7 +316,7 @@ impl Socket {
     /// Writes as much as the kernel accepts now, without waiting and without a waker.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = match (&self.stream, &self.tls) {
-            (Stream::Memory(end), _) => end.try_write(bytes),
+            (Stream::Client(stream), _) => stream.try_write(bytes),
             // Its request is written by the task that reads its response.
             (Stream::Backend(_), _) => Err(io::ErrorKind::Unsupported.into()),
             (Stream::Kernel(fd), None) => send(fd.as_raw_fd(), bytes),
@@ -317,9 +347,8 @@ impl Socket {
     /// the kernel has accepted both.
     pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.stream, &self.tls) {
-            (Stream::Memory(end), _) => end.finish(),
-            // It ends with the body of its request.
-            (Stream::Backend(_), _) => {}
+            // They end with the body of their message.
+            (Stream::Client(_) | Stream::Backend(_), _) => {}
             (Stream::Kernel(fd), None) => finish(fd.as_raw_fd()),
             (Stream::Kernel(fd), Some(tls)) => return tls.borrow_mut().poll_end(cx, fd),
         }
@@ -336,8 +365,8 @@ impl Socket {
 
     /// Makes the close that follows send RST: the peer learns that its message was cut.
     pub(crate) fn reset_on_close(&self) {
-        if let Some(end) = self.memory() {
-            return end.cut();
+        if let Some(stream) = self.as_client() {
+            return stream.cut();
         }
         // A socket that refuses the option closes with FIN, which is the next best thing.
         let _ = SockRef::from(self.fd().get_ref()).set_linger(Some(Duration::ZERO));
@@ -376,8 +405,8 @@ impl Socket {
 
     /// Whether the peer has reset the connection (as against half-closed it); consumes nothing.
     pub(crate) fn is_reset(&self) -> bool {
-        if let Some(end) = self.memory() {
-            return end.is_cut();
+        if let Some(stream) = self.as_client() {
+            return stream.is_cut();
         }
         self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
@@ -385,8 +414,8 @@ impl Socket {
     /// Ready with true once the peer has closed or reset the connection, with false once there is
     /// something to read before its end; consumes nothing that a read would return.
     pub(crate) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        if let Some(end) = self.memory() {
-            return end.poll_readable(cx).map(|()| !end.holds_bytes());
+        if let Some(stream) = self.as_client() {
+            return stream.poll_readable(cx).map(|()| !stream.holds_input());
         }
         if let Some(stream) = self.as_stream() {
             return stream.poll_readable(cx).map(|()| false);

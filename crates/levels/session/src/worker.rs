@@ -27,7 +27,7 @@ use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
 use crate::door::Door;
 use crate::hedge_delay::HedgeDelays;
-use crate::http::{Http2Sessions, Logged, MuxSessions, Routed};
+use crate::http::{Http2Sessions, Logged, MuxSessions, Routed, StreamTasks};
 use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
 use crate::queue::Full;
@@ -94,6 +94,7 @@ pub(crate) struct Worker {
     pub(crate) idle: IdleSessions,
     pub(crate) mux: MuxSessions,
     pub(crate) http2: Http2Sessions,
+    pub(crate) streams: StreamTasks,
     pub(crate) hedge_delays: HedgeDelays,
     pub(crate) phase: Cell<Phase>,
     /// Which descriptors each use may have, given the front doors of the snapshot.
@@ -128,6 +129,7 @@ impl Worker {
             idle: IdleSessions::default(),
             mux: MuxSessions::default(),
             http2: Http2Sessions::default(),
+            streams: StreamTasks::default(),
             hedge_delays: HedgeDelays::default(),
             phase: Cell::new(Phase::Running),
             lines: Cell::default(),

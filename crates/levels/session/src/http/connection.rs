@@ -83,7 +83,7 @@ impl ClientConnection {
         client: Socket,
         peer: SocketAddr,
         hashes: ClientHashes,
-        deadline: Deadline,
+        deadline: Rc<Deadline>,
     ) -> ClientConnection {
         ClientConnection {
             worker,
@@ -91,7 +91,7 @@ impl ClientConnection {
             client: Rc::new(client),
             peer,
             hashes,
-            deadline: Rc::new(deadline),
+            deadline,
             ticket: None,
             input: None,
             logged: None,
@@ -126,6 +126,8 @@ impl ClientConnection {
                 }
             };
             match after {
+                // A stream has one request; its task sends what is left of the response.
+                After::KeepAlive | After::Close if self.is_http2 => break,
                 After::KeepAlive => {}
                 After::Close => {
                     Box::pin(self.linger()).await;

@@ -47,6 +47,7 @@ use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Worker};
 use connection::ClientConnection;
+pub(crate) use http2::downstream::StreamTasks;
 use http2::downstream::{self, Spoken};
 pub(crate) use http2::upstream::Http2Sessions;
 pub(crate) use logged::Logged;
@@ -101,7 +102,8 @@ pub(crate) async fn serve(
         }
     }
     let hashes = ClientHashes::new(peer, door.view().config.listen);
-    let mut connection = ClientConnection::new(worker, door, client, peer, hashes, deadline);
+    let mut connection =
+        ClientConnection::new(worker, door, client, peer, hashes, Rc::new(deadline));
     (connection.input, connection.identity) = (input, identity);
     if let Some(reason) = refused {
         return Box::pin(connection.refuse_client(reason)).await;

@@ -22,7 +22,7 @@ pub(super) struct Incoming {
     body: RecvStream,
     message: Message,
     framing: Framing,
-    /// Bytes of the coding, then bytes of the payload, that were not taken.
+    /// Bytes of head or coding, then bytes of the payload, that were not taken.
     coding: Vec<u8>,
     coding_taken: usize,
     payload: Bytes,
@@ -34,12 +34,18 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(body: RecvStream, message: Message, framing: Framing) -> Incoming {
+    /// `before`: bytes in front of the body.
+    pub(super) fn new(
+        body: RecvStream,
+        message: Message,
+        framing: Framing,
+        before: Vec<u8>,
+    ) -> Incoming {
         Incoming {
             body,
             message,
             framing,
-            coding: Vec::new(),
+            coding: before,
             coding_taken: 0,
             payload: Bytes::new(),
             owed: 0,

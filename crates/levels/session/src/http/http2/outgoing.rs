@@ -7,6 +7,7 @@ use h2::SendStream;
 use http::HeaderMap;
 
 use super::{Malformed, Message, append};
+use crate::buffer::Buffers;
 use crate::http::chunk::ChunkReader;
 
 /// Bytes of the payload that are taken ahead of the other side's window.
@@ -74,6 +75,11 @@ impl Outgoing {
         self.has_ended
     }
 
+    /// Whether the whole body was taken.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self.left, Left::Nothing)
+    }
+
     /// Whether more can be taken now.
     pub(super) fn has_room(&self) -> bool {
         !matches!(self.left, Left::Nothing) && self.payload.len() < AHEAD_BYTES
@@ -90,18 +96,17 @@ impl Outgoing {
     }
 
     /// Takes some of the body from the front of `input`; returns how many bytes.
-    pub(super) fn take(&mut self, input: &[u8]) -> Result<usize, Malformed> {
+    pub(super) fn take(&mut self, input: &[u8], buffers: &Buffers) -> Result<usize, Malformed> {
         let most = input.len().min(AHEAD_BYTES);
-        match &mut self.left {
-            Left::Nothing => Ok(0),
+        let (count, payload) = match &mut self.left {
+            Left::Nothing => return Ok(0),
             Left::Length(left) => {
                 let count = most.min(usize::try_from(*left).unwrap_or(usize::MAX));
-                self.payload.extend_from_slice(&input[..count]);
                 *left -= count as u64;
                 if *left == 0 {
                     self.left = Left::Nothing;
                 }
-                Ok(count)
+                (count, &input[..count])
             }
             Left::Chunked(reader) => {
                 let in_trailers = reader.is_in_trailers();
@@ -109,14 +114,19 @@ impl Outgoing {
                 if in_trailers {
                     self.trailers.extend_from_slice(&input[..piece.consumed]);
                 }
-                let payload = &input[piece.consumed - piece.payload..piece.consumed];
-                self.payload.extend_from_slice(payload);
                 if reader.is_done() {
                     self.left = Left::Nothing;
                 }
-                Ok(piece.consumed)
+                (piece.consumed, &input[piece.consumed - piece.payload..piece.consumed])
             }
+        };
+        // Of others, a slow client could hold many small parts of as many blocks.
+        let is_whole = self.is_taken() && self.sent == 0 && self.payload.is_empty();
+        match is_whole {
+            true => self.payload = buffers.copy(payload),
+            false => self.payload.extend_from_slice(payload),
         }
+        Ok(count)
     }
 
     /// Hands what was taken to `h2`, and the end of the body with the last of it. Ready when

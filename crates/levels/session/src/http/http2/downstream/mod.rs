@@ -1,20 +1,21 @@
-//! HTTP/2 from clients: each stream is a client connection of the HTTP/1.1 engine, in
-//! memory, with one request.
+//! HTTP/2 from clients: each stream is a client connection of the HTTP/1.1 engine with one request.
 //!
-//! [`request`] writes the stream's request as HTTP/1.1, [`response`] reads the engine's response,
-//! and [`stream`] moves both; so routing, limits, queue, retries, logs and counters are those of
-//! HTTP/1.1.
+//! A stream is a [`Socket`](crate::socket::Socket) of the engine, as TLS is ([`stream`]): the
+//! engine reads its request as HTTP/1.1 ([`request`]), and what it writes becomes frames at once
+//! ([`response`]); so routing, limits, queue, retries, logs and counters are those of HTTP/1.1.
+//! [`tasks`] has the tasks that run the engine.
 //!
 //! # Bounds
 //! A connection serves at most [`Limits::streams_max`](crate::config::Limits::streams_max) requests
 //! at once; while that many are served, including those that the client has reset, no more are
-//! accepted. A stream holds one buffer each way and at most [`SEND_BYTES_MAX`] in `h2`; what a
+//! accepted. A stream holds at most [`SEND_BYTES_MAX`] of a response in `h2`; what a
 //! client sends is bounded by [`CONNECTION_WINDOW`].
 
 mod preface;
 mod request;
 mod response;
 mod stream;
+mod tasks;
 mod transport;
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 
-use self::stream::Arrived;
+use self::tasks::Arrived;
 use self::transport::{Outbox, Transport};
 use super::{SEND_BYTES_MAX, STREAM_WINDOW};
 use crate::door::Door;
@@ -37,6 +38,7 @@ use crate::http::logged::log_unread;
 use crate::reason::Reason;
 use crate::worker::{ClientHashes, Phase, Worker};
 pub(in crate::http) use preface::{Spoken, spoken};
+pub(crate) use tasks::StreamTasks;
 
 /// Bytes that a client may send on all streams of a connection, ahead of what the backends have
 /// taken.
@@ -106,6 +108,7 @@ pub(in crate::http) async fn serve(mut client: ClientConnection) {
     client.deadline.set(Instant::now(), view.config.timeouts.header);
     let mut handshake = pin!(builder(&view.config.limits).handshake::<_, Bytes>(transport));
     let met = poll_fn(|cx| {
+        outbox.begin_turn();
         let polled = handshake.as_mut().poll(cx);
         let flushed = outbox.poll_flush(cx);
         match (polled, flushed) {
@@ -188,8 +191,10 @@ impl Serving<'_> {
     /// Serves the streams to the end of the connection. Returns the reason if it ended badly.
     async fn run(mut self) -> Option<Reason> {
         let mut idle = Idle { since_sent: None };
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        *self.shared.waker.borrow_mut() = Some(waker);
         poll_fn(|cx| {
-            *self.shared.waker.borrow_mut() = Some(cx.waker().clone());
+            self.outbox.begin_turn();
             self.poll(cx, &mut idle)
         })
         .await
@@ -240,7 +245,7 @@ impl Serving<'_> {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let arrived = Arrived { request, respond };
                     let open = self.shared.enter();
-                    tokio::task::spawn_local(stream::serve(open, arrived));
+                    self.shared.worker.streams.serve(open, arrived);
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(reason_of(&error)),
                 Poll::Ready(None) => return Poll::Ready(None),

@@ -1,15 +1,11 @@
 //! A stream's request as the HTTP/1.1 engine reads it.
 
-use std::task::{Context, Poll};
-
-use h2::RecvStream;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::http::head::Field;
-use crate::http::http2::incoming::{Framing, Incoming};
-use crate::http::http2::{Malformed, Message, check, write_field};
-use crate::memory::End;
+use crate::http::http2::incoming::Framing;
+use crate::http::http2::{Malformed, check, write_field};
 
 /// Writes the head as HTTP/1.1. `has_body`: DATA follows. Refuses what RFC 9113, section 8.1.1,
 /// calls malformed, and `h2` accepts.
@@ -93,43 +89,5 @@ fn host<'a>(
         (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => Err(Malformed),
         (Some(authority), _) => Ok(Some(authority)),
         (None, host) => Ok(host),
-    }
-}
-
-/// A request's body on its way to the engine.
-pub(super) struct Upload {
-    body: Incoming,
-    is_over: bool,
-}
-
-/// The client has reset the stream.
-pub(super) struct Reset;
-
-impl Upload {
-    pub(super) fn new(body: RecvStream, framing: Framing) -> Upload {
-        let body = Incoming::new(body, Message::Request, framing);
-        Upload { body, is_over: framing == Framing::Nothing }
-    }
-
-    /// Moves what can be moved.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, to: &End) -> Result<(), Reset> {
-        while !self.is_over {
-            match self.body.poll_more(cx) {
-                Poll::Ready(Ok(true)) => {}
-                Poll::Ready(Ok(false)) => {
-                    self.is_over = true;
-                    break;
-                }
-                Poll::Ready(Err(_)) => return Err(Reset),
-                Poll::Pending => break,
-            }
-            match to.poll_write(cx, self.body.unread()) {
-                Poll::Ready(Ok(count)) => self.body.consume(count),
-                // The engine reads no more.
-                Poll::Ready(Err(_)) => self.is_over = true,
-                Poll::Pending => break,
-            }
-        }
-        Ok(())
     }
 }

@@ -1,133 +1,44 @@
-//! The engine's HTTP/1.1 response as the stream sends it.
+//! The engine's HTTP/1.1 response head as the stream sends it.
 
 use std::mem::MaybeUninit;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use h2::server::SendResponse;
-use http::{Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use crate::buffer::Buffer;
 use crate::http::chunk::ChunkReader;
-use crate::http::head::{Field, Framing, HeadScanner, Lengths};
-use crate::http::http2::outgoing::{Left, Outgoing, Stopped};
-use crate::http::http2::{FIELDS_ADDED, Malformed, Message, append};
+use crate::http::head::{Field, Framing, Lengths};
+use crate::http::http2::outgoing::Left;
+use crate::http::http2::{FIELDS_ADDED, Malformed, read_name, read_value};
 use crate::http::request::HEADERS_PARSED_MAX;
-use crate::http::response::HEAD_BYTES_MAX;
-use crate::memory::End;
 
-/// How a response ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// It was handed to `h2` whole.
-    Whole,
-    /// The engine gave no response, or a part of one.
-    Cut,
-    /// The client reset the stream, or its connection ended.
-    Reset,
+/// A response that the engine wrote.
+pub(super) struct Head {
+    pub(super) response: Response<()>,
+    /// Its body.
+    pub(super) left: Left,
+    /// The length of its head.
+    pub(super) bytes: usize,
 }
 
-/// A response on its way to the client.
-pub(super) struct Download {
-    respond: SendResponse<Bytes>,
+/// Reads the head at the start of `input`, which the engine wrote. `is_head`: it answers a HEAD.
+pub(super) fn read_response(
+    input: &[u8],
     is_head: bool,
-    scanner: HeadScanner,
-    body: Option<Outgoing>,
-}
-
-impl Download {
-    pub(super) fn new(respond: SendResponse<Bytes>, is_head: bool) -> Download {
-        Download { respond, is_head, scanner: HeadScanner::default(), body: None }
-    }
-
-    /// Bytes of the payload that `h2` was handed.
-    pub(super) fn sent(&self) -> u64 {
-        self.body.as_ref().map_or(0, Outgoing::sent)
-    }
-
-    /// Resets the stream.
-    pub(super) fn reset(&mut self, reason: h2::Reason) {
-        match &mut self.body {
-            Some(body) => body.reset(reason),
-            None => self.respond.send_reset(reason),
-        }
-    }
-
-    /// Moves what can be moved; ready at the end. `no_more`: the engine has ended.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, from: &End, no_more: bool) -> Poll<Ended> {
-        // Before it looks, so that no byte goes unnoticed.
-        from.watch(cx);
-        while self.body.is_none() {
-            if self.respond.poll_reset(cx).is_ready() {
-                return Poll::Ready(Ended::Reset);
-            }
-            match from.read_with(|input| self.read_head(input)) {
-                Some(Ok(Some(head))) => match self.send_head(head) {
-                    Ok(None) => {}
-                    Ok(Some(ended)) => return Poll::Ready(ended),
-                    Err(_) => return Poll::Ready(Ended::Reset),
-                },
-                Some(Err(Malformed)) => return Poll::Ready(Ended::Cut),
-                Some(Ok(None)) | None if no_more || from.is_over() => {
-                    return Poll::Ready(Ended::Cut);
-                }
-                Some(Ok(None)) | None => return Poll::Pending,
-            }
-        }
-        match &mut self.body {
-            Some(body) => poll_body(body, cx, from, no_more),
-            None => Poll::Pending,
-        }
-    }
-
-    fn read_head(&mut self, input: &mut Buffer) -> Result<Option<Head>, Malformed> {
-        let Some(bytes) = self.scanner.find_end(input).map_err(|_| Malformed)? else {
-            if input.is_full() {
-                input.grow(2 * HEAD_BYTES_MAX);
-            }
-            return Ok(None);
-        };
-        self.scanner = HeadScanner::default();
-        let head = parse(&input[..bytes], self.is_head);
-        input.consume(bytes);
-        head.map(Some)
-    }
-
-    fn send_head(&mut self, head: Head) -> Result<Option<Ended>, h2::Error> {
-        if head.response.status().is_informational() {
-            self.respond.send_informational(head.response)?;
-            return Ok(None);
-        }
-        let is_whole = matches!(head.left, Left::Nothing);
-        let stream = self.respond.send_response(head.response, is_whole)?;
-        self.body = Some(Outgoing::new(stream, Message::Response, head.left));
-        Ok(is_whole.then_some(Ended::Whole))
-    }
-}
-
-struct Head {
-    response: Response<()>,
-    left: Left,
-}
-
-/// Reads a head that the engine wrote.
-fn parse(head: &[u8], is_head: bool) -> Result<Head, Malformed> {
+    known: &mut KnownFields,
+) -> Result<Head, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; HEADERS_PARSED_MAX + FIELDS_ADDED];
     let mut read = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut read,
-        head,
+        input,
         &mut fields,
     );
-    if !matches!(parsed, Ok(httparse::Status::Complete(_))) {
-        return Err(Malformed);
-    }
+    let Ok(httparse::Status::Complete(bytes)) = parsed else { return Err(Malformed) };
     let status = StatusCode::from_u16(read.code.ok_or(Malformed)?).map_err(|_| Malformed)?;
     let mut lengths = Lengths::default();
     let mut response = Response::new(());
     *response.status_mut() = status;
     response.headers_mut().reserve(read.headers.len());
-    for field in read.headers.iter() {
+    for (at, field) in read.headers.iter().enumerate() {
         match Field::of(field.name) {
             // About the connection between the engine and the stream (RFC 9113, section 8.2.2).
             Field::Connection | Field::HopByHop | Field::Upgrade | Field::Http2Settings => continue,
@@ -138,7 +49,7 @@ fn parse(head: &[u8], is_head: bool) -> Result<Head, Malformed> {
             Field::ContentLength => lengths.content_length(field.value).map_err(|_| Malformed)?,
             _ => {}
         }
-        append(response.headers_mut(), field)?;
+        known.append(at, field, response.headers_mut())?;
     }
     let has_no_body = is_head || status.is_informational() || matches!(status.as_u16(), 204 | 304);
     let left = match lengths.framing(false).map_err(|_| Malformed)? {
@@ -149,31 +60,75 @@ fn parse(head: &[u8], is_head: bool) -> Result<Head, Malformed> {
         // The engine frames every response to a client of HTTP/1.1.
         Some(Framing::UntilClose) | None => return Err(Malformed),
     };
-    Ok(Head { response, left })
+    Ok(Head { response, left, bytes })
 }
 
-fn poll_body(body: &mut Outgoing, cx: &mut Context<'_>, from: &End, no_more: bool) -> Poll<Ended> {
-    if body.poll_reset(cx).is_ready() {
-        return Poll::Ready(Ended::Reset);
-    }
-    loop {
-        let mut is_drained = false;
-        while body.has_room() && !is_drained {
-            match from.read_with(|input| body.take(input).map(|count| input.consume(count))) {
-                Some(Ok(())) => {}
-                Some(Err(Malformed)) => return Poll::Ready(Ended::Cut),
-                None => is_drained = true,
+/// Fields that are remembered, and the longest value of one.
+const KNOWN_FIELDS: usize = 16;
+const KNOWN_VALUE_BYTES: usize = 128;
+
+/// Fields of a thread's last responses, by their place in the head. Most responses repeat those of
+/// the one before, and a clone costs less than to check a name and to copy a value.
+#[derive(Default)]
+pub(crate) struct KnownFields([Option<KnownField>; KNOWN_FIELDS]);
+
+struct KnownField {
+    /// As the engine writes it.
+    name_written: Box<str>,
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl KnownFields {
+    /// Adds the field at place `at` of a head.
+    fn append(
+        &mut self,
+        at: usize,
+        field: &httparse::Header<'_>,
+        to: &mut HeaderMap,
+    ) -> Result<(), Malformed> {
+        let place = self.0.get_mut(at).filter(|_| field.value.len() <= KNOWN_VALUE_BYTES);
+        let (name, value) = match place {
+            None => (read_name(field)?, read_value(field)?),
+            Some(Some(known)) if *known.name_written == *field.name => {
+                if known.value.as_bytes() != field.value {
+                    known.value = read_value(field)?;
+                }
+                (known.name.clone(), known.value.clone())
             }
-        }
-        match body.poll_flush(cx) {
-            Poll::Ready(Ok(())) if body.has_ended() => return Poll::Ready(Ended::Whole),
-            Poll::Ready(Ok(())) if !is_drained => {}
-            Poll::Ready(Ok(())) if no_more || from.is_over() => return Poll::Ready(Ended::Cut),
-            Poll::Ready(Ok(())) => return Poll::Pending,
-            Poll::Ready(Err(Stopped::Malformed)) => return Poll::Ready(Ended::Cut),
-            Poll::Ready(Err(Stopped::Reset)) => return Poll::Ready(Ended::Reset),
-            Poll::Pending if from.is_cut() => return Poll::Ready(Ended::Cut),
-            Poll::Pending => return Poll::Pending,
+            Some(place) => {
+                let (name, value) = (read_name(field)?, read_value(field)?);
+                let name_written = field.name.into();
+                *place =
+                    Some(KnownField { name_written, name: name.clone(), value: value.clone() });
+                (name, value)
+            }
+        };
+        to.try_append(name, value).map(|_| ()).map_err(|_| Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(known: &mut KnownFields, head: &str) -> Vec<(String, Vec<u8>)> {
+        let head = read_response(head.as_bytes(), false, known).ok().unwrap();
+        let fields = head.response.headers().iter();
+        fields.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn what_is_known_of_earlier_heads_changes_none() {
+        let heads = [
+            "HTTP/1.1 200 OK\r\nServer: a\r\nX-B: 1\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nServer: a\r\nX-B: 2\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nserver: a\r\nX-C: 2\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX-B: 2\r\nServer: a\r\nX-C: 2\r\nContent-Length: 0\r\n\r\n",
+        ];
+        let mut known = KnownFields::default();
+        for head in heads.iter().chain(heads.iter().rev()) {
+            assert_eq!(read(&mut known, head), read(&mut KnownFields::default(), head), "{head}");
         }
     }
 }

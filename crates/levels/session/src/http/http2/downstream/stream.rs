@@ -1,142 +1,245 @@
-//! One stream: the engine and both directions of its connection in memory, in one task.
+//! A client's stream, which the engine reads and writes as HTTP/1.1.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::server::SendResponse;
-use http::{Method, Request};
 
-use super::request::{Upload, write_head};
-use super::response::{Download, Ended};
-use super::{Open, Shared};
-use crate::deadline::Deadline;
-use crate::http::connection::ClientConnection;
-use crate::http::logged::log_unread;
-use crate::memory::{self, End};
-use crate::reason::Reason;
-use crate::socket::Socket;
-use crate::worker::Phase;
+use super::response::read_response;
+use crate::http::http2::Message;
+use crate::http::http2::incoming::Incoming;
+use crate::http::http2::outgoing::{Left, Outgoing, Stopped};
+use crate::socket::ClientStream;
+use crate::worker::Worker;
 
-/// A stream with its request's head.
-pub(super) struct Arrived {
-    pub(super) request: Request<RecvStream>,
-    pub(super) respond: SendResponse<Bytes>,
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The response was handed to `h2` whole.
+    Whole,
+    /// The engine gave no response, or a part of one.
+    Cut,
+    /// The client reset the stream, or its connection ended.
+    Reset,
 }
 
-/// Serves a stream to its end.
-pub(super) async fn serve(open: Open, mut arrived: Arrived) {
-    let shared = &open.0;
-    let (worker, door) = (&shared.worker, &shared.door);
-    let _task = worker.task();
-    let (parts, body) = arrived.request.into_parts();
-    let mut head = worker.take_vec();
-    let written = write_head(&parts, !body.is_end_stream(), &mut head);
-    let (near, far) = memory::pair(&worker.buffers);
-    // The other end is there.
-    let _ = far.write_all(&head);
-    worker.give_vec(head);
-    let Ok(framing) = written else {
-        door.dropped(Reason::Http2Protocol);
-        log_unread(worker, door, shared.peer, Reason::Http2Protocol);
-        arrived.respond.send_reset(h2::Reason::PROTOCOL_ERROR);
-        shared.was_reset();
-        return;
-    };
-    let mut exchange = Exchange {
-        shared,
-        upload: Upload::new(body, framing),
-        download: Download::new(arrived.respond, parts.method == Method::HEAD),
-        far,
-        ended: None,
-        rest: Deadline::of_this_task(&worker.deadlines).await,
-        rest_sent: None,
-    };
-    drop((parts.headers, parts.uri));
-    let client = ClientConnection {
-        is_http2: true,
-        identity: shared.identity.clone(),
-        ..ClientConnection::new(
-            worker.clone(),
-            door.clone(),
-            Socket::in_memory(near),
-            shared.peer,
-            shared.hashes,
-            Deadline::of_this_task(&worker.deadlines).await,
-        )
-    };
-    let mut engine = pin!(client.run());
-    let mut is_served = false;
-    poll_fn(|cx| {
-        exchange.poll_upload(cx);
-        is_served = is_served || engine.as_mut().poll(cx).is_ready();
-        exchange.poll_download(cx, is_served);
-        match is_served && exchange.ended.is_some() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
+/// A stream of a client's connection.
+pub(super) struct Http2Stream {
+    state: RefCell<State>,
+    /// The task that runs the engine.
+    task: Waker,
+    worker: Rc<Worker>,
 }
 
-struct Exchange<'a> {
-    shared: &'a Shared,
-    upload: Upload,
-    download: Download,
-    /// The other end of the engine's connection.
-    far: End,
+struct State {
+    /// The request, head included.
+    request: Incoming,
+    respond: SendResponse<Bytes>,
+    is_head: bool,
+    /// The body of the final response, once its head was sent.
+    response: Option<Outgoing>,
     ended: Option<Ended>,
-    /// Bounds the sending of what the engine has left behind.
-    rest: Deadline,
-    rest_sent: Option<u64>,
 }
 
-impl Exchange<'_> {
-    fn poll_upload(&mut self, cx: &mut Context<'_>) {
-        // A reset is noticed with the response.
-        let _ = self.upload.poll(cx, &self.far);
+impl Http2Stream {
+    /// `is_head`: responses have no body. `task` runs the engine.
+    pub(super) fn new(
+        request: Incoming,
+        respond: SendResponse<Bytes>,
+        is_head: bool,
+        task: Waker,
+        worker: Rc<Worker>,
+    ) -> Http2Stream {
+        let state = State { request, respond, is_head, response: None, ended: None };
+        Http2Stream { state: RefCell::new(state), task, worker }
     }
 
-    fn poll_download(&mut self, cx: &mut Context<'_>, is_served: bool) {
+    /// How the stream has ended, if it has.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.state.borrow().ended
+    }
+
+    /// Bytes of the response's payload that `h2` was handed.
+    pub(super) fn sent(&self) -> u64 {
+        self.state.borrow().response.as_ref().map_or(0, Outgoing::sent)
+    }
+
+    /// Sends what the engine has written, as the client's window permits. Ready when the stream has
+    /// ended.
+    pub(super) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let state = &mut *self.state.borrow_mut();
+        if state.ended.is_none() {
+            state.flush(cx);
+        }
+        state.ended.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The engine writes no more: a response without its end is cut.
+    pub(super) fn finish(&self) {
+        let state = &mut *self.state.borrow_mut();
+        if !state.response.as_ref().is_some_and(Outgoing::is_taken) {
+            state.end(Ended::Cut);
+        }
+    }
+}
+
+impl State {
+    /// Notes the end, unless the stream has ended already.
+    fn end(&mut self, ended: Ended) {
         if self.ended.is_some() {
             return;
         }
-        let ended = match self.download.poll(cx, &self.far, is_served) {
-            Poll::Ready(ended) => ended,
-            Poll::Pending if is_served && self.is_overdue() => {
-                self.shared.door.dropped(Reason::ClientStalled);
-                Ended::Cut
-            }
-            Poll::Pending => return,
-        };
         self.ended = Some(ended);
-        match ended {
-            Ended::Whole => {
-                self.shared.ended();
-                self.far.finish();
-            }
-            Ended::Cut => {
-                self.download.reset(h2::Reason::INTERNAL_ERROR);
-                self.far.cut();
-            }
-            Ended::Reset => {
-                self.shared.was_reset();
-                self.far.cut();
+        if ended == Ended::Cut {
+            match &mut self.response {
+                Some(body) => body.reset(h2::Reason::INTERNAL_ERROR),
+                None => self.respond.send_reset(h2::Reason::INTERNAL_ERROR),
             }
         }
     }
 
-    /// Whether the client has taken nothing of the rest for as long as it may be idle.
-    fn is_overdue(&mut self) -> bool {
-        let sent = self.download.sent();
-        if self.rest_sent != Some(sent) {
-            self.rest_sent = Some(sent);
-            let idle = self.shared.door.view().config.timeouts.idle;
-            self.rest.set(Instant::now(), idle);
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        let Some(body) = &mut self.response else {
+            if self.respond.poll_reset(cx).is_ready() {
+                self.end(Ended::Reset);
+            }
+            return;
+        };
+        if body.poll_reset(cx).is_ready() {
+            return self.end(Ended::Reset);
         }
-        self.rest.is_past() || self.shared.worker.phase.get() == Phase::Cutting
+        match body.poll_flush(cx) {
+            Poll::Ready(Ok(())) if body.has_ended() => self.end(Ended::Whole),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+            Poll::Ready(Err(stopped)) => self.end(stopped.into()),
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        match self.ended {
+            Some(Ended::Whole) => return Poll::Ready(Ok(false)),
+            Some(_) => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            None => {}
+        }
+        match self.request.poll_more(cx) {
+            Poll::Ready(Ok(true)) => Poll::Ready(Ok(true)),
+            Poll::Ready(Ok(false)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(_)) => {
+                self.end(Ended::Reset);
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
+        }
+    }
+
+    /// Takes some of `bytes`; returns how many, which is 0 while the client's window is shut.
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        worker: &Worker,
+    ) -> Result<usize, Ended> {
+        let mut taken = 0;
+        while self.response.is_none() && taken < bytes.len() {
+            taken += self.send_head(&bytes[taken..], worker)?;
+        }
+        let Some(body) = &mut self.response else { return Ok(taken) };
+        loop {
+            while taken < bytes.len() && body.has_room() {
+                taken += body.take(&bytes[taken..], &worker.buffers).map_err(|_| Ended::Cut)?;
+            }
+            match body.poll_flush(cx) {
+                Poll::Ready(Ok(())) if body.has_ended() => {
+                    self.end(Ended::Whole);
+                    return Ok(taken);
+                }
+                Poll::Ready(Ok(())) if taken < bytes.len() => {}
+                Poll::Ready(Ok(())) | Poll::Pending => return Ok(taken),
+                Poll::Ready(Err(stopped)) => return Err(stopped.into()),
+            }
+        }
+    }
+
+    /// Sends the head at the start of `bytes`; returns its length.
+    fn send_head(&mut self, bytes: &[u8], worker: &Worker) -> Result<usize, Ended> {
+        let known = &mut worker.streams.known_fields();
+        let head = read_response(bytes, self.is_head, known).map_err(|_| Ended::Cut)?;
+        if head.response.status().is_informational() {
+            let sent = self.respond.send_informational(head.response);
+            return sent.map(|()| head.bytes).map_err(|_| Ended::Reset);
+        }
+        let is_whole = matches!(head.left, Left::Nothing);
+        let stream = self.respond.send_response(head.response, is_whole);
+        let stream = stream.map_err(|_| Ended::Reset)?;
+        self.response = Some(Outgoing::new(stream, Message::Response, head.left));
+        Ok(head.bytes)
+    }
+}
+
+impl ClientStream for Http2Stream {
+    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let state = &mut *self.state.borrow_mut();
+        state.poll_read(cx).map_ok(|has_more| {
+            if !has_more {
+                return 0;
+            }
+            let unread = state.request.unread();
+            let count = unread.len().min(into.len());
+            into[..count].copy_from_slice(&unread[..count]);
+            state.request.consume(count);
+            count
+        })
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.state.borrow_mut().poll_read(cx).map(|_| ())
+    }
+
+    fn holds_input(&self) -> bool {
+        !self.state.borrow().request.unread().is_empty()
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let state = &mut *self.state.borrow_mut();
+        if state.ended.is_some() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        match state.write(cx, bytes, &self.worker) {
+            Ok(0) if !bytes.is_empty() => Poll::Pending,
+            Ok(taken) => Poll::Ready(Ok(taken)),
+            Err(ended) => {
+                state.end(ended);
+                Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+            }
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        // `h2` wakes one task for each stream.
+        let written = self.poll_write(&mut Context::from_waker(&self.task), bytes);
+        self.task.wake_by_ref();
+        match written {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn cut(&self) {
+        self.state.borrow_mut().end(Ended::Cut);
+    }
+
+    fn is_cut(&self) -> bool {
+        matches!(self.state.borrow().ended, Some(Ended::Cut | Ended::Reset))
+    }
+}
+
+impl From<Stopped> for Ended {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Malformed => Ended::Cut,
+            Stopped::Reset => Ended::Reset,
+        }
     }
 }

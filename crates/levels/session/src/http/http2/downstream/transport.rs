@@ -4,7 +4,7 @@
 //! system call. So its flush does nothing, and the task of the connection flushes the [`Outbox`]
 //! when it has polled `h2`: frames of many streams go together.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,11 +21,21 @@ pub(super) struct Outbox {
     buffers: Rc<Buffers>,
     /// Present only while it holds something.
     held: RefCell<Option<Buffer>>,
+    /// The kernel had no more to read in this turn of the task, which will be woken.
+    is_drained: Cell<bool>,
 }
 
 impl Outbox {
     pub(super) fn new(client: Rc<Socket>, buffers: &Rc<Buffers>) -> Rc<Outbox> {
-        Rc::new(Outbox { client, buffers: Rc::clone(buffers), held: RefCell::default() })
+        let buffers = Rc::clone(buffers);
+        Rc::new(Outbox { client, buffers, held: RefCell::default(), is_drained: Cell::new(false) })
+    }
+
+    /// Begins a turn of the task: there may be something to read.
+    ///
+    /// `h2` tries to read each time that it is asked for a stream.
+    pub(super) fn begin_turn(&self) {
+        self.is_drained.set(false);
     }
 
     /// Ready when the kernel has accepted everything.
@@ -83,9 +93,19 @@ impl AsyncRead for Transport {
             }
             return Poll::Ready(Ok(()));
         }
-        let count = ready!(self.outbox.client.poll_read(cx, into.initialize_unfilled()))?;
-        into.advance(count);
-        Poll::Ready(Ok(()))
+        if self.outbox.is_drained.get() {
+            return Poll::Pending;
+        }
+        match self.outbox.client.poll_read(cx, into.initialize_unfilled()) {
+            Poll::Ready(read) => {
+                into.advance(read?);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                self.outbox.is_drained.set(true);
+                Poll::Pending
+            }
+        }
     }
 }
 

@@ -192,7 +192,8 @@ impl Place {
         let is_used = connection.has_answered.get();
         connection.streams.set(connection.streams.get() + 1);
         self.has_stream = true;
-        Some(Session::of_stream(Box::new(Http2Stream::new(send, self)), backend, worker, is_used))
+        let stream = Http2Stream::new(send, self, Rc::clone(&worker.buffers));
+        Some(Session::of_stream(Box::new(stream), backend, worker, is_used))
     }
 
     /// Bytes that came over the connection, ever.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use http::Method;
 
 use super::connection::Place;
 use super::head::{RequestHead, read_request, write_response};
+use crate::buffer::Buffers;
 use crate::http::head::HeadScanner;
 use crate::http::http2::incoming::Incoming;
 use crate::http::http2::outgoing::{Left, Outgoing, Stopped};
@@ -24,6 +26,7 @@ pub(super) struct Http2Stream {
     place: Place,
     state: RefCell<State>,
     is_unprocessed: Cell<bool>,
+    buffers: Rc<Buffers>,
 }
 
 struct State {
@@ -50,7 +53,7 @@ enum Answer {
 }
 
 impl Http2Stream {
-    pub(super) fn new(send: SendRequest<Bytes>, place: Place) -> Http2Stream {
+    pub(super) fn new(send: SendRequest<Bytes>, place: Place, buffers: Rc<Buffers>) -> Http2Stream {
         let state = State {
             send,
             request: None,
@@ -60,7 +63,8 @@ impl Http2Stream {
             head_read: 0,
             sent: None,
         };
-        Http2Stream { place, state: RefCell::new(state), is_unprocessed: Cell::new(false) }
+        let is_unprocessed = Cell::new(false);
+        Http2Stream { place, state: RefCell::new(state), is_unprocessed, buffers }
     }
 
     /// Sends the head at the start of `bytes`; returns its length.
@@ -99,8 +103,9 @@ impl Http2Stream {
         let is_whole = response.body().is_end_stream();
         let framing = write_response(&response, state.is_head, is_whole, &mut state.head);
         let body = response.into_body();
-        state.response =
-            Answer::Begun(Incoming::new(body, Message::Response, framing.map_err(bad_response)?));
+        let framing = framing.map_err(bad_response)?;
+        let body = Incoming::new(body, Message::Response, framing, Vec::new());
+        state.response = Answer::Begun(body);
         Poll::Ready(Ok(()))
     }
 
@@ -166,7 +171,7 @@ impl BackendStream for Http2Stream {
         };
         loop {
             if request.has_room() {
-                let taken = request.take(bytes)?;
+                let taken = request.take(bytes, &self.buffers)?;
                 // The rest is sent while the response is read.
                 return match request.poll_flush(cx) {
                     Poll::Ready(Err(stopped)) => Poll::Ready(Err(stopped.into())),

@@ -1,0 +1,188 @@
+//! The tasks that run the engine for clients' streams. A task that has served its stream waits for
+//! another one: to start a task costs more than to wake it.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{Method, Request};
+
+use super::request::write_head;
+use super::response::KnownFields;
+use super::stream::{Ended, Http2Stream};
+use super::{Open, Shared};
+use crate::deadline::Deadline;
+use crate::http::connection::ClientConnection;
+use crate::http::http2::Message;
+use crate::http::http2::incoming::Incoming;
+use crate::http::logged::log_unread;
+use crate::reason::Reason;
+use crate::socket::{ClientStream, Socket};
+use crate::worker::{Phase, Worker};
+
+/// Tasks that wait for a stream, at the most. One takes 10 KB or less.
+const WAITING_MAX: usize = 64;
+
+/// A stream with its request's head.
+pub(super) struct Arrived {
+    pub(super) request: Request<RecvStream>,
+    pub(super) respond: SendResponse<Bytes>,
+}
+
+/// State that a thread's streams share: tasks that wait for one, and fields of responses.
+#[derive(Default)]
+pub(crate) struct StreamTasks {
+    waiting: RefCell<Vec<Rc<Seat>>>,
+    known_fields: RefCell<KnownFields>,
+}
+
+/// The next stream of a task.
+struct Seat {
+    next: Cell<Option<(Open, Arrived)>>,
+    waker: RefCell<Waker>,
+}
+
+impl StreamTasks {
+    /// Has a task serve a stream.
+    pub(super) fn serve(&self, open: Open, arrived: Arrived) {
+        let waiting = self.waiting.borrow_mut().pop();
+        match waiting {
+            Some(seat) => {
+                seat.next.set(Some((open, arrived)));
+                seat.waker.borrow().wake_by_ref();
+            }
+            None => {
+                let worker = Rc::clone(&open.0.worker);
+                let next = Cell::new(Some((open, arrived)));
+                let seat = Seat { next, waker: RefCell::new(Waker::noop().clone()) };
+                tokio::task::spawn_local(run(worker, Rc::new(seat)));
+            }
+        }
+    }
+
+    /// Fields of earlier responses.
+    pub(super) fn known_fields(&self) -> RefMut<'_, KnownFields> {
+        self.known_fields.borrow_mut()
+    }
+
+    /// Has the task of `seat` wait for a stream; false if enough tasks wait.
+    fn wait(&self, seat: &Rc<Seat>) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        let has_room = waiting.len() < WAITING_MAX;
+        if has_room {
+            waiting.push(Rc::clone(seat));
+        }
+        has_room
+    }
+}
+
+async fn run(worker: Rc<Worker>, seat: Rc<Seat>) {
+    let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    *seat.waker.borrow_mut() = waker.clone();
+    let mut deadline = Rc::new(worker.deadlines.register(waker.clone()));
+    loop {
+        let (open, arrived) = poll_fn(|_| match seat.next.take() {
+            Some(next) => Poll::Ready(next),
+            None => Poll::Pending,
+        })
+        .await;
+        serve(open, arrived, &waker, &deadline).await;
+        deadline.clear();
+        if Rc::strong_count(&deadline) > 1 {
+            deadline = Rc::new(worker.deadlines.register(waker.clone()));
+        }
+        if worker.phase.get() != Phase::Running || !worker.streams.wait(&seat) {
+            return;
+        }
+    }
+}
+
+/// Serves a stream to its end. `waker` and `deadline` are those of this task.
+async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<Deadline>) {
+    let shared = &open.0;
+    let (worker, door) = (&shared.worker, &shared.door);
+    let _task = worker.task();
+    let (parts, body) = arrived.request.into_parts();
+    let mut head = Vec::with_capacity(512);
+    let Ok(framing) = write_head(&parts, !body.is_end_stream(), &mut head) else {
+        door.dropped(Reason::Http2Protocol);
+        log_unread(worker, door, shared.peer, Reason::Http2Protocol);
+        arrived.respond.send_reset(h2::Reason::PROTOCOL_ERROR);
+        shared.was_reset();
+        return;
+    };
+    let is_head = parts.method == Method::HEAD;
+    drop(parts);
+    let request = Incoming::new(body, Message::Request, framing, head);
+    let (waker, worker) = (waker.clone(), Rc::clone(worker));
+    let stream = Http2Stream::new(request, arrived.respond, is_head, waker, worker);
+    let stream = Rc::new(stream);
+    let client = ClientConnection {
+        is_http2: true,
+        identity: shared.identity.clone(),
+        ..ClientConnection::new(
+            shared.worker.clone(),
+            door.clone(),
+            Socket::of_client(stream.clone()),
+            shared.peer,
+            shared.hashes,
+            Rc::clone(deadline),
+        )
+    };
+    run_engine(client, &stream).await;
+    stream.finish();
+    let ended = match stream.ended() {
+        Some(ended) => ended,
+        None => send_rest(&stream, shared, deadline).await,
+    };
+    match ended {
+        Ended::Whole => shared.ended(),
+        Ended::Cut => {}
+        Ended::Reset => shared.was_reset(),
+    }
+}
+
+async fn run_engine(client: ClientConnection, stream: &Http2Stream) {
+    let mut engine = pin!(client.run());
+    poll_fn(|cx| {
+        loop {
+            let had_ended = stream.ended().is_some();
+            if engine.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            // The engine has to notice the end.
+            if had_ended || stream.poll_end(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await;
+}
+
+/// Waits until the client has taken what the engine has left behind, as long as it takes some
+/// within the time that it may be idle.
+async fn send_rest(stream: &Http2Stream, shared: &Shared, deadline: &Deadline) -> Ended {
+    let mut sent_before = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(ended) = stream.poll_end(cx) {
+            return Poll::Ready(ended);
+        }
+        let sent = stream.sent();
+        if sent_before.replace(sent) != Some(sent) {
+            deadline.set(Instant::now(), shared.door.view().config.timeouts.idle);
+        }
+        if deadline.is_past() || shared.worker.phase.get() == Phase::Cutting {
+            shared.door.dropped(Reason::ClientStalled);
+            stream.cut();
+            return Poll::Ready(Ended::Cut);
+        }
+        Poll::Pending
+    })
+    .await
+}
