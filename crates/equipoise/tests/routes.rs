@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Folder, Process, equipoise, get, reload, stderr, stdout, text};
-use equipoise_testkit::{Answer, Client, HttpBackend, ReservedPort, Response, free_port};
+use equipoise_testkit::{
+    Answer, Client, Gate, HttpBackend, ReservedPort, Response, Step, free_port,
+};
 
 /// A process with backends `main`, `other` and `canary`, each of which answers with its name and
 /// the head that it has received.
@@ -487,6 +489,55 @@ fn the_proxys_own_errors_have_pages() {
     // The others have a line of text.
     let connect = rig.ask("a.example", "CONNECT a.example:1", "");
     assert_eq!(connect.text(), "405 Method Not Allowed: this server does not tunnel\n");
+}
+
+#[test]
+fn responses_of_shared_sessions_and_streams_are_changed() {
+    let shared = HttpBackend::always(Answer::ok("shared").header_lines("Server: sample\r\n"));
+    let routes = format!(
+        r#"
+        [[session.route]]
+        path-prefix = "/shared"
+        pool = "shared"
+        response-headers = {{ set = "Server: proxy" }}
+        [[pool]]
+        name = "shared"
+        upstream = "multiplexed"
+        backends = ["{}"]
+        "#,
+        shared.address()
+    );
+    let rig = Rig::with("routes-shared", "security-headers = \"basic\"", &routes);
+    for _ in 0..4 {
+        let response = rig.ask("a.example", "GET /shared", "");
+        assert_eq!((response.status(), response.text().as_str()), (200, "shared"));
+        assert_eq!(response.header("server"), Some("proxy"));
+        assert_eq!(response.header("x-frame-options"), Some("SAMEORIGIN"));
+        assert_eq!(rig.ask("a.example", "GET /", "").header("server"), Some("sample"));
+    }
+}
+
+#[test]
+fn a_request_keeps_its_route_over_a_reload() {
+    let gate = Gate::new();
+    let waiting = {
+        let gate = gate.clone();
+        HttpBackend::start(move |_| Answer::ok("late").first(Step::Wait(gate.clone())))
+    };
+    let backend = || HttpBackend::always(Answer::ok("at once"));
+    let routes = "[[session.route]]\npath-prefix = \"/late\"\npool = \"other\"\n\
+                  response-headers = { set = \"X-Route: late\" }\n";
+    let rig = Rig::before("routes-kept", [backend(), waiting, backend()], "", routes);
+    let mut client = Client::connect(rig.front.address());
+    client.send("GET /late HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    assert!(rig.backends[1].wait(|requests| requests.len() == 1));
+    rig.reload("", "[[session.route]]\npath-prefix = \"/other\"\nanswer = {}\n");
+    gate.open();
+    let response = client.response().expect("an answer");
+    assert_eq!((response.header("x-route"), response.text().as_str()), (Some("late"), "late"));
+    let response = client.ask("GET /late HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    let response = response.expect("an answer on the same connection");
+    assert_eq!((response.header("x-route"), response.text().as_str()), (None, "at once"));
 }
 
 #[test]
