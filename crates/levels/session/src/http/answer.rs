@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use equipoise_core::delegation::{DELEGATED_FIELD, UNDONE, write_room};
 
+use super::edits::ResponseEdits;
 use super::grpc;
 use crate::reason::Reason;
-use crate::route::ResponseEdits;
 
 /// The message of a response to the peer that delegated the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

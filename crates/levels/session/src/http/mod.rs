@@ -15,6 +15,7 @@ mod chunk;
 mod connection;
 mod course;
 mod delegate;
+mod edits;
 mod exchange;
 mod grpc;
 mod head;

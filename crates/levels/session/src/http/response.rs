@@ -4,9 +4,9 @@ use std::mem::MaybeUninit;
 
 use equipoise_core::delegation::{UNDONE, announced_room, write_room};
 
+use super::edits::ResponseEdits;
 use super::head::{Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated};
 use super::request::{HEADERS_PARSED_MAX, RequestHead, write_via};
-use crate::route::ResponseEdits;
 
 /// A response head is refused beyond this.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;

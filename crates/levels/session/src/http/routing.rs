@@ -8,11 +8,12 @@ use super::answer::phrase;
 use super::attempt::Outgoing;
 use super::challenge;
 use super::connection::ClientConnection;
+use super::edits::ResponseEdits;
 use super::redirect::{OwnResponse, RequestLine};
 use super::request::{Origin, Target};
 use super::routed::Routed;
 use crate::reason::Reason;
-use crate::route::{Action, FixedAnswer, Redirect, ResponseEdits, RouteConfig, Sticky};
+use crate::route::{Action, FixedAnswer, Redirect, RouteConfig, Sticky};
 use crate::snapshot::FrontDoorView;
 
 /// The route that a request takes.

@@ -18,7 +18,6 @@ pub use equipoise_routes::{
 };
 
 pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite, Sticky};
-pub(crate) use edits::ResponseEdits;
 pub use edits::{Edits, SecurityHeaders};
 pub use view::{PoolPlace, RouteStats, RouteView};
 
