@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// An address without a prefix is denied if any prefix is allowed, else allowed: a list of allowed
 /// prefixes alone lets in those, and a list of denied prefixes alone keeps out those. An
 /// IPv4-mapped IPv6 address counts as IPv4, to which no IPv6 prefix applies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessList {
     v4: Ranges,
     v6: Ranges,
@@ -14,6 +14,13 @@ pub struct AccessList {
 
 /// The first address of each range, and whether it is allowed; a range ends before the next.
 type Ranges = Vec<(u128, bool)>;
+
+impl Default for AccessList {
+    /// Every address is allowed.
+    fn default() -> AccessList {
+        AccessList::new(&[], &[])
+    }
+}
 
 impl AccessList {
     /// From the addresses and lengths of prefixes. If a prefix is both allowed and denied, it is

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use equipoise_core::hash;
 
-use crate::config::Scheme;
-
 /// The part of a request that the scheduler `source-hash` hashes. Requests without it are hashed by
 /// the client's address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,8 +58,8 @@ impl StickyCookie {
     }
 
     /// Writes the line that gives a client this value.
-    pub(crate) fn write(&self, value: u64, scheme: Scheme, out: &mut Vec<u8>) {
-        let secure = if scheme == Scheme::Https { "; Secure" } else { "" };
+    pub(crate) fn write(&self, value: u64, is_https: bool, out: &mut Vec<u8>) {
+        let secure = if is_https { "; Secure" } else { "" };
         let (name, attributes) = (&self.name, &self.attributes);
         let line = format!("Set-Cookie: {name}={value:016x}{attributes}{secure}\r\n");
         out.extend_from_slice(line.as_bytes());
@@ -134,7 +132,7 @@ mod tests {
             StickyCookie { seed: 2, ..cookie("a") }.names(backend)
         );
         let mut line = Vec::new();
-        cookie("stay").write(0xab, Scheme::Https, &mut line);
+        cookie("stay").write(0xab, true, &mut line);
         assert_eq!(line, b"Set-Cookie: stay=00000000000000ab; Path=/; Secure\r\n");
     }
 }

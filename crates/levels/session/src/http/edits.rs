@@ -41,7 +41,7 @@ impl<'a> ResponseEdits<'a> {
         }
         out.extend_from_slice(self.route.map(Edits::lines).unwrap_or_default());
         if let Some((cookie, value, scheme)) = self.sticky {
-            cookie.write(value, scheme, out);
+            cookie.write(value, scheme == Scheme::Https, out);
         }
     }
 }
