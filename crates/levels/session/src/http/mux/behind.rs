@@ -1,13 +1,13 @@
 //! Responses to requests that were sent again elsewhere, behind a late one.
 
 use crate::buffer::Buffer;
+use crate::http::edits::ResponseEdits;
 use crate::http::head::HeadScanner;
 use crate::http::pump::{Pump, Shape};
 use crate::http::request::RequestHead;
 use crate::http::response::{HEAD_BYTES_MAX, NodeFields, Reply, read_response};
 
 use super::task::LARGE_BYTES;
-use crate::route::ResponseEdits;
 
 /// Reads responses and discards them, so that their session can be used again.
 pub(super) struct Behind {

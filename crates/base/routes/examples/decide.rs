@@ -1,5 +1,5 @@
 //! Prints the time of a decision with few and with many routes:
-//! `cargo run --release -p equipoise-routes --example cost`.
+//! `cargo run --release -p equipoise-routes --example decide`.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
