@@ -125,6 +125,7 @@ mod tests {
             framing: Framing::EMPTY,
             expects_continue: false,
             upgrade: false,
+            route: None,
             grpc: None,
             class: RequestClass::default(),
             is_check: false,
