@@ -9,7 +9,7 @@ use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
     api_token, argument, change, check, cluster, decap, flow, pin, plan, reload, schema, slice,
-    status, weight,
+    status, upgrade, weight,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Weight(weight::Args),
     /// Make a running equipoise read its configuration file again
     Reload(reload::Args),
+    /// Start the program of a running equipoise again, and hand its sockets and clients over
+    Upgrade(upgrade::Args),
     /// Create a token for the API over TCP
     ApiToken(api_token::Args),
     /// On a backend: unpack the packets of the packet level's tunnels

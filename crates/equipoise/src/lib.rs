@@ -34,6 +34,7 @@ pub fn main() -> ExitCode {
         Command::Disable(args) => block_on(commands::change::run("disable", args)),
         Command::Weight(args) => block_on(commands::weight::run(args)),
         Command::Reload(args) => block_on(commands::reload::run(args)),
+        Command::Upgrade(args) => block_on(commands::upgrade::run(args)),
         Command::ApiToken(args) => commands::api_token::run(&args),
         Command::Decap(args) => block_on(commands::decap::run(args)),
         Command::Flow(args) => block_on(commands::flow::run(args)),

@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-config",
             "equipoise-demo",
             "equipoise-dispatch",
+            "equipoise-handover",
             "equipoise-cluster",
             "equipoise-session",
             "equipoise-packet",
@@ -37,7 +38,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-netns",
         ],
     ),
-    ("equipoise-api", &["equipoise-basics", "equipoise-admission", "equipoise-core"]),
+    (
+        "equipoise-api",
+        &["equipoise-basics", "equipoise-admission", "equipoise-core", "equipoise-handover"],
+    ),
+    ("equipoise-handover", &["equipoise-basics", "equipoise-core"]),
     // Its outcome is each level's own configuration.
     (
         "equipoise-config",
@@ -86,6 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-controller",
             "equipoise-core",
             "equipoise-dns",
+            "equipoise-handover",
             "equipoise-packet",
             "equipoise-planner",
             "equipoise-planning",
@@ -136,6 +142,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-basics",
             "equipoise-core",
             "equipoise-dispatch",
+            "equipoise-handover",
             "equipoise-health",
             "equipoise-limits",
             "equipoise-routes",
@@ -153,7 +160,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "equipoise-packet",
         &["equipoise-basics", "equipoise-core", "equipoise-health", "equipoise-pog"],
     ),
-    ("equipoise-dns", &["equipoise-basics", "equipoise-core"]),
+    ("equipoise-dns", &["equipoise-basics", "equipoise-core", "equipoise-handover"]),
     ("equipoise-store", &["equipoise-basics", "equipoise-core"]),
     (
         "equipoise-cluster",

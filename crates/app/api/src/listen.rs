@@ -3,10 +3,13 @@
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use equipoise_handover::{Inherited, Listening, SocketName};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
@@ -62,16 +65,21 @@ pub struct ApiUnix {
 pub(crate) struct OwnedPath {
     path: PathBuf,
     device_inode: (u64, u64),
+    /// False while another process has the socket too, and uses it.
+    is_ours: Arc<AtomicBool>,
     /// Locked while this process uses the path, so that two starting processes cannot replace each
     /// other's socket.
-    _lock: File,
+    lock: File,
 }
 
 impl Drop for OwnedPath {
     fn drop(&mut self) {
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.device_inode);
-        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+        if ours
+            && self.is_ours.load(Relaxed)
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
             tracing::debug!(path = %self.path.display(), %error, "could not remove the API socket");
         }
     }
@@ -99,9 +107,56 @@ impl ApiUnix {
         let owned = OwnedPath {
             path: path.to_owned(),
             device_inode: (meta.dev(), meta.ino()),
-            _lock: lock,
+            is_ours: Arc::new(AtomicBool::new(true)),
+            lock,
         };
         Ok(ApiUnix { listener, owned })
+    }
+
+    /// Takes the socket and its lock over from the process that has them, or else listens at
+    /// `path`. A socket that was taken over is not removed before [`ApiUnix::ownership`] is set.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn open(path: &Path, inherited: &Inherited) -> Result<ApiUnix, ListenError> {
+        let Some(socket) = taken(inherited, SocketName::Unix(path.to_owned())) else {
+            return ApiUnix::bind(path);
+        };
+        let failed = |step| move |source| ListenError::Unix { step, path: path.to_owned(), source };
+        let lock = match taken(inherited, SocketName::UnixLock(path.to_owned())) {
+            Some(lock) => lock.into(),
+            // systemd has bound the socket, and removes it.
+            None => lock_beside(path)?,
+        };
+        let listener = Socket::from(socket);
+        listener.set_nonblocking(true).map_err(failed("listen on"))?;
+        let listener = UnixListener::from_std(OwnedFd::from(listener).into());
+        let listener = listener.map_err(failed("listen on"))?;
+        let meta = std::fs::symlink_metadata(path).map_err(failed("look at"))?;
+        let (device_inode, path) = ((meta.dev(), meta.ino()), path.to_owned());
+        let owned = OwnedPath { path, device_inode, is_ours: Arc::default(), lock };
+        Ok(ApiUnix { listener, owned })
+    }
+
+    /// Whether this process removes the socket when it drops it.
+    pub fn ownership(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.owned.is_ours)
+    }
+
+    /// Duplicates of the socket and its lock, for a successor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn listening(&self) -> io::Result<[Listening; 2]> {
+        let path = &self.owned.path;
+        let (socket, lock) = (
+            self.listener.as_fd().try_clone_to_owned()?,
+            self.owned.lock.as_fd().try_clone_to_owned()?,
+        );
+        Ok([
+            Listening { name: SocketName::Unix(path.clone()), sockets: vec![socket] },
+            Listening { name: SocketName::UnixLock(path.clone()), sockets: vec![lock] },
+        ])
     }
 
     pub(crate) fn into_parts(self) -> (UnixListener, OwnedPath) {
@@ -129,6 +184,10 @@ fn lock_beside(path: &Path) -> Result<File, ListenError> {
         Err(TryLockError::WouldBlock) => Err(ListenError::InUse { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+fn taken(inherited: &Inherited, name: SocketName) -> Option<OwnedFd> {
+    inherited.take(&name)?.pop()
 }
 
 fn remove_stale(path: &Path) -> Result<(), ListenError> {
@@ -167,7 +226,11 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 /// The API's TCP listener. The configuration decides whether it may use an address that other
 /// machines can reach.
 #[derive(Debug)]
-pub struct ApiTcp(TcpListener);
+pub struct ApiTcp {
+    listener: TcpListener,
+    /// The configured address, which may have port 0.
+    asked: SocketAddr,
+}
 
 impl ApiTcp {
     /// Listens on `address`.
@@ -175,10 +238,33 @@ impl ApiTcp {
     /// # Errors
     /// [`ListenError::Tcp`].
     pub async fn bind(address: SocketAddr) -> Result<ApiTcp, ListenError> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| ListenError::Tcp { address, source })?;
-        Ok(ApiTcp(listener))
+        ApiTcp::open(address, &Inherited::default()).await
+    }
+
+    /// Takes the listener of `address` over from the process that has it, or else listens there.
+    ///
+    /// # Errors
+    /// [`ListenError::Tcp`].
+    pub async fn open(address: SocketAddr, inherited: &Inherited) -> Result<ApiTcp, ListenError> {
+        let listener = match taken(inherited, SocketName::Stream(address)) {
+            Some(socket) => {
+                let socket = Socket::from(socket);
+                let set = socket.set_nonblocking(true);
+                set.and_then(|()| TcpListener::from_std(socket.into()))
+            }
+            None => TcpListener::bind(address).await,
+        };
+        let listener = listener.map_err(|source| ListenError::Tcp { address, source })?;
+        Ok(ApiTcp { listener, asked: address })
+    }
+
+    /// A duplicate of the listener, for a successor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn listening(&self) -> io::Result<Listening> {
+        let socket = self.listener.as_fd().try_clone_to_owned()?;
+        Ok(Listening { name: SocketName::Stream(self.asked), sockets: vec![socket] })
     }
 
     /// The listening address, with the chosen port if 0 was requested.
@@ -186,10 +272,10 @@ impl ApiTcp {
     /// # Errors
     /// The error of `getsockname`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 
     pub(crate) fn into_inner(self) -> TcpListener {
-        self.0
+        self.listener
     }
 }

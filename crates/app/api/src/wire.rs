@@ -99,9 +99,45 @@ pub struct Status {
     /// The DNS level; absent without a `[[dns]]` table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<dns::DnsStatus>,
+    /// Processes that this one has replaced, and that still serve their clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<ReplacedProcess>,
     /// Streams of the slice level in configured order; `/v1/slices` has their details.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<slice::StreamSummary>,
+}
+
+/// A process that this one has replaced, and that still serves its clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplacedProcess {
+    /// The process id.
+    pub pid: u32,
+    /// Time of the replacement, in seconds since 1970.
+    pub since_unix_seconds: u64,
+    /// Connections of clients (TCP, HTTP) that it still has.
+    pub connections: u64,
+}
+
+/// The body of an upgrade.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upgrade {
+    /// Time for the new process to get ready, 0.1 to 25 s; 25 s by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_seconds: Option<f64>,
+}
+
+/// The outcome of an upgrade.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Upgraded {
+    /// The process id of the new process.
+    pub pid: u32,
+    /// The process id of the replaced process, which serves its connections to their end.
+    pub replaced_pid: u32,
+    /// Connections of the replaced process.
+    pub connections: u64,
+    /// Time from the start of the new process to its readiness.
+    pub took_seconds: f64,
 }
 
 /// Whether the process accepts new work.

@@ -30,7 +30,7 @@ fn example(route: &Declared) -> (String, &'static str) {
         (_, "/v1/slices/{stream}/resize") => (path, r#"{"slices":2}"#),
         (_, "/v1/slices/{stream}/moves") => (path, r#"{"slices":[3],"worker":"w"}"#),
         ("PUT", "/v1/plan/pools/{pool}") => (path, r#"{"mode":"paused"}"#),
-        (_, "/v1/config/check") | ("POST", "/v1/cluster/tokens") => (path, "{}"),
+        (_, "/v1/config/check" | "/v1/upgrade") | ("POST", "/v1/cluster/tokens") => (path, "{}"),
         _ => (path, ""),
     }
 }
@@ -100,7 +100,7 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }
             (Method::GET, path) => assert_eq!(access, Access::Needs(Role::Read), "{path}"),
-            (_, "/v1/reload" | "/v1/config/check") => {
+            (_, "/v1/reload" | "/v1/config/check" | "/v1/upgrade") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }
             (_, path) => assert!(access >= Access::Needs(Role::Operate), "{path}"),

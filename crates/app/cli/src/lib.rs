@@ -25,6 +25,7 @@ pub mod schema;
 pub mod slice;
 pub mod status;
 mod table;
+pub mod upgrade;
 mod view;
 mod watch;
 pub mod weight;

@@ -26,7 +26,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         now.backends
     );
     for option in now.need_restart {
-        outln!("`{option}` changed; restart equipoise to apply it");
+        outln!("`{option}` changed; `equipoise upgrade` applies it");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ mod tls;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
@@ -115,6 +115,15 @@ fn heading(status: &Status, out: &mut String) {
         out.push_str(" · STOPPING");
     }
     out.push('\n');
+    for process in &status.replaced {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let since = two_units(now.saturating_sub(process.since_unix_seconds));
+        let _ = writeln!(
+            out,
+            "replaced process {}: finishes {} connections, since {since}",
+            process.pid, process.connections
+        );
+    }
     if let Some(cluster) = &status.cluster {
         standing(cluster, out);
     }

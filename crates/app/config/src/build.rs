@@ -82,5 +82,6 @@ fn operations(
         log_format: chosen(log, "format", &tables::LOG_FORMAT),
         access_log: log.parsed("access-log").unwrap_or_default(),
         grace: shutdown.duration("grace"),
+        upgrade_grace: shutdown.duration("upgrade-grace"),
     }
 }

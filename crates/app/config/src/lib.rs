@@ -143,6 +143,8 @@ pub struct Operations {
     pub access_log: AccessLog,
     /// Time for work in flight to finish when the process stops.
     pub grace: Duration,
+    /// Time for clients to finish when the process was replaced.
+    pub upgrade_grace: Duration,
 }
 
 /// Least severe level that is logged.

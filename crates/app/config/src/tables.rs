@@ -136,12 +136,21 @@ static LOG: Table = Table {
 static SHUTDOWN: Table = Table {
     title: "[shutdown]",
     help: "How this process stops.",
-    options: &[Opt::default(
-        "grace",
-        Kind::Duration(secs(0), DAY),
-        "\"30s\"",
-        "Work in flight may take this long to finish; then it is aborted.",
-    )],
+    options: &[
+        Opt::default(
+            "grace",
+            Kind::Duration(secs(0), DAY),
+            "\"30s\"",
+            "Work in flight may take this long to finish; then it is aborted.",
+        ),
+        Opt::default(
+            "upgrade-grace",
+            Kind::Duration(secs(0), DAY),
+            "\"1h\"",
+            "A process that an upgrade has replaced serves its connections for at most this long; then they are \
+             aborted.",
+        ),
+    ],
 };
 
 static POOL: Table = Table {

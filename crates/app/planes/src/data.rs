@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use equipoise_basics::lock;
 use equipoise_core::SourcePrefix;
+use equipoise_handover::Listening;
 use equipoise_session::registry::Publish;
-use equipoise_session::{BindError, Engine, LogLines, Snapshot};
+use equipoise_session::{BindError, Engine, LogLines, Snapshot, UdpHandover};
 
 /// The data plane. The registry publishes snapshots to it until it is taken and stopped. The
 /// registry continues after that, so that status and metrics show how the remaining work finishes.
@@ -32,6 +33,39 @@ impl DataPlane {
     /// The access log for lines of another level; `None` once the engine is taken.
     pub fn log_lines(&self) -> Option<LogLines> {
         self.lock().as_ref().map(Engine::log_lines)
+    }
+
+    /// Duplicates of the listening sockets, for a successor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn listening(&self) -> std::io::Result<Vec<Listening>> {
+        self.lock().as_ref().map_or_else(|| Ok(Vec::new()), Engine::listening)
+    }
+
+    /// Has the front doors accept, with the clients of a predecessor.
+    pub fn begin(&self, given: Vec<UdpHandover>) {
+        if let Some(engine) = &*self.lock() {
+            engine.begin(given);
+        }
+    }
+
+    /// Stops accepting in favour of a successor, and returns the clients of UDP front doors.
+    pub async fn hand_over(&self) -> Vec<UdpHandover> {
+        let given = self.lock().as_ref().map(Engine::hand_over);
+        match given {
+            Some(given) => given.await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Connections and UDP clients that are being served.
+    pub async fn work(&self) -> usize {
+        let work = self.lock().as_ref().map(Engine::work);
+        match work {
+            Some(work) => work.await,
+            None => 0,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Engine>> {

@@ -9,8 +9,10 @@ use anyhow::Context;
 use equipoise_controller::SourceRates;
 use equipoise_core::{Eligibility, Generation, Health, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
+use equipoise_dns::engine::prepare;
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
 use equipoise_dns::{NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Standing, build};
+use equipoise_handover::{Inherited, Listening};
 use equipoise_planner::Standing as Planned;
 use equipoise_planning::{PlannedShare, PlannedShares};
 use equipoise_session::LogLines;
@@ -35,6 +37,8 @@ pub struct DnsPlane {
     /// The log that `query_log` writes to.
     lines: Option<LogLines>,
     state: Mutex<State>,
+    /// Sockets of an earlier process.
+    inherited: Inherited,
 }
 
 /// The running DNS level.
@@ -78,12 +82,12 @@ impl Default for State {
 impl DnsPlane {
     /// The level without an engine. `threads` is the number of cores to use; answers are logged to
     /// `lines`.
-    pub fn new(threads: usize, lines: Option<LogLines>) -> DnsPlane {
+    pub fn new(threads: usize, lines: Option<LogLines>, inherited: Inherited) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
         let log = lines.clone();
         let query_log =
             QueryLog::new(move |fill| log.as_ref().is_some_and(|log| log.write("query", fill)));
-        DnsPlane { threads, secrets, query_log, lines, state: Mutex::default() }
+        DnsPlane { threads, secrets, query_log, lines, state: Mutex::default(), inherited }
     }
 
     /// Applies a configuration completely or not at all. Starts the engine with the first zone, and
@@ -122,7 +126,8 @@ impl DnsPlane {
             None => {
                 let snapshot = self.snapshot(&mut state, &served, &told).await?;
                 let query_log = self.query_log.clone();
-                let options = EngineOptions { threads: self.threads, tcp, query_log };
+                let inherited = self.inherited.clone();
+                let options = EngineOptions { threads: self.threads, tcp, query_log, inherited };
                 let engine = Engine::start(options, &config.listen, snapshot);
                 let engine = engine.context("cannot start the DNS level")?;
                 for address in engine.addresses() {
@@ -134,6 +139,28 @@ impl DnsPlane {
         state.config = config;
         (state.zones, state.told) = (served.zones, told);
         Ok(())
+    }
+
+    /// Binds the addresses of `config` for which there are no sockets yet, so that
+    /// [`DnsPlane::follow`] cannot fail for them.
+    ///
+    /// # Errors
+    /// An address is not available.
+    pub fn prepare(&self, config: &DnsConfig) -> anyhow::Result<()> {
+        if !config.zones.is_empty() {
+            let prepared = prepare(&self.inherited, &config.listen, self.threads);
+            prepared.context("cannot start the DNS level")?;
+        }
+        Ok(())
+    }
+
+    /// Duplicates of the sockets, for a successor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub async fn listening(&self) -> std::io::Result<Vec<Listening>> {
+        let engine = self.state.lock().await.engine.clone();
+        engine.map_or_else(|| Ok(Vec::new()), |engine| engine.listening())
     }
 
     /// Sends the current pools and planned shares to the engine, if they changed. Callers are

@@ -163,6 +163,15 @@ impl PacketPlane {
         }
     }
 
+    /// Stops the engine, and leaves its program and tables to the next one, which adopts them.
+    pub async fn leave_running(&self) {
+        let mut state = self.state.lock().await;
+        state.told = None;
+        if let Some(engine) = state.engine.take() {
+            stop(engine, Leave::Running).await;
+        }
+    }
+
     /// Removes everything of the packet level: the configuration has no VIPs.
     async fn end(&self, state: &mut State) -> anyhow::Result<()> {
         state.told = None;

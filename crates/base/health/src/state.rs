@@ -80,6 +80,17 @@ impl BackendHealth {
         Some(Verdict { health: seen, checks, first })
     }
 
+    /// Takes over the verdict that an earlier process had, unless checks have decided already, and
+    /// the end of its ejection.
+    pub fn inherit(&mut self, verdict: Health, ejected_until: Option<Instant>) {
+        if self.verdict == Health::Unknown {
+            self.verdict = verdict;
+        }
+        if let Some(until) = ejected_until {
+            self.ejection = Some(Ejection { until, cause: EjectionCause::Connection });
+        }
+    }
+
     /// Resets the verdict, when active checks are switched off.
     pub fn unchecked(&mut self) {
         self.verdict = Health::Unknown;

@@ -376,6 +376,11 @@ impl NodeClient {
         self.inner.newest_report.send_replace(Some(json(report)));
     }
 
+    /// Stops reporting, without an announcement.
+    pub fn stop_reports(&self) {
+        self.task.abort();
+    }
+
     /// Announces to every controller that this node leaves, and stops reporting. Takes at most
     /// `patience`.
     pub async fn leave(&self, report: &NodeReport, patience: Duration) {

@@ -196,7 +196,7 @@ impl Planner {
     pub async fn follow(&self, wish: PlanningConfig, cluster: Option<&Cluster>) {
         let _one = self.changing.lock().await;
         if self.seat.cluster() != cluster {
-            tracing::warn!("[cluster] changed: restart equipoise to apply it");
+            tracing::warn!("[cluster] changed: `equipoise upgrade` applies it");
         }
         // After a reload, the operator needs to see the error again.
         lock(&self.complaint).is_over();

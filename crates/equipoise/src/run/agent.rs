@@ -67,7 +67,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
             _ = turns.tick() => {}
             asked = signals.next() => match asked {
                 Asked::Stop => break,
-                Asked::Reload => {
+                Asked::Reload | Asked::Upgrade => {
                     tracing::info!("an agent reads its file only at start; restart it to apply changes");
                     continue;
                 }

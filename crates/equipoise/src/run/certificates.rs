@@ -64,7 +64,7 @@ impl Control {
                 _ = ticks.tick() => false,
                 Ok(()) = issued.changed() => true,
             };
-            if self.accepts_changes().is_err() {
+            if self.is_stopping() {
                 return;
             }
             let all = self.certificates().await;

@@ -22,6 +22,7 @@ use equipoise_status::tls::CertificateProblems;
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
 use crate::run::reload::Reloads;
+use crate::run::upgrade::Upgrades;
 
 /// The control side of a running process.
 pub(crate) struct Control {
@@ -33,6 +34,8 @@ pub(crate) struct Control {
     pub(super) stopping: AtomicBool,
     pub(super) rates: Mutex<RateWindow>,
     pub(super) reloads: Mutex<Reloads>,
+    pub(super) upgrades: Upgrades,
+    pub(super) data: DataPlane,
     pub(super) certificate_problems: Mutex<CertificateProblems>,
     /// Reads configuration files without holding a lock.
     pub(super) loader: Loader,
@@ -69,6 +72,7 @@ impl Control {
         levels: Levels,
         logs: Logs,
         entrance: Entrance,
+        (upgrades, data): (Upgrades, DataPlane),
     ) -> Control {
         Control {
             file,
@@ -79,6 +83,8 @@ impl Control {
             stopping: AtomicBool::new(false),
             rates: Mutex::default(),
             reloads: Mutex::new(Reloads::begun()),
+            upgrades,
+            data,
             certificate_problems: Mutex::default(),
             loader: Loader::default(),
             reloads_begun: AtomicU64::new(0),
@@ -87,9 +93,24 @@ impl Control {
         }
     }
 
+    /// Starts the tasks that keep the levels in step.
+    pub(crate) fn start_followers(self: &Arc<Self>) {
+        tokio::spawn(Arc::clone(self).sample_rates());
+        tokio::spawn(Arc::clone(self).follow_pools());
+        tokio::spawn(Arc::clone(self).follow_made());
+        tokio::spawn(Arc::clone(self).follow_certificates());
+        tokio::spawn(Arc::clone(self).learn_sources());
+        tokio::spawn(Arc::clone(self).follow_plan());
+    }
+
     /// Refuses changes from now on.
     pub(crate) fn set_stopping(&self) {
         self.stopping.store(true, Relaxed);
+    }
+
+    /// Whether the process stops, or was replaced.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
     }
 
     /// The packet level.
@@ -119,7 +140,7 @@ impl Control {
 
     /// Passes changes by checks and operators to the packet and DNS levels, until the registry
     /// ends.
-    pub(crate) async fn follow_pools(self: Arc<Self>) {
+    async fn follow_pools(self: Arc<Self>) {
         let mut pools = self.levels.registry.pools();
         while pools.changed().await.is_ok() {
             self.sync_levels().await;
@@ -128,7 +149,7 @@ impl Control {
 
     /// Applies changes of elastic backends, peers and addresses of host names, until the process
     /// ends.
-    pub(crate) async fn follow_made(self: Arc<Self>) {
+    async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
         let mut peers = self.levels.planner.peers();
         let mut tls = self.levels.planner.tls();
@@ -145,7 +166,7 @@ impl Control {
             if changed.is_err() {
                 return;
             }
-            if self.accepts_changes().is_err() {
+            if self.is_stopping() {
                 return;
             }
             let config = self.config.lock().await;
@@ -158,7 +179,7 @@ impl Control {
     }
 
     /// Passes the planned shares of names to the DNS level, until the process ends.
-    pub(crate) async fn follow_plan(self: Arc<Self>) {
+    async fn follow_plan(self: Arc<Self>) {
         let mut newest = self.levels.planner.newest();
         // An earlier process may have saved instructions.
         newest.mark_changed();
@@ -218,8 +239,13 @@ impl Control {
         self.config.lock().await.operations.grace
     }
 
+    /// Time for clients to finish when the process was replaced.
+    pub(crate) async fn upgrade_grace(&self) -> Duration {
+        self.config.lock().await.operations.upgrade_grace
+    }
+
     /// Samples the counters from which rates are computed, until the registry ends.
-    pub(crate) async fn sample_rates(self: Arc<Self>) {
+    async fn sample_rates(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -232,7 +258,7 @@ impl Control {
     /// Sends the clients' load by source to the DNS level and the cluster, until the data plane
     /// ends. In a cluster the DNS level uses the observations of all nodes: the answers themselves
     /// decide which node sees a resolver's clients.
-    pub(crate) async fn learn_sources(self: Arc<Self>, data: DataPlane) {
+    async fn learn_sources(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(LEARN_PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut last, mut seen) = (Instant::now(), Seen::default());
@@ -242,7 +268,7 @@ impl Control {
             if !in_cluster && !self.levels.dns.runs().await {
                 continue;
             }
-            let Some(work) = data.take_sources() else { return };
+            let Some(work) = self.data.take_sources() else { return };
             let over = last.elapsed();
             last += over;
             let own = rates(&work, over);

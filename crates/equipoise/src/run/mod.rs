@@ -9,12 +9,14 @@ mod notify;
 mod operator;
 mod planning;
 mod reload;
+mod upgrade;
 
 pub(crate) use agent::agent;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
 use equipoise_cli::logs::{Logs, line_format};
 use equipoise_config::{self as config, Config, Loaded, Operations};
+use equipoise_handover::{Inherited, Listening, activated};
 use equipoise_packet::engine::Leave;
 use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
 use equipoise_session::config::Challenges;
@@ -37,10 +40,22 @@ use tokio::task::JoinSet;
 use crate::run::control::{Control, Levels};
 use crate::run::entrance::Entrance;
 use crate::run::notify::{Notice, notify};
+use crate::run::upgrade::predecessor::Predecessor;
+use crate::run::upgrade::{Request, Upgrades, Upgrading};
 
-/// Runs as `file` configures, until the process is stopped.
+/// Runs as `file` configures, until the process is stopped. Takes over from the process that has
+/// started this one for an upgrade.
 pub(crate) async fn run(file: &Path, leave: Leave) -> anyhow::Result<ExitCode> {
-    Running::start(file, leave).await?.until_stopped().await
+    let mut predecessor = Predecessor::of_environment().await?;
+    match Running::begin(file, leave, &mut predecessor).await {
+        Ok(running) => running.until_stopped().await,
+        Err(error) => {
+            if let Some(predecessor) = predecessor {
+                predecessor.fail(&error).await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// A running process.
@@ -50,6 +65,7 @@ pub(crate) struct Running {
     control: Arc<Control>,
     api: Api,
     audit: Arc<Audit>,
+    requests: mpsc::Receiver<Request>,
 }
 
 /// Time for which the start waits for host names of backends. Names that do not resolve in time
@@ -63,6 +79,18 @@ const EVENTS_WAITING: usize = 1024;
 impl Running {
     /// Loads the file, opens all levels, and reports readiness.
     pub(crate) async fn start(file: &Path, leave: Leave) -> anyhow::Result<Running> {
+        Running::begin(file, leave, &mut None).await
+    }
+
+    /// As [`Running::start`], in the place of a predecessor. It is left if it has to hear of a
+    /// failure.
+    async fn begin(
+        file: &Path,
+        leave: Leave,
+        predecessor: &mut Option<Predecessor>,
+    ) -> anyhow::Result<Running> {
+        let inherited = predecessor.as_ref().map(|predecessor| predecessor.inherited.clone());
+        let inherited = inherited.unwrap_or_else(activated);
         let Loaded { config, warnings } = config::load(file)?;
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let logs = Logs::start(config.operations.log_level, config.operations.log_format)?;
@@ -75,20 +103,27 @@ impl Running {
         }
         // The API comes first: the lock of its socket prevents a second process from sharing the
         // ports of the first.
-        let listening = ApiListening::open(&config.operations).await?;
+        let listening = ApiListening::open(&config.operations, &inherited).await?;
         let entrance = Entrance::open(&config.operations)?;
         let hosts = HostNames::new();
         hosts.learn(&config.session, NAMES_WITHIN).await;
         let session = hosts.resolved(config.session.clone());
         let challenges = Challenges::default();
-        let plane = Plane::start(&config, &logs, challenges.clone())?;
+        let sockets = (inherited.clone(), predecessor.is_some());
+        let plane = Plane::start(&config, &logs, challenges.clone(), sockets)?;
         let applied = plane.registry.apply(session.clone()).await;
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
+        let dns = DnsPlane::new(plane.threads, plane.data.log_lines(), inherited.clone());
+        let mut before = Vec::new();
+        if let Some(predecessor) = predecessor {
+            dns.prepare(&config.dns)?;
+            before = predecessor.prepared().await?;
+            plane.registry.inherit(before.clone()).await?;
+        }
         let wish = PacketWish::new(config.packet.clone(), session.pools);
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
-        let dns = DnsPlane::new(plane.threads, plane.data.log_lines());
         let planner = planning::start(&config, plane.registry.clone(), entrance.journal()).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);
@@ -107,34 +142,62 @@ impl Running {
             hosts,
             threads: plane.threads,
         };
-        let control = Arc::new(Control::new(file, config, levels, logs, entrance.clone()));
+        let (upgrades, requests) = Upgrades::new(listening.sockets()?, inherited);
+        let upgrades = (upgrades, plane.data.clone());
+        let control = Control::new(file, config, levels, logs, entrance.clone(), upgrades);
+        let control = Arc::new(control);
         control.join_known().await;
+        control.await_pools(&before).await;
         // Names open only now: names over elastic pools would answer before that they do not exist,
         // and resolvers would cache this.
         control.open_names().await?;
-        tokio::spawn(Arc::clone(&control).sample_rates());
-        tokio::spawn(Arc::clone(&control).follow_pools());
-        tokio::spawn(Arc::clone(&control).follow_made());
-        tokio::spawn(Arc::clone(&control).follow_certificates());
-        tokio::spawn(Arc::clone(&control).learn_sources(plane.data.clone()));
-        tokio::spawn(Arc::clone(&control).follow_plan());
+        control.start_followers();
         let audit = Arc::clone(&entrance.audit);
+        match predecessor.take() {
+            Some(predecessor) => control.take_over(predecessor).await?,
+            None => notify(Notice::Ready),
+        }
+        control.upgrades.close_unused();
         let api = listening.serve(&control, entrance);
-        notify(Notice::Ready);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");
-        Ok(Running { signals, plane: plane.data, control, api, audit })
+        Ok(Running { signals, plane: plane.data, control, api, audit, requests })
     }
 
     /// Handles signals until one requests a stop; then finishes the work in flight.
     pub(crate) async fn until_stopped(mut self) -> anyhow::Result<ExitCode> {
-        while self.signals.next().await == Asked::Reload {
-            let service = self.api.service.clone();
-            tokio::spawn(async move {
-                // The outcome is logged.
-                let _ = service.reload_by_signal("SIGHUP").await;
-            });
+        let mut upgrade = None;
+        loop {
+            tokio::select! {
+                asked = self.signals.next() => match asked {
+                    Asked::Reload => {
+                        let service = self.api.service.clone();
+                        tokio::spawn(async move {
+                            // The outcome is logged.
+                            let _ = service.reload_by_signal("SIGHUP").await;
+                        });
+                    }
+                    Asked::Upgrade => match self.control.upgrades.by_signal() {
+                        Some(request) => {
+                            upgrade = Some(Upgrading::begin(&self.control, request));
+                        }
+                        None => tracing::warn!("SIGUSR2 ignored: an upgrade is in progress"),
+                    },
+                    Asked::Stop => break,
+                },
+                Some(request) = self.requests.recv() => {
+                    upgrade = Some(Upgrading::begin(&self.control, request));
+                }
+                replaced = Upgrading::ended(&mut upgrade, &self.control) => {
+                    if let Some((successor, reply)) = replaced {
+                        return self.retire(successor, reply).await;
+                    }
+                }
+            }
         }
+        // A new process that is not ready ends with this.
+        drop(upgrade);
         self.control.set_stopping();
+        self.control.upgrades.forget_api();
         notify(Notice::Stopping);
         self.control.planner().stop().await;
         self.control.stop_slices().await;
@@ -178,7 +241,12 @@ struct Plane {
 }
 
 impl Plane {
-    fn start(config: &Config, logs: &Logs, challenges: Challenges) -> anyhow::Result<Plane> {
+    fn start(
+        config: &Config,
+        logs: &Logs,
+        challenges: Challenges,
+        (inherited, is_held): (Inherited, bool),
+    ) -> anyhow::Result<Plane> {
         let threads = match config.instance.threads {
             0 => available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -191,6 +259,8 @@ impl Plane {
             access_log: logs.access_log(&config.operations.access_log)?,
             access_log_format: line_format(config.operations.log_format),
             challenges,
+            inherited,
+            is_held,
         });
         let data = DataPlane::new(engine.context("cannot start the data plane's threads")?);
         let options =
@@ -205,6 +275,7 @@ impl Plane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Reload,
+    Upgrade,
     Stop,
 }
 
@@ -212,6 +283,7 @@ enum Asked {
 #[derive(Debug)]
 struct Signals {
     hangup: Signal,
+    upgrade: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
@@ -220,6 +292,7 @@ impl Signals {
     fn install() -> std::io::Result<Signals> {
         Ok(Signals {
             hangup: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
@@ -228,6 +301,7 @@ impl Signals {
     async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.hangup.recv() => Asked::Reload,
+            _ = self.upgrade.recv() => Asked::Upgrade,
             _ = self.terminate.recv() => Asked::Stop,
             _ = self.interrupt.recv() => Asked::Stop,
         }
@@ -246,13 +320,22 @@ struct ApiListening {
 }
 
 impl ApiListening {
-    async fn open(operations: &Operations) -> anyhow::Result<ApiListening> {
-        let unix = ApiUnix::bind(&operations.api_socket)?;
+    async fn open(operations: &Operations, inherited: &Inherited) -> anyhow::Result<ApiListening> {
+        let unix = ApiUnix::open(&operations.api_socket, inherited)?;
         let tcp = match operations.api_listen {
-            Some(address) => Some(ApiTcp::bind(address).await?),
+            Some(address) => Some(ApiTcp::open(address, inherited).await?),
             None => None,
         };
         Ok(ApiListening { unix, tcp, socket: operations.api_socket.clone() })
+    }
+
+    /// Duplicates of the sockets.
+    fn sockets(&self) -> std::io::Result<Vec<Listening>> {
+        let mut all = Vec::from(self.unix.listening()?);
+        if let Some(tcp) = &self.tcp {
+            all.push(tcp.listening()?);
+        }
+        Ok(all)
     }
 
     fn serve(self, control: &Arc<Control>, entrance: Entrance) -> Api {
@@ -264,6 +347,8 @@ impl ApiListening {
             async move { drop(stopping.changed().await) }
         };
         let mut tasks = JoinSet::new();
+        let ownership = self.unix.ownership();
+        ownership.store(true, Relaxed);
         tracing::info!(socket = %self.socket.display(), "API");
         tasks.spawn(serve_unix(self.unix, service.clone(), stopped()));
         if let Some(tcp) = self.tcp {
@@ -272,7 +357,7 @@ impl ApiListening {
             }
             tasks.spawn(serve_tcp(tcp, service.clone(), stopped()));
         }
-        Api { service, stop, tasks }
+        Api { service, stop, tasks, ownership }
     }
 }
 
@@ -281,6 +366,8 @@ struct Api {
     service: ApiService<Control>,
     stop: watch::Sender<()>,
     tasks: JoinSet<std::io::Result<()>>,
+    /// Whether the end of this process removes the unix socket.
+    ownership: Arc<AtomicBool>,
 }
 
 /// Longest time that the end waits for the last lines of the audit log.

@@ -19,6 +19,8 @@ pub(crate) enum Notice {
     Reloading,
     /// The process finishes its work in flight.
     Stopping,
+    /// The process with this id has taken over, and is ready.
+    Replaced(u32),
 }
 
 impl Notice {
@@ -28,6 +30,7 @@ impl Notice {
             // `Type=notify-reload` needs the time to distinguish this notice from an older one.
             Notice::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\n", monotonic_us()),
             Notice::Stopping => "STOPPING=1\n".into(),
+            Notice::Replaced(pid) => format!("MAINPID={pid}\nREADY=1\n"),
         }
     }
 }
@@ -68,6 +71,7 @@ mod tests {
             (Notice::Ready, "READY=1\n"),
             (Notice::Reloading, "RELOADING=1\nMONOTONIC_USEC="),
             (Notice::Stopping, "STOPPING=1\n"),
+            (Notice::Replaced(7), "MAINPID=7\nREADY=1\n"),
         ] {
             send(OsStr::new(&format!("@{name}")), &notice.lines()).unwrap();
             let mut buffer = [0; 128];

@@ -160,7 +160,9 @@ impl Control {
                 reloads.figures.succeeded += 1;
                 reloads.figures.last_success_unix_seconds = now;
                 for option in &reloaded.need_restart {
-                    tracing::warn!("`{option}` changed; restart equipoise to apply it");
+                    tracing::warn!(
+                        "`{option}` changed; `equipoise upgrade` applies it, without closing connections"
+                    );
                 }
             }
             Err(errors) => {

@@ -132,6 +132,16 @@ impl Bed {
         printed
     }
 
+    /// Stops the process that has replaced the balancer, so that it removes its pinned objects.
+    pub(crate) fn stop_newest(&self) {
+        let status = self.command(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+        let pid = status["pid"].as_u64().expect("a number") as u32;
+        crate::common::kill(pid, libc::SIGTERM);
+        let is_gone = || !self.socket().exists();
+        assert!(soon(is_gone), "process {pid} does not stop: {}", self.log());
+    }
+
     /// Runs `curl` on the client, and returns its output.
     ///
     /// # Errors

@@ -141,6 +141,26 @@ fn a_balancer_that_is_killed_and_started_again_moves_no_connection() {
 }
 
 #[test]
+fn upgrades_of_the_balancer_move_no_connection() {
+    let method = DIRECT;
+    let Some((bed, load)) = loaded("upgrade", method, &[0, 1, 2]) else { return };
+    let name = format!("{}/backend-1", method.pool(Service::Lines));
+    bed.command(&["drain", &name]);
+    load.wait_for(20);
+    let before = load.by_backend();
+    for _ in 0..3 {
+        bed.command(&["upgrade"]);
+        load.wait_for(10);
+        let (counts, failed) = newcomers(&bed, method.vip(Service::Lines), CONNECTIONS);
+        assert_eq!(failed, [""; 0], "{}", bed.log());
+        assert!(!counts.contains_key("backend-1"), "a drained backend got connections: {counts:?}");
+    }
+    assert_eq!(load.by_backend(), before);
+    assert_eq!(failures(&load.finish()), [""; 0], "{}", bed.log());
+    bed.stop_newest();
+}
+
+#[test]
 fn a_reload_that_adds_a_backend_moves_no_connection() {
     let method = NAT6;
     let Some((bed, load)) = loaded("join", method, &[0, 1]) else { return };

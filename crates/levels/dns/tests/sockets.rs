@@ -81,7 +81,12 @@ fn snapshot_of(config: &DnsConfig, generation: u64, standings: [Standing; 3]) ->
 const LIMITS: TcpLimits = TcpLimits { connections_max: 4, idle: PATIENT };
 
 fn options(tcp: TcpLimits) -> EngineOptions {
-    EngineOptions { threads: THREADS, tcp, query_log: QueryLog::new(|_| false) }
+    EngineOptions {
+        threads: THREADS,
+        tcp,
+        query_log: QueryLog::new(|_| false),
+        inherited: Default::default(),
+    }
 }
 
 fn engine(listen: &[&str], tcp: TcpLimits) -> Engine {

@@ -14,7 +14,7 @@ use crate::handshake::{Refused, poll_end};
 use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
 use crate::tls::FIRST_BYTE;
-use crate::worker::{Phase, Worker};
+use crate::worker::Worker;
 
 /// The longest ClientHello with its records, bytes. Real ones have at most 2 KB.
 const HELLO_BYTES_MAX: usize = BUFFER_BYTES;
@@ -80,8 +80,7 @@ impl Reading {
                 }
                 Poll::Pending => {}
             }
-            let is_ending = door.closing.get() || worker.phase.get() != Phase::Running;
-            if self.input.is_none() && is_ending {
+            if self.input.is_none() && door.ends_idle() {
                 return Poll::Ready(Err(Refused::Unused));
             }
             return poll_end(worker, deadline).map(|reason| Err(Refused::Failed(reason)));

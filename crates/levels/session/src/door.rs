@@ -8,14 +8,20 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
+use crate::handover::GivenClients;
 use crate::in_flight::Site;
 use crate::reason::Reason;
 use crate::snapshot::{FrontDoorView, Snapshot};
 use crate::stats::FrontDoorStats;
+
+/// Time in which idle connections of a closing door may send a last request, whose response
+/// announces the close. Without it, a request that is on its way would meet a closed connection.
+pub(crate) const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// A front door on this thread: its newest configuration, and whether it is being closed.
 pub(crate) struct Door {
@@ -24,6 +30,14 @@ pub(crate) struct Door {
     /// are about.
     kept: RefCell<Option<Rc<Arc<Snapshot>>>>,
     pub(crate) closing: Cell<bool>,
+    /// A successor has the listening sockets, and accepts what waits in their queues.
+    handed_over: Cell<bool>,
+    /// End of the time for last requests; `None` while idle connections have their usual time.
+    idle_until: Cell<Option<Instant>>,
+    /// UDP: tasks that serve a socket, and where they send their clients when a successor takes
+    /// over.
+    pub(crate) udp_tasks: Cell<usize>,
+    pub(crate) giving: RefCell<Vec<oneshot::Sender<GivenClients>>>,
     pub(crate) open: Cell<usize>,
     pub(crate) room: Notify,
     closed: Notify,
@@ -36,6 +50,10 @@ impl Door {
             view: RefCell::new(Rc::new(view)),
             kept: RefCell::default(),
             closing: Cell::new(false),
+            handed_over: Cell::new(false),
+            idle_until: Cell::new(None),
+            udp_tasks: Cell::new(0),
+            giving: RefCell::default(),
             open: Cell::new(0),
             room: Notify::new(),
             closed: Notify::new(),
@@ -60,17 +78,43 @@ impl Door {
     /// with `last`.
     pub(crate) fn take_away(&self, last: Rc<Arc<Snapshot>>) {
         *self.kept.borrow_mut() = Some(last);
-        self.close();
+        self.close(LAST_REQUEST);
     }
 
-    /// Takes nothing new from now on.
-    pub(crate) fn close(&self) {
+    /// Takes nothing new from now on, except a last request of each idle connection for this long.
+    pub(crate) fn close(&self, idle: Duration) {
+        let until = Instant::now() + idle;
+        self.idle_until.set(Some(self.idle_until.get().map_or(until, |set| set.min(until))));
+        self.stop_accepting();
+    }
+
+    /// Leaves the listening sockets to a successor. Idle connections have their usual time. Returns
+    /// where UDP tasks send their clients.
+    pub(crate) fn hand_over(&self) -> Vec<oneshot::Receiver<GivenClients>> {
+        self.handed_over.set(true);
+        let (giving, given) = (0..self.udp_tasks.get()).map(|_| oneshot::channel()).unzip();
+        *self.giving.borrow_mut() = giving;
+        self.stop_accepting();
+        given
+    }
+
+    fn stop_accepting(&self) {
         self.closing.set(true);
-        self.closed.notify_one();
-        self.room.notify_one();
+        self.closed.notify_waiters();
+        self.room.notify_waiters();
     }
 
-    /// Resolves when the door closes; one task waits for it.
+    /// Whether a successor has the listening sockets.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.handed_over.get()
+    }
+
+    /// Whether idle connections end.
+    pub(crate) fn ends_idle(&self) -> bool {
+        self.closing.get() && self.idle_until.get().is_some_and(|until| until <= Instant::now())
+    }
+
+    /// Resolves when the door closes.
     pub(crate) async fn closed(&self) {
         while !self.closing.get() {
             self.closed.notified().await;

@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
 use equipoise_core::{Generation, LineFormat, SourcePrefix};
+use equipoise_handover::{Inherited, Listening};
 use equipoise_tls::Challenges;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::{AccessLog, LogLines};
 use crate::config::Protocol;
+use crate::deadline::TICK;
 use crate::descriptors::Descriptors;
-use crate::door::Door;
+use crate::door::{Door, LAST_REQUEST};
+use crate::handover::{GivenClients, UdpHandover};
 use crate::learning::HubThread;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::SourceSamples;
@@ -49,6 +52,10 @@ pub struct EngineOptions {
     pub access_log_format: LineFormat,
     /// Answers to ACME directories, which front doors give before any other.
     pub challenges: Challenges,
+    /// Listening sockets of an earlier process.
+    pub inherited: Inherited,
+    /// Front doors accept nothing before [`Engine::begin`].
+    pub is_held: bool,
 }
 
 /// A front door's address could not be listened on.
@@ -79,6 +86,7 @@ pub struct Engine {
     published: Mutex<Published>,
     sources: Arc<SourceSamples>,
     learner: HubThread,
+    inherited: Inherited,
 }
 
 struct DataThread {
@@ -89,12 +97,24 @@ struct DataThread {
 #[derive(Default)]
 struct Published {
     generation: Option<Generation>,
-    open: HashMap<u32, Arc<FrontDoorView>>,
+    open: HashMap<u32, OpenDoor>,
 }
 
+struct OpenDoor {
+    view: Arc<FrontDoorView>,
+    /// Empty once a successor has them.
+    sockets: Vec<Arc<OwnedFd>>,
+}
+
+/// New listening sockets of a thread by front door, each with its index in its group.
+type Opened = HashMap<u32, Vec<(usize, Arc<OwnedFd>)>>;
+
 enum Command {
-    Install { snapshot: Arc<Snapshot>, opened: HashMap<u32, OwnedFd>, done: ack::Sender<()> },
+    Install { snapshot: Arc<Snapshot>, opened: Opened, done: ack::Sender<()> },
     Wake,
+    Begin { given: Vec<UdpHandover> },
+    HandOver { done: oneshot::Sender<Vec<UdpHandover>> },
+    Count { done: oneshot::Sender<usize> },
     Stop { grace: Duration, done: oneshot::Sender<usize> },
 }
 
@@ -117,6 +137,7 @@ impl Engine {
             access_log,
             sources: Arc::clone(&sources),
             challenges: options.challenges,
+            is_held: options.is_held,
         };
         let learner = HubThread::start(shared.threads)?;
         let threads = (0..options.threads.max(1))
@@ -131,7 +152,8 @@ impl Engine {
             })
             .collect::<io::Result<_>>()?;
         let published = Mutex::default();
-        Ok(Engine { threads, log_lines, log_ended, published, sources, learner })
+        let inherited = options.inherited;
+        Ok(Engine { threads, log_lines, log_ended, published, sources, learner, inherited })
     }
 
     /// How many data-plane threads there are; shards are indexed below it.
@@ -162,22 +184,27 @@ impl Engine {
         if published.generation.is_some_and(|newest| newest >= snapshot.generation) {
             return Ok(());
         }
-        let mut opened: Vec<HashMap<u32, OwnedFd>> = Vec::new();
+        let mut opened: Vec<Opened> = Vec::new();
         opened.resize_with(self.threads.len(), HashMap::new);
+        let mut bound = HashMap::new();
         for door in &snapshot.front_doors {
             if published.open.contains_key(&door.id) {
                 continue;
             }
             let config = &door.config;
-            let sockets = listener::bind(config.listen, config.protocol, self.threads.len());
+            let (address, protocol) = (config.listen, config.protocol);
+            let sockets = listener::bind(&self.inherited, address, protocol, self.threads.len());
             let sockets = sockets.map_err(|source| BindError {
                 front_door: config.name.clone(),
                 address: config.listen,
                 source,
             })?;
-            for (thread, socket) in opened.iter_mut().zip(sockets) {
-                thread.insert(door.id, socket);
+            let sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
+            for (index, socket) in sockets.iter().enumerate() {
+                let thread = &mut opened[index % self.threads.len()];
+                thread.entry(door.id).or_default().push((index, Arc::clone(socket)));
             }
+            bound.insert(door.id, sockets);
         }
         for (at, pool) in snapshot.pools.iter().enumerate() {
             pool.queue.attach(self.learner.hub());
@@ -197,7 +224,14 @@ impl Engine {
             }
         }
         published.generation = Some(snapshot.generation);
-        published.open = snapshot.front_doors.iter().map(|door| (door.id, door.clone())).collect();
+        let mut before = std::mem::take(&mut published.open);
+        let open = snapshot.front_doors.iter().map(|view| {
+            let sockets = bound.remove(&view.id);
+            let kept = || before.remove(&view.id).map(|door| door.sockets);
+            let sockets = sockets.or_else(kept).unwrap_or_default();
+            (view.id, OpenDoor { view: Arc::clone(view), sockets })
+        });
+        published.open = open.collect();
         Ok(())
     }
 
@@ -210,9 +244,90 @@ impl Engine {
         }
     }
 
+    /// Duplicates of the listening sockets, for a successor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn listening(&self) -> io::Result<Vec<Listening>> {
+        let published = lock(&self.published);
+        let open = published.open.values();
+        open.map(|door| {
+            let config = &door.view.config;
+            let name = listener::name(config.listen, config.protocol);
+            Listening::duplicate(name, door.sockets.iter().map(|socket| &**socket))
+        })
+        .collect()
+    }
+
+    /// Has the front doors accept, if the engine was started held. `given` are the clients of UDP
+    /// front doors that a predecessor has served.
+    pub fn begin(&self, given: Vec<UdpHandover>) {
+        let mut of_threads: Vec<Vec<UdpHandover>> =
+            self.threads.iter().map(|_| Vec::new()).collect();
+        let published = lock(&self.published);
+        let is_open = |given: &UdpHandover| {
+            let is_it = |door: &OpenDoor| {
+                let config = &door.view.config;
+                (config.listen, config.protocol) == (given.door, Protocol::Udp)
+                    && given.socket < door.sockets.len()
+            };
+            published.open.values().any(is_it)
+        };
+        for given in given.into_iter().filter(is_open) {
+            of_threads[given.socket % self.threads.len()].push(given);
+        }
+        for (thread, given) in self.threads.iter().zip(of_threads) {
+            // A thread that has ended serves no client.
+            let _ = thread.commands.send(Command::Begin { given });
+        }
+    }
+
+    /// Stops accepting in favour of a successor that has the listening sockets, and returns the
+    /// clients of UDP front doors. Other connections continue; [`Engine::stop`] must follow.
+    pub fn hand_over(&self) -> impl Future<Output = Vec<UdpHandover>> + Send + use<> {
+        for door in lock(&self.published).open.values_mut() {
+            door.sockets.clear();
+        }
+        let giving = self.ask_all(|done| Command::HandOver { done });
+        async {
+            let mut all = Vec::new();
+            for given in giving {
+                all.extend(given.await.unwrap_or_default());
+            }
+            all
+        }
+    }
+
+    /// Counts the connections and UDP clients that are being served.
+    pub fn work(&self) -> impl Future<Output = usize> + Send + use<> {
+        let counting = self.ask_all(|done| Command::Count { done });
+        async {
+            let mut all = 0;
+            for count in counting {
+                all += count.await.unwrap_or(0);
+            }
+            all
+        }
+    }
+
+    /// Sends a command to each thread. A thread that has ended does not answer.
+    fn ask_all<T>(
+        &self,
+        command: impl Fn(oneshot::Sender<T>) -> Command,
+    ) -> Vec<oneshot::Receiver<T>> {
+        let ask = |thread: &DataThread| {
+            let (done, answer) = oneshot::channel();
+            let _ = thread.commands.send(command(done));
+            answer
+        };
+        self.threads.iter().map(ask).collect()
+    }
+
     /// Stops accepting, lets work in flight finish for at most `grace`, cuts the rest, and ends the
     /// threads.
     pub async fn stop(self, grace: Duration) -> StopReport {
+        // The threads close their listening sockets; these must not keep them open.
+        lock(&self.published).open.clear();
         let ended: Vec<_> = self
             .threads
             .iter()
@@ -276,6 +391,16 @@ async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>
                 let _ = done.send(());
             }
             Some(Command::Wake) => worker.deadlines.wake_all(),
+            Some(Command::Begin { given }) => worker.begin(given),
+            Some(Command::Count { done }) => {
+                // The receiver is dropped if the process stops at once.
+                let _ = done.send(worker.tasks());
+            }
+            Some(Command::HandOver { done }) => {
+                let given = hand_over(&worker, &doors).await;
+                // The receiver is dropped if the process stops at once.
+                let _ = done.send(given);
+            }
             Some(Command::Stop { grace, done }) => {
                 let cut = stop(&worker, &doors, grace).await;
                 let _ = done.send(cut);
@@ -293,40 +418,76 @@ fn install(
     worker: &Rc<Worker>,
     doors: &mut HashMap<u32, Rc<Door>>,
     snapshot: Arc<Snapshot>,
-    mut opened: HashMap<u32, OwnedFd>,
+    mut opened: Opened,
 ) {
     let views: HashMap<u32, _> = snapshot.front_doors.iter().map(|view| (view.id, view)).collect();
     doors.retain(|id, door| {
         let view = views.get(id).copied();
         match view {
             Some(view) => door.update(view.clone()),
-            None => door.take_away(worker.snapshot()),
+            None => {
+                door.take_away(worker.snapshot());
+                wake_after(worker, LAST_REQUEST);
+            }
         }
         view.is_some()
     });
     let views = snapshot.front_doors.clone();
     worker.install(snapshot);
     for view in views {
-        let Some(socket) = opened.remove(&view.id) else { continue };
+        let Some(sockets) = opened.remove(&view.id) else { continue };
         let (id, protocol) = (view.id, view.config.protocol);
         let door = Door::new(view, worker.index);
         doors.insert(id, door.clone());
-        let worker = worker.clone();
-        tokio::task::spawn_local(async move {
-            let name = door.view().config.name.clone();
-            let served = match protocol {
-                Protocol::Udp => udp::serve(worker, door, socket).await,
-                Protocol::Tcp | Protocol::Http => listener::accept(worker, door, socket).await,
-            };
-            if let Err(error) = served {
-                tracing::error!(front_door = %name, %error, "the front door has failed on this thread");
-            }
-        });
+        for (index, socket) in sockets {
+            let (worker, door) = (worker.clone(), door.clone());
+            tokio::task::spawn_local(async move {
+                let name = door.view().config.name.clone();
+                worker.begun().await;
+                let served = match protocol {
+                    Protocol::Udp => udp::serve(worker, door, (index, socket)).await,
+                    Protocol::Tcp | Protocol::Http => listener::accept(worker, door, socket).await,
+                };
+                if let Err(error) = served {
+                    tracing::error!(front_door = %name, %error, "the front door has failed on this thread");
+                }
+            });
+        }
     }
 }
 
+/// Wakes the thread's tasks after `time`, and a little later than that.
+fn wake_after(worker: &Rc<Worker>, time: Duration) {
+    let worker = worker.clone();
+    tokio::task::spawn_local(async move {
+        tokio::time::sleep(time + TICK).await;
+        worker.deadlines.wake_all();
+    });
+}
+
+/// Leaves the listening sockets to a successor, and returns the clients of UDP front doors.
+async fn hand_over(worker: &Rc<Worker>, doors: &HashMap<u32, Rc<Door>>) -> Vec<UdpHandover> {
+    let giving: Vec<_> =
+        doors.values().map(|door| (door.view().config.listen, door.hand_over())).collect();
+    worker.deadlines.wake_all();
+    let mut all = Vec::new();
+    for (door, sockets) in giving {
+        for given in sockets {
+            // A front door that has failed on this thread gives nothing.
+            if let Ok(GivenClients { socket, clients }) = given.await {
+                all.push(UdpHandover { door, socket, clients });
+            }
+        }
+    }
+    all
+}
+
 async fn stop(worker: &Rc<Worker>, doors: &HashMap<u32, Rc<Door>>, grace: Duration) -> usize {
-    doors.values().for_each(|door| door.close());
+    let idle = LAST_REQUEST.min(grace);
+    for door in doors.values().filter(|door| !door.is_handed_over()) {
+        door.close(idle);
+    }
+    wake_after(worker, idle);
     // Let the accept loops take what their queues hold, so that it is served, not reset.
     tokio::task::yield_now().await;
     worker.enter(Phase::Draining);

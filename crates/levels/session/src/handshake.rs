@@ -112,7 +112,7 @@ fn poll_first(
         Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Refused::Unused)),
         Poll::Pending => {}
     }
-    if door.closing.get() || worker.phase.get() != Phase::Running {
+    if door.ends_idle() {
         return Poll::Ready(Err(Refused::Unused));
     }
     poll_end(worker, deadline).map(|reason| Err(Refused::Failed(reason)))

@@ -4,9 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Type};
+use equipoise_handover::{Inherited, SocketName};
+use socket2::{Domain, SockRef, Type};
 
 use crate::config::Protocol;
 use crate::door::Door;
@@ -27,17 +29,62 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Accepted in a row before other tasks get their turn.
 const BURST: usize = 32;
 
-/// Binds one socket per thread to `address`, all or none.
+/// The name of a front door's sockets.
+pub(crate) fn name(address: SocketAddr, protocol: Protocol) -> SocketName {
+    match protocol {
+        Protocol::Udp => SocketName::Datagram(address),
+        Protocol::Tcp | Protocol::Http => SocketName::Stream(address),
+    }
+}
+
+/// The inherited sockets of `address`, or else one new socket per thread, all or none.
 ///
 /// The kernel spreads connections over them (`SO_REUSEPORT`). Since that option would also let two
 /// processes share the port unknowingly, a socket without it is bound first to see that it is free.
 pub(crate) fn bind(
+    inherited: &Inherited,
     address: SocketAddr,
     protocol: Protocol,
     threads: usize,
 ) -> io::Result<Vec<OwnedFd>> {
+    if let Some(sockets) = inherited.take(&name(address, protocol)) {
+        return adopt(sockets, address, protocol, threads);
+    }
     drop(open(address, protocol, false)?);
     (0..threads).map(|_| open(address, protocol, true).map(OwnedFd::from)).collect()
+}
+
+/// Prepares inherited sockets, and adds what is missing for `threads`.
+///
+/// A group of UDP sockets keeps its size: the kernel assigns clients to sockets by a hash over
+/// their number. Another size would move clients to threads that do not know them.
+fn adopt(
+    mut sockets: Vec<OwnedFd>,
+    address: SocketAddr,
+    protocol: Protocol,
+    threads: usize,
+) -> io::Result<Vec<OwnedFd>> {
+    for socket in &sockets {
+        let socket = SockRef::from(socket);
+        socket.set_nonblocking(true)?;
+        match protocol {
+            Protocol::Udp => udp::prepare(&socket, address)?,
+            Protocol::Tcp | Protocol::Http => {
+                socket.set_tcp_nodelay(true)?;
+                socket.listen(BACKLOG)?;
+            }
+        }
+    }
+    while protocol != Protocol::Udp && sockets.len() < threads {
+        let local = SockRef::from(&sockets[0]).local_addr()?.as_socket().unwrap_or(address);
+        sockets.push(match open(local, protocol, true) {
+            Ok(socket) => socket.into(),
+            // It was bound without SO_REUSEPORT, as by systemd: the threads share it.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => sockets[0].try_clone()?,
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(sockets)
 }
 
 fn open(address: SocketAddr, protocol: Protocol, shared: bool) -> io::Result<socket2::Socket> {
@@ -62,13 +109,14 @@ fn open(address: SocketAddr, protocol: Protocol, shared: bool) -> io::Result<soc
     Ok(socket)
 }
 
-/// Accepts connections for a TCP or HTTP door until it closes, then what its queue still holds.
+/// Accepts connections for a TCP or HTTP door until it closes, then what its queue still holds,
+/// unless a successor accepts that.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     door: Rc<Door>,
-    listener: OwnedFd,
+    listener: Arc<OwnedFd>,
 ) -> io::Result<()> {
-    let listener = socket::watch(listener)?;
+    let listener = socket::watch_shared(listener)?;
     let (mut said, mut scarce) = (None, false);
     loop {
         let limit = door.view().config.limits.connections_max;
@@ -81,7 +129,8 @@ pub(crate) async fn accept(
         let mut ready = tokio::select! {
             biased;
             () = door.closed() => {
-                while let Ok((fd, peer)) = socket::accept(listener.as_raw_fd()) {
+                while !door.is_handed_over()
+                    && let Ok((fd, peer)) = socket::accept(listener.as_raw_fd()) {
                     serve(&worker, &door, fd, peer);
                 }
                 return Ok(());

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -24,6 +25,12 @@ use crate::tls::Tls;
 /// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
 /// seconds.
 const PROBE: Duration = Duration::from_secs(1);
+
+/// Registers a descriptor that other threads own too with this thread's event loop.
+pub(crate) fn watch_shared(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: the descriptor stays open, and the same, until its last owner drops it.
+    unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
+}
 
 /// Registers a descriptor with this thread's event loop.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {

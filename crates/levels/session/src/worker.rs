@@ -26,6 +26,7 @@ use crate::config::Protocol;
 use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
 use crate::door::Door;
+use crate::handover::{GivenClient, UdpHandover};
 use crate::hedge_delay::HedgeDelays;
 use crate::http::{Http2Sessions, Logged, MuxSessions, Routed, StreamTasks};
 use crate::lease::{Lease, PoolLoads};
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) access_log: AccessLog,
     pub(crate) sources: Arc<SourceSamples>,
     pub(crate) challenges: Challenges,
+    pub(crate) is_held: bool,
 }
 
 /// A pool's scheduler on this thread, with the pool's id and the generation it was made for.
@@ -114,10 +116,19 @@ pub(crate) struct Worker {
     said_distrust: Cell<Option<Instant>>,
     tasks: Cell<usize>,
     tasks_ended: Notify,
+    /// Front doors accept nothing yet.
+    held: Cell<bool>,
+    begun: Notify,
+    /// Clients of a predecessor, until their front doors' tasks take them.
+    given: RefCell<Vec<UdpHandover>>,
+    /// The first snapshot of a held thread. It has all backends, also those that drain since then,
+    /// and that only clients of the predecessor use.
+    first: RefCell<Option<Rc<Arc<Snapshot>>>>,
 }
 
 impl Worker {
     pub(crate) fn new(index: usize, shared: Shared) -> Rc<Worker> {
+        let held = shared.is_held;
         Rc::new(Worker {
             index,
             access_log: shared.access_log.of_thread(),
@@ -142,6 +153,10 @@ impl Worker {
             said_distrust: Cell::new(None),
             tasks: Cell::new(0),
             tasks_ended: Notify::new(),
+            held: Cell::new(held),
+            begun: Notify::new(),
+            given: RefCell::default(),
+            first: RefCell::default(),
         })
     }
 
@@ -164,9 +179,53 @@ impl Worker {
         let lines = self.shared.descriptors.divided(self.shared.threads, udp_doors);
         self.pipes.stay_below(lines.sessions);
         self.lines.set(lines);
-        *self.snapshot.borrow_mut() = Rc::new(snapshot);
+        let snapshot = Rc::new(snapshot);
+        if self.held.get() {
+            self.first.borrow_mut().get_or_insert_with(|| snapshot.clone());
+        }
+        *self.snapshot.borrow_mut() = snapshot;
         // Tasks look whether their backend was cut or their front door closed.
         self.deadlines.wake_all();
+    }
+
+    /// Has the front doors accept, with these clients of a predecessor.
+    pub(crate) fn begin(&self, given: Vec<UdpHandover>) {
+        if given.is_empty() {
+            self.first.borrow_mut().take();
+        }
+        *self.given.borrow_mut() = given;
+        self.held.set(false);
+        self.begun.notify_waiters();
+    }
+
+    /// Resolves when front doors may accept.
+    pub(crate) async fn begun(&self) {
+        while self.held.get() {
+            self.begun.notified().await;
+        }
+    }
+
+    /// Takes the clients that a predecessor gave for this listening socket, and the snapshot in
+    /// which their backends are.
+    pub(crate) fn take_given(
+        &self,
+        door: SocketAddr,
+        socket: usize,
+    ) -> Option<(Rc<Arc<Snapshot>>, Vec<GivenClient>)> {
+        let mut given = self.given.borrow_mut();
+        let mut clients = Vec::new();
+        given.retain_mut(|one| {
+            let is_it = (one.door, one.socket) == (door, socket);
+            if is_it {
+                clients.append(&mut one.clients);
+            }
+            !is_it
+        });
+        let snapshot = self.first.borrow().clone()?;
+        if given.is_empty() {
+            self.first.borrow_mut().take();
+        }
+        Some((snapshot, clients))
     }
 
     pub(crate) fn snapshot(&self) -> Rc<Arc<Snapshot>> {

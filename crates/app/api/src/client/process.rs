@@ -4,7 +4,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 
 use super::{Client, ClientError};
-use crate::wire::{Reloaded, Status};
+use crate::wire::{Reloaded, Status, Upgrade, Upgraded};
 
 impl Client {
     /// `GET /v1/status`.
@@ -21,5 +21,14 @@ impl Client {
     /// [`ClientError`]; [`ClientError::Refused`] has every error of the file.
     pub async fn reload(&self) -> Result<Reloaded, ClientError> {
         self.ask(Method::POST, "/v1/reload", Bytes::new()).await
+    }
+
+    /// `POST /v1/upgrade`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] has the reason why the new process did not get
+    /// ready.
+    pub async fn upgrade(&self, how: &Upgrade) -> Result<Upgraded, ClientError> {
+        self.ask(Method::POST, "/v1/upgrade", super::to_json(how)).await
     }
 }

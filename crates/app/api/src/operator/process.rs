@@ -5,7 +5,7 @@ use std::future::Future;
 use super::OperateError;
 use crate::metrics::Reading;
 use crate::wire::config::{Checked, ConfigState};
-use crate::wire::{Phase, Reloaded, Status};
+use crate::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
 
 /// Operations of the process, independent of levels.
 pub trait ProcessOperator: Send + Sync + 'static {
@@ -49,4 +49,7 @@ pub trait ProcessOperator: Send + Sync + 'static {
         &self,
         prepared: Self::Prepared,
     ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+
+    /// Starts the program again, and hands everything over to the new process.
+    fn upgrade(&self, how: Upgrade) -> impl Future<Output = Result<Upgraded, OperateError>> + Send;
 }

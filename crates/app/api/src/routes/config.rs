@@ -11,8 +11,8 @@ use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::Body;
-use crate::wire::Reloaded;
 use crate::wire::config::{CheckConfig, Checked, ConfigState};
+use crate::wire::{Reloaded, Upgrade, Upgraded};
 use crate::{Operator, Problem, ProcessOperator};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
@@ -35,6 +35,12 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             "/v1/reload",
             reload::<O>,
             "Reload the configuration file, completely or not at all",
+        )
+        .post(
+            Access::ADMIN,
+            "/v1/upgrade",
+            upgrade::<O>,
+            "Start the program again and hand all sockets over to it, without closing a connection",
         )
 }
 
@@ -72,4 +78,11 @@ async fn reload<O: ProcessOperator>(
     let after = operator.config().await?;
     change.after(&after);
     Ok(Tagged::new(reloaded, ETag::of(&after)))
+}
+
+async fn upgrade<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+    Body(how): Body<Upgrade>,
+) -> Result<Answer<Upgraded>, Problem> {
+    Ok(Answer::new(operator.upgrade(how).await?))
 }

@@ -24,6 +24,7 @@ use equipoise_api::wire::slice::{
 };
 use equipoise_api::wire::{
     Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
+    Upgrade, Upgraded,
 };
 use equipoise_api::{
     Api, ApiToken, ClusterOperator, Gate, OperateError, PacketOperator, PlanOperator, Policy,
@@ -201,6 +202,7 @@ impl ProcessOperator for Recorder {
             controller: None,
             dns: None,
             streams: Vec::new(),
+            replaced: Vec::new(),
         })
     }
 
@@ -242,6 +244,11 @@ impl ProcessOperator for Recorder {
         }
         let errors = self.reload_errors.clone();
         Err(OperateError::ReloadFailed { config_file: "f".into(), errors })
+    }
+
+    async fn upgrade(&self, _: Upgrade) -> Result<Upgraded, OperateError> {
+        self.note("upgrade".into());
+        Ok(Upgraded { pid: 2, replaced_pid: 1, connections: 3, took_seconds: 0.5 })
     }
 }
 

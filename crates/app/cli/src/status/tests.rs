@@ -85,6 +85,7 @@ fn status() -> Status {
         controller: None,
         dns: None,
         streams: Vec::new(),
+        replaced: Vec::new(),
     }
 }
 

@@ -82,3 +82,15 @@ pool = "web"
     assert_eq!(backends, [("10.0.0.11:8080".to_string(), 1), ("10.0.0.12:8080".to_string(), 2)]);
     assert_eq!(&*config.session.front_doors[0].name, "http:0.0.0.0:80");
 }
+
+#[test]
+fn the_time_of_a_replaced_process_is_a_duration_of_at_most_a_day() {
+    let said = said("[shutdown]\nupgrade-grace = '2d'\n");
+    assert!(
+        said.contains(
+            "f:2:17: shutdown.upgrade-grace: '2d' is too long; accepted: a number and a unit \
+             (ms, s, m, h, d), 0s to 1d"
+        ),
+        "{said}"
+    );
+}

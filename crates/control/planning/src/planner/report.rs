@@ -105,6 +105,14 @@ impl Planner {
         }
     }
 
+    /// Stops reports without announcing that the node leaves: another process continues as this
+    /// node.
+    pub fn hand_over(&self) {
+        if let Some(client) = self.seat.client() {
+            client.stop_reports();
+        }
+    }
+
     /// Sends the report to the cluster's other controllers.
     fn tell_peers(&self, report: &NodeReport) {
         if let Active::Running(running) = &*lock(&self.active)

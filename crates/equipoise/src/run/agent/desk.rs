@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use equipoise_api::metrics::{Reading, ReloadReading};
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::plan::PlanStatus;
-use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status};
+use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{
     ClusterOperator, OperateError, PacketOperator, PlanOperator, PoolOperator, ProcessOperator,
     SliceOperator,
@@ -100,7 +100,13 @@ impl ProcessOperator for Desk {
             controller: None,
             dns: None,
             streams: Vec::new(),
+            replaced: Vec::new(),
         })
+    }
+
+    async fn upgrade(&self, _: Upgrade) -> Result<Upgraded, OperateError> {
+        let text = "an agent has no clients; restart it to start a new program";
+        Err(OperateError::Refused(text.into()))
     }
 
     async fn metrics(&self) -> Result<Reading, OperateError> {

@@ -20,6 +20,11 @@ use crate::run::control::Control;
 impl Control {
     pub(in crate::run) fn accepts_changes(&self) -> Result<(), OperateError> {
         match self.phase() {
+            Phase::Running if self.upgrades.is_under_way() => Err(OperateError::Conflict(
+                "an upgrade is in progress, and the new process would not have the change: try \
+                 again when it has ended"
+                    .into(),
+            )),
             Phase::Running => Ok(()),
             Phase::Stopping => Err(OperateError::Stopping),
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use equipoise_api::metrics::Reading;
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::controller::ControllerStatus;
-use equipoise_api::wire::{Phase, Reloaded, Status};
+use equipoise_api::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{OperateError, ProcessOperator};
 use equipoise_basics::lock;
 use equipoise_config as config;
@@ -79,6 +79,7 @@ impl ProcessOperator for Control {
             controller: self.controller_status(),
             dns,
             streams: slice::summary(&self.levels.slices),
+            replaced: self.upgrades.replaced(),
         })
     }
 
@@ -143,6 +144,13 @@ impl ProcessOperator for Control {
             config_file: self.file.display().to_string(),
             errors,
         })
+    }
+
+    async fn upgrade(&self, how: Upgrade) -> Result<Upgraded, OperateError> {
+        if self.is_stopping() {
+            return Err(OperateError::Stopping);
+        }
+        self.upgrades.ask(how).await
     }
 }
 

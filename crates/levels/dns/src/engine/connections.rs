@@ -39,6 +39,11 @@ impl<C> Connections<C> {
         self.next
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Marks a connection as active now and returns its new stamp. O(log n).
     pub(super) fn active(&mut self, stamp: Stamp) -> Stamp {
         if stamp == self.next {

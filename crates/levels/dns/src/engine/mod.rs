@@ -13,7 +13,9 @@ mod socket;
 mod tcp;
 mod udp;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use equipoise_basics::lock;
+use equipoise_handover::{Inherited, Listening, SocketName};
 use tokio::sync::watch;
 
 use crate::loads::LoadTable;
@@ -63,6 +66,8 @@ pub struct EngineOptions {
     pub tcp: TcpLimits,
     /// Receives the lines of the query log.
     pub query_log: QueryLog,
+    /// Sockets of an earlier process.
+    pub inherited: Inherited,
 }
 
 /// The running DNS level. [`Engine::stop`] or dropping it ends its threads.
@@ -71,6 +76,7 @@ pub struct Engine {
     threads: usize,
     listeners: watch::Sender<Arc<Vec<Vec<Arc<std::net::TcpListener>>>>>,
     running: Mutex<Vec<JoinHandle<()>>>,
+    inherited: Inherited,
 }
 
 /// State that all threads share.
@@ -106,6 +112,31 @@ struct Bound {
     listeners: Vec<Arc<std::net::TcpListener>>,
 }
 
+impl Bound {
+    /// The sockets by their names.
+    fn into_sockets(self) -> [(SocketName, Vec<OwnedFd>); 2] {
+        let only = "no other owner exists before the engine has them";
+        let datagrams = self.datagrams.into_iter();
+        let datagrams = datagrams.map(|it| Arc::into_inner(it).expect(only).into()).collect();
+        let listeners = self.listeners.into_iter();
+        let listeners = listeners.map(|it| Arc::into_inner(it).expect(only).into()).collect();
+        [(SocketName::Datagram(self.asked), datagrams), (SocketName::Stream(self.asked), listeners)]
+    }
+}
+
+/// Binds the addresses without inherited sockets, and adds these sockets to `inherited`, so that
+/// [`Engine::start`] cannot fail for them.
+///
+/// # Errors
+/// [`BindError`].
+pub fn prepare(
+    inherited: &Inherited,
+    addresses: &[SocketAddr],
+    threads: usize,
+) -> Result<(), BindError> {
+    socket::prepare(inherited, addresses, threads.max(1))
+}
+
 /// Interval at which a datagram thread checks for changed addresses.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -126,7 +157,7 @@ impl Engine {
         snapshot: Arc<Snapshot>,
     ) -> Result<Engine, StartError> {
         let threads = options.threads.max(1);
-        let bound = socket::bind_all(listen, &[], threads)?;
+        let bound = socket::bind_all(&options.inherited, listen, &[], threads)?;
         let published = Arc::new(Published { snapshot, loads: Arc::default() });
         let state = State { published, datagrams: by_thread(&bound, threads), bound };
         let listeners = watch::Sender::new(listeners(&state.bound, threads));
@@ -142,7 +173,8 @@ impl Engine {
             query_log: options.query_log,
             started: Instant::now(),
         });
-        let engine = Engine { shared, threads, listeners, running: Mutex::default() };
+        let inherited = options.inherited;
+        let engine = Engine { shared, threads, listeners, running: Mutex::default(), inherited };
         for thread in 0..threads {
             let shared = Arc::clone(&engine.shared);
             engine.spawn(format!("dns-udp-{thread}"), move || udp::run(&shared, thread))?;
@@ -193,7 +225,7 @@ impl Engine {
     /// [`BindError`]; then nothing changes.
     pub fn listen(&self, addresses: &[SocketAddr], tcp: TcpLimits) -> Result<(), BindError> {
         let mut state = lock(&self.shared.state);
-        state.bound = socket::bind_all(addresses, &state.bound, self.threads)?;
+        state.bound = socket::bind_all(&self.inherited, addresses, &state.bound, self.threads)?;
         state.datagrams = by_thread(&state.bound, self.threads);
         self.shared.connections_max.store(tcp.connections_max, Ordering::Relaxed);
         self.shared.idle_ms.store(millis(tcp.idle), Ordering::Relaxed);
@@ -205,6 +237,26 @@ impl Engine {
     /// Returns the bound addresses in the order of the configuration.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         lock(&self.shared.state).bound.iter().map(|bound| bound.address).collect()
+    }
+
+    /// Returns duplicates of the sockets, for a successor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn listening(&self) -> io::Result<Vec<Listening>> {
+        let state = lock(&self.shared.state);
+        let mut all = Vec::new();
+        for bound in &state.bound {
+            let datagrams =
+                bound.datagrams.iter().map(|socket| socket.as_fd().try_clone_to_owned());
+            let listeners =
+                bound.listeners.iter().map(|socket| socket.as_fd().try_clone_to_owned());
+            let (datagrams, listeners) =
+                (datagrams.collect::<io::Result<_>>()?, listeners.collect::<io::Result<_>>()?);
+            all.push(Listening { name: SocketName::Datagram(bound.asked), sockets: datagrams });
+            all.push(Listening { name: SocketName::Stream(bound.asked), sockets: listeners });
+        }
+        Ok(all)
     }
 
     /// Returns the sums of the counters over all threads.
@@ -225,9 +277,11 @@ impl Engine {
         top::merged(tables, most, top::epoch(now.ticks))
     }
 
-    /// Stops all threads. Datagrams queued in sockets are lost.
+    /// Stops all threads. Open connections may send a last query. Datagrams queued in sockets are
+    /// lost, unless a successor has the sockets too.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
+        lock(&self.shared.state).bound.clear();
         self.listeners.send_replace(Arc::default());
         for thread in std::mem::take(&mut *lock(&self.running)) {
             // The thread has already logged its panic.
@@ -248,12 +302,18 @@ fn millis(time: Duration) -> u64 {
 
 fn by_thread(bound: &[Bound], threads: usize) -> Vec<Arc<Vec<Arc<socket2::Socket>>>> {
     (0..threads)
-        .map(|thread| Arc::new(bound.iter().map(|b| Arc::clone(&b.datagrams[thread])).collect()))
+        .map(|thread| {
+            let own = bound.iter().flat_map(|b| b.datagrams.iter().skip(thread).step_by(threads));
+            Arc::new(own.cloned().collect())
+        })
         .collect()
 }
 
 fn listeners(bound: &[Bound], threads: usize) -> Arc<Vec<Vec<Arc<std::net::TcpListener>>>> {
-    let of = |thread: usize| bound.iter().map(|b| Arc::clone(&b.listeners[thread])).collect();
+    let of = |thread: usize| {
+        let own = bound.iter().flat_map(|b| b.listeners.iter().skip(thread).step_by(threads));
+        own.cloned().collect()
+    };
     Arc::new((0..threads).map(of).collect())
 }
 

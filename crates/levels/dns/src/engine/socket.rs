@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use equipoise_handover::{Inherited, SocketName};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Bound, LOOK};
@@ -36,8 +37,9 @@ pub struct BindError {
 const RECEIVE_BYTES: usize = 4 << 20;
 const BACKLOG: i32 = 1024;
 
-/// Binds all addresses. Reuses the sockets of `before` for addresses that stay.
+/// Binds all addresses. Reuses the sockets of `before` for addresses that stay, and inherited ones.
 pub(super) fn bind_all(
+    inherited: &Inherited,
     addresses: &[SocketAddr],
     before: &[Bound],
     threads: usize,
@@ -49,10 +51,77 @@ pub(super) fn bind_all(
         }
         all.push(match before.iter().find(|bound| bound.asked == *address) {
             Some(bound) => bound.clone(),
-            None => bind(*address, threads)?,
+            None => match adopt(inherited, *address, threads)? {
+                Some(bound) => bound,
+                None => bind(*address, threads)?,
+            },
         });
     }
     Ok(all)
+}
+
+/// Binds the addresses without inherited sockets, and adds these sockets to `inherited`.
+pub(super) fn prepare(
+    inherited: &Inherited,
+    addresses: &[SocketAddr],
+    threads: usize,
+) -> Result<(), BindError> {
+    for address in addresses {
+        let has = |name| inherited.has(&name);
+        if has(SocketName::Datagram(*address)) && has(SocketName::Stream(*address)) {
+            continue;
+        }
+        let bound = bind_all(inherited, &[*address], &[], threads)?;
+        for (name, sockets) in bound.into_iter().flat_map(Bound::into_sockets) {
+            inherited.add(name, sockets);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the inherited sockets of an address, and adds what is missing for `threads`; `None` if
+/// there are none for datagrams.
+fn adopt(
+    inherited: &Inherited,
+    asked: SocketAddr,
+    threads: usize,
+) -> Result<Option<Bound>, BindError> {
+    let error = |protocol| move |source| BindError { address: asked, protocol, source };
+    let Some(sockets) = inherited.take(&SocketName::Datagram(asked)) else { return Ok(None) };
+    let mut datagrams_bound: Vec<_> = sockets.into_iter().map(Socket::from).collect();
+    let address = local(&datagrams_bound[0]).map_err(error("UDP"))?;
+    for socket in &datagrams_bound {
+        set_up(socket, address).map_err(error("UDP"))?;
+    }
+    while datagrams_bound.len() < threads {
+        datagrams_bound
+            .push(another(datagrams(address), &datagrams_bound[0]).map_err(error("UDP"))?);
+    }
+    let sockets = inherited.take(&SocketName::Stream(asked)).unwrap_or_default();
+    let mut listeners: Vec<Socket> = sockets.into_iter().map(Socket::from).collect();
+    for socket in &listeners {
+        socket.set_nonblocking(true).map_err(error("TCP"))?;
+        socket.listen(BACKLOG).map_err(error("TCP"))?;
+    }
+    while listeners.len() < threads {
+        let opened = listener(address).map(|listener| Socket::from(OwnedFd::from(listener)));
+        listeners.push(match listeners.first() {
+            Some(first) => another(opened, first).map_err(error("TCP"))?,
+            None => opened.map_err(error("TCP"))?,
+        });
+    }
+    let datagrams = datagrams_bound.into_iter().map(Arc::new).collect();
+    let listeners = listeners.into_iter().map(|socket| Arc::new(socket.into())).collect();
+    Ok(Some(Bound { asked, address, datagrams, listeners }))
+}
+
+/// A further socket of an address, or the first one again if that was bound without `SO_REUSEPORT`,
+/// as by systemd.
+fn another(opened: io::Result<Socket>, first: &Socket) -> io::Result<Socket> {
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => first.try_clone(),
+        opened => opened,
+    }
 }
 
 /// Maximum number of ports to try when the configured port is 0.
@@ -121,15 +190,21 @@ fn datagrams(address: SocketAddr) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_port(true)?;
+    set_up(&socket, address)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Sets the options of a UDP socket that do not concern its address.
+fn set_up(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    socket.set_nonblocking(false)?;
     // The kernel reduces a value above `rmem_max` without an error.
     socket.set_recv_buffer_size(RECEIVE_BYTES)?;
     socket.set_read_timeout(Some(LOOK))?;
     if address.ip().is_unspecified() {
-        tell_destination(&socket, address)?;
+        tell_destination(socket, address)?;
     }
-    no_path_discovery(&socket, address)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
+    no_path_discovery(socket, address)
 }
 
 fn listener(address: SocketAddr) -> io::Result<std::net::TcpListener> {

@@ -29,6 +29,11 @@ const GATHERED_BYTES: usize = 32 << 10;
 /// Pause after an accept that failed because descriptors or memory ran out.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Time for the queries of open connections when the engine stops.
+const LAST_QUERIES: Duration = Duration::from_secs(1);
+/// Interval at which a stopping thread checks whether connections are left.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
 type Listeners = watch::Receiver<Arc<Vec<Vec<Arc<StdListener>>>>>;
 
 /// State that the tasks of a thread share.
@@ -116,7 +121,10 @@ async fn follow(own: Rc<Thread>, thread: usize, mut listeners: Listeners) {
                 accepting.push((Arc::clone(listener), task));
             }
         }
-        if own.shared.stopping() || listeners.changed().await.is_err() {
+        if own.shared.stopping() {
+            return own.drain().await;
+        }
+        if listeners.changed().await.is_err() {
             return;
         }
     }
@@ -173,6 +181,15 @@ async fn accept(own: Rc<Thread>, listener: Arc<StdListener>) {
 }
 
 impl Thread {
+    /// Waits until no connection is left, but not long: a client may send a last query on a
+    /// connection, and those that are idle end.
+    async fn drain(&self) {
+        let end = Instant::now() + LAST_QUERIES;
+        while !self.open.borrow().is_empty() && Instant::now() < end {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+    }
+
     /// Counts a new connection from `prefix`. Closes others if the limit is exceeded.
     fn make_room(&self, prefix: SourcePrefix) {
         let shared = &self.shared;

@@ -263,7 +263,7 @@ impl ClientConnection {
     }
 
     /// Reads more of a head; between requests the connection ends when it is idle for too long, or
-    /// when the door closes. Neither is a drop: nothing is lost.
+    /// some time after the door closes. Neither is a drop: nothing is lost.
     fn poll_more(&mut self, cx: &mut Context<'_>, begun: bool) -> Poll<Result<usize, Reason>> {
         if let Poll::Ready(read) =
             poll_fill(cx, &self.client, &mut self.input, &self.worker.buffers)
@@ -274,7 +274,7 @@ impl ClientConnection {
             }
             return Poll::Ready(read);
         }
-        if self.worker.phase.get() == Phase::Cutting || (!begun && self.is_stopping()) {
+        if self.worker.phase.get() == Phase::Cutting || (!begun && self.door.ends_idle()) {
             return Poll::Ready(Err(Reason::ShuttingDown));
         }
         if self.deadline.is_past() {

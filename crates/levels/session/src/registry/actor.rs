@@ -121,6 +121,13 @@ impl<P: Publish> Registry<P> {
                 let generation = self.published.snapshot.generation;
                 answer(reply, self.inventory.status(generation, now()));
             }
+            Command::ToInherit(reply) => answer(reply, self.inventory.to_inherit(now())),
+            Command::Inherit(states, reply) => {
+                self.inventory.inherit(&states, now());
+                self.refresh();
+                self.inventory.cut_downed();
+                answer(reply, ());
+            }
             Command::Stop => {}
         }
     }

@@ -16,6 +16,7 @@ mod decide;
 mod error;
 #[cfg(test)]
 mod fixtures;
+mod inherit;
 mod inventory;
 mod notice;
 mod pools;
@@ -25,6 +26,7 @@ use std::sync::{Arc, RwLock};
 
 use equipoise_core::load::Shares;
 use equipoise_core::{AdminState, Weight};
+use equipoise_handover::BackendState as Inheritable;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use equipoise_core::load::ClassCounts;
@@ -84,6 +86,8 @@ enum Command {
     SetPlanned(String, Vec<(String, Weight)>, oneshot::Sender<Result<(), RegistryError>>),
     SetShares(Option<Arc<Shares>>, oneshot::Sender<()>),
     Status(oneshot::Sender<Status>),
+    ToInherit(oneshot::Sender<Vec<Inheritable>>),
+    Inherit(Vec<Inheritable>, oneshot::Sender<()>),
     Stop,
 }
 
@@ -136,6 +140,23 @@ impl RegistryHandle {
         self.ask(|reply| Command::SetAdmin(target, admin, reply))
             .await
             .unwrap_or(Err(RegistryError::Stopped))
+    }
+
+    /// The states of backends that a successor needs and the configuration does not have.
+    ///
+    /// # Errors
+    /// [`RegistryError::Stopped`].
+    pub async fn to_inherit(&self) -> Result<Vec<Inheritable>, RegistryError> {
+        self.ask(Command::ToInherit).await.ok_or(RegistryError::Stopped)
+    }
+
+    /// Takes over the states that a predecessor had. Backends that checks have seen already keep
+    /// their health.
+    ///
+    /// # Errors
+    /// [`RegistryError::Stopped`].
+    pub async fn inherit(&self, states: Vec<Inheritable>) -> Result<(), RegistryError> {
+        self.ask(|reply| Command::Inherit(states, reply)).await.ok_or(RegistryError::Stopped)
     }
 
     /// Overrides a backend's configured weight, until [`RegistryHandle::reset_weight`]. Zero

@@ -22,6 +22,7 @@ fn worker() -> Rc<Worker> {
         access_log,
         sources: Arc::new(SourceSamples::new(1)),
         challenges: Default::default(),
+        is_held: false,
     };
     Worker::new(0, shared)
 }

@@ -1,12 +1,18 @@
 //! The clients of a UDP front door: their addresses, backends and last datagrams.
+#![allow(
+    clippy::redundant_allocation,
+    reason = "the outer Rc is cloned per request without touching the count that threads share"
+)]
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_handover::UdpClient;
 use slab::Slab;
 use socket2::{Domain, Type};
 
@@ -15,8 +21,10 @@ use super::queue;
 use super::ready::ReadySet;
 use crate::access_log::{self, FlowLine};
 use crate::door::{Door, DoorGuard};
+use crate::handover::GivenClient;
 use crate::lease::Lease;
 use crate::reason::Reason;
+use crate::snapshot::Snapshot;
 use crate::socket::open_below;
 use crate::worker::{ClientHashes, Pick, TaskGuard, Worker};
 
@@ -116,6 +124,13 @@ impl Upstream {
         }
     }
 
+    /// Takes a connected socket over from a predecessor.
+    fn adopt(lease: Lease, socket: OwnedFd, ready: &ReadySet, token: u64) -> io::Result<Upstream> {
+        ready.add(&socket, token)?;
+        lease.stats().sessions_open.add(1);
+        Ok(Upstream { socket, lease, token })
+    }
+
     /// Counts the replies that its queue had no room for; once, when it is given up.
     fn count_overflow(&self, door: &Door) {
         let lost = u64::from(queue::overflowed(self.fd()));
@@ -160,6 +175,94 @@ impl Clients {
             newcomers: VecDeque::new(),
             is_crowded: false,
         }
+    }
+
+    /// Takes clients over from a predecessor, with their backends in `snapshot`. A client without
+    /// its backend there gets another one with its next datagram.
+    pub(super) fn adopt(
+        &mut self,
+        given: Vec<GivenClient>,
+        snapshot: &Rc<Arc<Snapshot>>,
+        ready: &ReadySet,
+    ) {
+        let now = Instant::now();
+        let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
+        for (client, socket) in given {
+            let ends = Ends { peer: client.peer, local: client.local };
+            if self.by_ends.contains_key(&ends) {
+                continue;
+            }
+            self.added += 1;
+            let entry = self.all.vacant_entry();
+            let at = entry.key();
+            self.sockets_opened = self.sockets_opened.wrapping_add(1);
+            let token = u64::from(self.sockets_opened) << 32 | at as u64;
+            let lease = client.upstream.as_ref().and_then(|(pool, address)| {
+                let pool = snapshot.pools.iter().position(|view| *view.name == **pool)?;
+                let backends = &snapshot.pools[pool].backends;
+                let slot = backends.iter().position(|backend| backend.address == *address)?;
+                Lease::acquire(snapshot, pool, slot, self.worker.index)
+            });
+            let upstream = lease
+                .zip(socket)
+                .and_then(|(lease, socket)| Upstream::adopt(lease, socket, ready, token).ok());
+            if !client.is_proven {
+                self.newcomers.push_back((self.added, at));
+            }
+            let first_heard = ago(client.first_heard_ms);
+            entry.insert(Client {
+                ends,
+                upstream,
+                avoid: None,
+                heard: ago(client.heard_ms),
+                first_heard,
+                is_proven: client.is_proven,
+                requests: client.requests,
+                responses: client.responses,
+                number: self.added,
+                bytes_in: client.bytes_in,
+                bytes_out: client.bytes_out,
+                logged_since: client.is_logged.then_some(first_heard),
+                _open: self.door.enter(),
+                _task: self.worker.task(),
+            });
+            self.by_ends.insert(ends, at);
+        }
+    }
+
+    /// Gives all clients to a successor.
+    pub(super) fn give(&mut self) -> Vec<GivenClient> {
+        let now = Instant::now();
+        let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
+        self.by_ends.clear();
+        let mut given = Vec::with_capacity(self.all.len());
+        for client in self.all.drain() {
+            // The kernel keeps the socket's queue for the successor. Without descriptors the client
+            // gets another backend.
+            let upstream = client.upstream.as_ref();
+            let socket = upstream.and_then(|upstream| upstream.socket.try_clone().ok());
+            let backend = upstream.filter(|_| socket.is_some()).map(|upstream| {
+                let (pool, backend) = (upstream.lease.pool(), upstream.lease.backend());
+                (pool.name.to_string(), backend.address)
+            });
+            given.push((
+                UdpClient {
+                    peer: client.ends.peer,
+                    local: client.ends.local,
+                    upstream: backend,
+                    heard_ms: ms(client.heard),
+                    first_heard_ms: ms(client.first_heard),
+                    is_proven: client.is_proven,
+                    requests: client.requests,
+                    responses: client.responses,
+                    bytes_in: client.bytes_in,
+                    bytes_out: client.bytes_out,
+                    is_logged: client.logged_since.is_some(),
+                },
+                socket,
+            ));
+        }
+        given
     }
 
     pub(super) fn is_empty(&self) -> bool {

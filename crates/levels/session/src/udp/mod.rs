@@ -19,6 +19,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::handover::GivenClients;
 use crate::reason::Reason;
 use crate::worker::{Phase, Worker};
 use batch::BATCH;
@@ -45,26 +47,42 @@ const ROUNDS: usize = 8;
 /// Replies taken from one client socket before the next has its turn.
 const REPLIES_IN_A_ROW: usize = 8;
 
-/// Serves a UDP door until it closes and its clients have finished.
-pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, socket: OwnedFd) -> io::Result<()> {
+/// Serves a UDP door's listening socket, with its index in its group, until the door closes and its
+/// clients have finished, or until a successor takes them.
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    (index, socket): (usize, Arc<OwnedFd>),
+) -> io::Result<()> {
+    door.udp_tasks.set(door.udp_tasks.get() + 1);
+    let overflowed = queue::overflowed(socket.as_raw_fd());
     let mut server = Server {
+        index,
         deadline: Deadline::of_this_task(&worker.deadlines).await,
-        listener: crate::socket::watch(socket)?,
+        listener: crate::socket::watch_shared(socket)?,
         ready: ReadySet::new()?,
         clients: Clients::new(worker.clone(), door.clone()),
         sweeping: false,
-        overflowed: 0,
+        overflowed,
         generation: worker.snapshot().generation,
         worker,
         door,
     };
-    poll_fn(|cx| server.poll(cx)).await
+    let address = server.door.view().config.listen;
+    if let Some((snapshot, given)) = server.worker.take_given(address, index) {
+        server.clients.adopt(given, &snapshot, &server.ready);
+    }
+    let served = poll_fn(|cx| server.poll(cx)).await;
+    server.door.udp_tasks.set(server.door.udp_tasks.get() - 1);
+    served
 }
 
 struct Server {
+    /// Index of the listening socket in its group.
+    index: usize,
     worker: Rc<Worker>,
     door: Rc<Door>,
-    listener: AsyncFd<OwnedFd>,
+    listener: AsyncFd<Arc<OwnedFd>>,
     ready: ReadySet,
     clients: Clients,
     deadline: Deadline,
@@ -81,6 +99,14 @@ impl Server {
         if self.worker.phase.get() == Phase::Cutting {
             self.count_overflow();
             self.clients.cut(Reason::ShuttingDown);
+            return Poll::Ready(Ok(()));
+        }
+        let successor = self.door.giving.borrow_mut().pop();
+        if let Some(successor) = successor {
+            self.count_overflow();
+            let given = GivenClients { socket: self.index, clients: self.clients.give() };
+            // Without a receiver the process stops at once.
+            let _ = successor.send(given);
             return Poll::Ready(Ok(()));
         }
         let generation = self.worker.snapshot().generation;

@@ -129,6 +129,8 @@ impl Plan {
             access_log: self.access_log,
             access_log_format: self.access_log_format,
             challenges: self.challenges,
+            inherited: Default::default(),
+            is_held: false,
         });
         let mut proxy = Proxy {
             engine: Some(engine.expect("threads can be started")),

@@ -137,6 +137,8 @@ impl Plan {
             access_log: Box::new(std::io::sink()),
             access_log_format: Default::default(),
             challenges: Default::default(),
+            inherited: Default::default(),
+            is_held: false,
         });
         let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };
         let (owner, registry) =

@@ -68,6 +68,8 @@ impl Rig {
             access_log: Box::new(log.clone()),
             access_log_format: Default::default(),
             challenges: wishes.challenges,
+            inherited: Default::default(),
+            is_held: false,
         });
         let backends = backends.iter().enumerate().map(|(id, address)| BackendView {
             id: id as u32,

@@ -1,0 +1,36 @@
+//! `equipoise upgrade`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use equipoise_api::wire::Upgrade;
+
+use crate::process::ApiArgs;
+
+/// Arguments of `equipoise upgrade`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    api: ApiArgs,
+    /// Time for the new process to get ready; at most 25
+    #[arg(long, value_name = "SECONDS")]
+    within: Option<f64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The new process does not get ready, the process that is asked does not answer or refuses, or
+/// standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let how = Upgrade { within_seconds: args.within };
+    let now = args.api.client().await?.upgrade(&how).await?;
+    let took = Duration::from_secs_f64(now.took_seconds);
+    outln!(
+        "process {} has replaced {}, which finishes {} connections; the new one took {took:.1?} to get ready",
+        now.pid,
+        now.replaced_pid,
+        now.connections
+    );
+    Ok(ExitCode::SUCCESS)
+}

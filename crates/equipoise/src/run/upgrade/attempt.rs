@@ -1,0 +1,214 @@
+//! The running process starts a new one, and hands its sockets over.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equipoise_basics::{lock, with_causes};
+use equipoise_handover::{Channel, ChannelError, HandoverMessage, Listening, VERSION};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::predecessor::VARIABLE;
+use crate::run::control::Control;
+use crate::run::notify::{Notice, notify};
+
+/// Time in which the exit status of a new process that closed its channel is awaited.
+const STATUS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A new process that is ready.
+pub(crate) struct Successor {
+    pub(super) channel: Channel,
+    pub(super) pid: u32,
+    pub(super) took: Duration,
+}
+
+/// Starts the program of this process again with the same arguments, and waits until it is ready.
+///
+/// # Errors
+/// The reason why there is no new process. This one goes on as before.
+pub(crate) async fn attempt(control: Arc<Control>, within: Duration) -> Result<Successor, String> {
+    notify(Notice::Reloading);
+    let tried = try_once(&control, within).await;
+    if let Err(error) = &tried {
+        notify(Notice::Ready);
+        tracing::error!("upgrade failed: {error}; this process continues");
+    }
+    tried
+}
+
+async fn try_once(control: &Control, within: Duration) -> Result<Successor, String> {
+    if std::process::id() == 1 {
+        return Err(
+            "this process is the first of its PID namespace, which ends with it: start it \
+                    under an init (docker run --init, tini)"
+                .into(),
+        );
+    }
+    let began = Instant::now();
+    let (channel, theirs) = Channel::pair().map_err(|error| format!("no sockets: {error}"))?;
+    let mut child = Started(Some(spawn(theirs)?));
+    let pid = child.pid();
+    tracing::info!(pid, "upgrade: started the new process");
+    let mut attempt = Attempt { control, channel, has_released: false };
+    let error = match timeout(within, attempt.until_ready()).await {
+        Ok(Ok(())) => {
+            child.outlives_us();
+            return Ok(Successor { channel: attempt.channel, pid, took: began.elapsed() });
+        }
+        Ok(Err(Failure::Told(error))) => error,
+        Ok(Err(Failure::Channel(ChannelError::Ended))) => child.ended().await,
+        Ok(Err(Failure::Channel(error))) => with_causes(&error),
+        Err(_) => format!("the new process {pid} was not ready within {within:?}"),
+    };
+    let has_released = attempt.has_released;
+    drop(attempt);
+    // Its locks and addresses must be free before this process starts its levels again.
+    child.kill().await;
+    if has_released {
+        control.resume().await;
+    }
+    Err(error)
+}
+
+/// The program of this process, found as the one that started it did, with its arguments.
+fn program() -> (OsString, Vec<OsString>) {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_else(|| "equipoise".into());
+    (program, arguments.collect())
+}
+
+fn spawn(channel: OwnedFd) -> Result<Child, String> {
+    let (program, arguments) = program();
+    let mut command = Command::new(&program);
+    command.args(arguments).stdin(channel).env(VARIABLE, std::process::id().to_string());
+    // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(inherit_standard_streams_only) };
+    command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))
+}
+
+/// Has `exec` close all other descriptors, also those of libraries that do not ask for it.
+fn inherit_standard_streams_only() -> io::Result<()> {
+    // SAFETY: the call takes numbers and touches no memory.
+    let result = unsafe {
+        libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The new process, which is killed when this is dropped.
+struct Started(Option<Child>);
+
+impl Started {
+    fn pid(&self) -> u32 {
+        self.0.as_ref().and_then(Child::id).unwrap_or_default()
+    }
+
+    fn outlives_us(&mut self) {
+        // tokio reaps it, should it end first.
+        drop(self.0.take());
+    }
+
+    /// Describes the end of the process.
+    async fn ended(&mut self) -> String {
+        let Some(child) = &mut self.0 else { return String::new() };
+        let status = timeout(STATUS_WITHIN, child.wait()).await;
+        let status = match status {
+            Ok(Ok(status)) => ExitStatus::to_string(&status),
+            _ => "it closed its channel".into(),
+        };
+        format!("the new process ended before it was ready ({status}); its log has the reason")
+    }
+
+    async fn kill(&mut self) {
+        if let Some(mut child) = self.0.take()
+            && let Err(error) = child.kill().await
+        {
+            tracing::error!(%error, "could not end the new process");
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.start_kill();
+        }
+    }
+}
+
+enum Failure {
+    /// The new process reported it, or this one found it.
+    Told(String),
+    Channel(ChannelError),
+}
+
+impl From<ChannelError> for Failure {
+    fn from(error: ChannelError) -> Failure {
+        Failure::Channel(error)
+    }
+}
+
+struct Attempt<'c> {
+    control: &'c Control,
+    channel: Channel,
+    /// The control side of some levels has stopped.
+    has_released: bool,
+}
+
+impl Attempt<'_> {
+    async fn until_ready(&mut self) -> Result<(), Failure> {
+        let sockets = self.control.listening().await;
+        let sockets = sockets.map_err(|error| Failure::Told(format!("no descriptors: {error}")))?;
+        for Listening { name, sockets } in sockets {
+            for part in sockets.chunks(Channel::DESCRIPTORS_MAX) {
+                self.channel.send(&HandoverMessage::Sockets(name.clone()), part).await?;
+            }
+        }
+        for (earlier, descriptors) in self.control.upgrades.earlier() {
+            self.channel.send(&HandoverMessage::Earlier(earlier), &descriptors).await?;
+        }
+        self.channel.tell(&HandoverMessage::Prepare { version: VERSION }).await?;
+        self.expect(&HandoverMessage::Prepared).await?;
+        self.has_released = true;
+        let backends = self.control.release().await.map_err(Failure::Told)?;
+        self.channel.tell(&HandoverMessage::Released { backends }).await?;
+        self.expect(&HandoverMessage::Ready).await
+    }
+
+    async fn expect(&mut self, expected: &HandoverMessage) -> Result<(), Failure> {
+        match self.channel.receive().await?.0 {
+            HandoverMessage::Failed { error } => Err(Failure::Told(error)),
+            message if message == *expected => Ok(()),
+            _ => Err(Failure::Told("the new process sent an unexpected message".into())),
+        }
+    }
+}
+
+impl Control {
+    /// Duplicates of all listening sockets.
+    async fn listening(&self) -> io::Result<Vec<Listening>> {
+        let mut all = self.data.listening()?;
+        all.extend(self.levels.dns.listening().await?);
+        for Listening { name, sockets } in &*lock(&self.upgrades.api) {
+            all.push(Listening::duplicate(name.clone(), sockets)?);
+        }
+        Ok(all)
+    }
+}
+
+impl super::Upgrades {
+    /// The replaced processes that still serve clients, for the next process.
+    fn earlier(&self) -> Vec<(equipoise_handover::Replaced, Vec<OwnedFd>)> {
+        let all = lock(&self.replaced);
+        let living = all.iter().filter(|(_, departing)| departing.connections().is_some());
+        let given = living.filter_map(|(replaced, departing)| {
+            let descriptors = departing.descriptors().map(OwnedFd::try_clone);
+            Some((*replaced, descriptors.into_iter().collect::<io::Result<_>>().ok()?))
+        });
+        given.collect()
+    }
+}
