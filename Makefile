@@ -17,6 +17,7 @@
 #   Test it for longer:
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
+#   make upgrades       UPGRADES upgrades (default 100) under load of every kind: nothing refused, failed or moved
 #   make packet-soak    a million flows while pools change: not one packet may go elsewhere (PACKET_SOAK_SECONDS=120)
 #   make slice-soak     handovers of slices simulated, with losses and crashes, for SLICE_SOAK_SECONDS (default 600)
 #   make slice-pauses   each process of a stream stands still for 2 s at random, for SLICE_PAUSES_SECONDS (default 600)
@@ -354,6 +355,11 @@ test-pog-long: setup
 	  $(CARGO) test --release --locked --package equipoise-pog --lib
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
 	  $(CARGO) test --locked --package equipoise-pog --lib publish
+
+UPGRADES ?= 100
+.PHONY: upgrades
+upgrades: test-setup
+	UPGRADES=$(UPGRADES) $(CARGO) test --workspace --locked --test upgrade -- --ignored --nocapture
 
 # Seconds of the model's time: some minutes, once with one balancer and once with two.
 PACKET_SOAK_FLOWS ?= 1000000
