@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use equipoise_core::BackendAddress;
 use equipoise_session::config::{Place, Resolved, stand_in};
 
-use super::text::BackendAddress;
 use super::values::Values;
 
 /// The name of a backend; its address if it has none.

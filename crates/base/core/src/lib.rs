@@ -4,6 +4,7 @@
 //! number generator are arguments (ARCHITECTURE.md, invariant 2).
 
 mod backend;
+mod backend_address;
 pub mod concurrency;
 pub mod delegation;
 pub mod hash;
@@ -16,6 +17,7 @@ mod state;
 mod weight;
 
 pub use backend::Backend;
+pub use backend_address::BackendAddress;
 pub use log_line::{LineFormat, LogLine};
 pub use pool::{Generation, Pool};
 pub use scheduler::{

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
+use equipoise_core::BackendAddress;
+
 use super::super::option::{Form, reads_as};
-use super::super::text::{AccessLog, BackendAddress, Listen, StatusRange, StatusRanges};
+use super::super::text::{AccessLog, Listen, StatusRange, StatusRanges};
 
 pub(super) static NAME: Form = Form {
     noun: "a name",
