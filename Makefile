@@ -81,6 +81,8 @@ TEST_PACKAGES := etcd-server:/usr/bin/etcd
 #   bind9-dnsutils, unbound    dig asks the DNS level, and a real resolver stands between; unbound too is a service
 #   bind9-utils      named-compilezone reads the same zone files
 DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-utils:/usr/bin/named-compilezone
+#   bind9            named is a source of backends; a service too
+NAME_SERVER := bind9:/usr/sbin/named
 #   curl, openssl    clients of front doors with TLS; openssl is also a backend
 #   pebble           an ACME server for tests, from which certificates are obtained, and its DNS server
 TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl pebble:/usr/bin/pebble
@@ -178,6 +180,9 @@ test-setup: setup
 	  $(call install_missing,$(DNS_PACKAGES)); \
 	  if (( ! had_unbound )) && [[ -d /run/systemd/system ]]; then \
 	    "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
+	@[[ -e /usr/sbin/named ]] || { \
+	  $(call install_missing,$(NAME_SERVER)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now named; fi; }
 	@$(call install_missing,$(DDS_PACKAGES) $(TLS_PACKAGES) $(HTTP2_PACKAGES))
 	@[[ -e /usr/sbin/haproxy && -e /usr/sbin/nginx ]] || { \
 	  $(call install_missing,$(TLS_PEERS)); \

@@ -237,8 +237,30 @@ pub struct PoolStatus {
     /// Total time that requests spent in the queue, whether or not a backend served them.
     #[serde(default)]
     pub queue_wait_seconds_total: f64,
+    /// The source of its backends; absent if the file lists them all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceStatus>,
     /// Backends in configured order.
     pub backends: Vec<BackendStatus>,
+}
+
+/// The source of a pool's backends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceStatus {
+    /// The source, such as `dns _http._tcp.app.internal (SRV)`.
+    pub source: String,
+    /// Backends of the set in use.
+    pub backends: usize,
+    /// Time since the source confirmed the set in use; absent before the first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+    /// The reason why the last answer did not confirm the set, or what the answer lacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Failures so far.
+    pub failures_total: u64,
+    /// Sets that differed from the one before.
+    pub changes_total: u64,
 }
 
 /// A backend.
@@ -491,7 +513,8 @@ pub struct Liveness {
     /// Parts that have failed although traffic continues; `/v1/status` has the reasons.
     /// `controller`: there are no plans, or plans would not survive a restart. `elastic`: no
     /// controller scales an elastic pool of this node's file. `configuration`: a file that a reload
-    /// or a check reads does not respond.
+    /// or a check reads does not respond. `discovery`: the source of a pool's backends fails, so
+    /// its last good set is in use.
     #[serde(default)]
     pub degraded: Vec<String>,
 }

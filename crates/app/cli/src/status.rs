@@ -251,6 +251,7 @@ fn details(status: &Status, out: &mut String) {
         if pool.backends_eligible == 0 {
             lines.push(format!("pool {}: NO BACKEND can take new work", pool.name));
         }
+        lines.extend(source_detail(pool));
         lines.extend(queue_detail(pool));
         for backend in &pool.backends {
             if let Some(detail) = &backend.health_detail {
@@ -277,6 +278,29 @@ fn details(status: &Status, out: &mut String) {
     if !lines.is_empty() {
         let _ = write!(out, "\n{}\n", lines.join("\n"));
     }
+}
+
+/// A line about the source of the pool's backends.
+fn source_detail(pool: &PoolStatus) -> Option<String> {
+    let (name, source) = (&pool.name, pool.source.as_ref()?);
+    let age = source.age_seconds.map(|age| two_units(age as u64));
+    let backends = match source.backends {
+        1 => "1 backend".to_string(),
+        count => format!("{count} backends"),
+    };
+    Some(match (&source.problem, age) {
+        (None, None) => format!("pool {name}: {} was not read yet", source.source),
+        (None, Some(_)) => format!("pool {name}: {backends} from {}", source.source),
+        (Some(problem), None) => {
+            format!("pool {name}: {} has never answered: {problem}", source.source)
+        }
+        (Some(problem), Some(age)) => {
+            format!(
+                "pool {name}: {backends} from {}, confirmed {age} ago: {problem}",
+                source.source
+            )
+        }
+    })
 }
 
 /// A line about the pool's queue, if a request has waited.

@@ -14,8 +14,8 @@ use super::text::ApiListen;
 use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
-    Config, Instance, Operations, Surroundings, acme, api, cluster, dispatch, dns, names, packet,
-    planning, slice, tables,
+    Config, Instance, Operations, Surroundings, acme, api, cluster, discover, dispatch, dns, names,
+    packet, planning, slice, tables,
 };
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
@@ -57,6 +57,7 @@ pub(super) fn config(
         instance: Instance { name, threads: instance.amount("threads") },
         operations: operations(of("api"), of("log"), of("shutdown"), around, findings),
         session: SessionConfig { pools, front_doors },
+        discovery: discover::config(file, findings),
         packet,
         planning,
         cluster,

@@ -16,6 +16,7 @@ mod cluster;
 mod dds_stream;
 mod declared;
 mod declared_pool;
+mod discover;
 mod dispatch;
 mod dns;
 mod door_tls;
@@ -61,6 +62,7 @@ use equipoise_acme::Acme;
 use equipoise_api::Policy;
 use equipoise_api::audit::AuditTarget;
 use equipoise_cluster::Cluster;
+use equipoise_discovery::Discover;
 use equipoise_dns::DnsConfig;
 use equipoise_packet::abi::FlowKey;
 use equipoise_packet::config::PacketConfig;
@@ -94,6 +96,8 @@ pub struct Config {
     pub operations: Operations,
     /// `[[pool]]`, `[[session]]` and `[[dispatch]]`.
     pub session: SessionConfig,
+    /// `[pool.discover]`.
+    pub discovery: Vec<Discover>,
     /// `[[packet]]` and `[flows]`.
     pub packet: PacketConfig,
     /// `[load]`, `[controller]` and `[pool.elastic]`.

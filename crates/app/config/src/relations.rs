@@ -427,7 +427,7 @@ fn backends(pool: &Values, findings: &mut Findings<'_>) {
     if findings.has_error_below(&path) {
         return;
     }
-    let wrong = if backends.is_empty() && pool.given("elastic") {
+    let wrong = if backends.is_empty() && (pool.given("elastic") || pool.given("discover")) {
         return;
     } else if backends.is_empty() {
         "no backends, so clients of this pool are refused"

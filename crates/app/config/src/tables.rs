@@ -8,6 +8,7 @@ mod affinity;
 mod api;
 mod cluster;
 mod concurrency;
+mod discover;
 mod dispatch;
 mod dns;
 mod door;
@@ -37,6 +38,8 @@ pub(super) use api::API_ROLE;
 use cluster::CLUSTER;
 pub(super) use concurrency::CONCURRENCY;
 use concurrency::QUEUE;
+use discover::DISCOVER;
+pub(super) use discover::{RECORDS, RecordType};
 use dispatch::DISPATCH;
 pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS, PeerTlsMode};
 use dns::{DNS, NAMESERVER};
@@ -172,6 +175,12 @@ static POOL: Table = Table {
         Opt::default("queue", Kind::Table(&QUEUE), "{}", QUEUE.help),
         Opt::default("weights", Kind::Choice(&WEIGHTS), "\"configured\"", "The source of the backends' weights."),
         Opt::optional("elastic", Kind::Table(&ELASTIC), "the pool has the listed backends", ELASTIC.help),
+        Opt::optional(
+            "discover",
+            Kind::Table(&DISCOVER),
+            "the pool has the listed backends",
+            DISCOVER.help,
+        ),
         Opt::default(
             "upstream",
             Kind::Choice(&UPSTREAM),

@@ -164,6 +164,17 @@ order = "stateful"
 [[pool]]
 name = "u"
 [[pool]]
+name = "v"
+[pool.discover]
+[pool.discover.file]
+path = "/v.json"
+[[pool]]
+name = "w"
+[pool.discover]
+[pool.discover.dns]
+name = "w.example"
+port = 80
+[[pool]]
 name = "t"
 backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80", labels = "a=b" }]
 "#;
@@ -401,6 +412,7 @@ fn other_sample(name: &str) -> &'static str {
         "redirect" => "https:8443",
         "alpn" => "h2",
         "identity" | "version" => "x",
+        "servers" => "10.9.9.9:53",
         "allow" | "deny" | "rate-limit-exempt" | "trusted" => "192.0.2.0/24",
         "forwarded" => "forwarded",
         "statuses" => "503",

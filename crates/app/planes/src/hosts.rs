@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use equipoise_basics::{Waits, lock};
-use equipoise_config::hosts::{Found, LookupError, Lookups, names};
+use equipoise_basics::{LogLimit, Waits, lock};
+use equipoise_config::hosts::names;
+use equipoise_discovery::dns::{Found, LookupError, Lookups};
 use equipoise_session::config::{Place, Resolved, SessionConfig};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -20,9 +21,6 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 /// Bounds of a record's time to live: at least this, so that a server cannot cause lookups without
 /// a pause; at most this, so that changes of `/etc/hosts` and of records take effect.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
-/// Changes of one name that are logged in a minute. A name with a new answer at each lookup would
-/// fill the log.
-const LINES_MAX: u32 = 5;
 /// Pause after the first failure to resolve a name; doubled with each further one.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts.
@@ -44,7 +42,7 @@ struct Known {
     resolved: Resolved,
     /// An attempt has ended, with or without an answer.
     was_tried: bool,
-    lines: Lines,
+    lines: LogLimit,
     /// Wakes the task, so that it resolves the name at once.
     again: Arc<Notify>,
     task: AbortHandle,
@@ -124,7 +122,7 @@ impl HostNames {
             let task = keep_resolved(Arc::clone(&self.0), Arc::clone(name), Arc::clone(&again));
             let task = tokio::spawn(task).abort_handle();
             let resolved = Resolved::default();
-            let lines = Lines::default();
+            let lines = LogLimit::default();
             known
                 .insert(Arc::clone(name), Known { resolved, was_tried: false, lines, again, task });
         }
@@ -172,9 +170,9 @@ impl Shared {
             Err(error) => before.with_problem(Some(error.to_string().into())),
         };
         let is_new = next != *before || next.problem() != before.problem();
-        if is_new && known.lines.may_write(Instant::now()) {
+        if is_new && known.lines.may_write(Instant::now().into_std()) {
             log(name, before, &next);
-            if known.lines.written == LINES_MAX {
+            if known.lines.is_full() {
                 tracing::info!(
                     "backend {name}: its addresses change often; further changes are not logged in this minute"
                 );
@@ -186,26 +184,6 @@ impl Shared {
         if is_new || is_first {
             self.changes.send_modify(|changes| *changes += 1);
         }
-    }
-}
-
-/// Limits the log lines about one name.
-#[derive(Default)]
-pub(crate) struct Lines {
-    minute: Option<Instant>,
-    written: u32,
-}
-
-impl Lines {
-    /// Counts a line, and returns whether it may be written.
-    pub(crate) fn may_write(&mut self, now: Instant) -> bool {
-        let is_same = self.minute.is_some_and(|since| now - since < Duration::from_secs(60));
-        if !is_same {
-            *self = Lines { minute: Some(now), written: 0 };
-        }
-        let may = self.written < LINES_MAX;
-        self.written += u32::from(may);
-        may
     }
 }
 
@@ -225,20 +203,4 @@ fn log(name: &str, before: &Resolved, now: &Resolved) {
 
 fn listed(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_changes_often_has_few_lines_a_minute() {
-        let (mut lines, begun) = (Lines::default(), Instant::now());
-        let written = |lines: &mut Lines, seconds: std::ops::Range<u64>| {
-            let at = |second| begun + Duration::from_secs(second);
-            seconds.filter(|second| lines.may_write(at(*second))).count()
-        };
-        assert_eq!(written(&mut lines, 0..60), LINES_MAX as usize);
-        assert_eq!(written(&mut lines, 60..61), 1, "the next minute has lines again");
-    }
 }

@@ -6,6 +6,7 @@
 
 pub mod cluster;
 pub mod controller;
+pub mod discovery;
 pub mod dns;
 pub mod packet;
 pub mod plan;

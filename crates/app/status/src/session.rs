@@ -168,6 +168,7 @@ pub fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire::PoolSt
         queued: pool.queued as u64,
         queue_waited_total: pool.waited,
         queue_wait_seconds_total: pool.wait.as_secs_f64(),
+        source: None,
         backends: backends.map(|b| backend(pool, b, rates, now)).collect(),
     }
 }
@@ -353,6 +354,7 @@ pub fn pool_figures(pool: &PoolStatus, view: &StatsView) -> PoolReading {
         queue_wait: queue
             .map(|queue| time(&queue.stats.histogram(|shard| &shard.wait)))
             .unwrap_or_default(),
+        source: None,
         backends: backends.collect(),
     }
 }

@@ -143,7 +143,7 @@ impl Control {
         if exchanged.is_empty() {
             return;
         }
-        match self.levels.registry.apply(self.session(&session)).await {
+        match self.levels.registry.apply(self.session(&session, &running.discovery)).await {
             Ok(_) => {
                 running.session = session;
                 let mut names: Vec<_> = exchanged.iter().map(Certificate::subject).collect();

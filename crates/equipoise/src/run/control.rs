@@ -9,6 +9,7 @@ use equipoise_acme::Orders;
 use equipoise_basics::lock;
 use equipoise_cli::logs::Logs;
 use equipoise_config::{Config, Loader};
+use equipoise_discovery::{Discover, Discovery};
 use equipoise_planes::{
     DataPlane, DnsPlane, HostNames, LEARN_PERIOD, PacketPlane, PacketWish, Seen, SlicePlane, rates,
 };
@@ -19,6 +20,7 @@ use equipoise_status::rates::{PERIOD, RateWindow};
 use equipoise_status::session::totals;
 use equipoise_status::tls::CertificateProblems;
 
+use crate::run::discovered::with_discovered;
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
 use crate::run::reload::Reloads;
@@ -58,10 +60,34 @@ pub(crate) struct Levels {
     pub(crate) slices: Arc<SlicePlane>,
     /// The certificates that this process obtains itself.
     pub(crate) orders: Orders,
+    /// Sources of pools' backends.
+    pub(crate) discovery: Discovery,
     /// Host names of backends.
     pub(crate) hosts: HostNames,
     /// Data-plane threads.
     pub(crate) threads: usize,
+}
+
+impl Levels {
+    /// Reads the sources and resolves the host names of a configuration, in addition to those that
+    /// are known. Waits at most this long for the sources, and again for the names.
+    pub(super) async fn learn(&self, config: &Config, patience: Duration) {
+        learn(&self.discovery, &self.hosts, config, patience).await;
+    }
+}
+
+/// See [`Levels::learn`]. Returns the session level's configuration with discovered backends and
+/// resolved names.
+pub(super) async fn learn(
+    discovery: &Discovery,
+    hosts: &HostNames,
+    config: &Config,
+    patience: Duration,
+) -> SessionConfig {
+    discovery.learn(&config.discovery, patience).await;
+    let session = with_discovered(discovery, &config.discovery, config.session.clone());
+    hosts.learn(&session, patience).await;
+    hosts.resolved(session)
 }
 
 impl Control {
@@ -147,12 +173,13 @@ impl Control {
         }
     }
 
-    /// Applies changes of elastic backends, peers and addresses of host names, until the process
-    /// ends.
+    /// Applies changes of elastic and discovered backends, peers and addresses of host names, until
+    /// the process ends.
     async fn follow_made(self: Arc<Self>) {
         let mut made = self.levels.planner.made();
         let mut peers = self.levels.planner.peers();
         let mut tls = self.levels.planner.tls();
+        let mut sources = self.levels.discovery.changes();
         let mut addresses = self.levels.hosts.changes();
         // Backends and peers that an earlier process saved may be known already.
         made.mark_changed();
@@ -161,6 +188,7 @@ impl Control {
                 changed = made.changed() => changed,
                 changed = peers.changed() => changed,
                 changed = tls.changed() => changed,
+                changed = sources.changed() => changed,
                 changed = addresses.changed() => changed,
             };
             if changed.is_err() {
@@ -172,7 +200,7 @@ impl Control {
             let config = self.config.lock().await;
             if let Err(error) = self.join_made(&config).await {
                 tracing::error!(
-                    "could not add elastic backends or peers to their pools: {error:#}"
+                    "could not add elastic or discovered backends, or peers, to their pools: {error:#}"
                 );
             }
         }
@@ -205,13 +233,25 @@ impl Control {
         self.levels.dns.follow(dns, || self.seen()).await
     }
 
-    /// The session level's configuration with elastic backends, peers and resolved addresses.
-    pub(super) fn session(&self, config: &SessionConfig) -> SessionConfig {
-        self.levels.hosts.resolved(with_joined(&self.levels.planner, config))
+    /// The session level's configuration with elastic backends, peers, the sets of these sources
+    /// and resolved addresses.
+    pub(super) fn session(&self, config: &SessionConfig, sources: &[Discover]) -> SessionConfig {
+        let joined = with_joined(&self.levels.planner, config);
+        self.levels.hosts.resolved(with_discovered(&self.levels.discovery, sources, joined))
+    }
+
+    /// Follows the sources and host names of this configuration and no others.
+    pub(super) fn forget_others(&self, config: &Config) {
+        let Levels { discovery, hosts, .. } = &self.levels;
+        discovery.forget_others(&config.discovery);
+        let session = with_discovered(discovery, &config.discovery, config.session.clone());
+        hosts.forget_others(&session);
     }
 
     async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
-        let session = self.session(&config.session);
+        // Sets may have brought or removed host names.
+        self.forget_others(config);
+        let session = self.session(&config.session, &config.discovery);
         let wish = PacketWish::new(config.packet.clone(), session.pools.clone());
         let pools = self.levels.registry.pools().borrow().clone();
         // A failure of the packet level, such as a missing interface, must not delay the session

@@ -3,6 +3,7 @@
 mod agent;
 mod certificates;
 mod control;
+mod discovered;
 mod entrance;
 mod limits;
 mod notify;
@@ -27,6 +28,7 @@ use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
 use equipoise_cli::logs::{Logs, line_format};
 use equipoise_config::{self as config, Config, Loaded, Operations};
+use equipoise_discovery::Discovery;
 use equipoise_handover::{Inherited, Listening, activated};
 use equipoise_packet::engine::Leave;
 use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
@@ -37,7 +39,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::run::control::{Control, Levels};
+use crate::run::control::{Control, Levels, learn};
 use crate::run::entrance::Entrance;
 use crate::run::notify::{Notice, notify};
 use crate::run::upgrade::predecessor::Predecessor;
@@ -68,7 +70,7 @@ pub(crate) struct Running {
     requests: mpsc::Receiver<Request>,
 }
 
-/// Time for which the start waits for host names of backends. Names that do not resolve in time
+/// Time for which the start waits for sources of backends, and for host names. Later answers
 /// join their pools later.
 const NAMES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -105,9 +107,8 @@ impl Running {
         // ports of the first.
         let listening = ApiListening::open(&config.operations, &inherited).await?;
         let entrance = Entrance::open(&config.operations)?;
-        let hosts = HostNames::new();
-        hosts.learn(&config.session, NAMES_WITHIN).await;
-        let session = hosts.resolved(config.session.clone());
+        let (discovery, hosts) = (Discovery::new(), HostNames::new());
+        let session = learn(&discovery, &hosts, &config, NAMES_WITHIN).await;
         let challenges = Challenges::default();
         let sockets = (inherited.clone(), predecessor.is_some());
         let plane = Plane::start(&config, &logs, challenges.clone(), sockets)?;
@@ -139,6 +140,7 @@ impl Running {
             planner,
             slices,
             orders,
+            discovery,
             hosts,
             threads: plane.threads,
         };

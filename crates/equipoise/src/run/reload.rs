@@ -13,8 +13,8 @@ use equipoise_session::registry::ApplyError;
 use crate::run::control::Control;
 use crate::run::planning::planning_config;
 
-/// Time for which a reload waits for new host names. Names that do not resolve in time join their
-/// pools later.
+/// Time for which a reload waits for new host names and sources. Later answers join their pools
+/// later.
 const NAMES_WITHIN: Duration = Duration::from_millis(500);
 
 /// Outcomes of reloads.
@@ -47,15 +47,15 @@ pub(crate) struct Prepared {
 }
 
 impl Control {
-    /// Reads and checks the file, and resolves new names. Takes no lock, because files and
-    /// resolvers may hang.
+    /// Reads and checks the file, reads new sources, and resolves new names. Takes no lock, because
+    /// files and resolvers may hang.
     pub(super) async fn prepare(&self) -> Prepared {
         let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
         let outcome = self.loader.load(&self.file).await.map_err(|errors| {
             errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect()
         });
         if let Ok(loaded) = &outcome {
-            self.levels.hosts.learn(&loaded.config.session, NAMES_WITHIN).await;
+            self.levels.learn(&loaded.config, NAMES_WITHIN).await;
         }
         Prepared { number, outcome }
     }
@@ -73,14 +73,14 @@ impl Control {
         if config.is_empty() && !running.is_empty() {
             let text = "the file is empty, which would remove everything that runs (to stop equipoise, use `systemctl stop` \
                         or SIGTERM)";
-            self.levels.hosts.forget_others(&running.session);
+            self.forget_others(&running);
             return Err(vec![format!("{}: {text}", self.file.display())]);
         }
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }
         if let Err(error) = self.follow_all(&running, &config).await {
-            self.levels.hosts.forget_others(&running.session);
+            self.forget_others(&running);
             return Err(vec![with_causes(&*error)]);
         }
         lock(&self.reloads).newest = prepared.number;
@@ -95,7 +95,7 @@ impl Control {
             backends: config.session.pools.iter().map(|pool| pool.backends.len()).sum(),
             need_restart: need_restart(&self.fixed, &config),
         };
-        self.levels.hosts.forget_others(&config.session);
+        self.forget_others(&config);
         *running = config;
         Ok(reloaded)
     }
@@ -116,7 +116,8 @@ impl Control {
     /// door that was closed cannot be restored.
     async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
         let packet = |config: &Config| {
-            PacketWish::new(config.packet.clone(), self.session(&config.session).pools)
+            let session = self.session(&config.session, &config.discovery);
+            PacketWish::new(config.packet.clone(), session.pools)
         };
         let pools = self.levels.registry.pools().borrow().clone();
         self.levels.packet.follow(packet(after), &pools).await?;
@@ -126,7 +127,7 @@ impl Control {
             }
             return Err(error);
         }
-        let session = self.session(&after.session);
+        let session = self.session(&after.session, &after.discovery);
         let applied = self.levels.registry.apply(session).await;
         if let Ok(changes) = &applied
             && changes.is_empty()

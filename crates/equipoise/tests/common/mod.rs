@@ -7,6 +7,7 @@ pub mod config;
 pub mod certificates;
 pub mod dns;
 pub mod scripts;
+pub mod servers;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -195,6 +196,16 @@ pub fn post(address: SocketAddr, path: &str) -> Response {
 /// Asks the process at this unix socket to reload. Returns the status and the whole answer.
 pub fn reload(socket: &Path) -> (u16, String) {
     post_unix(socket, "/v1/reload", "")
+}
+
+/// Sends a GET over a unix socket. Returns the whole answer.
+pub fn get_unix(socket: &Path, path: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the API listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the API reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    answer
 }
 
 /// Sends a POST of JSON over a unix socket. Returns the status and the whole answer.

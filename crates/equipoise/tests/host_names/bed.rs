@@ -1,14 +1,13 @@
 //! Servers, resolvers and processes that several tests use.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::thread;
 
 use equipoise_testkit::{ReservedPort, eventually, free_port};
 
+pub(crate) use crate::common::servers::{listen_at, serve_at};
 use crate::common::{self, EQUIPOISE, Folder, Process, get, reload, stderr, stdout, text};
 
 /// Whether the test may bind-mount `/etc/resolv.conf`, which needs root.
@@ -26,54 +25,6 @@ pub(crate) fn server_address() -> Ipv4Addr {
     static NUMBER: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 100 + NUMBER.fetch_add(1, Relaxed), high, low)
-}
-
-/// Serves a connection and keeps it open, so that a change of address must close it.
-pub(crate) fn serve(stream: TcpStream, name: &str) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    while reader.read_line(&mut line)? > 0 {
-        if line == "\r\n" {
-            let length = name.len();
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
-            reader.get_mut().write_all(answer.as_bytes())?;
-        }
-        line.clear();
-    }
-    Ok(())
-}
-
-/// Listens at these addresses, all with the same port, which is returned too.
-pub(crate) fn listen_at(addresses: &[&str]) -> (Vec<TcpListener>, u16) {
-    let bind = |address: &str, port| TcpListener::bind((address.parse::<IpAddr>().unwrap(), port));
-    let (mut listeners, mut port) = (Vec::new(), 0);
-    let all_bound = eventually(|| {
-        listeners.clear();
-        port = 0;
-        for address in addresses {
-            let Ok(listener) = bind(address, port) else { return false };
-            port = listener.local_addr().unwrap().port();
-            listeners.push(listener);
-        }
-        true
-    });
-    assert!(all_bound, "no port is free at all of {addresses:?}");
-    (listeners, port)
-}
-
-/// Starts servers at these addresses, all with the same port. Each answers every request with its
-/// name.
-pub(crate) fn serve_at(servers: &[(&str, &'static str)]) -> u16 {
-    let addresses: Vec<_> = servers.iter().map(|(address, _)| *address).collect();
-    let (listeners, port) = listen_at(&addresses);
-    for (listener, (_, name)) in listeners.into_iter().zip(servers.iter().copied()) {
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                thread::spawn(move || serve(stream?, name));
-            }
-        });
-    }
-    port
 }
 
 /// The zone `names.test.`, served by a separate process.

@@ -10,14 +10,11 @@ mod bed;
 mod lookups;
 mod resolver;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bed::{Instance, Zone, may_mount, serve_at};
-use common::stdout;
+use common::{get_unix, stdout};
 use equipoise_testkit::eventually;
 use resolver::{Answer, Resolver};
 
@@ -115,15 +112,6 @@ fn a_name_of_the_hosts_file_needs_no_server() {
     let pool = format!("backends = ['listed.test:{port}']");
     let instance = Instance::start("names-hosts", silent.address, &pool);
     assert_eq!(instance.ask(), (200, "a".to_owned()), "it is known when the process is ready");
-}
-
-fn get_unix(socket: &Path, path: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]

@@ -6,7 +6,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{BackendReading, FrontDoorReading, Reading, TimeReading};
-use super::{dispatch, machine, planning, slice, tls};
+use super::{dispatch, machine, planning, slice, source, tls};
 use super::{dns as dns_level, packet as packet_level};
 use crate::wire::{Admin, BackendState, Health, Region};
 
@@ -32,6 +32,7 @@ impl Collector for Collected {
         tls::encode_backends(&self.0.pools, out)?;
         self.backend_states(out)?;
         self.queues(out)?;
+        source::encode(&self.0.pools, out)?;
         self.backend_counters(out)?;
         self.backend_by_label(out)?;
         self.0.packet.as_ref().map_or(Ok(()), |packet| packet_level::encode(packet, out))?;

@@ -13,6 +13,7 @@ mod planning;
 mod process;
 mod reading;
 mod slice;
+mod source;
 mod tls;
 
 use prometheus_client::encoding::text;

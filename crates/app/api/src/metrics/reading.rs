@@ -1,7 +1,7 @@
 use super::{MachineReading, PlanningReading, StreamReading};
 use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
-use crate::wire::{Admin, BackendState, Health, Region};
+use crate::wire::{Admin, BackendState, Health, Region, SourceStatus};
 
 /// All exported figures, summed over the data-plane threads.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -128,6 +128,8 @@ pub struct PoolReading {
     pub queued: u64,
     /// Wait of these requests, whether or not a backend served them.
     pub queue_wait: TimeReading,
+    /// The source of its backends, if it has one.
+    pub source: Option<SourceStatus>,
     /// Its backends.
     pub backends: Vec<BackendReading>,
 }

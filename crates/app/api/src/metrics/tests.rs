@@ -7,7 +7,7 @@ use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
 use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
 use crate::wire::tls::{AutomaticStatus, BackendTlsStatus, CertificateStatus, TlsStatus};
-use crate::wire::{Admin, BackendState, Health, Region};
+use crate::wire::{Admin, BackendState, Health, Region, SourceStatus};
 
 fn packet() -> PacketStatus {
     let count = |word: &str, count: u64| BTreeMap::from([(word.to_owned(), count)]);
@@ -382,6 +382,14 @@ fn reading() -> Reading {
         planning: Some(planning()),
         pools: vec![PoolReading {
             name: "web".into(),
+            source: Some(SourceStatus {
+                source: "dns app.internal (SRV)".into(),
+                backends: 2,
+                age_seconds: Some(1.5),
+                problem: None,
+                failures_total: 1,
+                changes_total: 4,
+            }),
             queued: 3,
             queue_wait: TimeReading { buckets: vec![(f64::INFINITY, 9)], sum_seconds: 0.25 },
             backends: vec![backend()],

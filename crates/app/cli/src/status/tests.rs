@@ -78,6 +78,7 @@ fn status() -> Status {
             queued: 0,
             queue_waited_total: 0,
             queue_wait_seconds_total: 0.0,
+            source: None,
             backends: vec![backend("a", BackendState::Up), backend("bb", BackendState::Unhealthy)],
         }],
         packet: None,

@@ -10,6 +10,7 @@ mod api;
 mod backends;
 mod bed;
 mod cluster;
+mod discover;
 mod dispatch;
 mod dns;
 mod limits;

@@ -15,7 +15,7 @@ use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use tokio::time::Instant;
 
 use super::{destination, id};
-use crate::hosts::Lines;
+use equipoise_basics::LogLimit;
 
 /// Empty places by VIP and by the address that identifies the backend.
 pub type EmptyPlaces = BTreeMap<(VipId, SocketAddr), EmptyPlace>;
@@ -103,12 +103,13 @@ impl ReplySources {
 
 /// Log lines about empty places, limited to a few each minute for each place.
 #[derive(Default)]
-pub(super) struct EmptyPlacesLog(BTreeMap<(VipId, SocketAddr), Lines>);
+pub(super) struct EmptyPlacesLog(BTreeMap<(VipId, SocketAddr), LogLimit>);
 
 impl EmptyPlacesLog {
     /// Logs places that became empty or are no longer empty.
     pub(super) fn note(&mut self, before: &EmptyPlaces, now: &EmptyPlaces) {
-        let mut may_write = |key| self.0.entry(key).or_default().may_write(Instant::now());
+        let mut may_write =
+            |key| self.0.entry(key).or_default().may_write(Instant::now().into_std());
         for (key, place) in now {
             if before.get(key) != Some(place) && may_write(*key) {
                 tracing::warn!("backend {}: {}: {}", place.name, key.0, place.detail);

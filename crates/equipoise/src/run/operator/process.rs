@@ -33,6 +33,8 @@ impl ProcessOperator for Control {
             ("elastic", !self.levels.planner.unscaled().is_empty()),
             // A file that a reload or check reads does not answer. Traffic is not affected.
             ("configuration", self.loader.hangs().is_some()),
+            // A source of backends fails, so its last good set is in use.
+            ("discovery", self.levels.discovery.states().iter().any(|it| it.problem.is_some())),
         ];
         parts.into_iter().filter(|(_, degraded)| *degraded).map(|(part, _)| part).collect()
     }
@@ -62,6 +64,7 @@ impl ProcessOperator for Control {
             let has_door = |pool: &str| levels.front_doors.iter().any(|door| door.leads_to(pool));
             status::packet::add_to_pools(&mut pools, packet, has_door);
         }
+        status::discovery::add_to_pools(&mut pools, &self.levels.discovery.states());
         Ok(Status {
             instance: self.fixed.instance.name.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -89,6 +92,9 @@ impl ProcessOperator for Control {
         let packet = self.packet_status().await;
         let dns = self.levels.dns.running().await;
         let certificates = self.certificate_states();
+        let figures = levels.pools.iter().map(|pool| status::session::pool_figures(pool, &view));
+        let mut pools: Vec<_> = figures.collect();
+        status::discovery::add_to_figures(&mut pools, &self.levels.discovery.states());
         Ok(Reading {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
@@ -100,11 +106,7 @@ impl ProcessOperator for Control {
                 .iter()
                 .map(|door| status::session::front_door_figures(door, &levels, &certificates))
                 .collect(),
-            pools: levels
-                .pools
-                .iter()
-                .map(|pool| status::session::pool_figures(pool, &view))
-                .collect(),
+            pools,
             packet,
             machine: self.planner().utilisation().as_ref().map(status::plan::machine),
             planning: cluster::reading(self.planner()),

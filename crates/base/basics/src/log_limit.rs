@@ -1,0 +1,47 @@
+use std::time::{Duration, Instant};
+
+/// Lines about one object that are logged in a minute. An object that changes all the time would
+/// fill the log.
+const MAX: u32 = 5;
+
+/// Limits the log lines about one object.
+#[derive(Debug, Default)]
+pub struct LogLimit {
+    minute: Option<Instant>,
+    written: u32,
+}
+
+impl LogLimit {
+    /// Counts a line, and returns whether it may be written.
+    pub fn may_write(&mut self, now: Instant) -> bool {
+        let is_same = self.minute.is_some_and(|since| now - since < Duration::from_secs(60));
+        if !is_same {
+            *self = LogLimit { minute: Some(now), written: 0 };
+        }
+        let may = self.written < MAX;
+        self.written += u32::from(may);
+        may
+    }
+
+    /// Whether further lines of this minute are not written.
+    pub fn is_full(&self) -> bool {
+        self.written == MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_changes_often_has_few_lines_a_minute() {
+        let (mut lines, begun) = (LogLimit::default(), Instant::now());
+        let written = |lines: &mut LogLimit, seconds: std::ops::Range<u64>| {
+            let at = |second| begun + Duration::from_secs(second);
+            seconds.filter(|second| lines.may_write(at(*second))).count()
+        };
+        assert_eq!(written(&mut lines, 0..60), MAX as usize);
+        assert!(lines.is_full());
+        assert_eq!(written(&mut lines, 60..61), 1, "the next minute has lines again");
+    }
+}

@@ -1,0 +1,283 @@
+//! The sources of all pools, each with a task that reads it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use equipoise_basics::{LogLimit, Waits, lock, with_causes};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::backend::{Found, settled};
+use crate::kept::Kept;
+use crate::open::open;
+use crate::options::Discover;
+use crate::source::{Read, SourceError};
+
+/// Longest time to read a source.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+/// Shortest time between two reads of a source. Changes in this time are applied together.
+const DEBOUNCE: Duration = Duration::from_millis(250);
+/// Pause after the first failure of a source; doubled with each further one, up to
+/// [`crate::Source::retry_max`].
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// The sources of pools, and the last good set of each.
+#[derive(Clone)]
+pub struct Discovery(Arc<Shared>);
+
+struct Shared {
+    pools: Mutex<Vec<Followed>>,
+    /// Rises with each change of a set, and when a source was tried for the first time.
+    changes: watch::Sender<u64>,
+}
+
+/// A pool with its source. During a reload, a pool may have two.
+struct Followed {
+    options: Arc<Discover>,
+    kept: Kept,
+    /// A read has ended, with or without an answer.
+    was_tried: bool,
+    failures_total: u64,
+    changes_total: u64,
+    lines: LogLimit,
+    /// Wakes the task, so that it reads the source at once.
+    again: Arc<Notify>,
+    task: AbortHandle,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The state of a pool's source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiscoveryState {
+    /// The pool's name.
+    pub pool: Arc<str>,
+    /// The source, in a line.
+    pub source: String,
+    /// Number of backends of the set in use.
+    pub backends: usize,
+    /// Time since a read confirmed the set in use; `None` before the first.
+    pub age: Option<Duration>,
+    /// The reason why the last read did not confirm the set, or what its answer lacked.
+    pub problem: Option<String>,
+    /// Failures so far.
+    pub failures_total: u64,
+    /// Sets that differed from the one before.
+    pub changes_total: u64,
+}
+
+impl Discovery {
+    /// No sources yet.
+    #[expect(clippy::new_without_default, reason = "sources are state of a process")]
+    pub fn new() -> Discovery {
+        Discovery(Arc::new(Shared { pools: Mutex::default(), changes: watch::Sender::new(0) }))
+    }
+
+    /// Follows these sources too, and reads all sources now. Waits for the first read of each of
+    /// `wanted`, at most `patience`.
+    ///
+    /// A pool with other options than before begins with the set that it had.
+    pub async fn learn(&self, wanted: &[Discover], patience: Duration) {
+        self.add(wanted);
+        for followed in lock(&self.0.pools).iter().filter(|it| it.was_tried) {
+            followed.again.notify_one();
+        }
+        let mut changes = self.0.changes.subscribe();
+        let all_tried = async {
+            while !self.are_tried(wanted) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // A source that does not answer in time fills its pool later.
+        let _ = timeout(patience, all_tried).await;
+    }
+
+    /// Follows these sources and no others.
+    pub fn forget_others(&self, wanted: &[Discover]) {
+        // A reload that ended in between may have removed some of these.
+        self.add(wanted);
+        lock(&self.0.pools).retain(|it| wanted.contains(&it.options));
+    }
+
+    /// The sets in use of these sources, by pool.
+    pub fn backends(&self, wanted: &[Discover]) -> BTreeMap<Arc<str>, Arc<[Found]>> {
+        let pools = lock(&self.0.pools);
+        let wanted = pools.iter().filter(|it| wanted.contains(&it.options));
+        wanted.map(|it| (Arc::clone(&it.options.pool), Arc::clone(&it.kept.set))).collect()
+    }
+
+    /// Changes with each new set.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// The state of every source.
+    pub fn states(&self) -> Vec<DiscoveryState> {
+        let now = Instant::now().into_std();
+        let state = |it: &Followed| DiscoveryState {
+            pool: Arc::clone(&it.options.pool),
+            source: it.options.source.to_string(),
+            backends: it.kept.set.len(),
+            age: it.kept.good_at.map(|at| now.saturating_duration_since(at)),
+            problem: it.kept.problem.clone(),
+            failures_total: it.failures_total,
+            changes_total: it.changes_total,
+        };
+        lock(&self.0.pools).iter().map(state).collect()
+    }
+
+    fn add(&self, wanted: &[Discover]) {
+        let mut pools = lock(&self.0.pools);
+        for options in wanted {
+            if pools.iter().any(|it| *it.options == *options) {
+                continue;
+            }
+            let before = pools.iter().find(|it| it.options.pool == options.pool);
+            let kept = before.map(|it| it.kept.clone()).unwrap_or_default();
+            let (options, again) = (Arc::new(options.clone()), Arc::new(Notify::new()));
+            let task = follow(Arc::clone(&self.0), Arc::clone(&options), Arc::clone(&again));
+            pools.push(Followed {
+                options,
+                kept,
+                was_tried: false,
+                failures_total: 0,
+                changes_total: 0,
+                lines: LogLimit::default(),
+                again,
+                task: tokio::spawn(task).abort_handle(),
+            });
+        }
+    }
+
+    fn are_tried(&self, wanted: &[Discover]) -> bool {
+        let pools = lock(&self.0.pools);
+        let tried = |options: &Discover| {
+            pools.iter().find(|it| *it.options == *options).is_none_or(|it| it.was_tried)
+        };
+        wanted.iter().all(tried)
+    }
+}
+
+/// Reads a source whenever it may have changed, and when `again` is notified.
+async fn follow(shared: Arc<Shared>, options: Arc<Discover>, again: Arc<Notify>) {
+    let mut source = open(&options.source);
+    let mut retry = Waits::new(RETRY_MIN, source.retry_max());
+    loop {
+        let read = timeout(READ_WITHIN, source.read()).await;
+        let read = read.unwrap_or_else(|_| {
+            Err(format!("no answer within {} s", READ_WITHIN.as_secs()).into())
+        });
+        let failed = match shared.note(&options, read) {
+            Some(due) => {
+                let is_due = async {
+                    match due {
+                        Some(due) => sleep_until(due.into()).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    changed = source.changed() => changed.err(),
+                    () = again.notified() => None,
+                    () = is_due => None,
+                }
+            }
+            None => {
+                wait(retry.failed(), &again).await;
+                continue;
+            }
+        };
+        match failed {
+            None => {
+                retry.succeeded();
+                sleep(DEBOUNCE).await;
+            }
+            Some(error) => {
+                shared.note(&options, Err(error));
+                wait(retry.failed(), &again).await;
+            }
+        }
+    }
+}
+
+async fn wait(pause: Duration, again: &Notify) {
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = again.notified() => {}
+    }
+}
+
+impl Shared {
+    /// Stores the outcome of a read, and logs it if it is new. `None` if the read failed, otherwise
+    /// the time at which an empty set may be applied.
+    fn note(
+        &self,
+        options: &Arc<Discover>,
+        read: Result<Read, SourceError>,
+    ) -> Option<Option<std::time::Instant>> {
+        let set = read.and_then(|Read { backends, missing }| {
+            Ok((settled(backends, &options.labels, options.backends_max)?, missing))
+        });
+        let now = Instant::now().into_std();
+        let mut pools = lock(&self.pools);
+        let followed = pools.iter_mut().find(|it| Arc::ptr_eq(&it.options, options))?;
+        let (had_problem, is_good) = (followed.kept.problem.clone(), set.is_ok());
+        let is_new = match set {
+            Ok((set, missing)) => followed.kept.take(set, missing, options.empty_after, now),
+            Err(error) => {
+                followed.failures_total += 1;
+                followed.kept.failed(with_causes(&*error));
+                false
+            }
+        };
+        followed.changes_total += u64::from(is_new);
+        let is_first = !std::mem::replace(&mut followed.was_tried, true);
+        if (is_new || followed.kept.problem != had_problem) && followed.lines.may_write(now) {
+            log(options, &followed.kept, is_new);
+            if followed.lines.is_full() {
+                tracing::info!(
+                    "pool {}: its source changes often; further changes are not logged in this minute",
+                    options.pool
+                );
+            }
+        }
+        let due = is_good.then(|| followed.kept.due(options.empty_after));
+        drop(pools);
+        if is_new || is_first {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+        due
+    }
+}
+
+fn log(options: &Discover, kept: &Kept, is_new: bool) {
+    let (pool, source) = (&options.pool, &options.source);
+    let backends = match kept.set.len() {
+        1 => "1 backend".to_string(),
+        count => format!("{count} backends"),
+    };
+    match &kept.problem {
+        None => tracing::info!("pool {pool}: {source} has {backends}"),
+        Some(problem) if is_new => {
+            tracing::warn!("pool {pool}: {source} has {backends}: {problem}")
+        }
+        Some(problem) if kept.set.is_empty() => {
+            tracing::warn!("pool {pool}: {source} gives no backend: {problem}");
+        }
+        Some(problem) => {
+            tracing::warn!(
+                "pool {pool}: {source} is not used, and the last {backends} stay: {problem}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Pools with `discover`: real processes, and real sources beside them.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod files;
+mod names;
+mod server;
