@@ -21,7 +21,8 @@ impl Control {
     /// Starts them again: the new process has failed.
     pub(super) async fn resume(&self) {
         let config = self.config.lock().await;
-        let wish = PacketWish::new(config.packet.clone(), self.session(&config.session).pools);
+        let session = self.session(&config.session, &config.discovery);
+        let wish = PacketWish::new(config.packet.clone(), session.pools);
         let pools = self.levels.registry.pools().borrow().clone();
         if let Err(error) = self.levels.packet.follow(wish, &pools).await {
             tracing::error!("could not start the packet level again: {error:#}");
