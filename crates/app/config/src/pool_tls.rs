@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use super::door_tls::warn_of_times;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
-use super::users::{PoolUsers, protocol_of};
+use super::users::{PoolUsers, protocol_of, sni_routes};
 use super::values::{Values, chosen};
 use super::{FileKind, Surroundings, tables};
 
@@ -133,7 +133,7 @@ pub(super) fn check(pool: &Values, users: &PoolUsers<'_>, findings: &mut Finding
                     accepted with http and tcp";
         findings.error(pool.at("tls"), &pool.path_of("tls"), text.to_string());
     }
-    if users.doors.iter().any(|door| door.given("sni")) {
+    if users.doors.iter().any(|door| !sni_routes(door).is_empty()) {
         let text = "stated, and a front door with `sni`, which passes the clients' TLS on, uses this pool; \
                     accepted: `tls` here or `sni` there";
         findings.error(pool.at("tls"), &pool.path_of("tls"), text.to_string());
