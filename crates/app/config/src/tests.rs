@@ -354,15 +354,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         }
         ("vip", _) => quoted("192.0.2.9:80/tcp"),
         ("interface" | "reply-interface", _) => quoted("eth9"),
-        ("speed", _) => quoted("7Mbit/s"),
-        ("seed", _) => quoted("another secret of the fleet"),
-        ("tunnel-source", _) => quoted("10.1.0.0/16"),
-        ("tunnel-source6", _) => quoted("2001:db8::/64"),
         ("methods", _) => quoted("GET"),
-        ("by", _) => quoted("header:x-key"),
-        ("rate", _) => quoted("7/m"),
-        ("hash-by", _) => quoted("header:x-key"),
-        ("cookie", _) => quoted("stay"),
         ("path", _) if table.title == "[pool.sticky]" => quoted("/x"),
         ("paths", _) => quoted("/x"),
         ("socket" | "file" | "seed-file" | "audit-log", _) => quoted("/x"),
@@ -375,9 +367,6 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("pool", _) if table.title == "[[session.sni]]" => quoted("t"),
         ("pool", _) => quoted("p"),
         ("name" | "host" | "node" | "namespace" | "user" | "server-name", _) => quoted("x"),
-        ("advertise", _) => quoted("c9.example"),
-        ("controllers", _) => quoted("c9.example:9911"),
-        ("etcd", _) => quoted("http://10.9.9.9:2379"),
         ("join-token", _) => {
             let authority = equipoise_cluster::Fingerprint::of_key(b"an authority's key");
             quoted(&equipoise_cluster::JoinToken::new(authority).reveal())
@@ -403,6 +392,16 @@ fn route_sample(table: &Table, option: &Opt) -> Option<&'static str> {
 fn other_sample(name: &str) -> &'static str {
     match name {
         "accept-mac" => "00:00:5e:00:01:0a",
+        "speed" => "7Mbit/s",
+        "seed" => "another secret of the fleet",
+        "by" | "hash-by" => "header:x-key",
+        "rate" => "7/m",
+        "cookie" => "stay",
+        "advertise" => "c9.example",
+        "controllers" => "c9.example:9911",
+        "etcd" => "http://10.9.9.9:2379",
+        "tunnel-source" => "10.1.0.0/16",
+        "tunnel-source6" => "2001:db8::/64",
         "zone" | "mailbox" => "other.example.",
         "zone-file" => "/x.zone",
         "addresses" => "192.0.2.99",

@@ -151,10 +151,10 @@ mod tests {
     fn a_limit_that_stays_keeps_its_counts() {
         let source = limit(LimitBy::Source(SourceMask::default()), Some(1));
         let door = limit(LimitBy::FrontDoor, None);
-        let before = Arc::new(Limiter::new(&[source.clone()]));
+        let before = Arc::new(Limiter::new(std::slice::from_ref(&source)));
         let entered = before.enter(ip("192.0.2.1")).expect("the first");
         assert_eq!(before.connection(ip("192.0.2.1")), Ok(()));
-        assert!(Arc::ptr_eq(&before, &before.update(&[source.clone()])));
+        assert!(Arc::ptr_eq(&before, &before.update(std::slice::from_ref(&source))));
         let after = before.update(&[door, source]);
         assert!(after.enter(ip("192.0.2.1")).is_none());
         assert!(after.enter(ip("192.0.2.2")).is_some());
