@@ -178,7 +178,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("equipoise-acme", &["equipoise-basics", "equipoise-tls"]),
-    ("equipoise-discovery", &["equipoise-basics", "equipoise-core"]),
+    ("equipoise-discovery", &["equipoise-basics", "equipoise-core", "equipoise-store"]),
     ("equipoise-monitor", &["equipoise-core"]),
     ("equipoise-planner", &["equipoise-core"]),
     (

@@ -57,7 +57,7 @@ pub(super) fn config(
         instance: Instance { name, threads: instance.amount("threads") },
         operations: operations(of("api"), of("log"), of("shutdown"), around, findings),
         session: SessionConfig { pools, front_doors },
-        discovery: discover::config(file, findings),
+        discovery: discover::config(file, around, findings),
         packet,
         planning,
         cluster,

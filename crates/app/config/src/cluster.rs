@@ -1,7 +1,7 @@
 //! `[cluster]`: this machine is a controller, or a node or an agent.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use equipoise_cluster::{Cluster, ClusterRole, ControllerAddress, Name, TokenPlace};
 use equipoise_store::EtcdPlace;
@@ -9,7 +9,7 @@ use equipoise_store::EtcdPlace;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::Values;
-use super::{FileKind, Surroundings};
+use super::{Surroundings, etcd};
 
 /// Builds `[cluster]` from values that were read. `None` without the table, or with an error in it.
 pub(super) fn config(
@@ -124,7 +124,7 @@ impl Checks<'_, '_> {
     }
 
     fn etcd(&mut self, store: &Values) -> Option<EtcdPlace> {
-        let Some(endpoints) = store.texts("etcd").filter(|list| !list.is_empty()) else {
+        if store.texts("etcd").is_none_or(|list| list.is_empty()) {
             for option in store.spec.options.iter().filter(|option| option.name != "etcd") {
                 if store.given(option.name) {
                     let text = "has no effect: `etcd` names no member";
@@ -133,57 +133,11 @@ impl Checks<'_, '_> {
                 }
             }
             return None;
-        };
-        let authority = self.file(store, "authority");
-        let encrypted = endpoints.iter().filter(|url| url.starts_with("https://")).count();
-        if encrypted > 0 && encrypted < endpoints.len() {
-            let text = "some are http and some https; accepted: all of one kind";
-            self.error(store, "etcd", text);
-        } else if encrypted > 0 && authority.is_none() && !store.given("authority") {
-            let text =
-                "https needs the certificate of etcd's authority; accepted: https with `authority`";
-            self.error(store, "etcd", text);
-        } else if encrypted == 0 && store.given("authority") {
-            let text = "the URLs are http, which is not encrypted; accepted: https://HOST:PORT, or no `authority`";
-            self.error(store, "authority", text);
         }
-        let (certificate, key) = (self.file(store, "certificate"), self.file(store, "key"));
-        self.warn(store, "key", Readers::Owner, "the key");
-        self.both(store, "certificate", "key");
-        let password = self.file(store, "password-file");
-        self.both(store, "user", "password-file");
-        self.warn(store, "password-file", Readers::OwnerAndGroup, "the password");
-        Some(EtcdPlace {
-            endpoints: endpoints.to_vec(),
-            namespace: store.text("namespace")?.to_string(),
-            authority,
-            identity: certificate.zip(key),
-            server_name: store.text("server-name").map(Into::into),
-            user: store.text("user").map(Into::into).zip(password),
-        })
-    }
-
-    fn both(&mut self, values: &Values, one: &'static str, other: &'static str) {
-        for (given, missing) in [(one, other), (other, one)] {
-            if values.given(given) && !values.given(missing) {
-                let text = format!("is given without `{missing}`; accepted: both or neither");
-                self.error(values, given, text);
-            }
-        }
+        etcd::place(store, "etcd", "namespace", self.around, self.findings)
     }
 
     fn warn(&mut self, values: &Values, option: &'static str, readers: Readers, secret: &str) {
         secret_file::warn(values, option, readers, secret, self.around, self.findings);
-    }
-
-    /// Reads a file, which must be readable now.
-    fn file(&mut self, values: &Values, option: &'static str) -> Option<PathBuf> {
-        let path = values.text(option)?;
-        if let Err(error) = (self.around.read)(Path::new(path), FileKind::Certificates) {
-            let text =
-                format!("\"{path}\" cannot be read: {error}; accepted: a file of text (PEM)");
-            self.error(values, option, text);
-        }
-        Some(path.into())
     }
 }

@@ -23,6 +23,7 @@ mod door_tls;
 mod doors;
 mod driver;
 pub mod encryption;
+mod etcd;
 mod files;
 pub mod hosts;
 mod labels;

@@ -175,6 +175,27 @@ name = "w"
 name = "w.example"
 port = 80
 [[pool]]
+name = "w1"
+[pool.discover]
+[pool.discover.http]
+url = "http://lists.example/web"
+[[pool]]
+name = "w2"
+[pool.discover]
+[pool.discover.etcd]
+members = "http://10.0.0.2:2379"
+prefix = "services/web"
+[[pool]]
+name = "w3"
+[pool.discover]
+[pool.discover.consul]
+service = "web"
+[[pool]]
+name = "w4"
+[pool.discover]
+[pool.discover.kubernetes]
+service = "web"
+[[pool]]
 name = "t"
 backends = [{ name = "n1", address = "10.0.0.2:80" }, { name = "n2", address = "10.0.0.3:80", labels = "a=b" }]
 "#;
@@ -277,17 +298,22 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         ("[cluster]", "join-token" | "join-token-file") => {
             text = text.replace(store, "").replace(table.title, &with("controllers = \"c:1\""));
         }
-        ("[cluster.store]", "authority") => text = text.replace(plain, encrypted),
-        ("[cluster.store]", "certificate") => {
+        ("[pool.discover.etcd]", "authority") => {
+            text = text.replace("\"http://10.0.0.2", "\"https://10.0.0.2");
+        }
+        ("[cluster.store]", "authority") => {
+            text = text.replace(plain, encrypted);
+        }
+        ("[cluster.store]" | "[pool.discover.etcd]", "certificate") => {
             text = text.replace(table.title, &with("key = \"/y\""))
         }
-        ("[cluster.store]", "key") => {
+        ("[cluster.store]" | "[pool.discover.etcd]", "key") => {
             text = text.replace(table.title, &with("certificate = \"/y\""));
         }
-        ("[cluster.store]", "user") => {
+        ("[cluster.store]" | "[pool.discover.etcd]", "user") => {
             text = text.replace(table.title, &with("password-file = \"/y\""));
         }
-        ("[cluster.store]", "password-file") => {
+        ("[cluster.store]" | "[pool.discover.etcd]", "password-file") => {
             text = text.replace(table.title, &with("user = \"y\""));
         }
         _ => {}
@@ -352,10 +378,8 @@ fn sample(table: &Table, option: &Opt) -> String {
             let other = words.iter().find(|(word, _)| quoted(word) != default && *word != "http");
             quoted(other.expect("a choice has two words").0)
         }
-        ("vip", _) => quoted("192.0.2.9:80/tcp"),
-        ("interface" | "reply-interface", _) => quoted("eth9"),
-        ("methods", _) => quoted("GET"),
         ("path", _) if table.title == "[pool.sticky]" => quoted("/x"),
+        ("prefix", _) if table.title == "[pool.discover.etcd]" => quoted("x"),
         ("paths", _) => quoted("/x"),
         ("socket" | "file" | "seed-file" | "audit-log", _) => quoted("/x"),
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
@@ -392,16 +416,10 @@ fn route_sample(table: &Table, option: &Opt) -> Option<&'static str> {
 fn other_sample(name: &str) -> &'static str {
     match name {
         "accept-mac" => "00:00:5e:00:01:0a",
-        "speed" => "7Mbit/s",
-        "seed" => "another secret of the fleet",
         "by" | "hash-by" => "header:x-key",
         "rate" => "7/m",
         "cookie" => "stay",
-        "advertise" => "c9.example",
-        "controllers" => "c9.example:9911",
         "etcd" => "http://10.9.9.9:2379",
-        "tunnel-source" => "10.1.0.0/16",
-        "tunnel-source6" => "2001:db8::/64",
         "zone" | "mailbox" => "other.example.",
         "zone-file" => "/x.zone",
         "addresses" => "192.0.2.99",
@@ -433,6 +451,18 @@ fn other_sample(name: &str) -> &'static str {
         "grpc" => "a.Service",
         "directory" => "https://ca.example/dir",
         "path" | "path-prefix" | "prefix" | "error-pages" => "/other",
+        "url" => "http://10.9.9.9/x",
+        "controllers" => "c9.example:9911",
+        "advertise" => "c9.example",
+        "methods" => "GET",
+        "tunnel-source6" => "2001:db8::/64",
+        "tunnel-source" => "10.1.0.0/16",
+        "seed" => "another secret of the fleet",
+        "speed" => "7Mbit/s",
+        "interface" | "reply-interface" => "eth9",
+        "vip" => "192.0.2.9:80/tcp",
+        "members" => "http://10.9.9.9:2379",
+        "service" | "tag" | "datacenter" | "port" => "x",
         "path-regex" | "regex" => "^/o(t)her",
         "method" => "PATCH",
         "header" => "X-A: b",

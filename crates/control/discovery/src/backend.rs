@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use equipoise_core::{BackendAddress, Weight};
@@ -50,6 +50,19 @@ impl FromStr for HostPort {
             Ok(BackendAddress::Unix(_)) | Err(()) => {
                 Err(WrongAddress(text.chars().take(80).collect()))
             }
+        }
+    }
+}
+
+impl HostPort {
+    /// The address of a host, which is an IP address or a name, and a port.
+    ///
+    /// # Errors
+    /// [`WrongAddress`].
+    pub(crate) fn of(host: &str, port: u16) -> Result<HostPort, WrongAddress> {
+        match host.parse::<IpAddr>() {
+            Ok(ip) if port > 0 => Ok(HostPort::Ip((ip, port).into())),
+            _ => format!("{host}:{port}").parse(),
         }
     }
 }

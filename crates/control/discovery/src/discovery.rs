@@ -41,7 +41,9 @@ struct Followed {
     was_tried: bool,
     failures_total: u64,
     changes_total: u64,
-    lines: LogLimit,
+    change_lines: LogLimit,
+    /// Separate, so that a failure is logged although sets change often.
+    problem_lines: LogLimit,
     /// Wakes the task, so that it reads the source at once.
     again: Arc<Notify>,
     task: AbortHandle,
@@ -150,7 +152,8 @@ impl Discovery {
                 was_tried: false,
                 failures_total: 0,
                 changes_total: 0,
-                lines: LogLimit::default(),
+                change_lines: LogLimit::default(),
+                problem_lines: LogLimit::default(),
                 again,
                 task: tokio::spawn(task).abort_handle(),
             });
@@ -239,9 +242,12 @@ impl Shared {
         };
         followed.changes_total += u64::from(is_new);
         let is_first = !std::mem::replace(&mut followed.was_tried, true);
-        if (is_new || followed.kept.problem != had_problem) && followed.lines.may_write(now) {
+        let is_other = followed.kept.problem != had_problem;
+        let limit = if is_other { &mut followed.problem_lines } else { &mut followed.change_lines };
+        if (is_new || is_other) && limit.may_write(now) {
+            let is_last = limit.is_full();
             log(options, &followed.kept, is_new);
-            if followed.lines.is_full() {
+            if is_last {
                 tracing::info!(
                     "pool {}: its source changes often; further changes are not logged in this minute",
                     options.pool

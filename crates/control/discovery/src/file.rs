@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use equipoise_basics::files;
-use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use crate::background::Background;
 use crate::list::{self, BYTES_MAX};
 use crate::source::{Read, Source, SourceError};
 
@@ -26,8 +26,7 @@ pub(crate) struct FileSource {
     path: Arc<Path>,
     /// The stamp of the file before it was read.
     read: Stamp,
-    /// A look on another thread, which hangs if the file system does. There is never a second one.
-    look: Option<oneshot::Receiver<Look>>,
+    background: Background<Look>,
 }
 
 struct Look {
@@ -42,40 +41,20 @@ struct Unreadable(#[source] io::Error);
 
 impl FileSource {
     pub(crate) fn new(path: PathBuf) -> FileSource {
-        FileSource { path: path.into(), read: None, look: None }
+        FileSource { path: path.into(), read: None, background: Background::new() }
     }
 
-    /// Looks at the file, and reads it if `reads`, on another thread.
-    async fn look(&mut self, reads: bool) -> Result<Look, SourceError> {
-        loop {
-            let is_old = self.look.is_some();
-            let pending = match &mut self.look {
-                Some(pending) => pending,
-                none => none.insert(begin(Arc::clone(&self.path), reads)?),
-            };
-            let look = pending.await;
-            self.look = None;
-            match look {
-                // One that was cancelled earlier may have been for metadata alone.
-                Ok(_) if is_old => {}
-                Ok(look) => return Ok(look),
-                Err(_) => return Err("the thread that read it failed".into()),
-            }
-        }
+    /// Looks at the file, and reads it if `reads`.
+    async fn look(&mut self, reads: bool) -> io::Result<Look> {
+        let path = Arc::clone(&self.path);
+        let look = move || {
+            let stamp = std::fs::metadata(&path).ok();
+            let stamp =
+                stamp.map(|it| (it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec()));
+            Look { stamp, content: reads.then(|| files::read_text(&path, BYTES_MAX)) }
+        };
+        self.background.run(look).await
     }
-}
-
-fn begin(path: Arc<Path>, reads: bool) -> io::Result<oneshot::Receiver<Look>> {
-    let (done, look) = oneshot::channel();
-    let work = move || {
-        let stamp = std::fs::metadata(&path).ok();
-        let stamp = stamp.map(|it| (it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec()));
-        let content = reads.then(|| files::read_text(&path, BYTES_MAX));
-        // The receiver is gone if the pool is.
-        drop(done.send(Look { stamp, content }));
-    };
-    std::thread::Builder::new().name("discovery-file".into()).spawn(work)?;
-    Ok(look)
 }
 
 #[async_trait]
@@ -132,15 +111,5 @@ mod tests {
         assert!(unchanged.is_err(), "no change");
         std::fs::remove_file(&path).unwrap();
         source.changed().await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_cancelled_look_is_not_taken_for_a_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("web.toml");
-        std::fs::write(&path, "backends = ['10.0.0.1:80']").unwrap();
-        let mut source = FileSource::new(path);
-        source.look = Some(begin(Arc::clone(&source.path), false).unwrap());
-        assert_eq!(source.read().await.unwrap().backends.len(), 1);
     }
 }

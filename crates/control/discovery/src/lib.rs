@@ -10,10 +10,15 @@
 //! sorted, bounded and compared with the last one.
 
 mod backend;
+mod background;
+mod consul;
 mod discovery;
 pub mod dns;
+mod etcd;
 mod file;
+mod http;
 mod kept;
+mod kubernetes;
 mod list;
 mod open;
 mod options;
@@ -21,5 +26,8 @@ mod source;
 
 pub use backend::{Found, HostPort};
 pub use discovery::{Discovery, DiscoveryState};
-pub use options::{Discover, NameOptions, Records, SourceOptions};
+pub use options::{
+    Access, ConsulOptions, Discover, HttpOptions, KubernetesOptions, NameOptions, Records,
+    SourceOptions,
+};
 pub use source::{Read, Source, SourceError};

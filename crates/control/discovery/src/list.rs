@@ -66,6 +66,18 @@ pub(crate) fn toml(text: &str) -> Result<Vec<Found>, ListError> {
     ours(&toml::from_str(text).map_err(one_line)?)
 }
 
+/// Reads one backend: an address, or a table in JSON. `place` names it in errors.
+///
+/// # Errors
+/// [`ListError`].
+pub(crate) fn entry(text: &str, place: &str) -> Result<Found, ListError> {
+    let text = text.trim();
+    if !text.starts_with('{') {
+        return at(text, place);
+    }
+    backend(&serde_json::from_str(text).map_err(ListError::Json)?, place)
+}
+
 fn ours(table: &Map<String, Value>) -> Result<Vec<Found>, ListError> {
     only(table, "the document", &["backends"])?;
     let Some(Value::Array(entries)) = table.get("backends") else {

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equipoise_store::EtcdPlace;
+
 /// The source of a pool's backends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discover {
@@ -30,6 +32,60 @@ pub enum SourceOptions {
     File(PathBuf),
     /// Records of a name.
     Dns(NameOptions),
+    /// A list at a URL.
+    Http(HttpOptions),
+    /// The keys below a prefix, which is the place's namespace.
+    Etcd(EtcdPlace),
+    /// The healthy instances of a service.
+    Consul(ConsulOptions),
+    /// The ready endpoints of a service.
+    Kubernetes(KubernetesOptions),
+}
+
+/// A server that speaks HTTP, and the files that a client of it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Access {
+    /// The server's URL; of a list, the whole URL.
+    pub url: String,
+    /// File of a token; `None`: none is sent.
+    pub token_file: Option<PathBuf>,
+    /// File of trusted certificates in PEM; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+/// The options of a list at a URL.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpOptions {
+    /// The URL, and its files.
+    pub access: Access,
+    /// Time between requests.
+    pub interval: Duration,
+}
+
+/// The options of a service in Consul.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConsulOptions {
+    /// The agent.
+    pub access: Access,
+    /// The service's name.
+    pub service: String,
+    /// A tag that an instance must have.
+    pub tag: Option<String>,
+    /// The datacenter; `None`: the agent's.
+    pub datacenter: Option<String>,
+}
+
+/// The options of a service in Kubernetes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KubernetesOptions {
+    /// The API server.
+    pub access: Access,
+    /// The service's namespace.
+    pub namespace: String,
+    /// The service's name.
+    pub service: String,
+    /// Name or number of the port; `None`: the only one.
+    pub port: Option<String>,
 }
 
 /// The options of a name.
@@ -71,6 +127,16 @@ impl fmt::Display for SourceOptions {
                     Records::Srv => "SRV",
                 };
                 write!(f, "dns {} ({kind})", dns.name)
+            }
+            SourceOptions::Http(http) => write!(f, "http {}", http.access.url),
+            SourceOptions::Etcd(etcd) => {
+                write!(f, "etcd {} at {}", etcd.namespace, etcd.endpoints.join(", "))
+            }
+            SourceOptions::Consul(consul) => {
+                write!(f, "consul {} at {}", consul.service, consul.access.url)
+            }
+            SourceOptions::Kubernetes(it) => {
+                write!(f, "kubernetes {}/{} at {}", it.namespace, it.service, it.access.url)
             }
         }
     }

@@ -52,7 +52,7 @@ pub enum CannotOpen {
     #[error(transparent)]
     File(#[from] OpenError),
     /// A file with credentials for etcd cannot be read.
-    #[error("cannot read {path} (table `cluster.store`)")]
+    #[error("cannot read {path}, a file with credentials for etcd")]
     Credentials {
         /// The file's path.
         path: PathBuf,

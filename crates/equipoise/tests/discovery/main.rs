@@ -6,5 +6,8 @@ mod common;
 
 mod bed;
 mod files;
+mod keys;
 mod names;
+mod scripted;
 mod server;
+mod servers;

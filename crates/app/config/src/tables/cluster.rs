@@ -108,7 +108,7 @@ static STORE: Table = Table {
     ],
 };
 
-static HOST_NAME: Form = Form {
+pub(super) static HOST_NAME: Form = Form {
     noun: "a host name or address",
     accepted: "a host name or an IP address without a port, such as \"c1.example.com\" or \"10.0.0.1\"",
     fits: |text| {
@@ -133,7 +133,7 @@ static TOKEN: Form = Form {
     fits: reads_as::<JoinToken>,
 };
 
-static ETCD: Form = Form {
+pub(super) static ETCD: Form = Form {
     noun: "the URL of an etcd member",
     accepted: "http://HOST:PORT or https://HOST:PORT, such as \"http://10.0.0.1:2379\"",
     fits: |text| {
@@ -142,7 +142,7 @@ static ETCD: Form = Form {
     },
 };
 
-static PATH: Form = Form {
+pub(super) static PATH: Form = Form {
     noun: "a path",
     accepted: "the path of a file, such as \"/etc/equipoise/join-token\"",
     fits: |text| !text.is_empty() && text.len() <= 4000 && !text.contains('\0'),

@@ -3,15 +3,31 @@
 use std::net::SocketAddr;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
+use super::cluster::{ETCD as MEMBER, HOST_NAME, PATH as FILE_PATH};
+use super::driver::URL;
 use super::{DAY, HOUR, LABEL, ms, secs};
 
 pub(super) static DISCOVER: Table = Table {
     title: "[pool.discover]",
-    help: "The pool's backends come from a source, in addition to the listed ones. Set one of `file` and `dns`. If the \
-           source fails, the last good set stays.",
+    help: "The pool's backends come from a source, in addition to the listed ones. Set one of `file`, \
+           `dns`, `http`, `etcd`, `consul` and `kubernetes`. If the source fails, the last good set stays.",
     options: &[
         Opt::optional("file", Kind::Table(&FILE), "another table states the source", FILE.help),
         Opt::optional("dns", Kind::Table(&DNS), "another table states the source", DNS.help),
+        Opt::optional("http", Kind::Table(&HTTP), "another table states the source", HTTP.help),
+        Opt::optional("etcd", Kind::Table(&ETCD), "another table states the source", ETCD.help),
+        Opt::optional(
+            "consul",
+            Kind::Table(&CONSUL),
+            "another table states the source",
+            CONSUL.help,
+        ),
+        Opt::optional(
+            "kubernetes",
+            Kind::Table(&KUBERNETES),
+            "another table states the source",
+            KUBERNETES.help,
+        ),
         Opt::default(
             "labels",
             Kind::Texts(&LABEL),
@@ -82,6 +98,142 @@ static DNS: Table = Table {
     ],
 };
 
+static HTTP: Table = Table {
+    title: "[pool.discover.http]",
+    help: "A URL with a list of backends, which is requested again and again.",
+    options: &[
+        Opt::required(
+            "url",
+            Kind::Text(&URL),
+            "The URL, which answers 200 with JSON: `{\"backends\": [...]}`, or that of Prometheus' http_sd. At most 4 MiB.",
+        ),
+        Opt::default(
+            "interval",
+            Kind::Duration(ms(500), HOUR),
+            "\"10s\"",
+            "Time between requests.",
+        ),
+        TOKEN_FILE,
+        CA,
+    ],
+};
+
+static ETCD: Table = Table {
+    title: "[pool.discover.etcd]",
+    help: "The keys below a prefix in etcd, which is watched. Each value is a backend.",
+    options: &[
+        Opt::required("members", Kind::Texts(&MEMBER), "URLs of members of the etcd cluster."),
+        Opt::required(
+            "prefix",
+            Kind::Text(&PREFIX),
+            "The prefix, without the final `/`: a backend's key is PREFIX/NAME, and its value an address, or a table in \
+             JSON like those of `backends`.",
+        ),
+        Opt::optional(
+            "authority",
+            Kind::Text(&FILE_PATH),
+            "etcd is not encrypted",
+            "File with the certificate (PEM) of the authority that signed etcd's certificates; needed for https.",
+        ),
+        Opt::optional(
+            "certificate",
+            Kind::Text(&FILE_PATH),
+            "etcd requires none",
+            "File with the certificate (PEM) that authenticates this process to etcd; needs `key`.",
+        ),
+        Opt::optional(
+            "key",
+            Kind::Text(&FILE_PATH),
+            "etcd requires none",
+            "File with the certificate's key (PEM).",
+        ),
+        Opt::optional(
+            "server-name",
+            Kind::Text(&HOST_NAME),
+            "the host of each URL",
+            "The name in etcd's certificates.",
+        ),
+        Opt::optional("user", Kind::Text(&WORD), "etcd has no users", "User of etcd."),
+        Opt::optional(
+            "password-file",
+            Kind::Text(&FILE_PATH),
+            "etcd has no users",
+            "File with the user's password.",
+        ),
+    ],
+};
+
+static CONSUL: Table = Table {
+    title: "[pool.discover.consul]",
+    help: "The instances of a service in Consul that pass their checks, by blocking queries.",
+    options: &[
+        Opt::required("service", Kind::Text(&WORD), "The service's name."),
+        Opt::default("url", Kind::Text(&URL), "\"http://127.0.0.1:8500\"", "URL of the agent."),
+        Opt::optional("tag", Kind::Text(&WORD), "any", "A tag that an instance must have."),
+        Opt::optional("datacenter", Kind::Text(&WORD), "the agent's", "The datacenter."),
+        Opt::optional(
+            "token-file",
+            Kind::Text(&FILE_PATH),
+            "none is sent",
+            "A file whose content is sent as the token, which needs `service:read` and `node:read`.",
+        ),
+        CA,
+    ],
+};
+
+static KUBERNETES: Table = Table {
+    title: "[pool.discover.kubernetes]",
+    help: "The ready endpoints of a service in Kubernetes: its EndpointSlices, which are watched. Without further options \
+           it uses the service account of the pod in which it runs.",
+    options: &[
+        Opt::required("service", Kind::Text(&LABEL_NAME), "The service's name."),
+        Opt::default(
+            "namespace",
+            Kind::Text(&LABEL_NAME),
+            "\"default\"",
+            "The service's namespace.",
+        ),
+        Opt::optional(
+            "port",
+            Kind::Text(&WORD),
+            "the only one",
+            "Name or number of the endpoints' port (the service's `targetPort`), such as \"http\" or \"8080\".",
+        ),
+        Opt::default(
+            "url",
+            Kind::Text(&URL),
+            "\"https://kubernetes.default.svc\"",
+            "URL of the API server.",
+        ),
+        Opt::default(
+            "token-file",
+            Kind::Text(&FILE_PATH),
+            "\"/var/run/secrets/kubernetes.io/serviceaccount/token\"",
+            "A file whose content is sent as a bearer token. It needs `get`, `list` and `watch` of `endpointslices`.",
+        ),
+        Opt::default(
+            "ca",
+            Kind::Text(&FILE_PATH),
+            "\"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt\"",
+            "A PEM file of trusted certificates.",
+        ),
+    ],
+};
+
+const TOKEN_FILE: Opt = Opt::optional(
+    "token-file",
+    Kind::Text(&FILE_PATH),
+    "none is sent",
+    "A file whose content is sent as a bearer token.",
+);
+
+const CA: Opt = Opt::optional(
+    "ca",
+    Kind::Text(&FILE_PATH),
+    "the system's",
+    "A PEM file of trusted certificates.",
+);
+
 /// `[pool.discover.dns] type`.
 pub(in super::super) static RECORDS: Choices<RecordType> = Choices(&[
     ("addresses", RecordType::Addresses, "A and AAAA; each address is a backend"),
@@ -121,6 +273,39 @@ static NAME: Form = Form {
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         };
         text.len() <= 253 && labels.split('.').all(is_label)
+    },
+};
+
+static WORD: Form = Form {
+    noun: "a name",
+    accepted: "1 to 128 letters, digits, `.`, `_` and `-`",
+    fits: |text| {
+        (1..=128).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    },
+};
+
+static LABEL_NAME: Form = Form {
+    noun: "a name of Kubernetes",
+    accepted: "1 to 63 lower-case letters, digits and `-`, such as \"web\"",
+    fits: |text| {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        (1..=63).contains(&text.len())
+            && text.bytes().all(fits)
+            && !text.starts_with('-')
+            && !text.ends_with('-')
+    },
+};
+
+static PREFIX: Form = Form {
+    noun: "a prefix of keys",
+    accepted: "words of letters, digits and `. _ : @ + -` with `/` between them, such as \"services/web\"",
+    fits: |text| {
+        let is_word = |word: &str| {
+            !word.is_empty()
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:@+-".contains(&b))
+        };
+        text.len() <= 256 && text.split('/').all(is_word)
     },
 };
 

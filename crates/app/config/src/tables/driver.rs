@@ -174,7 +174,7 @@ static PORTS: Form = Form {
     fits: reads_as::<PortRange>,
 };
 
-static URL: Form = Form {
+pub(super) static URL: Form = Form {
     noun: "a URL",
     accepted: "an http or https URL, such as \"https://scaler.internal/add\"",
     fits: |text| {

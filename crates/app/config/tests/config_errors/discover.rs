@@ -18,7 +18,7 @@ fn a_pool_has_one_source_with_its_options() {
             ("discover = { dns = { name = 'a', port = 80, servers = ['[::1]:53'] } }", ""),
             (
                 "discover = { labels = 'a=b' }",
-                "f:7:12: pool.p.discover: states no source; accepted: one of `file`, `dns`",
+                "f:7:12: pool.p.discover: states no source; accepted: one of `file`, `dns`, `http`, `etcd`, `consul`, `kubernetes`",
             ),
             (
                 "discover = { file = { path = '/x' }, dns = { name = 'a', port = 80 } }",
@@ -48,6 +48,26 @@ fn a_pool_has_one_source_with_its_options() {
                 "discover = { dns = { name = 'a..b', port = 80, servers = '10.0.0.1' } }",
                 "f:7:29: pool.p.discover.dns.name: 'a..b' is not a domain name; accepted: labels of at most 63 letters, digits, `-` and `_` with dots between them, such as \"_http._tcp.app.internal\"\n\
                  f:7:58: pool.p.discover.dns.servers: '10.0.0.1' is not a DNS server; accepted: IP:PORT, such as \"10.0.0.53:53\"; or a list of such",
+            ),
+            ("discover = { http = { url = 'https://a/b', interval = '1s', ca = '/x' } }", ""),
+            ("discover = { etcd = { members = 'http://a:2379', prefix = 'services/web' } }", ""),
+            ("discover = { consul = { service = 'web', tag = 'a' } }", ""),
+            ("discover = { kubernetes = { service = 'web', port = 'http' } }", ""),
+            (
+                "discover = { http = { url = 'ftp://a', token-file = '/open' } }",
+                "f:7:29: pool.p.discover.http.url: 'ftp://a' is not a URL; accepted: an http or https URL, such as \"https://scaler.internal/add\"\n\
+                 f:7:53: warning: pool.p.discover.http.token-file: \"/open\" has the mode 0644, so users besides its owner and group have access to the token; accepted: 0600 or 0640 (chmod o-rwx,g-w /open)",
+            ),
+            (
+                "discover = { etcd = { members = 'https://a:2379', prefix = '/services/' } }",
+                "f:7:33: pool.p.discover.etcd.members: https needs the certificate of etcd's authority; accepted: https with `authority`\n\
+                 f:7:60: pool.p.discover.etcd.prefix: '/services/' is not a prefix of keys; accepted: words of letters, digits and `. _ : @ + -` with `/` between them, such as \"services/web\"",
+            ),
+            (
+                "discover = { kubernetes = { service = 'Web' }, consul = {} }",
+                "f:7:27: pool.p.discover.kubernetes: `consul` is stated too; accepted: one source\n\
+                 f:7:39: pool.p.discover.kubernetes.service: 'Web' is not a name of Kubernetes; accepted: 1 to 63 lower-case letters, digits and `-`, such as \"web\"\n\
+                 f:7:57: pool.p.discover.consul.service: missing; accepted: 1 to 128 letters, digits, `.`, `_` and `-`",
             ),
             (
                 "discover = { file = { path = '/x' } }\nelastic = { max = 3, exec = { add = '/a', remove = '/r' } }",
