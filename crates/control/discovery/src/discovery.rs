@@ -1,24 +1,30 @@
 //! The sources of all pools, each with a task that reads it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_basics::{LogLimit, Waits, lock, with_causes};
+use equipoise_store::place;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::{Found, settled};
+use crate::background::Background;
 use crate::kept::Kept;
 use crate::open::open;
 use crate::options::Discover;
+use crate::saved::{self, Set, Sets};
 use crate::source::{Read, SourceError};
 
 /// Longest time to read a source.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 /// Shortest time between two reads of a source. Changes in this time are applied together.
 const DEBOUNCE: Duration = Duration::from_millis(250);
+/// Shortest time between two writes of the file.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after the first failure of a source; doubled with each further one, up to
 /// [`crate::Source::retry_max`].
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -29,6 +35,8 @@ pub struct Discovery(Arc<Shared>);
 
 struct Shared {
     pools: Mutex<Vec<Followed>>,
+    /// Sets of an earlier process.
+    before: Sets,
     /// Rises with each change of a set, and when a source was tried for the first time.
     changes: watch::Sender<u64>,
 }
@@ -75,10 +83,15 @@ pub struct DiscoveryState {
 }
 
 impl Discovery {
-    /// No sources yet.
-    #[expect(clippy::new_without_default, reason = "sources are state of a process")]
-    pub fn new() -> Discovery {
-        Discovery(Arc::new(Shared { pools: Mutex::default(), changes: watch::Sender::new(0) }))
+    /// No sources yet. The last good sets are kept in a file of the instance's folder, which is in
+    /// the stated folder or in the user's state folder. An earlier process may have left the file.
+    pub fn new(stated: Option<&Path>, instance: &str) -> Discovery {
+        let path = place::folder(stated, instance).join("discovered.json");
+        let before = saved::load(&path);
+        let shared = Shared { pools: Mutex::default(), before, changes: watch::Sender::new(0) };
+        let shared = Arc::new(shared);
+        tokio::spawn(keep_saved(Arc::downgrade(&shared), shared.changes.subscribe(), path));
+        Discovery(shared)
     }
 
     /// Follows these sources too, and reads all sources now. Waits for the first read of each of
@@ -143,7 +156,8 @@ impl Discovery {
                 continue;
             }
             let before = pools.iter().find(|it| it.options.pool == options.pool);
-            let kept = before.map(|it| it.kept.clone()).unwrap_or_default();
+            let kept = before.map(|it| it.kept.clone());
+            let kept = kept.or_else(|| self.0.of_before(options)).unwrap_or_default();
             let (options, again) = (Arc::new(options.clone()), Arc::new(Notify::new()));
             let task = follow(Arc::clone(&self.0), Arc::clone(&options), Arc::clone(&again));
             pools.push(Followed {
@@ -217,7 +231,61 @@ async fn wait(pause: Duration, again: &Notify) {
     }
 }
 
+/// Writes the file when a set has changed, until the sources are dropped.
+async fn keep_saved(shared: Weak<Shared>, mut changes: watch::Receiver<u64>, path: PathBuf) {
+    let mut background = Background::new();
+    let mut was_written = true;
+    while changes.changed().await.is_ok() {
+        let Some(sets) = shared.upgrade().map(|shared| shared.sets()) else { return };
+        let path = path.clone();
+        let written = background.run(move || saved::save(&path, &sets).map_err(|it| (path, it)));
+        let is_written = match written.await {
+            Ok(Ok(())) => true,
+            Ok(Err((path, error))) if was_written => {
+                let path = path.display();
+                tracing::warn!(
+                    "{path} cannot be written: {error}; the next process begins without the last sets of backends"
+                );
+                false
+            }
+            Ok(Err(_)) | Err(_) => false,
+        };
+        was_written = is_written;
+        sleep(SAVE_PAUSE).await;
+    }
+}
+
 impl Shared {
+    /// The set that an earlier process had of this source.
+    fn of_before(&self, options: &Discover) -> Option<Kept> {
+        let set = self.before.get(&*options.pool)?;
+        if set.source != options.source.to_string() {
+            return None;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age = now.saturating_sub(Duration::from_secs(set.good_unix_seconds));
+        let good_at = Instant::now().into_std().checked_sub(age);
+        let set = settled(set.backends.clone(), &options.labels, options.backends_max).ok()?;
+        Some(Kept::of_before(set, good_at))
+    }
+
+    /// All sets, for the file.
+    fn sets(&self) -> Sets {
+        let (wall, now) = (SystemTime::now(), Instant::now().into_std());
+        let mut sets = Sets::new();
+        for followed in lock(&self.pools).iter() {
+            let Some(good_at) = followed.kept.good_at else { continue };
+            let at = wall.checked_sub(now.saturating_duration_since(good_at)).unwrap_or(wall);
+            let set = Set {
+                source: followed.options.source.to_string(),
+                good_unix_seconds: at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+                backends: followed.kept.set.to_vec(),
+            };
+            sets.insert(followed.options.pool.to_string(), set);
+        }
+        sets
+    }
+
     /// Stores the outcome of a read, and logs it if it is new. `None` if the read failed, otherwise
     /// the time at which an empty set may be applied.
     fn note(

@@ -22,6 +22,12 @@ pub(crate) struct Kept {
 const EMPTY: &str = "the source reports no backend";
 
 impl Kept {
+    /// The set of an earlier process.
+    pub(crate) fn of_before(set: Vec<Found>, good_at: Option<Instant>) -> Kept {
+        let problem = Some("not read yet; the set is that of an earlier process".to_string());
+        Kept { set: set.into(), good_at, problem, empty_since: None }
+    }
+
     /// Takes a set that was read. Returns whether the set in use changed.
     ///
     /// An empty set is applied once the source has reported it for `empty_after`. A failure between

@@ -107,7 +107,7 @@ impl Running {
         // ports of the first.
         let listening = ApiListening::open(&config.operations, &inherited).await?;
         let entrance = Entrance::open(&config.operations)?;
-        let (discovery, hosts) = (Discovery::new(), HostNames::new());
+        let (discovery, hosts) = (sources(&config), HostNames::new());
         let session = learn(&discovery, &hosts, &config, NAMES_WITHIN).await;
         let challenges = Challenges::default();
         let sockets = (inherited.clone(), predecessor.is_some());
@@ -226,6 +226,11 @@ impl Running {
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Sources of backends, with the sets of an earlier process.
+fn sources(config: &Config) -> Discovery {
+    Discovery::new(config.planning.state.as_deref(), &config.instance.name)
 }
 
 /// Folder of the packet level's files that outlive the process.

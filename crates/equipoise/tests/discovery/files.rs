@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually};
 
 use crate::bed::Instance;
-use crate::common::{Folder, Load, get_unix};
+use crate::common::{Folder, Load, Process, get_unix};
 
 fn list(backends: &[&HttpBackend]) -> String {
     let all: Vec<_> = backends.iter().map(|it| format!("\"{}\"", it.address())).collect();
@@ -202,6 +202,27 @@ fn a_reload_changes_the_source_and_keeps_the_set_while_the_new_one_fails() {
     instance.folder.write("equipoise.toml", &config.replace("web.json", "web.json'\nwrong = '"));
     assert!(!instance.command(&["reload"]).0);
     assert_eq!(instance.ask(), (200, "b".into()));
+}
+
+#[test]
+fn the_next_process_begins_with_the_last_set_if_its_source_is_down() {
+    let a = HttpBackend::named("a");
+    let Instance { mut process, folder, file, door } = start("files-restart", &list(&[&a]), "");
+    let saved = folder.path("state/files-restart/discovered.json");
+    let is_saved = || std::fs::read_to_string(&saved).is_ok_and(|it| it.contains("127.0.0.1"));
+    assert!(eventually(is_saved), "{}", saved.display());
+    process.signal(libc::SIGTERM);
+    assert!(process.ended().success());
+    std::fs::remove_file(folder.path("web.json")).unwrap();
+    let process = Process::start(&["run", file.to_str().unwrap()]);
+    process.wait_for_text(" ready ");
+    let instance = Instance { process, folder, file, door };
+    assert_eq!(instance.ask(), (200, "a".into()));
+    instance.has_problem("No such file");
+    assert!(instance.pool()["source"]["age_seconds"].as_f64() >= Some(0.0));
+    let b = HttpBackend::named("b");
+    instance.folder.write("web.json", &list(&[&b]));
+    instance.has(&[&b.address().to_string()]);
 }
 
 #[test]

@@ -31,7 +31,7 @@ async fn another_source_of_a_pool_begins_with_its_set_and_the_old_one_stays_unti
     let (first, second) = (folder.path().join("a.json"), folder.path().join("b.json"));
     std::fs::write(&first, r#"{"backends": ["10.0.0.1:80"]}"#).unwrap();
     let (before, after) = ([of_file(&first, &[])], [of_file(&second, &[])]);
-    let discovery = Discovery::new();
+    let discovery = Discovery::new(Some(folder.path()), "i");
     discovery.learn(&before, PATIENCE).await;
     assert_eq!(addresses(&discovery, &before), ["10.0.0.1:80"]);
     discovery.learn(&after, PATIENCE).await;
@@ -55,7 +55,7 @@ async fn a_set_that_is_too_large_is_a_failure() {
     let path = folder.path().join("a.toml");
     let all: Vec<_> = (0..11).map(|last| format!("'10.0.0.{last}:80'")).collect();
     std::fs::write(&path, format!("backends = [{}]", all.join(","))).unwrap();
-    let (discovery, wanted) = (Discovery::new(), [of_file(&path, &[])]);
+    let (discovery, wanted) = (Discovery::new(Some(folder.path()), "i"), [of_file(&path, &[])]);
     discovery.learn(&wanted, PATIENCE).await;
     let state = discovery.states().remove(0);
     assert_eq!((state.backends, state.failures_total, state.age), (0, 1, None));
