@@ -1,6 +1,8 @@
 //! Extractors of handlers. Their rejections are a [`Problem`], and the OpenAPI document describes
 //! them.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use aide::OperationInput;
@@ -13,7 +15,9 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::Problem;
 
@@ -22,6 +26,30 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
+
+/// A body that is a JSON object. Of itself, serde reads an array as the fields of a type in their
+/// order.
+struct Object<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Object)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
 
 /// The query of the URL.
 pub(crate) struct Asked<T>(pub(crate) T);
@@ -42,7 +70,7 @@ impl<S: Send + Sync, T: DeserializeOwned + JsonSchema> FromRequest<S> for Body<T
             Problem::new(rejection.status(), "body not readable", detail)
         };
         match tokio::time::timeout(BODY_TIMEOUT, Json::from_request(request, state)).await {
-            Ok(read) => read.map(|Json(body)| Body(body)).map_err(refused),
+            Ok(read) => read.map(|Json(Object(body))| Body(body)).map_err(refused),
             Err(_) => {
                 let detail =
                     format!("the body was not complete after {} s", BODY_TIMEOUT.as_secs());
