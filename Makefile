@@ -12,6 +12,7 @@
 #   make lint           formatting, clippy, the words of comments, the links of documents
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
+#   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
 #   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
 #
 #   Test it for longer:
@@ -236,6 +237,15 @@ test-dds-security: setup
 test: lint test-setup schemathesis openapi-clients cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+# The servers are built once, from the Go module proxy, which takes minutes and the Go toolchain.
+DISCOVERY_SERVERS := target/discovery-servers
+.PHONY: test-discovery
+test-discovery: test-setup
+	@command -v go >/dev/null || { echo "go is not installed: get it from https://go.dev/dl" >&2; exit 1; }
+	scripts/discovery_servers.sh $(DISCOVERY_SERVERS)
+	DISCOVERY_SERVERS=$(CURDIR)/$(DISCOVERY_SERVERS) \
+	  $(CARGO) test --workspace --locked --test discovery -- --include-ignored
 
 # The moments follow from CLUSTER_SEED.
 CLUSTER_SECONDS ?= 300

@@ -69,6 +69,11 @@ impl<'p> PoolsByName<'p> {
         self.0.get(name).map(|(pool, _)| *pool)
     }
 
+    /// The `[pool.discover]` table of a pool.
+    fn discover(&self, name: &str) -> Option<&'p Values> {
+        self.0.get(name)?.1?.table("discover")
+    }
+
     /// The `[pool.elastic]` table of a pool.
     fn elastic(&self, name: &str) -> Option<&'p Values> {
         self.0.get(name)?.1?.table("elastic")

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually};
+use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, UdpPort, eventually};
 
 use crate::bed::Instance;
+use crate::common::dns::{A, addresses, ask};
 use crate::common::{Folder, Load, Process, get_unix};
 
 fn list(backends: &[&HttpBackend]) -> String {
@@ -223,6 +224,30 @@ fn the_next_process_begins_with_the_last_set_if_its_source_is_down() {
     let b = HttpBackend::named("b");
     instance.folder.write("web.json", &list(&[&b]));
     instance.has(&[&b.address().to_string()]);
+}
+
+#[test]
+fn a_name_of_the_dns_level_has_the_backends_of_the_source() {
+    let server = UdpPort::reserve();
+    let listen = server.address();
+    let folder = Folder::new("files-dns");
+    folder.write("web.json", r#"{"backends": ["192.0.2.1:80"]}"#);
+    let pool = format!(
+        "[pool.discover]\nbackends-max = 50\n[pool.discover.file]\npath = '{{folder}}/web.json'\n\
+         [[dns]]\nzone = 'disc.test.'\nlisten = '{listen}'\nns = ['ns.other.example.']\nnames = [{{ name = 'www', pool = 'web', mode = 'ordered' }}]"
+    );
+    let instance = Instance::start("files-dns", folder, &pool);
+    let has = |wanted: &[u8]| {
+        let answer = ask(listen, "www.disc.test", A);
+        let mut found: Vec<_> = addresses(&answer).0.iter().map(|it| it[3]).collect();
+        found.sort_unstable();
+        found == wanted
+    };
+    assert!(eventually(|| has(&[1])), "{}", instance.process.printed());
+    instance.folder.write("web.json", r#"{"backends": ["192.0.2.1:80", "192.0.2.7:80"]}"#);
+    assert!(eventually(|| has(&[1, 7])), "{}", instance.process.printed());
+    instance.folder.write("web.json", r#"{"backends": ["192.0.2.7:80"]}"#);
+    assert!(eventually(|| has(&[7])), "{}", instance.process.printed());
 }
 
 #[test]

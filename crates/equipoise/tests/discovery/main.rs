@@ -8,6 +8,7 @@ mod bed;
 mod files;
 mod keys;
 mod names;
+mod real;
 mod scripted;
 mod server;
 mod servers;

@@ -1,5 +1,5 @@
-//! Names over elastic pools. Clients reach the backends directly, which limits how these may be
-//! configured.
+//! Names over elastic pools, and over pools with a source. Clients reach the backends directly,
+//! which limits how these may be configured.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,14 +15,17 @@ use crate::text::{PortRange, show_duration};
 use crate::values::Values;
 
 impl Reading<'_, '_> {
-    /// The elastic backends of a name over a whole pool, in addition to the listed ones. `None` if
-    /// the pool is not elastic.
+    /// The elastic or discovered backends of a name over a whole pool, in addition to the listed
+    /// ones. `None` if the pool has only listed ones.
     pub(super) fn elastic(
         &mut self,
         values: &Values,
         pool: &PoolConfig,
         mode: Mode,
     ) -> Option<ElasticNodes> {
+        if let Some(discover) = self.by_name.discover(&pool.name) {
+            return Some(self.discovered(values, discover, pool, mode));
+        }
         let elastic = self.by_name.elastic(&pool.name)?;
         let at = if values.given("mode") { "mode" } else { "pool" };
         let (name, word) = (&pool.name, mode.word());
@@ -50,6 +53,28 @@ impl Reading<'_, '_> {
         let most = elastic.number("max").and_then(|most| usize::try_from(most).ok());
         let nodes_max = most.unwrap_or(1).max(pool.backends.len());
         Some(ElasticNodes { pool: name.clone(), nodes_max })
+    }
+}
+
+impl Reading<'_, '_> {
+    fn discovered(
+        &mut self,
+        values: &Values,
+        discover: &Values,
+        pool: &PoolConfig,
+        mode: Mode,
+    ) -> ElasticNodes {
+        if mode.has_hosts() {
+            let (name, word) = (&pool.name, mode.word());
+            let at = if values.given("mode") { "mode" } else { "pool" };
+            let text = format!(
+                "mode \"{word}\" gives clients host names, and backends that the source of pool \"{name}\" reports have none; \
+                 accepted: a mode of addresses"
+            );
+            self.error(values, at, text);
+        }
+        let nodes_max: usize = discover.amount("backends-max");
+        ElasticNodes { pool: pool.name.clone(), nodes_max: nodes_max.max(pool.backends.len()) }
     }
 }
 

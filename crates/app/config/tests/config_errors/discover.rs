@@ -1,6 +1,6 @@
 //! `[pool.discover]`.
 
-use crate::bed::assert_said;
+use crate::bed::{assert_said, said};
 
 /// A pool with this line, and a front door.
 fn with(line: &str) -> String {
@@ -76,4 +76,25 @@ fn a_pool_has_one_source_with_its_options() {
         ],
         with,
     );
+}
+
+#[test]
+fn a_name_over_a_pool_with_a_source_gives_addresses() {
+    let zone = |mode: &str, max: usize| {
+        format!(
+            "[[pool]]\nname = 'web'\n[pool.discover]\nbackends-max = {max}\nfile = {{ path = '/x' }}\n\
+             [[dns]]\nzone = 'a.example.'\nlisten = '0.0.0.0:53'\nns = ['ns.b.example.']\npool = 'web'\nmode = '{mode}'\n"
+        )
+    };
+    assert_eq!(said(&zone("pair", 1000)), "");
+    assert_eq!(said(&zone("ordered", 64)), "");
+    let hosts = said(&zone("srv", 64));
+    assert!(
+        hosts.contains(
+            "the source of pool \"web\" reports have none; accepted: a mode of addresses"
+        ),
+        "{hosts}"
+    );
+    let many = said(&zone("ordered", 65));
+    assert!(many.contains("has 65 nodes, and mode \"ordered\" gives all of them"), "{many}");
 }
