@@ -1,7 +1,6 @@
 //! Builds `hash-by` and `[pool.sticky]`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use equipoise_core::hash::key_hash;
 use equipoise_session::config::{HashBy, StickyCookie};
@@ -10,10 +9,7 @@ use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::text::HashedBy;
 use super::values::{Values, chosen};
-use super::{FileKind, Surroundings, tables};
-
-/// Characters of a secret.
-const SECRET_MIN: usize = 16;
+use super::{Surroundings, tables};
 
 /// The part of requests that is hashed.
 pub(super) fn hash_by(pool: &Values) -> HashBy {
@@ -44,16 +40,11 @@ pub(super) fn sticky(
 fn seed(values: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> u64 {
     let Some(file) = values.text("secret") else { return 0 };
     secret_file::warn(values, "secret", Readers::OwnerAndGroup, "the secret", around, findings);
-    let wrong = match (around.read)(Path::new(file), FileKind::Secret) {
-        Ok(text) if text.trim().len() >= SECRET_MIN => return key_hash(text.trim().as_bytes()),
-        Ok(text) => format!(
-            "\"{file}\" holds {} characters; accepted: {SECRET_MIN} or more (try: openssl rand -hex 16)",
-            text.trim().len()
-        ),
-        Err(error) => {
-            format!("\"{file}\" cannot be read: {error}; accepted: a file with the secret")
+    match secret_file::read_long(file, around) {
+        Ok(secret) => key_hash(secret.as_bytes()),
+        Err(wrong) => {
+            findings.error(values.at("secret"), &values.path_of("secret"), wrong);
+            0
         }
-    };
-    findings.error(values.at("secret"), &values.path_of("secret"), wrong);
-    0
+    }
 }

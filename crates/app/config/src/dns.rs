@@ -16,7 +16,6 @@ use equipoise_session::config::PoolConfig;
 use self::zone::Reading;
 use super::Surroundings;
 use super::problem::Findings;
-use super::tables::dns_prefix;
 use super::values::Values;
 
 /// Builds the configuration from `[[dns]]` and `[nameserver]`.
@@ -112,12 +111,11 @@ fn options(server: &Values, instance: &Arc<str>, findings: &mut Findings<'_>) ->
         let text = "has no effect: `cookies` is false".to_string();
         findings.warning(server.at(option), &server.path_of(option), text);
     }
-    let exempt = server.texts("rate-limit-exempt").unwrap_or_default();
     DnsOptions {
         rate_limit: RateLimit {
             per_second: server.amount("rate-limit"),
             slip: server.amount("rate-limit-slip"),
-            exempt: exempt.iter().filter_map(|text| dns_prefix(text)).collect(),
+            exempt: server.prefixes("rate-limit-exempt").collect(),
             ..RateLimit::default()
         },
         cookies,

@@ -131,13 +131,6 @@ pub(super) fn check(door: &Values, findings: &mut Findings<'_>) {
     }
 }
 
-fn prefixes<'v>(
-    values: &'v Values,
-    name: &str,
-) -> impl Iterator<Item = (std::net::IpAddr, u8)> + use<'v> {
-    values.texts(name).unwrap_or_default().iter().filter_map(|text| tables::dns_prefix(text))
-}
-
 fn forwarded(door: &Values) -> Forwarded {
     let fields = door.texts("forwarded").unwrap_or_default();
     let has = |name: &str| fields.iter().any(|field| field == name);
@@ -165,7 +158,7 @@ pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
             request: door.duration_if_any("request-timeout"),
             tunnel: None,
         },
-        trusted: prefixes(door, "trusted").collect(),
+        trusted: door.prefixes("trusted").collect(),
         forwarded: forwarded(door),
         underscores: chosen(door, "underscores", &tables::UNDERSCORES),
         upgrades: door.texts("upgrades").unwrap_or_default().into(),

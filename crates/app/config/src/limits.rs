@@ -1,30 +1,24 @@
 //! Builds and checks `allow`, `deny` and `[[session.limit]]`.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use equipoise_session::config::{AccessList, ClientLimit, LimitBy, Protocol, Rate, SourceMask};
 
 use super::problem::Findings;
-use super::tables;
 use super::text::{CountedBy, RateText};
 use super::values::Values;
 
 /// The addresses that a front door serves.
 pub(super) fn access(door: &Values) -> AccessList {
-    AccessList::new(&prefixes(door, "allow"), &prefixes(door, "deny"))
+    let prefixes = |option| door.prefixes(option).collect::<Vec<_>>();
+    AccessList::new(&prefixes("allow"), &prefixes("deny"))
 }
 
 /// The limits of a front door.
 pub(super) fn limits(door: &Values) -> Arc<[ClientLimit]> {
     door.tables("limit").iter().map(limit).collect()
-}
-
-fn prefixes(door: &Values, option: &str) -> Vec<(IpAddr, u8)> {
-    let texts = door.texts(option).unwrap_or_default().iter();
-    texts.filter_map(|text| tables::dns_prefix(text)).collect()
 }
 
 fn limit(values: &Values) -> ClientLimit {

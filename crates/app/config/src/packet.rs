@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 
 use equipoise_core::SchedulerKind;
@@ -15,7 +14,7 @@ use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
 use super::values::{Values, chosen};
-use super::{FileKind, Surroundings, tables};
+use super::{Surroundings, secret_file, tables};
 
 /// Builds the configuration from `[[packet]]` and `[flows]`.
 pub(super) fn config(
@@ -110,17 +109,9 @@ fn seed(
         (Some(_), Some(_)) => "`seed` is given too; accepted: one of the two".to_string(),
         (Some(seed), None) => return FleetSecret::new(seed),
         (None, None) => return None,
-        (None, Some(file)) => match (around.read)(Path::new(file), FileKind::Secret) {
-            Ok(text) => match FleetSecret::new(&text) {
-                Some(secret) => return Some(secret),
-                None => format!(
-                    "\"{file}\" holds {} characters; accepted: 16 or more (try: openssl rand -hex 16)",
-                    text.trim().len()
-                ),
-            },
-            Err(error) => {
-                format!("\"{file}\" cannot be read: {error}; accepted: a file with the secret")
-            }
+        (None, Some(file)) => match secret_file::read_long(file, around) {
+            Ok(secret) => return FleetSecret::new(&secret),
+            Err(wrong) => wrong,
         },
     };
     findings.error(at, &option, wrong);

@@ -13,7 +13,7 @@ use equipoise_session::route::{
 use super::problem::Findings;
 use super::text::{HeaderLine, RetryFailure, StickyTo};
 use super::values::Values;
-use super::{FileKind, Surroundings, tables};
+use super::{FileKind, Surroundings};
 
 /// The routes of a front door.
 pub(super) fn of_door(
@@ -105,8 +105,7 @@ fn conditions(values: &Values) -> Conditions {
     let mut paths = read(values, "path", PathCondition::exact);
     paths.extend(read(values, "path-prefix", PathCondition::prefix));
     paths.extend(read(values, "path-regex", |text| text.parse().map(PathCondition::Regex)));
-    let sources = values.texts("source").unwrap_or_default().iter();
-    let sources = sources.filter_map(|text| tables::dns_prefix(text));
+    let sources = values.prefixes("source");
     Conditions {
         hosts: read(values, "host", str::parse),
         paths,

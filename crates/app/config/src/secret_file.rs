@@ -1,10 +1,10 @@
-//! Warns if other users can read a file with a secret that the configuration names.
+//! Reads files with secrets, and warns if other users can read them.
 
 use std::path::Path;
 
-use super::Surroundings;
 use super::problem::Findings;
 use super::values::Values;
+use super::{FileKind, Surroundings};
 
 /// Users that may read a file with a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,26 @@ pub(super) fn too_open(path: &Path, mode: u32, readers: Readers, secret: &str) -
             mode & 0o7777
         )
     })
+}
+
+/// Bytes of a secret of which one is enough for all.
+const LONG: usize = 16;
+
+/// Reads a secret of 16 bytes or more, without the white space around it.
+///
+/// # Errors
+/// Why it is not used, as a message.
+pub(super) fn read_long(file: &str, around: &Surroundings<'_>) -> Result<String, String> {
+    match (around.read)(Path::new(file), FileKind::Secret) {
+        Ok(text) if text.trim().len() >= LONG => Ok(text.trim().to_string()),
+        Ok(text) => Err(format!(
+            "\"{file}\" holds {} characters; accepted: {LONG} or more (try: openssl rand -hex 16)",
+            text.trim().len()
+        )),
+        Err(error) => {
+            Err(format!("\"{file}\" cannot be read: {error}; accepted: a file with the secret"))
+        }
+    }
 }
 
 /// Warns if other users can read the file that an option names. A missing file causes no warning.

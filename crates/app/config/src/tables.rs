@@ -43,7 +43,7 @@ pub(super) use discover::{RECORDS, RecordType};
 use dispatch::DISPATCH;
 pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS, PeerTlsMode};
 use dns::{DNS, NAMESERVER};
-pub(super) use dns::{MODE as DNS_MODE, SHARES, prefix as dns_prefix};
+pub(super) use dns::{MODE as DNS_MODE, SHARES};
 use forms::{ACCESS_LOG, BACKEND_ADDRESS, HOST, LABEL, LISTEN, LISTEN_AT, NAME, REMOTE_ADDRESS};
 use health::{HEALTH, PASSIVE};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};

@@ -62,6 +62,18 @@ pub(super) fn show_duration(duration: Duration) -> String {
     show(duration.as_millis().try_into().unwrap_or(u64::MAX), TIME_UNITS, "0s")
 }
 
+/// Reads an address and the length of its prefix.
+pub(super) fn read_prefix(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.unwrap_or(bits);
+    (length <= bits).then_some((address, length))
+}
+
 /// Reads `512B`, `32KiB`, `64MB`.
 pub(super) fn read_size(text: &str) -> Option<u64> {
     quantity(text, SIZE_UNITS)

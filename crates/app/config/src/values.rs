@@ -1,10 +1,12 @@
 //! The values of a table, by option name.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::option::{Choices, Table};
+use super::text::read_prefix;
 
 /// A table after reading. A wrong or absent option has its default value, if it has one.
 #[derive(Debug)]
@@ -109,6 +111,11 @@ impl Values {
         amount.unwrap_or_else(|| {
             panic!("option {name} of {} has no default or bound", self.spec.title)
         })
+    }
+
+    /// The addresses and lengths of prefixes.
+    pub(super) fn prefixes(&self, name: &str) -> impl Iterator<Item = (IpAddr, u8)> + use<'_> {
+        self.texts(name).unwrap_or_default().iter().filter_map(|text| read_prefix(text))
     }
 
     /// A share or another number that has a default.

@@ -175,7 +175,7 @@ static CONSUL: Table = Table {
             "token-file",
             Kind::Text(&FILE_PATH),
             "none is sent",
-            "A file whose content is sent as the token, which needs `service:read` and `node:read`.",
+            "File with the token that is sent. The token needs `service:read` and `node:read`.",
         ),
         CA,
     ],
@@ -209,7 +209,7 @@ static KUBERNETES: Table = Table {
             "token-file",
             Kind::Text(&FILE_PATH),
             "\"/var/run/secrets/kubernetes.io/serviceaccount/token\"",
-            "A file whose content is sent as a bearer token. It needs `get`, `list` and `watch` of `endpointslices`.",
+            "File with the bearer token that is sent. The token needs `get`, `list` and `watch` of `endpointslices`.",
         ),
         Opt::default(
             "ca",
@@ -224,7 +224,7 @@ const TOKEN_FILE: Opt = Opt::optional(
     "token-file",
     Kind::Text(&FILE_PATH),
     "none is sent",
-    "A file whose content is sent as a bearer token.",
+    "File with the bearer token that is sent.",
 );
 
 const CA: Opt = Opt::optional(

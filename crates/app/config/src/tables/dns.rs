@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equipoise_dns::{CookieSecret, Mode, Name};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
+use super::super::text::read_prefix;
 use super::{DAY, HOUR, LABEL, NAME, ms, secs};
 
 /// Largest TTL of negative answers: resolvers keep them no longer than this (RFC 2308, 5).
@@ -337,7 +338,7 @@ static SECRET: Form = Form {
 pub(super) static PREFIX: Form = Form {
     noun: "a prefix",
     accepted: "ADDRESS or ADDRESS/LENGTH, such as \"192.0.2.0/24\" or \"2001:db8::/32\"",
-    fits: |text| prefix(text).is_some(),
+    fits: |text| read_prefix(text).is_some(),
 };
 
 pub(super) static FILE: Form = Form {
@@ -345,15 +346,3 @@ pub(super) static FILE: Form = Form {
     accepted: "an absolute path, such as \"/etc/equipoise/cluster.zone\"",
     fits: |text| text.starts_with('/') && !text.ends_with('/'),
 };
-
-/// Reads an address and the length of its prefix.
-pub(crate) fn prefix(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.unwrap_or(bits);
-    (length <= bits).then_some((address, length))
-}
