@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 /// fill the log.
 const MAX: u32 = 5;
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Limits the log lines about one object.
 #[derive(Debug, Default)]
 pub struct LogLimit {
@@ -14,7 +16,7 @@ pub struct LogLimit {
 impl LogLimit {
     /// Counts a line, and returns whether it may be written.
     pub fn may_write(&mut self, now: Instant) -> bool {
-        let is_same = self.minute.is_some_and(|since| now - since < Duration::from_secs(60));
+        let is_same = self.minute.is_some_and(|since| now - since < MINUTE);
         if !is_same {
             *self = LogLimit { minute: Some(now), written: 0 };
         }
@@ -29,9 +31,36 @@ impl LogLimit {
     }
 }
 
+/// Limits a log line to one in a minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OncePerMinute(Option<Instant>);
+
+impl OncePerMinute {
+    /// Whether the line may be written now.
+    pub fn may_write(&mut self) -> bool {
+        self.may_write_at(Instant::now())
+    }
+
+    fn may_write_at(&mut self, now: Instant) -> bool {
+        let may = self.0.is_none_or(|last| now - last >= MINUTE);
+        if may {
+            self.0 = Some(now);
+        }
+        may
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_written_at_once_and_then_once_a_minute() {
+        let (mut line, begun) = (OncePerMinute::default(), Instant::now());
+        let written =
+            (0..=120).filter(|second| line.may_write_at(begun + Duration::from_secs(*second)));
+        assert_eq!(written.collect::<Vec<_>>(), [0, 60, 120]);
+    }
 
     #[test]
     fn an_object_that_changes_often_has_few_lines_a_minute() {

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use equipoise_basics::OncePerMinute;
 use equipoise_core::{LineFormat, LogLine};
 use tokio::sync::oneshot;
 
@@ -25,9 +26,6 @@ const BUFFER_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes after which a batch of lines is written.
 const BATCH_BYTES: usize = 64 << 10;
-
-/// Between two warnings that lines cannot be written.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// A line, the thread that its buffer returns to, and the counter of its loss.
 struct Queued {
@@ -158,12 +156,13 @@ struct Writer {
     is_cut: bool,
     /// Lines lost so far.
     lost: u64,
-    said: Option<Instant>,
+    warnings: OncePerMinute,
 }
 
 fn write_lines(queue: &Receiver<Queued>, to: Box<dyn Write + Send>) {
     let (batch, ends) = (Vec::new(), Vec::new());
-    let mut writer = Writer { to, batch, ends, is_cut: false, lost: 0, said: None };
+    let mut writer =
+        Writer { to, batch, ends, is_cut: false, lost: 0, warnings: OncePerMinute::default() };
     while let Ok(first) = queue.recv() {
         writer.add(first);
         while writer.batch.len() < BATCH_BYTES
@@ -203,9 +202,8 @@ impl Writer {
             self.lost += 1;
         }
         if let Err(error) = result
-            && self.said.is_none_or(|at| at.elapsed() >= SAY_AGAIN)
+            && self.warnings.may_write()
         {
-            self.said = Some(Instant::now());
             let lost = self.lost;
             tracing::warn!(%error, lost, "cannot write the access log; lines are lost");
         }

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use equipoise_basics::lock;
+use equipoise_basics::{OncePerMinute, lock};
 use equipoise_health::CertificateSeen;
 use equipoise_tls::{ClientTls, Fault, FaultKind, PeerTls, expiry};
 use rustls::ClientConfig;
@@ -31,9 +31,6 @@ impl UpstreamTls {
     }
 }
 
-/// Interval between log lines about failed handshakes with a backend.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-
 /// Interval between warnings that a backend's certificate expires.
 const WARN_AGAIN_SECONDS: u64 = 86_400;
 
@@ -54,7 +51,7 @@ pub struct BackendTls {
 struct Failure {
     /// `None` after a handshake that succeeded.
     text: Option<String>,
-    logged: Option<Instant>,
+    lines: OncePerMinute,
 }
 
 impl BackendTls {
@@ -82,8 +79,7 @@ impl BackendTls {
     pub(crate) fn failed(&self, backend: impl FnOnce() -> String, error: &io::Error) {
         let mut failure = lock(&self.failure);
         let text = error.to_string();
-        if failure.logged.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
-            failure.logged = Some(Instant::now());
+        if failure.lines.may_write() {
             let backend = backend();
             tracing::warn!(backend, "backend {backend}: TLS failed: {text}");
         }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use equipoise_basics::OncePerMinute;
 use equipoise_handover::{Inherited, SocketName};
 use socket2::{Domain, SockRef, Type};
 
@@ -22,9 +23,6 @@ const BACKLOG: i32 = 4096;
 
 /// Accepting rests this long when descriptors or memory have run out.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Interval between log lines about paused accepting, by each thread.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Accepted in a row before other tasks get their turn.
 const BURST: usize = 32;
@@ -117,7 +115,7 @@ pub(crate) async fn accept(
     listener: Arc<OwnedFd>,
 ) -> io::Result<()> {
     let listener = socket::watch_shared(listener)?;
-    let (mut said, mut scarce) = (None, false);
+    let (mut lines, mut scarce) = (OncePerMinute::default(), false);
     loop {
         let limit = door.view().config.limits.connections_max;
         if door.open.get() >= limit {
@@ -156,7 +154,7 @@ pub(crate) async fn accept(
                     break;
                 }
                 Err(error) if is_exhaustion(&error) => {
-                    pause(&door, &error, &mut said).await;
+                    pause(&door, &error, &mut lines).await;
                     break;
                 }
                 // The connection died in the queue, or the kernel reports a network error of it.
@@ -170,11 +168,10 @@ pub(crate) async fn accept(
     }
 }
 
-/// Pauses because a resource has run out. Logs that at most once in [`SAY_AGAIN`].
-async fn pause(door: &Door, error: &io::Error, said: &mut Option<Instant>) {
+/// Pauses because a resource has run out. Logs that at most once a minute.
+async fn pause(door: &Door, error: &io::Error, lines: &mut OncePerMinute) {
     door.stats(|stats| stats.accept_pauses.add(1));
-    if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
-        *said = Some(Instant::now());
+    if lines.may_write() {
         let door = &door.view().config.name;
         tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
     }

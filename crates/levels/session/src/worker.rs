@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use equipoise_basics::OncePerMinute;
 use equipoise_core::{Ask, Generation, Scheduler};
 use equipoise_tls::Challenges;
 use rand::SeedableRng;
@@ -113,7 +114,7 @@ pub(crate) struct Worker {
     rng: RefCell<SmallRng>,
     /// Picks until one is sampled by its source.
     unsampled: Cell<u32>,
-    said_distrust: Cell<Option<Instant>>,
+    distrust_lines: RefCell<OncePerMinute>,
     tasks: Cell<usize>,
     tasks_ended: Notify,
     /// Front doors accept nothing yet.
@@ -150,7 +151,7 @@ impl Worker {
             schedulers: RefCell::default(),
             rng: RefCell::new(SmallRng::from_rng(&mut rand::rng())),
             unsampled: Cell::new(0),
-            said_distrust: Cell::new(None),
+            distrust_lines: RefCell::default(),
             tasks: Cell::new(0),
             tasks_ended: Notify::new(),
             held: Cell::new(held),
@@ -558,7 +559,7 @@ pub(crate) struct ClientHashes {
     address: IpAddr,
     flow: u64,
     pub(crate) source: u64,
-    /// The hash of the part of the request that its pool goes by.
+    /// The hash of the part of the request that `hash-by` of its pool names.
     pub(crate) key: Option<u64>,
     /// The value of the request's sticky cookie.
     pub(crate) sticky: Option<u64>,

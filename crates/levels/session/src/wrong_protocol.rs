@@ -1,18 +1,14 @@
 //! Backends that speak another protocol than their pool.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use equipoise_basics::lock;
+use equipoise_basics::{OncePerMinute, lock};
 
 use crate::config::Upstream;
 
-/// Interval between log lines about a backend.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-
-/// When the wrong protocol of a backend was last logged.
+/// Limits the log lines about the wrong protocol of a backend.
 #[derive(Debug, Default)]
-pub(crate) struct WrongProtocol(Mutex<Option<Instant>>);
+pub(crate) struct WrongProtocol(Mutex<OncePerMinute>);
 
 /// The likely reason why an answer is not that of the pool's protocol. `answer`: its first bytes,
 /// if they are known.
@@ -38,9 +34,7 @@ impl WrongProtocol {
     #[cold]
     pub(crate) fn say(&self, backend: impl FnOnce() -> String, upstream: Upstream, answer: &[u8]) {
         let Some(cause) = likely_cause(upstream, answer) else { return };
-        let mut said = lock(&self.0);
-        if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
-            *said = Some(Instant::now());
+        if lock(&self.0).may_write() {
             let backend = backend();
             tracing::warn!(backend, "backend {backend}: malformed answer: {cause}");
         }

@@ -9,9 +9,6 @@ use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::snapshot::BackendEvent;
 
-/// Interval between log lines about an untrusted peer, by each thread.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-
 impl Worker {
     /// Counts a failure of the leased backend, reporting a row of them. Does nothing for a `reason`
     /// that does not blame it.
@@ -40,8 +37,7 @@ impl Worker {
 
     /// Tells the log why a peer is not trusted, but not for each request.
     pub(crate) fn say_distrust(&self, peer: &str, error: &std::io::Error) {
-        if self.said_distrust.get().is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
-            self.said_distrust.set(Some(Instant::now()));
+        if self.distrust_lines.borrow_mut().may_write() {
             tracing::warn!(%peer, %error, "not delegating to this peer, because it is not trusted; check that it uses TLS (`peer-tls`), and that its certificate is valid, of the same authority and for its name");
         }
     }
