@@ -78,10 +78,13 @@ pub(crate) fn fields<'h>(head: &'h [u8], name: &str) -> impl Iterator<Item = &'h
 
 /// The value of the first cookie of this name.
 fn cookie<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
-    fields(head, "cookie").find_map(|cookies| {
-        let mut cookies = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-        cookies.find_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-    })
+    fields(head, "cookie").find_map(|cookies| cookie_in(cookies, name))
+}
+
+/// The value of the first cookie of this name in the value of a `Cookie` field.
+pub(crate) fn cookie_in<'c>(cookies: &'c [u8], name: &str) -> Option<&'c [u8]> {
+    let mut cookies = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    cookies.find_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 /// The value of the first parameter of this name.

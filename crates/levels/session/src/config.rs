@@ -282,7 +282,7 @@ pub struct FrontDoor {
     pub access_log: f64,
     /// Its requests stand in the queue before those of front doors with a lower one.
     pub priority: u8,
-    /// The addresses whose clients are served.
+    /// Decides by a client's address whether it is served.
     pub access: AccessList,
     /// Limits on each client.
     pub client_limits: Arc<[ClientLimit]>,

@@ -19,8 +19,8 @@ use crate::reason::Reason;
 use crate::snapshot::{FrontDoorView, Snapshot};
 use crate::stats::FrontDoorStats;
 
-/// Time in which idle connections of a closing door may send a last request, whose response
-/// announces the close. Without it, a request that is on its way would meet a closed connection.
+/// Time in which idle connections of a closing door may send a last request. Its response announces
+/// the close. Without this time, a request that is on its way would meet a closed connection.
 pub(crate) const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// A front door on this thread: its newest configuration, and whether it is being closed.

@@ -89,11 +89,6 @@ impl Limiter {
         let rates = self.0.iter().filter_map(|limit| limit.config.rate);
         rates.map(|rate| rate.interval()).max().unwrap_or_default()
     }
-
-    /// Keys that lost their state because a table was full, over all limits.
-    pub fn forgotten(&self) -> u64 {
-        self.0.iter().filter_map(|limit| limit.rate.as_ref()).map(KeyedRate::forgotten).sum()
-    }
 }
 
 impl Limit {

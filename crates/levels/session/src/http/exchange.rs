@@ -1,8 +1,5 @@
 //! One request and its response: picking backends until one answers.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use equipoise_core::load::RequestClass;
@@ -15,12 +12,10 @@ use super::mux::{Lost, Shared, may_multiplex};
 use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
 use super::routed::Routed;
-use crate::config::Upstream;
 use crate::door::Counted;
 use crate::lease::Lease;
 use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
-use crate::upstream::{Session, connect_failure};
 use crate::worker::{Phase, Pick};
 
 /// Why an attempt gave no response to send on.
@@ -31,11 +26,6 @@ pub(super) struct Failure {
     /// A pooled connection turned out to be closed, which is not the backend's fault.
     pub(super) stale: bool,
 }
-
-/// A peer that was connected to shakes hands within this. The kernel connects however busy both
-/// nodes are; this is done by processes, and the one that delegates does so because it has too much
-/// to do.
-const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The most peers that are asked to do one request.
 pub(super) const PEERS_ASKED: u32 = 2;
@@ -73,7 +63,7 @@ impl From<Reason> for Unserved {
 
 /// Which sessions of its own a request may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sessions {
+pub(super) enum Sessions {
     /// A pooled one, or a new one.
     Any,
     /// Only one that is certainly open, because a pooled one was closed.
@@ -110,7 +100,7 @@ pub(super) struct Tries {
     retries: u32,
     /// Remaining attempts on a shared session.
     shares: u32,
-    sessions: Sessions,
+    pub(super) sessions: Sessions,
     /// The backend that failed last, and how.
     pub(super) failed: Option<(u32, Reason)>,
     /// Where the request may be served next.
@@ -526,83 +516,6 @@ impl ClientConnection {
             true => Box::pin(self.hedged(lease, tries, outgoing)).await,
             false => (self.alone(&lease, tries, outgoing).await, lease),
         }
-    }
-
-    /// A session of the request's own to the leased backend, and since when the response on it is
-    /// awaited.
-    pub(super) async fn session(
-        &mut self,
-        lease: &Lease,
-        tries: &Tries,
-    ) -> Result<(Box<Session>, Instant), Failure> {
-        if lease.pool().options.upstream == Upstream::Http2 {
-            return self.stream(lease, tries).await;
-        }
-        if tries.sessions == Sessions::Any
-            && let tls = lease.pool().options.tls.as_ref()
-            && let Some(session) = self.worker.idle.take(lease.backend(), tls)
-        {
-            return Ok((session, tries.begun));
-        }
-        let since = Instant::now();
-        let opened = Box::pin(self.open_session(lease)).await;
-        self.log_connected(since);
-        match opened {
-            Ok(session) => Ok((session, Instant::now())),
-            Err(reason) => Err(Failure { reason, may_retry: true, stale: false }),
-        }
-    }
-
-    /// As [`Self::session`], of a pool with HTTP/2: a stream of a shared connection.
-    async fn stream(
-        &mut self,
-        lease: &Lease,
-        tries: &Tries,
-    ) -> Result<(Box<Session>, Instant), Failure> {
-        if let Some(session) = self.worker.http2.try_open(&self.worker, lease) {
-            return Ok((Box::new(session), tries.begun));
-        }
-        let since = Instant::now();
-        self.arm(since, lease.pool().options.connect_timeout);
-        let opened = {
-            let mut open = Box::pin(self.worker.http2.open(&self.worker, lease));
-            poll_fn(|cx| match open.as_mut().poll(cx) {
-                Poll::Ready(opened) => Poll::Ready(opened),
-                Poll::Pending => match self.interruption(lease, Reason::ConnectTimeout) {
-                    Some(reason) => Poll::Ready(Err(reason)),
-                    None => Poll::Pending,
-                },
-            })
-            .await
-        };
-        self.log_connected(since);
-        match opened {
-            Ok(session) => Ok((Box::new(session), Instant::now())),
-            Err(reason) => Err(Failure { reason, may_retry: true, stale: false }),
-        }
-    }
-
-    /// A new session to the leased backend.
-    async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
-        self.arm(Instant::now(), lease.pool().options.connect_timeout);
-        let tls = lease.pool().options.tls.as_ref();
-        let connected = || self.arm(Instant::now(), HANDSHAKE);
-        let mut connect = pin!(Session::open(lease.backend(), tls, None, &self.worker, connected));
-        poll_fn(|cx| match connect.as_mut().poll(cx) {
-            Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
-            Poll::Ready(Err(error)) => {
-                let reason = connect_failure(&error);
-                if reason == Reason::PeerTls {
-                    self.worker.say_distrust(&lease.backend().name, &error);
-                }
-                Poll::Ready(Err(reason))
-            }
-            Poll::Pending => match self.interruption(lease, Reason::ConnectTimeout) {
-                Some(reason) => Poll::Ready(Err(reason)),
-                None => Poll::Pending,
-            },
-        })
-        .await
     }
 
     /// The reason to stop waiting now, if there is one. `overdue` is the reason of a passed

@@ -23,6 +23,7 @@ mod hedge;
 mod http2;
 mod logged;
 mod mux;
+mod open;
 mod origin;
 mod peer;
 mod pump;

@@ -12,6 +12,7 @@ use super::edits::ResponseEdits;
 use super::redirect::{OwnResponse, RequestLine};
 use super::request::{Origin, Target};
 use super::routed::Routed;
+use crate::affinity::cookie_in;
 use crate::reason::Reason;
 use crate::route::{Action, FixedAnswer, Redirect, RouteConfig, Sticky};
 use crate::snapshot::FrontDoorView;
@@ -128,10 +129,9 @@ impl Headers<'_, '_> {
         let value = match sticky {
             Sticky::No | Sticky::Source => None,
             Sticky::Header(name) => self.values(name).next(),
-            Sticky::Cookie(name) => self.values("cookie").find_map(|cookies| {
-                let mut cookies = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-                cookies.find_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-            }),
+            Sticky::Cookie(name) => {
+                self.values("cookie").find_map(|cookies| cookie_in(cookies, name))
+            }
         };
         value.map(key_hash)
     }
