@@ -56,6 +56,10 @@ pub(super) fn check(door: &Values, protocol: Option<Protocol>, findings: &mut Fi
         return;
     }
     for limit in door.tables("limit") {
+        // A wrong value is not a missing one.
+        if findings.has_error_below(&limit.path) {
+            continue;
+        }
         check_limit(limit, protocol, findings);
     }
 }

@@ -124,7 +124,8 @@ fn prometheus(groups: &[Value]) -> Result<Vec<Found>, ListError> {
     let mut found = Vec::new();
     for (at_group, group) in groups.iter().enumerate() {
         let place = format!("[{at_group}]");
-        let Value::Object(group) = group else {
+        // A list of our own backends, without the document around it, is no group either.
+        let Some(group) = group.as_object().filter(|group| !group.contains_key("address")) else {
             return Err(wrong(
                 &place,
                 "accepted: a group with `targets`, or {\"backends\": [...]} as the document",
@@ -218,6 +219,10 @@ mod tests {
             (
                 "{\"backends\": [\"10.0.0.1\"]}",
                 "backends[0]: \"10.0.0.1\" is not a backend's address",
+            ),
+            (
+                "[{\"address\": \"10.0.0.1:80\"}]",
+                "[0]: accepted: a group with `targets`, or {\"backends\"",
             ),
             ("{\"backends\": [7]}", "backends[0]: accepted: an address"),
             ("{\"backends\": [{\"weight\": 1}]}", "backends[0]: no `address`"),

@@ -59,6 +59,12 @@ fn a_limit_limits_something_that_the_front_door_has() {
 }
 
 #[test]
+fn a_wrong_rate_is_one_error() {
+    let found = said("http", "limit = [{ rate = '5', burst = 3 }]");
+    assert_eq!(found.lines().count(), 1, "{found}");
+}
+
+#[test]
 fn a_prefix_is_allowed_or_denied() {
     for protocol in ["http", "tcp", "udp"] {
         let lists = "allow = ['10.0.0.0/8', '2001:db8::/32']\ndeny = ['10.1.0.0/16', '192.0.2.7']";
