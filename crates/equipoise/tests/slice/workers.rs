@@ -216,7 +216,10 @@ fn a_drained_worker_is_draining_until_it_has_no_item_any_more() {
         return;
     }
     let mut bed = Bed::new("slice-drained", 26, "[slice.balancing]\nevery = \"100ms\"");
-    bed.worker("one", 100);
+    // Its program blocks until the FIFO has a reader.
+    let done = bed.folder.path("one.done");
+    assert!(std::process::Command::new("mkfifo").arg(&done).status().unwrap().success());
+    bed.worker("one", 0);
     bed.until_owned_by(&["one"]);
     let mut client = Client::join(&bed.stream(), client::Options::new(7)).unwrap();
     for slice in 0..SLICES {
@@ -228,20 +231,15 @@ fn a_drained_worker_is_draining_until_it_has_no_item_any_more() {
     bed.until("they wait", |status| worker(status, "one")["queued"].as_u64() > Some(20));
     bed.worker("two", 0);
     bed.said(&["drain", "one"]);
-    let mut has_seen_items_without_slices = false;
-    bed.until("it is drained", |status| {
+    let has_items_without_slices = |status: &serde_json::Value| {
         let one = worker(status, "one");
-        let queued = one["queued"].as_u64().unwrap();
-        if one["state"] == "drained" {
-            assert_eq!(queued, 0, "{status:#}");
-        }
-        if one["slices"] == 0 && queued > 0 {
-            assert_eq!(one["state"], "draining", "{status:#}");
-            has_seen_items_without_slices = true;
-        }
-        one["state"] == "drained"
-    });
-    assert!(has_seen_items_without_slices);
+        one["slices"] == 0 && one["queued"].as_u64() > Some(0)
+    };
+    let status = bed.until("it has no slices", has_items_without_slices);
+    assert_eq!(worker(&status, "one")["state"], "draining", "{status:#}");
+    let _reader = std::fs::File::open(&done).unwrap();
+    let status = bed.until("it is drained", |status| worker(status, "one")["state"] == "drained");
+    assert_eq!(worker(&status, "one")["queued"], 0, "{status:#}");
 }
 
 #[test]
