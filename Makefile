@@ -91,6 +91,8 @@ TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl pebble:/usr/bin/pebb
 TLS_PEERS := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx
 #   nghttp2-server, nghttp2-client  nghttpd is a backend that speaks HTTP/2, h2load its load
 HTTP2_PACKAGES := nghttp2-server:/usr/bin/nghttpd nghttp2-client:/usr/bin/h2load
+#   bird2, keepalived  announce addresses in namespaces; services too
+ROUTING := bird2:/usr/sbin/bird keepalived:/usr/sbin/keepalived
 #   libfastrtps-dev  Fast DDS, with which a client of the slice level in C++ is built
 DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipant.hpp
 
@@ -188,6 +190,9 @@ test-setup: setup
 	@[[ -e /usr/sbin/haproxy && -e /usr/sbin/nginx ]] || { \
 	  $(call install_missing,$(TLS_PEERS)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now "$${missing[@]}"; fi; }
+	@[[ -e /usr/sbin/bird && -e /usr/sbin/keepalived ]] || { \
+	  $(call install_missing,$(ROUTING)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now bird keepalived; fi; }
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
 SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt

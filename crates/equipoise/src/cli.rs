@@ -8,8 +8,8 @@ use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
-    api_token, argument, change, check, cluster, decap, flow, pin, plan, reload, schema, slice,
-    status, upgrade, weight,
+    announce, api_token, argument, change, check, cluster, decap, flow, pin, plan, ready, reload,
+    schema, slice, status, upgrade, weight,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -53,6 +53,10 @@ pub(crate) enum Command {
     Reload(reload::Args),
     /// Start the program of a running equipoise again, and hand its sockets and clients over
     Upgrade(upgrade::Args),
+    /// Tell whether this machine serves its addresses, by the exit code
+    Ready(ready::Args),
+    /// Announce the addresses that this machine serves, by BIRD or keepalived
+    Announce(announce::Args),
     /// Create a token for the API over TCP
     ApiToken(api_token::Args),
     /// On a backend: unpack the packets of the packet level's tunnels

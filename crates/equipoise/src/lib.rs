@@ -35,6 +35,8 @@ pub fn main() -> ExitCode {
         Command::Weight(args) => block_on(commands::weight::run(args)),
         Command::Reload(args) => block_on(commands::reload::run(args)),
         Command::Upgrade(args) => block_on(commands::upgrade::run(args)),
+        Command::Ready(args) => block_on(commands::ready::run(args)),
+        Command::Announce(args) => block_on(commands::announce::run(args)),
         Command::ApiToken(args) => commands::api_token::run(&args),
         Command::Decap(args) => block_on(commands::decap::run(args)),
         Command::Flow(args) => block_on(commands::flow::run(args)),

@@ -7,6 +7,7 @@
 #[macro_use]
 mod output;
 
+pub mod announce;
 pub mod api_token;
 pub mod argument;
 pub mod change;
@@ -20,6 +21,8 @@ pub mod logs;
 pub mod pin;
 pub mod plan;
 mod process;
+mod readiness;
+pub mod ready;
 pub mod reload;
 pub mod schema;
 pub mod slice;

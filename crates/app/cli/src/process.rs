@@ -23,7 +23,7 @@ const CONFIG_VARIABLE: &str = "EQUIPOISE_CONFIG";
 const TOKEN_VARIABLE: &str = "EQUIPOISE_API_TOKEN";
 
 /// The arguments that select the process.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ApiArgs {
     /// Ask the equipoise with this API: the path of its unix socket, or http://HOST:PORT [env:
     /// EQUIPOISE_API]

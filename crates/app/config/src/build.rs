@@ -82,6 +82,7 @@ fn operations(
         log_level: chosen(log, "level", &tables::LOG_LEVEL),
         log_format: chosen(log, "format", &tables::LOG_FORMAT),
         access_log: log.parsed("access-log").unwrap_or_default(),
+        stop_delay: shutdown.duration("delay"),
         grace: shutdown.duration("grace"),
         upgrade_grace: shutdown.duration("upgrade-grace"),
     }

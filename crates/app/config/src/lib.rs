@@ -146,6 +146,8 @@ pub struct Operations {
     pub log_format: LogFormat,
     /// Destination of the access log.
     pub access_log: AccessLog,
+    /// Time between a signal to stop and the refusal of new work.
+    pub stop_delay: Duration,
     /// Time for work in flight to finish when the process stops.
     pub grace: Duration,
     /// Time for clients to finish when the process was replaced.

@@ -141,6 +141,13 @@ static SHUTDOWN: Table = Table {
     help: "How this process stops.",
     options: &[
         Opt::default(
+            "delay",
+            Kind::Duration(secs(0), DAY),
+            "\"0s\"",
+            "From a signal to stop, new work is accepted for this long, while `equipoise ready` fails: \
+             time for routers to send it to other machines. A second signal ends the delay.",
+        ),
+        Opt::default(
             "grace",
             Kind::Duration(secs(0), DAY),
             "\"30s\"",

@@ -370,7 +370,10 @@ fn sample(table: &Table, option: &Opt) -> String {
         }
         (_, Kind::CountOr(min, ..)) => min.to_string(),
         (_, Kind::Share) => "0.25".into(),
-        (_, Kind::Duration(min, _)) => quoted(&show_duration(*min)),
+        (_, Kind::Duration(min, max)) => {
+            let min = quoted(&show_duration(*min));
+            if default == min { quoted(&show_duration(*max)) } else { min }
+        }
         (_, Kind::Size(min, _)) => quoted(&format!("{min}B")),
         (_, Kind::Choice(choices)) => {
             let words = choices.words();

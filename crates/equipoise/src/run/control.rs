@@ -274,6 +274,11 @@ impl Control {
         self.levels.packet.sync(&pools).await;
     }
 
+    /// Time between a signal to stop and the refusal of new work.
+    pub(crate) async fn stop_delay(&self) -> Duration {
+        self.config.lock().await.operations.stop_delay
+    }
+
     /// Time for work in flight to finish when the process stops.
     pub(crate) async fn grace(&self) -> Duration {
         self.config.lock().await.operations.grace

@@ -203,6 +203,14 @@ impl Running {
         notify(Notice::Stopping);
         self.control.planner().stop().await;
         self.control.stop_slices().await;
+        let delay = self.control.stop_delay().await;
+        if !delay.is_zero() {
+            tracing::info!(?delay, "stopping: still accepting new work");
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.signals.stop_again() => {}
+            }
+        }
         self.control.stop_packet().await;
         self.control.stop_dns().await;
         let grace = self.control.grace().await;

@@ -1,0 +1,183 @@
+//! `equipoise announce`: keeps the routes of a routing daemon in step with the addresses that this
+//! machine serves.
+//!
+//! ```text
+//! status of the process --readiness--> addresses --Routes--> file --command--> BIRD
+//! ```
+//!
+//! It is a process of its own, so that it withdraws the routes of a process that has died. For
+//! keepalived it writes the check scripts once, and keepalived runs them.
+
+mod bird;
+mod keepalived;
+mod routes;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use equipoise_api::client::{Client, ClientError};
+use equipoise_basics::with_causes;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use self::bird::Bird;
+use self::routes::{Change, Routes};
+use crate::process::ApiArgs;
+use crate::readiness;
+
+/// Arguments of `equipoise announce`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Keep this file, which BIRD's configuration includes, in step until SIGTERM, which withdraws
+    /// every route
+    #[arg(long, value_name = "FILE", required_unless_present = "keepalived")]
+    bird: Option<PathBuf>,
+    /// Write keepalived's check scripts to this file, once; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "bird")]
+    keepalived: Option<PathBuf>,
+    /// Announce these addresses; without one, every address that the configuration names
+    #[arg(long = "address", value_name = "ADDRESS")]
+    addresses: Vec<IpAddr>,
+    /// The command that makes BIRD read its configuration again
+    #[arg(long, value_name = "COMMAND", default_value = "birdc configure")]
+    reload: String,
+    /// Announce an address again when it was served for this long, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    back_after: f64,
+    /// Look this often, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
+    every: f64,
+    /// Withdraw the routes if equipoise lives and has not answered for this long, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    patience: f64,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "accepted: seconds, 0.1 to 3600".to_owned())?;
+    match (0.1..=3600.0).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err("accepted: seconds, 0.1 to 3600".into()),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file cannot be written, the API refuses, or standard output cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.keepalived {
+        let client = args.api.client().await?;
+        let status = client.status().await?;
+        keepalived::write(file, &readiness::of(&status, &args.addresses))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(file) = args.bird.clone() else { return Ok(ExitCode::FAILURE) };
+    let mut bird = Bird::new(file, args.reload.clone());
+    let kept = bird.announced()?;
+    let back_after = Duration::from_secs_f64(args.back_after);
+    let mut routes = Routes::new(kept, back_after);
+    let mut watch = Watch::new(args);
+    let (mut stop, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut ticks = tokio::time::interval(watch.every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                if let Some(seen) = watch.look().await? {
+                    report(&routes.update(Instant::now(), seen))?;
+                }
+            }
+            _ = stop.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+        // A command that failed is tried again.
+        bird.apply(routes.announced()).await;
+    }
+    report(&routes.update(Instant::now(), Seen::Nothing("this command was stopped".into())))?;
+    bird.apply(routes.announced()).await;
+    Ok(if bird.is_applied() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(changes: &[Change]) -> anyhow::Result<()> {
+    for change in changes {
+        match change {
+            Change::Announced(address) => outln!("announced {address}"),
+            Change::Withdrawn(address, why) => outln!("withdrawn {address}: {why}"),
+        }
+    }
+    Ok(())
+}
+
+/// The state of the addresses.
+enum Seen {
+    /// Each address with the reason why it is not served; `None` if it is.
+    Addresses(Vec<(IpAddr, Option<String>)>),
+    /// No address is served, for this reason.
+    Nothing(String),
+}
+
+/// Longest wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Asks the process.
+struct Watch {
+    api: ApiArgs,
+    addresses: Vec<IpAddr>,
+    every: Duration,
+    patience: Duration,
+    client: Option<Client>,
+    last_answer: Instant,
+}
+
+impl Watch {
+    fn new(args: Args) -> Watch {
+        Watch {
+            api: args.api,
+            addresses: args.addresses,
+            every: Duration::from_secs_f64(args.every),
+            patience: Duration::from_secs_f64(args.patience),
+            client: None,
+            last_answer: Instant::now(),
+        }
+    }
+
+    /// The state of the addresses; `None` while it is in doubt: a process that lives may only be
+    /// slow.
+    ///
+    /// # Errors
+    /// The API refuses the question.
+    async fn look(&mut self) -> anyhow::Result<Option<Seen>> {
+        let client = match &self.client {
+            Some(client) => client.clone(),
+            None => match self.api.clone().client().await {
+                Ok(client) => self.client.insert(client).clone(),
+                Err(error) => return Ok(Some(Seen::Nothing(with_causes(&*error)))),
+            },
+        };
+        match tokio::time::timeout(TIMEOUT, client.status()).await {
+            Ok(Ok(status)) => {
+                self.last_answer = Instant::now();
+                let addresses = readiness::of(&status, &self.addresses);
+                let seen = addresses.iter().map(|it| (it.address, it.problem()));
+                Ok(Some(Seen::Addresses(seen.collect())))
+            }
+            Ok(Err(error @ ClientError::NotRunning { .. })) => {
+                Ok(Some(Seen::Nothing(with_causes(&error))))
+            }
+            Ok(Err(ClientError::Refused(problem))) if matches!(problem.status, 401 | 403) => {
+                Err(ClientError::Refused(problem).into())
+            }
+            Ok(Err(_)) | Err(_) => {
+                let silent = self.last_answer.elapsed();
+                let why =
+                    || format!("equipoise has not answered for {:.1} s", silent.as_secs_f64());
+                Ok((silent >= self.patience).then(|| Seen::Nothing(why())))
+            }
+        }
+    }
+}
