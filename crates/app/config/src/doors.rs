@@ -138,6 +138,7 @@ fn forwarded(door: &Values) -> Forwarded {
         x_forwarded_for: has("x-forwarded-for"),
         x_forwarded_proto: has("x-forwarded-proto"),
         x_forwarded_host: has("x-forwarded-host"),
+        x_real_ip: has("x-real-ip"),
         forwarded: has("forwarded"),
     }
 }

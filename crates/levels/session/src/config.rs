@@ -57,6 +57,8 @@ pub struct Forwarded {
     pub x_forwarded_proto: bool,
     /// `X-Forwarded-Host`: the `Host` that the client asked for.
     pub x_forwarded_host: bool,
+    /// `X-Real-IP`: the client's address, as nginx writes it. A trusted sender's own is kept.
+    pub x_real_ip: bool,
     /// `Forwarded` (RFC 7239): all three.
     pub forwarded: bool,
 }
@@ -67,11 +69,13 @@ impl Forwarded {
         x_forwarded_for: false,
         x_forwarded_proto: false,
         x_forwarded_host: false,
+        x_real_ip: false,
         forwarded: false,
     };
 
     /// Every field.
-    pub const ALL: Forwarded = Forwarded { forwarded: true, ..Forwarded::X_FORWARDED };
+    pub const ALL: Forwarded =
+        Forwarded { x_real_ip: true, forwarded: true, ..Forwarded::X_FORWARDED };
 
     /// The `X-Forwarded` family. Frameworks prefer `Forwarded` where both exist, and a TLS
     /// terminator in front may write `X-Forwarded-Proto` alone.
@@ -79,6 +83,7 @@ impl Forwarded {
         x_forwarded_for: true,
         x_forwarded_proto: true,
         x_forwarded_host: true,
+        x_real_ip: false,
         forwarded: false,
     };
 }

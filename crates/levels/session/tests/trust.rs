@@ -15,6 +15,7 @@ both_upstreams! {
     the_origin_headers_of_an_untrusted_client_are_replaced,
     the_origin_headers_of_a_trusted_sender_are_appended_to,
     each_origin_header_is_written_only_if_chosen,
+    a_trusted_sender_without_x_real_ip_is_written_itself,
     an_open_quote_does_not_swallow_our_element_of_forwarded,
     a_client_announced_by_a_trusted_proxy_is_not_trusted_itself,
     headers_with_underscores_are_dropped_kept_or_refused,
@@ -94,10 +95,12 @@ fn each_origin_header_is_written_only_if_chosen(mode: Upstream) {
     let only_for = Forwarded { x_forwarded_for: true, ..Forwarded::NONE };
     let only_forwarded = Forwarded { forwarded: true, ..Forwarded::NONE };
     let element = "for=127.0.0.1;host=\"a.example\";proto=http";
-    let cases: [(Forwarded, &[(&'static str, &str)]); 3] = [
+    let only_real_ip = Forwarded { x_real_ip: true, ..Forwarded::NONE };
+    let cases: [(Forwarded, &[(&'static str, &str)]); 4] = [
         (Forwarded::NONE, &[]),
         (only_for, &[("x-forwarded-for", "127.0.0.1")]),
         (only_forwarded, &[("forwarded", element)]),
+        (only_real_ip, &[("x-real-ip", "127.0.0.1")]),
     ];
     for (forwarded, expected) in cases {
         let backend = HttpBackend::echo();
@@ -105,6 +108,17 @@ fn each_origin_header_is_written_only_if_chosen(mode: Upstream) {
         let head = passed(plan, &backend, CLAIMS);
         assert_eq!(origin(&head), as_pairs(expected), "{forwarded:?}");
     }
+}
+
+fn a_trusted_sender_without_x_real_ip_is_written_itself(mode: Upstream) {
+    let backend = HttpBackend::echo();
+    let plan = Plan::new(mode, &[backend.address()]).front(|front| {
+        front.trusted = trusting(LOOPBACK);
+        front.forwarded = Forwarded { x_real_ip: true, ..Forwarded::NONE };
+    });
+    let head = passed(plan, &backend, "X-Forwarded-For: 192.0.2.1\r\n");
+    let written = [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "127.0.0.1")];
+    assert_eq!(origin(&head), as_pairs(&written));
 }
 
 fn an_open_quote_does_not_swallow_our_element_of_forwarded(mode: Upstream) {

@@ -107,9 +107,10 @@ pub(super) const UPGRADES: Opt = Opt::default(
 
 static FORWARDED_FIELD: Form = Form {
     noun: "a header that this front door writes",
-    accepted: "\"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\" or \"forwarded\" (whose headers pass depends on `trusted`)",
+    accepted: "\"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\", \"x-real-ip\" or \"forwarded\" (whose headers pass depends on `trusted`)",
     fits: |text| {
-        ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"].contains(&text)
+        ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"]
+            .contains(&text)
     },
 };
 

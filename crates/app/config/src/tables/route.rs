@@ -384,7 +384,7 @@ static HEADER_LINE: Form = Form {
     noun: "a header",
     accepted: "\"NAME: VALUE\", such as \"X-Frame-Options: DENY\"; not a header that the proxy writes itself \
                (Connection, Content-Length, Expect, Host, Keep-Alive, Strict-Transport-Security, TE, Trailer, \
-               Transfer-Encoding, Upgrade, Via, Forwarded, X-Forwarded-*)",
+               Transfer-Encoding, Upgrade, Via, Forwarded, X-Forwarded-*, X-Real-IP)",
     fits: reads_as::<HeaderLine>,
 };
 

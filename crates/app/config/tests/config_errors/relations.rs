@@ -57,7 +57,7 @@ fn options_that_exclude_each_other_are_errors() {
     );
     assert_eq!(
         said(&in_session("protocol = 'http'\nforwarded = 'append'")),
-        "f:6:13: session[0.0.0.0:80].forwarded: 'append' is not a header that this front door writes; accepted: \"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\" or \"forwarded\" (whose headers pass depends on `trusted`); or a list of such"
+        "f:6:13: session[0.0.0.0:80].forwarded: 'append' is not a header that this front door writes; accepted: \"x-forwarded-for\", \"x-forwarded-proto\", \"x-forwarded-host\", \"x-real-ip\" or \"forwarded\" (whose headers pass depends on `trusted`); or a list of such"
     );
     assert_eq!(
         said(&in_pool("health = { http = '/' }").replace("'http'", "'udp'")),

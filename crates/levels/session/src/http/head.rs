@@ -58,7 +58,7 @@ pub(crate) enum Field {
     Http2Settings,
     /// `Keep-Alive`, `Proxy-Connection`: about one connection only.
     HopByHop,
-    /// Another `X-Forwarded-*`, or `X-Real-IP`.
+    /// Another `X-Forwarded-*`.
     OtherOrigin,
     /// A peer's room, or a question after it.
     Room,
@@ -73,6 +73,7 @@ pub(crate) enum Field {
     XForwardedFor,
     XForwardedHost,
     XForwardedProto,
+    XRealIp,
     Other,
 }
 
@@ -85,7 +86,7 @@ impl Field {
             4 => &[("host", Field::Host)],
             6 => &[("expect", Field::Expect)],
             7 => &[("upgrade", Field::Upgrade)],
-            9 => &[("forwarded", Field::Forwarded)],
+            9 => &[("forwarded", Field::Forwarded), ("x-real-ip", Field::XRealIp)],
             10 => &[("connection", Field::Connection), ("keep-alive", Field::HopByHop)],
             12 => &[("content-type", Field::ContentType), ("grpc-timeout", Field::GrpcTimeout)],
             14 => &[

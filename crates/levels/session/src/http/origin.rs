@@ -10,7 +10,8 @@ use crate::config::Forwarded;
 /// Trust in the origin fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
-    /// A peer signed them, except [`Field::OtherOrigin`]: they pass as they are, and none is added.
+    /// A peer signed them, except [`Field::OtherOrigin`] and [`Field::XRealIp`]: they pass as they
+    /// are, and none is added.
     Signed {
         /// It came encrypted, so that no other sender can have added any.
         encrypted: bool,
@@ -38,6 +39,7 @@ pub(super) struct OriginFields<'a> {
     x_proto: Option<&'a [u8]>,
     x_host: Option<&'a [u8]>,
     forwarded: Option<&'a [u8]>,
+    has_real_ip: bool,
     /// A `Forwarded` line ends within a quoted string, which would swallow an element behind it.
     open_quote: bool,
 }
@@ -49,6 +51,7 @@ impl<'a> OriginFields<'a> {
             Field::XForwardedFor => self.x_for = Some(value),
             Field::XForwardedProto => self.x_proto = Some(value),
             Field::XForwardedHost => self.x_host = Some(value),
+            Field::XRealIp => self.has_real_ip = true,
             Field::Forwarded => {
                 self.forwarded = Some(value);
                 self.open_quote |= leaves_quote_open(value);
@@ -68,7 +71,7 @@ impl<'a> OriginFields<'a> {
     ) -> bool {
         let appended_to = match (claims, field) {
             (Claims::Untrusted, _) => return false,
-            (_, Field::OtherOrigin) => return claims.covers_unsigned(),
+            (_, Field::OtherOrigin | Field::XRealIp) => return claims.covers_unsigned(),
             (Claims::Signed { .. }, _) => return true,
             (Claims::Trusted, Field::Forwarded) if self.open_quote => return false,
             (Claims::Trusted, Field::Forwarded) if wanted.forwarded => self.forwarded,
@@ -108,6 +111,11 @@ impl<'a> OriginFields<'a> {
         if wanted.x_forwarded_host && !has_host && !host.is_empty() {
             out.extend_from_slice(b"X-Forwarded-Host: ");
             out.extend_from_slice(host);
+            out.extend_from_slice(b"\r\n");
+        }
+        if wanted.x_real_ip && !(is_trusted && self.has_real_ip) {
+            out.extend_from_slice(b"X-Real-IP: ");
+            write_ip(client, out);
             out.extend_from_slice(b"\r\n");
         }
         if wanted.forwarded {

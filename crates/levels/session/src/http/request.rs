@@ -288,7 +288,8 @@ fn read_fields<'a>(
             | Field::OtherOrigin
             | Field::XForwardedFor
             | Field::XForwardedHost
-            | Field::XForwardedProto => fields.origin.read(*kind, value),
+            | Field::XForwardedProto
+            | Field::XRealIp => fields.origin.read(*kind, value),
             Field::Underscored if door.underscores == Underscores::Refuse => {
                 return Err(Reason::HeaderUnderscore);
             }
@@ -395,6 +396,14 @@ fn begin_request(method: &str, target: &Target<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+fn claims(fields: &Fields<'_>, parsed: &RequestHead, origin: &Origin<'_>) -> Claims {
+    match parsed.marker {
+        Marker::Believed => Claims::Signed { encrypted: origin.peer.is_some() },
+        _ if fields.origin.any && origin.door.trusted.contains(origin.client) => Claims::Trusted,
+        Marker::None | Marker::Refused => Claims::Untrusted,
+    }
+}
+
 #[allow(clippy::too_many_arguments)]
 fn write_request(
     head: &[u8],
@@ -408,11 +417,7 @@ fn write_request(
     out: &mut Vec<u8>,
 ) {
     let door = origin.door;
-    let claims = match parsed.marker {
-        Marker::Believed => Claims::Signed { encrypted: origin.peer.is_some() },
-        _ if fields.origin.any && door.trusted.contains(origin.client) => Claims::Trusted,
-        Marker::None | Marker::Refused => Claims::Untrusted,
-    };
+    let claims = claims(fields, parsed, origin);
     // Where this door says what the client's certificate is, no other sender does.
     let asks_clients = door.tls.as_ref().is_some_and(ServerTls::asks_clients);
     let is_ours = |name: &str| asks_clients && tells_client(name);
@@ -428,7 +433,8 @@ fn write_request(
             | Field::OtherOrigin
             | Field::XForwardedFor
             | Field::XForwardedHost
-            | Field::XForwardedProto => {
+            | Field::XForwardedProto
+            | Field::XRealIp => {
                 !is_ours(header.name)
                     && fields.origin.keeps(field, header.value, claims, door.forwarded)
             }
