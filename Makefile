@@ -42,6 +42,7 @@
 #
 #   Compare it with peers (`dist` profile too):
 #   make bench-session  HTTP against HAProxy and nginx, side by side; a table and CSV
+#   make lab-migration  configurations of HAProxy, nginx and keepalived beside their translations: the same answers (1 min; root)
 #   make bench-delegation  a request between two nodes, and what HTTP/2 in HTTP/1.1's place would change, seen with HAProxy
 #   make bench-pog      the POG beside a hash table, a perfect hash and a static function
 #   make bench-packet   the packet program beside a Katran-style one: ns a packet, kernel memory, packets over veth (root)
@@ -89,6 +90,8 @@ NAME_SERVER := bind9:/usr/sbin/named
 TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl pebble:/usr/bin/pebble
 #   haproxy, nginx   backends with TLS; services too
 TLS_PEERS := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx
+#   libnginx-mod-stream  nginx as a TCP proxy, beside its translation
+NGINX_MODULES := libnginx-mod-stream:/usr/lib/nginx/modules/ngx_stream_module.so
 #   nghttp2-server, nghttp2-client  nghttpd is a backend that speaks HTTP/2, h2load its load
 HTTP2_PACKAGES := nghttp2-server:/usr/bin/nghttpd nghttp2-client:/usr/bin/h2load
 #   bird2, keepalived  announce addresses in namespaces; services too
@@ -193,6 +196,7 @@ test-setup: setup
 	@[[ -e /usr/sbin/bird && -e /usr/sbin/keepalived ]] || { \
 	  $(call install_missing,$(ROUTING)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now bird keepalived; fi; }
+	@$(call install_missing,$(NGINX_MODULES))
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
 SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt
@@ -318,6 +322,14 @@ lab-l3b: setup
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-l3b
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/dist/equipoise-lab-l3b $(LAB_FLAGS)
+
+# Each configuration has network namespaces of its own.
+.PHONY: lab-migration
+lab-migration: test-setup
+	@$(call install_missing,$(NETNS_PACKAGES))
+	$(CARGO) build $(DIST) --locked --package equipoise
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" env EQUIPOISE=$(CURDIR)/target/dist/equipoise /usr/bin/python3 lab/migration/run.py $(LAB_FLAGS)
 
 # Hosts are network namespaces.
 .PHONY: lab-control

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Runs each configuration of a peer and its translation, and compares their answers.
+
+    run.py [NAME ...]       the named configurations (a part of a folder's name is enough), or all
+    run.py --table          the table of README.md
+
+A folder has the peer's file, equipoise.toml and expect.toml. Both proxies run in a world of their
+own (world.py) with scripted backends; both get the requests of expect.toml, and both have to meet
+its expectations. Exits 1 if one does not, and 0 with a line "skipped" if no world can be made.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import tomllib
+except ImportError:
+    print("skipped: needs Python 3.11 or newer")
+    sys.exit(0)
+
+import packets
+import world
+from backends import Backend, Names, accepts, until
+from steps import Runner
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BINARY = os.environ.get("EQUIPOISE", str(ROOT / "target/debug/equipoise"))
+# The peers: the file by which a folder is theirs, and how they run in the foreground.
+PEERS = {
+    "haproxy": ("haproxy.cfg", ["haproxy", "-db", "-f", "{file}"]),
+    "nginx": ("nginx.conf", ["nginx", "-c", "{file}", "-g", "daemon off;"]),
+    "keepalived": ("keepalived.conf", None),
+    "ipvsadm": ("ipvs.sh", None),
+}
+LIMIT_S = 180
+
+
+class Case:
+    """One folder."""
+
+    def __init__(self, folder):
+        self.folder, self.name = folder, folder.name
+        self.expect = tomllib.loads((folder / "expect.toml").read_text())
+        self.peer = next(name for name, (file, _) in PEERS.items() if (folder / file).exists())
+        self.file = folder / PEERS[self.peer][0]
+        self.lost, self.left_out = self.expect.get("lost", []), self.expect.get("left-out", [])
+
+    @property
+    def carried(self):
+        """How much of the peer's file the translation does."""
+        if self.expect.get("carried") == "none":
+            return "not at all"
+        return "with losses" if self.lost else "whole"
+
+    def unknown_lines(self):
+        """Lines of the explanations that the peer's file does not have."""
+        text = self.file.read_text()
+        return [one["line"] for one in self.lost + self.left_out if one["line"] not in text]
+
+
+def cases(wanted):
+    folders = sorted(path.parent for path in HERE.glob("*/expect.toml"))
+    return [Case(folder) for folder in folders if not wanted or any(part in folder.name for part in wanted)]
+
+
+def inside(case, scratch):
+    """Runs a case, within its world; returns its problems."""
+    expect = case.expect
+    names = expect.get("names", {})
+    certificates = world.make(scratch, expect.get("files", {}), arranged(expect))
+    problems = [f"no line of {case.file.name} is {line!r}" for line in case.unknown_lines()]
+    checked = subprocess.run([BINARY, "check", str(case.folder / "equipoise.toml")], capture_output=True, text=True, check=False)
+    printed = checked.stdout + checked.stderr
+    if checked.returncode != 0:
+        return [*problems, f"equipoise check: {printed}"]
+    problems += [f"equipoise check: {line}" for line in printed.splitlines() if "warning" in line]
+    answers, current = {}, {}
+    if names:
+        Names(current)
+    for side, command in commands(case):
+        current.clear()
+        current.update(names)
+        backends = start_backends(expect, certificates)
+        log = scratch / f"{side}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            if side == "ours":
+                until(lambda: " ready " in log.read_text() or process.poll() is not None, "the line `ready` of equipoise")
+            answers[side], found = attend(case, side, process, backends, current, certificates)
+        except (RuntimeError, ValueError, OSError) as error:
+            found = [str(error)]
+        if found:
+            problems += [f"{side}: {problem}" for problem in found] + [f"  {line}" for line in log.read_text().splitlines()[-15:]]
+        process.terminate()
+        process.wait()
+        for backend in backends.values():
+            backend.become("down")
+    if not problems and len(answers) == 2:
+        problems += compare(case, answers)
+    return problems
+
+
+def arranged(expect):
+    """The function that makes the hosts of a configuration."""
+    if "packet" in expect:
+        return lambda: packets.make([address.rsplit(":", 1)[0] for address in expect["backends"]], **expect["packet"])
+    return world.backend_host
+
+
+def commands(case):
+    """Each side and its command; a peer that cannot run here has none."""
+    _, command = PEERS[case.peer]
+    if command:
+        yield "peer", [word.format(file=case.file) for word in command]
+    yield "ours", [BINARY, "run", str(case.folder / "equipoise.toml")]
+
+
+def start_backends(expect, certificates):
+    backends = {}
+    for address, options in expect["backends"].items():
+        options = {"name": options} if isinstance(options, str) else dict(options)
+        if "certificate" in options:
+            options["certificate"] = certificates.pair(options["certificate"].split())
+        if "packet" in expect:
+            ip, port = address.rsplit(":", 1)
+            address, options["host"] = f"0.0.0.0:{port}", ip
+        backends[options["name"]] = Backend(address, **{key.replace("-", "_"): value for key, value in options.items()})
+    return backends
+
+
+def attend(case, side, process, backends, names, certificates):
+    """Sends the requests to a running proxy; returns first answers and problems."""
+    defaults = {"method": "GET", "host": "www.example.com", "to": "127.0.0.1:80", **case.expect.get("defaults", {})}
+    clients = "clients" if "packet" in case.expect else None
+    runner = Runner(side, backends, names, certificates, defaults, clients)
+    steps = case.expect["step"]
+    doors = {(host, int(port)) for host, port in (step.get("to", defaults["to"]).rsplit(":", 1) for step in steps
+                                                  if not {"set", "names"} & step.keys() and "datagram" not in step)}
+
+    def is_ready():
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args[0]} has ended with {process.returncode}")
+        with world.on(clients):
+            return all(accepts(door) for door in doors)
+
+    until(is_ready, f"the front doors {sorted(doors)}")
+    answers, problems = [], []
+    for number, step in enumerate(steps, 1):
+        answer, found = runner.run(step)
+        answers.append(answer)
+        told = step.get("note") or step.get("path") or ""
+        problems += [f"step {number} ({told}): {problem}" for problem in found]
+        if found:
+            break
+    return answers, problems
+
+
+def compare(case, answers):
+    """Differences of single answers, whether expected or not: status, and the target at the backend."""
+    problems = []
+    for number, (step, theirs, ours) in enumerate(zip(case.expect["step"], answers["peer"], answers["ours"]), 1):
+        if theirs is None or step.get("times", 1) > 1 or {"ours", "peer"} & step.keys():
+            continue
+        for what, pick in (("status", lambda it: it.status), ("target", lambda it: it.echo().get("target"))):
+            if pick(theirs) != pick(ours):
+                problems.append(f"step {number}: {what} is {pick(theirs)} from the peer, and {pick(ours)} from equipoise")
+    return problems
+
+
+def table():
+    rows = ["| configuration | peer | carried | not carried |", "|---|---|---|---|"]
+    for case in cases([]):
+        lost = "; ".join(f"`{one['line']}`" for one in case.lost)
+        rows.append(f"| [{case.name}]({case.name}) | {case.peer} | {case.carried} | {lost} |")
+    return "\n".join(rows)
+
+
+def run_case(case):
+    peer = PEERS[case.peer][1]
+    if peer and not shutil.which(peer[0]):
+        return case, None, f"skipped: {peer[0]} is not installed"
+    began = time.monotonic()
+    try:
+        # Removed out here, where no mount of a world is seen.
+        with tempfile.TemporaryDirectory(prefix="equipoise-migration-") as scratch:
+            status, output = world.enter("--inside", case.name, scratch, limit=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return case, 1, f"not finished after {LIMIT_S} s"
+    return case, status, output if status else f"{time.monotonic() - began:.1f} s"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--table", action="store_true", help="prints the table of README.md")
+    parser.add_argument("--jobs", type=int, default=4, help="configurations at a time")
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.table:
+        print(table())
+        return 0
+    if options.inside:
+        name, scratch = options.inside
+        problems = inside(Case(HERE / name), pathlib.Path(scratch))
+        print("\n".join(problems), flush=True)
+        # Threads of backends end with the process.
+        os._exit(bool(problems))
+    if not os.access(BINARY, os.X_OK):
+        parser.error(f"{BINARY} is no program: `cargo build` makes it, and EQUIPOISE names another")
+    reason = world.unavailable()
+    if reason:
+        print(f"skipped: {reason}")
+        return 0
+    failed = skipped = 0
+    chosen = cases(options.names)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for case, status, text in pool.map(run_case, chosen):
+            failed, skipped = failed + bool(status), skipped + (status is None)
+            word = "skipped" if status is None else "FAILED" if status else "ok"
+            print(f"{word:8}{case.name:34}{case.carried:12} {text.strip()}", flush=True)
+    print(f"{len(chosen)} configurations: {failed} failed, {skipped} skipped")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
