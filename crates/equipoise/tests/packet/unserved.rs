@@ -58,4 +58,7 @@ fn an_unlisted_port_of_an_address_that_the_balancer_has_itself_is_the_balancers(
     });
     assert!(arrived, "{}", bed.command(&["status"]));
     assert_eq!(dropped(&bed), 0);
+    // Replies from its own address would be dropped by its kernel.
+    let log = bed.log();
+    assert!(log.contains("sysctl net.ipv4.conf.eth0.accept_local=1"), "{log}");
 }

@@ -7,6 +7,7 @@
 mod attach;
 mod device;
 mod ethtool;
+mod kernel;
 mod link;
 mod netlink;
 mod next_hops;

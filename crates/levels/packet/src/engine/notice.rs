@@ -117,6 +117,13 @@ pub enum Notice {
         /// Whether it concerns IPv6.
         v6: bool,
     },
+    /// nat with a VIP that is an address of this machine, from which the kernel routes nothing.
+    OwnVip {
+        /// Address of the VIP.
+        vip: IpAddr,
+        /// The interface at which replies arrive.
+        interface: Arc<str>,
+    },
     /// There are more MAC addresses than the table can hold.
     TooManyMacs {
         /// Number of addresses, counted on each interface.
@@ -226,6 +233,27 @@ impl Notice {
             Notice::Nameless { flows, why } => write!(
                 f,
                 "{flows} flows are pinned by operators or applications and cannot be listed, only removed: {why}"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes notices about settings of the kernel.
+    fn setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::NotForwarding { interface, v6 } => {
+                let all = if *v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+                write!(
+                    f,
+                    "the kernel does not forward what comes by {interface}, so replies under nat do not reach clients: \
+                     sysctl {all}=1"
+                )
+            }
+            Notice::OwnVip { vip, interface } => write!(
+                f,
+                "this machine has the VIP {vip} itself, so the kernel drops replies under nat that it routes, as the \
+                 first to a client whose next hop's MAC address is unknown: sysctl \
+                 net.ipv4.conf.{interface}.accept_local=1"
             ),
             _ => Ok(()),
         }
@@ -349,14 +377,7 @@ impl fmt::Display for Notice {
                 "backend {backend} is behind gateway {gateway}, and direct-routing reaches only backends on the same \
                  link; use forward = \"tunnel\""
             ),
-            Notice::NotForwarding { interface, v6 } => {
-                let all = if *v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
-                write!(
-                    f,
-                    "the kernel does not forward what comes by {interface}, so replies under nat do not reach clients: \
-                     sysctl {all}=1"
-                )
-            }
+            Notice::NotForwarding { .. } | Notice::OwnVip { .. } => self.setting(f),
             Notice::TooManyMacs { macs } => write!(
                 f,
                 "{macs} MAC addresses are to be taken on all interfaces together, and there is room for {}: frames to \

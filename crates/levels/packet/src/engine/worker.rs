@@ -11,6 +11,7 @@ use equipoise_core::Health;
 
 use super::attach::Attachments;
 use super::device::Device;
+use super::kernel::{accepts_local, forwards, is_own};
 use super::netlink::Netlink;
 use super::next_hops::{Change, NextHops};
 use super::notice::Notice;
@@ -35,14 +36,6 @@ const RESOLVE_WAIT: Duration = Duration::from_millis(300);
 const REGISTRY_FULL_LOG_EVERY: Duration = Duration::from_secs(60);
 /// Delay after a failure to read the kernel's tables.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
-
-/// Whether the kernel forwards packets from an interface; true for a missing interface, which may
-/// appear later.
-fn forwards(interface: &str, v6: bool) -> bool {
-    let family = if v6 { "ipv6" } else { "ipv4" };
-    let setting = format!("/proc/sys/net/{family}/conf/{interface}/forwarding");
-    std::fs::read_to_string(setting).map_or(true, |text| text.trim() != "0")
-}
 
 /// After a longer pause, the control side has nothing left to publish.
 const PUBLISH_PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -416,6 +409,20 @@ impl Worker {
             if let Some(interface) = off {
                 Notice::NotForwarding { interface: Arc::clone(interface), v6 }.log();
             }
+        }
+        self.judge_own_vips();
+    }
+
+    /// Checks nat's VIPs that this machine has itself. The kernel routes replies while the MAC
+    /// address of their next hop is unknown, and takes those from its own address for forged.
+    fn judge_own_vips(&self) {
+        let vips = self.wanted.snapshot.vips.iter();
+        let mut vips = vips.filter(|vip| vip.forward == Forward::Nat && vip.address.is_ipv4());
+        let Some(vip) = vips.find(|vip| is_own(vip.address)).map(|vip| vip.address) else {
+            return;
+        };
+        if let Some(interface) = self.wanted.interfaces.keys().find(|name| !accepts_local(name)) {
+            Notice::OwnVip { vip, interface: Arc::clone(interface) }.log();
         }
     }
 
