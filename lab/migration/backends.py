@@ -285,7 +285,7 @@ def accepts(address):
         return False
 
 
-def until(condition, what, limit_s=30):
+def until(condition, what, limit_s=60):
     """Polls until `condition` holds; for states without an event."""
     end = time.monotonic() + limit_s
     while not condition():

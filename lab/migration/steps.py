@@ -14,7 +14,7 @@ SENT = {"path", "method", "host", "to", "from", "headers", "body", "body-size", 
 EXPECTED = {"status", "backend", "shares", "within", "sticks", "header", "received", "target", "contains", "served-certificate",
             "in-flight-max", "proxied", "statuses"}
 OTHER = {"until", "note", "lost", "ours", "peer"}
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 class Runner:
