@@ -78,6 +78,7 @@ def inside(case, scratch):
     names = expect.get("names", {})
     certificates = world.make(scratch, expect.get("files", {}), arranged(expect))
     problems = [f"no line of {case.file.name} is {line!r}" for line in case.unknown_lines()]
+    problems += refusal(case)
     checked = subprocess.run([BINARY, "check", str(case.folder / "equipoise.toml")], capture_output=True, text=True, check=False)
     printed = checked.stdout + checked.stderr
     if checked.returncode != 0:
@@ -108,6 +109,14 @@ def inside(case, scratch):
     if not problems and len(answers) == 2:
         problems += compare(case, answers)
     return problems
+
+
+def refusal(case):
+    """What keepalived says against its file, where it is installed: it cannot run here."""
+    if case.peer != "keepalived" or not shutil.which("keepalived"):
+        return []
+    done = subprocess.run(["keepalived", "--config-test", "-f", str(case.file)], capture_output=True, text=True, check=False)
+    return [] if done.returncode == 0 else [f"keepalived --config-test: {done.stdout}{done.stderr}"]
 
 
 def arranged(expect):
