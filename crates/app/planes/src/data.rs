@@ -7,6 +7,7 @@ use equipoise_basics::lock;
 use equipoise_core::SourcePrefix;
 use equipoise_handover::Listening;
 use equipoise_session::registry::Publish;
+use equipoise_session::why::Explainer;
 use equipoise_session::{BindError, Engine, LogLines, Snapshot, UdpHandover};
 
 /// The data plane. The registry publishes snapshots to it until it is taken and stopped. The
@@ -28,6 +29,11 @@ impl DataPlane {
     /// Work of clients since the last call, by prefix; `None` once the engine is taken.
     pub fn take_sources(&self) -> Option<HashMap<SourcePrefix, u64>> {
         self.lock().as_ref().map(Engine::take_sources)
+    }
+
+    /// Explains where requests and connections go; `None` once the engine is taken.
+    pub fn explainer(&self) -> Option<Explainer> {
+        self.lock().as_ref().map(Engine::explainer)
     }
 
     /// The access log for lines of another level; `None` once the engine is taken.

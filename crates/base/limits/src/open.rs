@@ -43,6 +43,11 @@ impl<K: Hash + Eq + Copy> OpenCounts<K> {
         Some(Entered { counts: Arc::clone(self), key })
     }
 
+    /// Open connections of `key`.
+    pub fn of(&self, key: &K) -> u32 {
+        lock(self.shard(key)).get(key).copied().unwrap_or(0)
+    }
+
     /// Keys that have connections.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
@@ -80,6 +85,7 @@ mod tests {
         let first = counts.enter("a", 2).expect("room");
         let second = counts.enter("a", 2).expect("room");
         assert!(counts.enter("a", 2).is_none());
+        assert_eq!((counts.of(&"a"), counts.of(&"b")), (2, 0));
         assert!(counts.enter("b", 2).is_some());
         drop(first);
         let third = counts.enter("a", 2).expect("room again");

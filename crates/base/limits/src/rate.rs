@@ -80,8 +80,7 @@ impl KeyedRate {
         };
         let mut rest_at = slot.rest_at.load(Relaxed);
         loop {
-            let next = rest_at.max(now).saturating_add(self.interval);
-            let over = (next - now).saturating_sub(self.depth);
+            let (next, over) = self.after_one(rest_at, now);
             if over > 0 {
                 return Err(Duration::from_nanos(over));
             }
@@ -90,6 +89,22 @@ impl KeyedRate {
                 Err(newer) => rest_at = newer,
             }
         }
+    }
+
+    /// The time until an event of `key` is within its rate; zero: it is now. Counts nothing.
+    pub fn wait<K: Hash + ?Sized>(&self, key: &K, now: Instant) -> Duration {
+        let hash = self.hasher.hash_one(key).max(1);
+        let now = nanoseconds(now.saturating_duration_since(self.began));
+        let slot = self.set(hash).iter().find(|slot| slot.key.load(Relaxed) == hash);
+        let rest_at = slot.map_or(now, |slot| slot.rest_at.load(Relaxed));
+        Duration::from_nanos(self.after_one(rest_at, now).1)
+    }
+
+    /// When a key that would be at rest at `rest_at` is at rest after one more event, and by how
+    /// much the event exceeds the burst.
+    fn after_one(&self, rest_at: u64, now: u64) -> (u64, u64) {
+        let next = rest_at.max(now).saturating_add(self.interval);
+        (next, (next - now).saturating_sub(self.depth))
     }
 
     /// Keys that lost their state for want of room.
@@ -159,6 +174,18 @@ mod tests {
             assert_eq!(limit.take("a", at(500)), Ok(()));
         }
         assert!(limit.take("a", at(500)).is_err());
+    }
+
+    #[test]
+    fn a_question_about_the_wait_counts_nothing() {
+        let began = Instant::now();
+        let limit = KeyedRate::new(rate(10, SECOND, 1), 1000, began);
+        assert_eq!(limit.wait("a", began), Duration::ZERO);
+        assert_eq!(limit.wait("a", began), Duration::ZERO);
+        assert_eq!(limit.take("a", began), Ok(()));
+        let wait = limit.wait("a", began);
+        assert_eq!(limit.take("a", began), Err(wait));
+        assert_eq!((wait, limit.wait("b", began)), (Duration::from_millis(100), Duration::ZERO));
     }
 
     #[test]

@@ -59,7 +59,11 @@ impl ByName {
     }
 
     /// The best certificate for this name with a signature that the client accepts.
-    fn pick(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<&Certificate> {
+    pub(crate) fn pick(
+        &self,
+        name: Option<&str>,
+        schemes: &[SignatureScheme],
+    ) -> Option<&Certificate> {
         let exact = name.and_then(|name| self.exact.get(name));
         // A wildcard stands for one label (RFC 6125, section 6.4.3).
         let parent = name.and_then(|name| Some(name.split_once('.')?.1));

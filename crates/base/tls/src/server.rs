@@ -60,6 +60,7 @@ pub struct ServerTls {
     options: TlsOptions,
     certificates: Arc<[Certificate]>,
     config: Arc<ServerConfig>,
+    by_name: Arc<ByName>,
 }
 
 impl ServerTls {
@@ -71,7 +72,8 @@ impl ServerTls {
     /// authorities of clients cannot be used.
     pub fn new(options: TlsOptions, certificates: Vec<Certificate>) -> Result<ServerTls, Error> {
         let certificates = in_order(certificates, &options);
-        let by_name = ByName::new(Arc::clone(&certificates), options.strict, &options.automatic);
+        let by_name =
+            Arc::new(ByName::new(Arc::clone(&certificates), options.strict, &options.automatic));
         let builder = ServerConfig::builder_with_provider(PROVIDER.clone())
             .with_protocol_versions(options.profile.versions())?;
         let verifier = options.clients.as_ref().map(Clients::verifier).transpose();
@@ -79,13 +81,13 @@ impl ServerTls {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(by_name));
+        let mut config = builder.with_cert_resolver(Arc::clone(&by_name) as _);
         // Clients keep their sessions as tickets. The keys of tickets are random, replaced every
         // 6 hours and forgotten after 12. There is no memory of sessions here.
         config.ticketer = Ticketer::new()?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = options.protocols.alpn();
-        Ok(ServerTls { options, certificates, config: Arc::new(config) })
+        Ok(ServerTls { options, certificates, config: Arc::new(config), by_name })
     }
 
     /// The same with other certificates. Tickets of clients stay valid.
@@ -93,9 +95,18 @@ impl ServerTls {
         let certificates = in_order(certificates, &self.options);
         let by_name =
             ByName::new(Arc::clone(&certificates), self.options.strict, &self.options.automatic);
+        let by_name = Arc::new(by_name);
         let mut config = ServerConfig::clone(&self.config);
-        config.cert_resolver = Arc::new(by_name);
-        ServerTls { options: self.options.clone(), certificates, config: Arc::new(config) }
+        config.cert_resolver = Arc::clone(&by_name) as _;
+        let (options, config) = (self.options.clone(), Arc::new(config));
+        ServerTls { options, certificates, config, by_name }
+    }
+
+    /// The certificate for a client that asks for this name, in lower case, and accepts every kind
+    /// of key. `None`: its handshake fails.
+    pub fn certificate_for(&self, name: Option<&str>) -> Option<&Certificate> {
+        let schemes = PROVIDER.signature_verification_algorithms.supported_schemes();
+        self.by_name.pick(name, &schemes)
     }
 
     /// For handshakes.

@@ -88,7 +88,7 @@ pub(crate) fn cookie_in<'c>(cookies: &'c [u8], name: &str) -> Option<&'c [u8]> {
 }
 
 /// The value of the first parameter of this name.
-fn parameter<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
+pub(crate) fn parameter<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
     let target = head.split(|byte| *byte == b' ').nth(1)?;
     let (_, query) = target.split_at(target.iter().position(|byte| *byte == b'?')? + 1);
     let mut parameters = query.split(|byte| *byte == b'&');

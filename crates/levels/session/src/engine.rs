@@ -23,6 +23,7 @@ use crate::handover::{GivenClients, UdpHandover};
 use crate::learning::HubThread;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::SourceSamples;
+use crate::why::Explainer;
 use crate::worker::{Phase, Shared, Worker};
 use crate::{listener, udp};
 
@@ -87,6 +88,7 @@ pub struct Engine {
     sources: Arc<SourceSamples>,
     learner: HubThread,
     inherited: Inherited,
+    explainer: Explainer,
 }
 
 struct DataThread {
@@ -139,6 +141,11 @@ impl Engine {
             challenges: options.challenges,
             is_held: options.is_held,
         };
+        let explainer = Explainer {
+            epoch: shared.epoch,
+            instance: Arc::clone(&shared.instance),
+            challenges: shared.challenges.clone(),
+        };
         let learner = HubThread::start(shared.threads)?;
         let threads = (0..options.threads.max(1))
             .map(|index| {
@@ -153,12 +160,26 @@ impl Engine {
             .collect::<io::Result<_>>()?;
         let published = Mutex::default();
         let inherited = options.inherited;
-        Ok(Engine { threads, log_lines, log_ended, published, sources, learner, inherited })
+        Ok(Engine {
+            threads,
+            log_lines,
+            log_ended,
+            published,
+            sources,
+            learner,
+            inherited,
+            explainer,
+        })
     }
 
     /// How many data-plane threads there are; shards are indexed below it.
     pub fn threads(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Explains where requests and connections go.
+    pub fn explainer(&self) -> Explainer {
+        self.explainer.clone()
     }
 
     /// The access log, for lines of another level.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equipoise_limits::{self as limits, KeyedRate, OpenCounts};
+use equipoise_limits::{self as limits, KeyedRate, OpenCounts, Rate};
 
 use crate::affinity::fields;
 use crate::config::{ClientLimit, LimitBy};
@@ -19,6 +19,34 @@ struct Limit {
     config: ClientLimit,
     rate: Option<KeyedRate>,
     open: Arc<OpenCounts<IpAddr>>,
+}
+
+/// The value by which a limit counts a request or connection.
+enum Key<'h> {
+    Header(&'h [u8]),
+    Source(IpAddr),
+}
+
+/// State of a limit for one more request or connection of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitState {
+    /// Events that it counts together.
+    pub by: LimitBy,
+    /// The rate, and the time until one more event is within it.
+    pub rate: Option<(Rate, Duration)>,
+    /// Open connections of this client, and the most that it may have.
+    pub connections: Option<(u32, u32)>,
+}
+
+impl LimitState {
+    /// Whether it refuses one more event now.
+    pub fn refuses(&self) -> Option<Reason> {
+        if self.connections.is_some_and(|(open, most)| open >= most) {
+            return Some(Reason::ConnectionsLimited);
+        }
+        let is_over = self.rate.is_some_and(|(_, wait)| !wait.is_zero());
+        is_over.then_some(Reason::RateLimited)
+    }
 }
 
 /// A connection, counted by each limit of connections until this is dropped.
@@ -47,7 +75,10 @@ impl Limiter {
     pub(crate) fn enter(&self, client: IpAddr) -> Option<Entered> {
         let enter = |limit: &Arc<Limit>| {
             let most = limit.config.connections?;
-            Some(limit.open.enter(limit.source(client)?, most.get()))
+            match limit.key(client, b"") {
+                Key::Source(source) => Some(limit.open.enter(source, most.get())),
+                Key::Header(_) => None,
+            }
         };
         self.0.iter().filter_map(enter).collect()
     }
@@ -71,16 +102,34 @@ impl Limiter {
         let now = Instant::now();
         for limit in &self.0 {
             let Some(rate) = &limit.rate else { continue };
-            let taken = match (&limit.config.by, limit.source(client)) {
-                (LimitBy::Header(name), _) => {
-                    rate.take(fields(head, name).next().unwrap_or_default(), now)
-                }
-                (_, Some(source)) => rate.take(&source, now),
-                (_, None) => Ok(()),
+            let taken = match limit.key(client, head) {
+                Key::Header(value) => rate.take(value, now),
+                Key::Source(source) => rate.take(&source, now),
             };
             taken.map_err(|_| Reason::RateLimited)?;
         }
         Ok(())
+    }
+
+    /// The state of each limit for one more request of `client`. Counts nothing.
+    pub(crate) fn states(&self, client: IpAddr, head: &[u8]) -> Vec<LimitState> {
+        let now = Instant::now();
+        let state = |limit: &Arc<Limit>| {
+            let key = limit.key(client, head);
+            let rate = limit.config.rate.zip(limit.rate.as_ref()).map(|(config, rate)| {
+                let wait = match key {
+                    Key::Header(value) => rate.wait(value, now),
+                    Key::Source(source) => rate.wait(&source, now),
+                };
+                (config, wait)
+            });
+            let connections = limit.config.connections.and_then(|most| match key {
+                Key::Header(_) => None,
+                Key::Source(source) => Some((limit.open.of(&source), most.get())),
+            });
+            LimitState { by: limit.config.by.clone(), rate, connections }
+        };
+        self.0.iter().map(state).collect()
     }
 
     /// The time after which a client that was refused has room for a request again, whichever
@@ -98,12 +147,12 @@ impl Limit {
         Limit { config: config.clone(), rate, open: Arc::default() }
     }
 
-    /// The source that `client` counts as; `None` if this limit counts by a header.
-    fn source(&self, client: IpAddr) -> Option<IpAddr> {
+    /// The value by which it counts this client and request.
+    fn key<'h>(&self, client: IpAddr, head: &'h [u8]) -> Key<'h> {
         match &self.config.by {
-            LimitBy::FrontDoor => Some(Ipv4Addr::UNSPECIFIED.into()),
-            LimitBy::Source(mask) => Some(mask.of(client)),
-            LimitBy::Header(_) => None,
+            LimitBy::FrontDoor => Key::Source(Ipv4Addr::UNSPECIFIED.into()),
+            LimitBy::Source(mask) => Key::Source(mask.of(client)),
+            LimitBy::Header(name) => Key::Header(fields(head, name).next().unwrap_or_default()),
         }
     }
 }
@@ -111,7 +160,7 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use equipoise_limits::{Rate, SourceMask};
+    use equipoise_limits::SourceMask;
     use std::num::NonZeroU32;
 
     fn limit(by: LimitBy, connections: Option<u32>) -> ClientLimit {

@@ -17,6 +17,7 @@ use crate::retry_budget::RetryBudget;
 use crate::route::RouteView;
 use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
+use crate::why::DecisionStep;
 
 /// The whole input of a data-plane thread: immutable, numbered, swapped whole.
 #[derive(Debug, Default)]
@@ -72,6 +73,39 @@ impl FrontDoorView {
         server_name.and_then(|name| self.sni.pick(name)).unwrap_or(self.pool)
     }
 
+    /// Whether this is the address of a peer, in node mode.
+    pub(crate) fn is_of_peer(&self, from: IpAddr) -> bool {
+        let from = from.to_canonical();
+        self.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
+    }
+
+    /// Adds what access list and limits say about one more request of a client; `head` is as it
+    /// goes to a backend. Returns false if they refuse it. Counts nothing.
+    pub(crate) fn explain_permission(
+        &self,
+        client: IpAddr,
+        head: &[u8],
+        steps: &mut Vec<DecisionStep>,
+    ) -> bool {
+        let access = &self.config.access;
+        if !access.allows(client) {
+            steps.push(DecisionStep::Refused(Reason::SourceDenied));
+            return false;
+        }
+        if !access.allows_all() {
+            steps.push(DecisionStep::Allowed);
+        }
+        for state in self.limiter.states(client, head) {
+            let refused = state.refuses();
+            steps.push(DecisionStep::Limit(state));
+            if let Some(reason) = refused {
+                steps.push(DecisionStep::Refused(reason));
+                return false;
+            }
+        }
+        true
+    }
+
     /// Index of the pool of the peers, where requests can be delegated.
     pub(crate) fn peers(&self) -> Option<usize> {
         let may_delegate =
@@ -80,7 +114,40 @@ impl FrontDoorView {
     }
 }
 
+/// Readiness of a pool for one more piece of work, before its scheduler is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// The scheduler may pick a backend.
+    Ready,
+    /// The work waits in the queue.
+    Waits,
+    /// No backend may be picked.
+    NoBackend,
+}
+
 impl PoolView {
+    /// Readiness for one more piece of work. `may_wait`: it takes permits, and may wait for them.
+    /// `fails_open`: it may go to unhealthy backends.
+    #[inline]
+    pub(crate) fn readiness(&self, may_wait: bool, fails_open: bool) -> Readiness {
+        if self.fails_open && !fails_open {
+            return Readiness::NoBackend;
+        }
+        match self.backends.is_empty() {
+            true if self.awaits_backend && may_wait => Readiness::Waits,
+            true => Readiness::NoBackend,
+            // Waiting requests come first.
+            false if may_wait && self.queue.has_waiting() => Readiness::Waits,
+            false => Readiness::Ready,
+        }
+    }
+
+    /// The backend that the value of a sticky cookie names.
+    pub(crate) fn sticky_slot(&self, value: Option<u64>) -> Option<usize> {
+        let (value, cookie) = (value?, self.options.sticky.as_ref()?);
+        self.backends.iter().position(|it| cookie.names(it.address) == value)
+    }
+
     /// Permits that are free once a request with `over` permits has ended; `None` if a backend has
     /// no limit, or if there is no backend.
     pub(crate) fn free_permits(&self, over: u32) -> Option<u32> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_basics::OncePerMinute;
-use equipoise_core::{Ask, Generation, Scheduler};
+use equipoise_core::{Ask, Generation, Loads, Scheduler};
 use equipoise_tls::Challenges;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::access_log::{AccessLog, ThreadLog};
 use crate::buffer::Buffers;
-use crate::config::Protocol;
+use crate::config::{PoolOptions, Protocol};
 use crate::deadline::Deadlines;
 use crate::descriptors::{Descriptors, Lines};
 use crate::door::Door;
@@ -34,11 +34,13 @@ use crate::lease::{Lease, PoolLoads};
 use crate::permits::Work;
 use crate::queue::Full;
 use crate::reason::Reason;
-use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
+use crate::snapshot::{BackendEvent, FrontDoorView, Readiness, Snapshot};
 use crate::sources::{SAMPLE, SourceSamples};
 use crate::splice::Pipes;
 use crate::udp::Batch;
 use crate::upstream::IdleSessions;
+
+pub(crate) use peers::explain_dispatch;
 
 /// Vectors kept for reuse at the most, and how large one may have grown.
 const VECS_MAX: usize = 1024;
@@ -401,17 +403,11 @@ impl Worker {
         work: Option<Work>,
         fails_open: bool,
     ) -> Pick {
-        let view = snapshot.pools.get(pool).filter(|view| fails_open || !view.fails_open);
-        let Some(view) = view else { return Pick::NoBackend };
-        if view.backends.is_empty() {
-            return match view.awaits_backend && work.is_some() {
-                true => Pick::Full(Full { snapshot, pool, is_routed: false }),
-                false => Pick::NoBackend,
-            };
-        }
-        if view.queue.has_waiting() && work.is_some() {
-            // Waiting requests come first.
-            return Pick::Full(Full { snapshot, pool, is_routed: false });
+        let Some(view) = snapshot.pools.get(pool) else { return Pick::NoBackend };
+        match view.readiness(work.is_some(), fails_open) {
+            Readiness::Ready => {}
+            Readiness::Waits => return Pick::Full(Full { snapshot, pool, is_routed: false }),
+            Readiness::NoBackend => return Pick::NoBackend,
         }
         if let Some(lease) = self.sticky_lease(&snapshot, pool, client, avoid, work) {
             return Pick::Free(lease);
@@ -429,14 +425,8 @@ impl Worker {
             }
         };
         let loads = PoolLoads::new(view, self.shared.epoch).of(work);
-        let mut ask = Ask {
-            flow_hash: client.flow,
-            source_hash: client.key.unwrap_or(client.source),
-            avoid: avoid.and_then(|id| view.backends.iter().position(|b| b.id == id)),
-            loads: &loads,
-            rng,
-        };
-        let slot = scheduler.pick(&mut ask);
+        let avoid = avoid.and_then(|id| view.backends.iter().position(|b| b.id == id));
+        let slot = scheduler.pick(&mut client.ask(avoid, &loads, rng));
         let Some(work) = work else {
             let lease = slot.map(|slot| Lease::without_permit(&snapshot, pool, slot, self.index));
             return lease.map_or(Pick::NoBackend, Pick::Free);
@@ -459,9 +449,8 @@ impl Worker {
         avoid: Option<u32>,
         work: Option<Work>,
     ) -> Option<Lease> {
-        let (value, view) = (client.sticky?, &snapshot.pools[pool]);
-        let cookie = view.options.sticky.as_ref()?;
-        let slot = view.backends.iter().position(|it| cookie.names(it.address) == value)?;
+        let view = &snapshot.pools[pool];
+        let slot = view.sticky_slot(client.sticky)?;
         if avoid == Some(view.backends[slot].id) {
             return None;
         }
@@ -478,10 +467,7 @@ impl Worker {
         hashes: &mut ClientHashes,
     ) {
         let (snapshot, pool) = self.place_for(door, routed);
-        let options = snapshot.pools.get(pool).map(|pool| &pool.options);
-        hashes.key = options.and_then(|options| options.hash_by.hash(head));
-        let cookie = options.and_then(|options| options.sticky.as_ref());
-        hashes.sticky = cookie.and_then(|cookie| cookie.value(head));
+        hashes.read(snapshot.pools.get(pool).map(|pool| &pool.options), head);
     }
 
     /// Returns true once in [`SAMPLE`] times, on average, at random distances, so that no rhythm of
@@ -575,5 +561,25 @@ impl ClientHashes {
             key: None,
             sticky: None,
         }
+    }
+
+    /// Reads the parts of a request by which its pool, with these options, picks a backend. `head`
+    /// is as it goes to a backend.
+    pub(crate) fn read(&mut self, options: Option<&PoolOptions>, head: &[u8]) {
+        self.key = options.and_then(|options| options.hash_by.hash(head));
+        let cookie = options.and_then(|options| options.sticky.as_ref());
+        self.sticky = cookie.and_then(|cookie| cookie.value(head));
+    }
+
+    /// The input of a scheduler's pick for this client.
+    #[inline]
+    pub(crate) fn ask<'a>(
+        &self,
+        avoid: Option<usize>,
+        loads: &'a dyn Loads,
+        rng: &'a mut dyn rand::Rng,
+    ) -> Ask<'a> {
+        let source_hash = self.key.unwrap_or(self.source);
+        Ask { flow_hash: self.flow, source_hash, avoid, loads, rng }
     }
 }

@@ -92,6 +92,11 @@ impl DispatchTable {
         self.keep[class]
     }
 
+    /// The part of a class that is refused from clients.
+    pub fn refuse(&self, class: RequestClass) -> f64 {
+        self.refuse[class]
+    }
+
     /// Number of peers that [`Self::choose`] may use; 0 if everything is kept.
     pub fn peers(&self) -> usize {
         self.cumulative.len()

@@ -17,13 +17,18 @@ pub(super) fn is_ours(target: &str, challenges: &Challenges) -> bool {
     token.is_some_and(|token| challenges.key_authorization(token).is_some())
 }
 
+/// The answer to this request, if it asks for one of this process.
+pub(super) fn answer_of(upstream_head: &[u8], challenges: &Challenges) -> Option<String> {
+    let rest = upstream_head.strip_prefix(b"GET ")?.strip_prefix(PATH)?;
+    let token = &rest[..memchr::memchr(b' ', rest)?];
+    challenges.key_authorization(std::str::from_utf8(token).ok()?)
+}
+
 impl ClientConnection {
     /// The answer, if `upstream_head` asks for one of this process. Other requests for such paths
     /// go to backends, which may have challenges of their own.
     pub(super) fn challenge_answer(&self, upstream_head: &[u8]) -> Option<String> {
-        let rest = upstream_head.strip_prefix(b"GET ")?.strip_prefix(PATH)?;
-        let token = &rest[..memchr::memchr(b' ', rest)?];
-        self.worker.shared.challenges.key_authorization(std::str::from_utf8(token).ok()?)
+        answer_of(upstream_head, &self.worker.shared.challenges)
     }
 
     /// Sends the answer.

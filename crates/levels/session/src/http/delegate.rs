@@ -82,8 +82,7 @@ impl ClientConnection {
     }
 
     fn is_where_a_peer_is(&self) -> bool {
-        let (view, from) = (self.door.view(), self.peer.ip().to_canonical());
-        view.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
+        self.door.view().is_of_peer(self.peer.ip())
     }
 
     /// Has a peer do a request for which there is no room here, and which is counted where it is

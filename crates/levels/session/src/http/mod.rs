@@ -33,6 +33,7 @@ mod respond;
 mod response;
 mod routed;
 mod routing;
+mod why;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -55,6 +56,7 @@ pub(crate) use http2::upstream::Http2Sessions;
 pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 pub(crate) use routed::Routed;
+pub(crate) use why::explain;
 
 /// Serves one client connection to its end.
 pub(crate) async fn serve(

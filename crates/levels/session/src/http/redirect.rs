@@ -6,6 +6,7 @@ use super::attempt::Outgoing;
 use super::challenge;
 use super::connection::{After, ClientConnection};
 use super::exchange::Reached;
+use crate::config::FrontDoor;
 use crate::reason::Reason;
 use crate::stats::count_status;
 
@@ -23,9 +24,10 @@ impl ClientConnection {
     /// # Errors
     /// The request names no host.
     pub(super) fn redirection(&self, outgoing: &Outgoing) -> Result<Option<OwnResponse>, Reason> {
-        let Some(port) = self.door.view().config.redirect else { return Ok(None) };
-        let request = RequestLine::of(&outgoing.first).filter(|it| !it.is_challenge());
-        let Some(request) = request else { return Ok(None) };
+        let view = self.door.view();
+        let Some((port, request)) = to_https(&view.config, &outgoing.first) else {
+            return Ok(None);
+        };
         let close = !outgoing.head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
         request.moved(port, close).map(Some).ok_or(Reason::RequestHost)
     }
@@ -41,6 +43,14 @@ impl ClientConnection {
         });
         Reached { after, status, ended: Instant::now(), counted: false }
     }
+}
+
+/// The port of https to which the front door redirects this request, if it does. `head` is as it
+/// goes to a backend.
+pub(super) fn to_https<'h>(door: &FrontDoor, head: &'h [u8]) -> Option<(u16, RequestLine<'h>)> {
+    let port = door.redirect?;
+    let request = RequestLine::of(head).filter(|it| !it.is_challenge())?;
+    Some((port, request))
 }
 
 /// The parts of a checked request that its new place depends on.
@@ -71,7 +81,7 @@ impl<'a> RequestLine<'a> {
     }
 
     /// The answer; `None` if the request names no host.
-    fn moved(&self, port: u16, close: bool) -> Option<OwnResponse> {
+    pub(super) fn moved(&self, port: u16, close: bool) -> Option<OwnResponse> {
         let name = match self.host.iter().rposition(|byte| *byte == b':') {
             // The last colon of an IPv6 address stands within brackets.
             Some(colon) if !self.host[colon..].contains(&b']') => &self.host[..colon],

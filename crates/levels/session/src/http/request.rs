@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use equipoise_core::delegation::{EachField, SignedHead, read_question};
 use equipoise_core::load::RequestClass;
+use equipoise_routes::Unmet;
 use equipoise_tls::PeerIdentity;
 
 use super::grpc::{self, GrpcCall};
@@ -13,7 +14,7 @@ use super::head::{
     BadLength, Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated, tokens,
 };
 use super::origin::{Claims, OriginFields, tells_client, tells_origin};
-use super::routing::{Decision, Hit};
+use super::routing::{self, Decision, Hit};
 use crate::config::{Challenges, FrontDoor, NodeMode, Scheme, ServerTls, Underscores};
 use crate::reason::Reason;
 use crate::route::Edits;
@@ -161,6 +162,29 @@ pub(crate) fn read_request(
     let edits = decision.route.map(|route| &route.request);
     write_request(head, &target, request.headers, &kinds, &fields, &parsed, origin, edits, out);
     Ok(Some(parsed))
+}
+
+/// For each route of the front door, in their order, the first condition that a request does not
+/// meet.
+///
+/// # Errors
+/// As [`read_request`].
+pub(super) fn unmet_by_route(
+    head: &[u8],
+    origin: &Origin<'_>,
+) -> Result<Vec<Option<Unmet>>, Reason> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_PARSED_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let is_whole = request.parse(head).is_ok_and(|status| status.is_complete());
+    let (true, Some(method), Some(target), Some(version)) =
+        (is_whole, request.method, request.path, request.version)
+    else {
+        return Err(Reason::RequestMalformed);
+    };
+    let mut kinds = [Field::Other; HEADERS_PARSED_MAX];
+    let fields = read_fields(request.headers, &mut kinds, origin.door)?;
+    let target = Target::read(method, target, &fields, version == 0, origin.door.scheme())?;
+    routing::unmet(method, &target, request.headers, origin)
 }
 
 impl From<BadLength> for Reason {

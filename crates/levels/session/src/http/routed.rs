@@ -30,13 +30,7 @@ impl Routed {
         snapshot: Rc<Arc<Snapshot>>,
         hash: impl FnOnce() -> u64,
     ) -> Routed {
-        let pools = view.routes.get(at).map(|it| &it.pools[..]).unwrap_or_default();
-        let place = match (pools, view.config.routes.routes().get(at).map(|it| &it.action)) {
-            ([only], _) => Some(only),
-            (several, Some(Action::Pools(pools))) => several.get(pools.split.pick(hash())),
-            _ => None,
-        };
-        let pool = place.map_or(view.pool, |place| place.at);
+        let pool = pool_of(&view, at, hash);
         Routed { view, at, snapshot, pool }
     }
 
@@ -54,4 +48,15 @@ impl Routed {
             view.stats.shard(thread).requests.add(1);
         }
     }
+}
+
+/// Index of the pool in which a request with this hash is served if it takes the route `at`.
+pub(super) fn pool_of(view: &FrontDoorView, at: usize, hash: impl FnOnce() -> u64) -> usize {
+    let pools = view.routes.get(at).map(|it| &it.pools[..]).unwrap_or_default();
+    let place = match (pools, view.config.routes.routes().get(at).map(|it| &it.action)) {
+        ([only], _) => Some(only),
+        (several, Some(Action::Pools(pools))) => several.get(pools.split.pick(hash())),
+        _ => None,
+    };
+    place.map_or(view.pool, |place| place.at)
 }

@@ -1,8 +1,10 @@
 //! The route of a request: decided while its head is read, and the answers of routes that have no
 //! pool.
 
+use std::borrow::Cow;
+
 use equipoise_core::hash::key_hash;
-use equipoise_routes::{Fields, RequestParts, normal};
+use equipoise_routes::{Fields, RequestParts, Unmet, normal};
 
 use super::answer::phrase;
 use super::attempt::Outgoing;
@@ -50,33 +52,24 @@ impl<'a> Decision<'a> {
         if routes.is_empty() || challenge::is_ours(target.path, origin.challenges) {
             return Ok(Decision::default());
         }
-        let query_at = target.path.find('?').unwrap_or(target.path.len());
-        let (sent, query) = target.path.split_at(query_at);
-        let sent = if target.needs_slash { "/" } else { sent };
-        let path = normal::path(sent.as_bytes()).map_err(|_| Reason::RequestPath)?;
+        let target_parts = PathAndQuery::of(target)?;
         let headers = Headers(headers);
-        let request = RequestParts {
-            method,
-            host: target.host,
-            path: &path,
-            query: query.strip_prefix('?').unwrap_or_default().as_bytes(),
-            source: origin.client,
-            headers: &headers,
-        };
+        let request = target_parts.parts(method, target, origin, &headers);
+        let PathAndQuery { sent, query, path } = &target_parts;
         let at = routes.table().decide(&request);
         let route = at.and_then(|at| routes.routes().get(at));
         let rewrite = route.and_then(|route| route.rewrite.path.as_ref());
         let rewritten = at
             .zip(rewrite)
-            .and_then(|(at, rewrite)| rewrite.apply(&path, routes.table().prefix_of(at, &path)));
+            .and_then(|(at, rewrite)| rewrite.apply(path, routes.table().prefix_of(at, path)));
         let target = match rewritten {
             Some(rewritten) => {
                 // A replacement may have put slashes side by side, or dots.
                 let path = normal::path(&rewritten).map_err(|_| Reason::RequestPath)?;
                 Some(joined(&path, query)?)
             }
-            None if *path == *sent.as_bytes() => None,
-            None => Some(joined(&path, query)?),
+            None if **path == *sent.as_bytes() => None,
+            None => Some(joined(path, query)?),
         };
         let hit = at.zip(route).map(|(at, route)| Hit {
             at: at as u32,
@@ -96,10 +89,73 @@ impl<'a> Decision<'a> {
     }
 }
 
+/// For each route of the front door, in their order, the first condition that a request does not
+/// meet.
+///
+/// # Errors
+/// The path is ambiguous.
+pub(super) fn unmet(
+    method: &str,
+    target: &Target<'_>,
+    headers: &[httparse::Header<'_>],
+    origin: &Origin<'_>,
+) -> Result<Vec<Option<Unmet>>, Reason> {
+    let target_parts = PathAndQuery::of(target)?;
+    let headers = Headers(headers);
+    let request = target_parts.parts(method, target, origin, &headers);
+    Ok(origin.door.routes.table().explain(&request))
+}
+
+/// Path and query of a target.
+struct PathAndQuery<'t> {
+    /// The path as it was sent.
+    sent: &'t str,
+    /// With its `?`, if there is one.
+    query: &'t str,
+    /// The path in its normal form.
+    path: Cow<'t, [u8]>,
+}
+
+impl<'t> PathAndQuery<'t> {
+    fn of(target: &Target<'t>) -> Result<PathAndQuery<'t>, Reason> {
+        let query_at = target.path.find('?').unwrap_or(target.path.len());
+        let (sent, query) = target.path.split_at(query_at);
+        let sent = if target.needs_slash { "/" } else { sent };
+        let path = normal::path(sent.as_bytes()).map_err(|_| Reason::RequestPath)?;
+        Ok(PathAndQuery { sent, query, path })
+    }
+
+    /// The parts of a request that routes have conditions of.
+    fn parts<'p>(
+        &'p self,
+        method: &'p str,
+        target: &'p Target<'_>,
+        origin: &Origin<'_>,
+        headers: &'p Headers<'_, '_>,
+    ) -> RequestParts<'p> {
+        RequestParts {
+            method,
+            host: target.host,
+            path: &self.path,
+            query: self.query.strip_prefix('?').unwrap_or_default().as_bytes(),
+            source: origin.client,
+            headers,
+        }
+    }
+}
+
 /// A target of path and query.
 fn joined(path: &[u8], query: &str) -> Result<String, Reason> {
     let path = std::str::from_utf8(path).map_err(|_| Reason::RequestPath)?;
     Ok([path, query].concat())
+}
+
+/// The hash by which a request of a client with the hash `source` is given to one of the route's
+/// pools; `None`: its pool is random.
+pub(super) fn pool_hash(view: &FrontDoorView, hit: Hit, source: u64) -> Option<u64> {
+    let route = view.config.routes.routes().get(hit.at as usize);
+    let is_random = route.and_then(sticky) == Some(&Sticky::No);
+    (!is_random).then(|| hit.key.unwrap_or(source))
 }
 
 fn sticky(route: &RouteConfig) -> Option<&Sticky> {
@@ -152,12 +208,8 @@ impl ClientConnection {
     pub(super) fn take_route(&mut self, hit: Option<Hit>) {
         self.routed = hit.map(|hit| {
             let (view, snapshot) = (self.door.view(), self.worker.snapshot_of(&self.door));
-            let route = view.config.routes.routes().get(hit.at as usize);
-            let is_random = route.and_then(sticky) == Some(&Sticky::No);
-            let hash = || match is_random {
-                true => self.worker.random(),
-                false => hit.key.unwrap_or(self.hashes.source),
-            };
+            let fixed = pool_hash(&view, hit, self.hashes.source);
+            let hash = || fixed.unwrap_or_else(|| self.worker.random());
             Routed::new(view, hit.at as usize, snapshot, hash)
         });
     }

@@ -11,7 +11,9 @@ use super::changes::Changes;
 use super::error::{ApplyError, RegistryError};
 use super::inventory::{BackendEntry, Inventory};
 use super::notice::{Notice, What};
-use super::{Command, PoolState, Publish, RegistryHandle, RegistryOptions, StatsView};
+use super::{
+    Command, PoolState, Publish, RegistryHandle, RegistryOptions, RegistryView, StatsView,
+};
 use crate::BackendEvent;
 use crate::config::{ActiveHealth, SessionConfig};
 use equipoise_health::{CheckReport, Checker};
@@ -120,6 +122,11 @@ impl<P: Publish> Registry<P> {
             Command::Status(reply) => {
                 let generation = self.published.snapshot.generation;
                 answer(reply, self.inventory.status(generation, now()));
+            }
+            Command::View(reply) => {
+                let snapshot = Arc::clone(&self.published.snapshot);
+                let status = self.inventory.status(snapshot.generation, now());
+                answer(reply, RegistryView { snapshot, status });
             }
             Command::ToInherit(reply) => answer(reply, self.inventory.to_inherit(now())),
             Command::Inherit(states, reply) => {

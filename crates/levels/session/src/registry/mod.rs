@@ -78,6 +78,15 @@ pub struct RegistryOptions {
     pub jitter_seed: u64,
 }
 
+/// The snapshot that the data plane follows, and the state of everything at the same moment.
+#[derive(Clone, Debug)]
+pub struct RegistryView {
+    /// The newest snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// The state of front doors, pools and backends.
+    pub status: Status,
+}
+
 #[derive(Debug)]
 enum Command {
     Apply(Box<SessionConfig>, oneshot::Sender<Result<Changes, ApplyError>>),
@@ -86,6 +95,7 @@ enum Command {
     SetPlanned(String, Vec<(String, Weight)>, oneshot::Sender<Result<(), RegistryError>>),
     SetShares(Option<Arc<Shares>>, oneshot::Sender<()>),
     Status(oneshot::Sender<Status>),
+    View(oneshot::Sender<RegistryView>),
     ToInherit(oneshot::Sender<Vec<Inheritable>>),
     Inherit(Vec<Inheritable>, oneshot::Sender<()>),
     Stop,
@@ -224,6 +234,14 @@ impl RegistryHandle {
     /// [`RegistryError::Stopped`].
     pub async fn status(&self) -> Result<Status, RegistryError> {
         self.ask(Command::Status).await.ok_or(RegistryError::Stopped)
+    }
+
+    /// The snapshot that the data plane follows, with the state of everything at the same moment.
+    ///
+    /// # Errors
+    /// [`RegistryError::Stopped`].
+    pub async fn view(&self) -> Result<RegistryView, RegistryError> {
+        self.ask(Command::View).await.ok_or(RegistryError::Stopped)
     }
 
     /// The counters by their object, for exposition. Sends no command: the objects are those of the

@@ -14,7 +14,7 @@ use crate::reason::Reason;
 
 pub use equipoise_routes::{
     ConditionError, Conditions, Expression, FieldCondition, HostCondition, PathCondition, Source,
-    Split, Table, TooLarge,
+    Split, Table, TooLarge, Unmet,
 };
 
 pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite, Sticky};

@@ -1,12 +1,18 @@
 //! Picks of peers, in node mode.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use equipoise_core::load::{Choice, RequestClass, Underway};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 use super::{ClientHashes, Pick, Worker};
 use crate::door::{Counted, Door};
 use crate::in_flight::Site;
 use crate::lease::{Lease, PoolLoads};
-use crate::snapshot::{DispatchView, FrontDoorView};
+use crate::snapshot::{DispatchView, FrontDoorView, Snapshot};
+use crate::why::{DispatchStep, Explainer, TRIALS};
 
 impl Worker {
     /// Whether the instructions let a client's request of this class in.
@@ -48,23 +54,13 @@ impl Worker {
         let kept = door.kept();
         // The table is of the slots that the pool had when the door closed, if it did.
         let of_table = kept.clone().unwrap_or_else(|| self.snapshot());
-        let pool = |at: usize| of_table.pools.get(at);
-        let peers =
-            pool(dispatch.peers).filter(|it| dispatch.table.peers() <= it.backends.len())?;
-        let application = PoolLoads::new(pool(view.pool)?, self.shared.epoch);
-        let underway = Underway {
-            here: view.in_flight.here(class),
-            here_failures: application.recent_failures_of_all(),
-            there: view.in_flight.there(class),
-            peers: &PoolLoads::new(peers, self.shared.epoch),
-        };
-        let choice = dispatch.table.choose(class, &underway, &mut *self.rng.borrow_mut());
-        let Choice::Peer(slot) = choice else { return None };
+        let rng = &mut *self.rng.borrow_mut();
+        let slot = chosen_peer(&of_table, view, dispatch, class, self.shared.epoch, rng)?;
         let (snapshot, at) = self.place_of(door, dispatch.peers);
         let slot = if kept.is_none() {
             slot
         } else {
-            let id = peers.backends.get(slot)?.id;
+            let id = of_table.pools.get(dispatch.peers)?.backends.get(slot)?.id;
             snapshot.pools.get(at)?.backends.iter().position(|backend| backend.id == id)?
         };
         Lease::of_peer(&snapshot, at, slot, self.index, is_whole)
@@ -105,4 +101,59 @@ impl Worker {
             Pick::Full(_) | Pick::NoBackend => None,
         }
     }
+}
+
+/// The peer that the instructions choose for a request of this class, by its slot in the pool of
+/// peers of `snapshot`; `None`: this node serves it.
+fn chosen_peer(
+    snapshot: &Snapshot,
+    view: &FrontDoorView,
+    dispatch: &DispatchView,
+    class: RequestClass,
+    epoch: Instant,
+    rng: &mut dyn Rng,
+) -> Option<usize> {
+    let pool = |at: usize| snapshot.pools.get(at);
+    let peers = pool(dispatch.peers).filter(|it| dispatch.table.peers() <= it.backends.len())?;
+    let application = PoolLoads::new(pool(view.pool)?, epoch);
+    let underway = Underway {
+        here: view.in_flight.here(class),
+        here_failures: application.recent_failures_of_all(),
+        there: view.in_flight.there(class),
+        peers: &PoolLoads::new(peers, epoch),
+    };
+    match dispatch.table.choose(class, &underway, rng) {
+        Choice::Here => None,
+        Choice::Peer(slot) => Some(slot),
+    }
+}
+
+/// The shares of this node and of peers in requests of a class; `None`: the front door is not in
+/// node mode.
+pub(crate) fn explain_dispatch(
+    explainer: &Explainer,
+    snapshot: &Snapshot,
+    view: &FrontDoorView,
+    class: RequestClass,
+) -> Option<DispatchStep> {
+    let dispatch = view.dispatch.as_ref()?;
+    let peers = snapshot.pools.get(dispatch.peers)?;
+    let mut rng = SmallRng::from_rng(&mut rand::rng());
+    let mut chosen = vec![0u32; peers.backends.len()];
+    for _ in 0..TRIALS {
+        let peer = chosen_peer(snapshot, view, dispatch, class, explainer.epoch, &mut rng);
+        if let Some(count) = peer.and_then(|slot| chosen.get_mut(slot)) {
+            *count += 1;
+        }
+    }
+    let share = |count: &u32| f64::from(*count) / f64::from(TRIALS);
+    let named = peers.backends.iter().map(|peer| Arc::clone(&peer.name));
+    let of_peers: Vec<_> = named.zip(chosen.iter().map(share)).collect();
+    Some(DispatchStep {
+        class,
+        refuse: dispatch.table.refuse(class),
+        keep: dispatch.table.keep(class),
+        here: 1.0 - share(&chosen.iter().sum()),
+        peers: of_peers,
+    })
 }

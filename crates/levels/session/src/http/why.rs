@@ -1,0 +1,178 @@
+//! Where a request goes at an HTTP front door, by the functions that serve requests.
+
+use std::sync::Arc;
+
+use equipoise_routes::Unmet;
+
+use super::challenge;
+use super::head::HeadScanner;
+use super::redirect::{RequestLine, to_https};
+use super::request::{Marker, Origin, RequestHead, read_request, unmet_by_route};
+use super::routed::pool_of;
+use super::routing::{Hit, pool_hash};
+use crate::affinity::{fields, parameter};
+use crate::reason::Reason;
+use crate::route::{Action, RouteConfig};
+use crate::snapshot::{FrontDoorView, Snapshot};
+use crate::why::{DecisionStep, Explainer, Goes, Question, RouteStep};
+use crate::worker::{ClientHashes, explain_dispatch};
+
+/// Adds the decisions about a request. Returns its pools, unless the proxy answers it.
+pub(crate) fn explain(
+    explainer: &Explainer,
+    snapshot: &Snapshot,
+    view: &FrontDoorView,
+    question: &Question,
+    steps: &mut Vec<DecisionStep>,
+) -> Option<Goes> {
+    let origin = Origin {
+        client: question.client,
+        door: &view.config,
+        challenges: &explainer.challenges,
+        instance: &explainer.instance,
+        peer: None,
+        identity: None,
+        is_http2: false,
+    };
+    let mut out = Vec::new();
+    let read = read_request(&question.head, &mut HeadScanner::default(), &origin, &mut out);
+    let head = match read.and_then(|head| head.ok_or(Reason::RequestMalformed)) {
+        Ok(head) => head,
+        Err(reason) => return refused(reason, steps),
+    };
+    if challenge::answer_of(&out, &explainer.challenges).is_some() {
+        steps.push(DecisionStep::Challenge);
+        return None;
+    }
+    if head.framing.exceeds(view.config.limits.body_bytes_max) {
+        return refused(Reason::RequestBodyTooLarge, steps);
+    }
+    let is_peer = view.is_of_peer(question.client);
+    if !is_peer && !view.explain_permission(question.client, &out, steps) {
+        return None;
+    }
+    if let Some((port, request)) = to_https(&view.config, &out) {
+        let Some(moved) = request.moved(port, false) else {
+            return refused(Reason::RequestHost, steps);
+        };
+        steps.push(DecisionStep::Redirect(moved.status));
+        return None;
+    }
+    if !routes(view, question, &origin, head.route, steps) {
+        return None;
+    }
+    rewritten(&question.head, &out, steps);
+    dispatched(explainer, snapshot, view, &head, is_peer, steps);
+    let source = ClientHashes::new(question.client(), view.config.listen).source;
+    let pools = pools(view, head.route, source);
+    let hit = head.route.and_then(|hit| view.config.routes.routes().get(hit.at as usize));
+    let by = match hit.map(|route| &route.action) {
+        Some(Action::Pools(pools)) if pools.names.len() > 1 => Some(pools.sticky.clone()),
+        _ => None,
+    };
+    Some(Goes { pools, by, work: head.class.into(), head: out })
+}
+
+fn refused(reason: Reason, steps: &mut Vec<DecisionStep>) -> Option<Goes> {
+    steps.push(DecisionStep::Refused(reason));
+    None
+}
+
+/// Adds the routes up to the one that the request takes. Returns false if the proxy answers it.
+fn routes(
+    view: &FrontDoorView,
+    question: &Question,
+    origin: &Origin<'_>,
+    hit: Option<Hit>,
+    steps: &mut Vec<DecisionStep>,
+) -> bool {
+    let routes = view.config.routes.routes();
+    if routes.is_empty() {
+        return true;
+    }
+    let unmet = match unmet_by_route(&question.head, origin) {
+        Ok(unmet) => unmet,
+        Err(reason) => {
+            steps.push(DecisionStep::Refused(reason));
+            return false;
+        }
+    };
+    let taken = hit.map(|hit| hit.at as usize);
+    let shown = taken.map_or(routes.len(), |at| at + 1);
+    for (number, (route, unmet)) in (1..).zip(routes.iter().zip(unmet)).take(shown) {
+        steps.push(DecisionStep::Route(route_step(number, route, unmet, &question.head)));
+    }
+    match taken.and_then(|at| routes.get(at)).map(|route| &route.action) {
+        Some(Action::Answer(answer)) => steps.push(DecisionStep::Answer(answer.status)),
+        Some(Action::Redirect(redirect)) => steps.push(DecisionStep::Redirect(redirect.status)),
+        Some(Action::Pools(_)) => return true,
+        None => {
+            steps.push(DecisionStep::NoRoute);
+            return true;
+        }
+    }
+    false
+}
+
+fn route_step(number: usize, route: &RouteConfig, unmet: Option<Unmet>, head: &[u8]) -> RouteStep {
+    let is_missing = match &unmet {
+        Some(Unmet::Header(name)) => fields(head, name).next().is_none(),
+        Some(Unmet::Query(name)) => parameter(head, name).is_none(),
+        _ => false,
+    };
+    let (name, action) = (Arc::clone(&route.name), route.action.clone());
+    RouteStep { number, name, unmet, is_missing, action }
+}
+
+/// Adds target and host of the backend's head, if they are not those that the client sends.
+fn rewritten(sent: &[u8], out: &[u8], steps: &mut Vec<DecisionStep>) {
+    let Some(request) = RequestLine::of(out) else { return };
+    let target = sent.split(|byte| *byte == b' ').nth(1);
+    let host = fields(sent, "host").next();
+    if (target, host) != (Some(request.target), Some(request.host)) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        steps.push(DecisionStep::Rewritten {
+            target: text(request.target),
+            host: text(request.host),
+        });
+    }
+}
+
+/// Adds the decision about peers, in node mode.
+fn dispatched(
+    explainer: &Explainer,
+    snapshot: &Snapshot,
+    view: &FrontDoorView,
+    head: &RequestHead,
+    is_peer: bool,
+    steps: &mut Vec<DecisionStep>,
+) {
+    let may_be_delegated = match head.marker {
+        _ if head.is_check => false,
+        Marker::None => true,
+        Marker::Believed => false,
+        Marker::Refused => !is_peer,
+    };
+    if may_be_delegated {
+        steps.extend(
+            explain_dispatch(explainer, snapshot, view, head.class).map(DecisionStep::Dispatch),
+        );
+    }
+}
+
+/// The pools of the request, with their shares.
+fn pools(view: &FrontDoorView, hit: Option<Hit>, source: u64) -> Vec<(usize, f64)> {
+    let Some(hit) = hit else { return vec![(view.pool, 1.0)] };
+    let at = hit.at as usize;
+    let several = view.routes.get(at).map(|route| &route.pools[..]).unwrap_or_default();
+    let action = view.config.routes.routes().get(at).map(|route| &route.action);
+    match (pool_hash(view, hit, source), action) {
+        (None, Some(Action::Pools(pools))) if several.len() > 1 => {
+            let weights: Vec<_> = pools.split.weights().collect();
+            let sum = weights.iter().sum::<u64>() as f64;
+            let shares = weights.iter().map(|weight| *weight as f64 / sum);
+            several.iter().map(|pool| pool.at).zip(shares).filter(|(_, it)| *it > 0.0).collect()
+        }
+        (hash, _) => vec![(pool_of(view, at, || hash.unwrap_or(0)), 1.0)],
+    }
+}
