@@ -9,7 +9,7 @@ use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
     announce, api_token, argument, change, check, cluster, decap, flow, pin, plan, ready, reload,
-    schema, slice, status, upgrade, weight,
+    schema, slice, status, upgrade, weight, why,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Decap(decap::Args),
     /// Explain where a flow of the packet level goes, and why
     Flow(flow::Args),
+    /// Explain where a request or connection would go, and why
+    Why(why::Args),
     /// List, add, move and remove flows that are pinned to a backend
     Pin(pin::Args),
     /// Show the plan and its reasons; pin, pause and resume elastic pools

@@ -27,10 +27,12 @@ pub(crate) async fn admit<O: Operator>(
         // Rejects a request without peer information from the listener.
         return no_peer().into_response();
     };
-    let is_change = !matches!(*request.method(), Method::GET | Method::HEAD);
     let mut asked = asked(&request, peer);
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let access = api.access(request.method(), path);
+    // A POST that needs no more than the role of readers is a question.
+    let is_change =
+        !matches!(*request.method(), Method::GET | Method::HEAD) && access > Access::READ;
     let turned_away = match auth::refuse(&request, peer) {
         Some(problem) => {
             let only_counted =

@@ -7,6 +7,7 @@ mod plan;
 mod pools;
 mod process;
 mod slice;
+mod why;
 
 use std::fmt;
 use std::io;

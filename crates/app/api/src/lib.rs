@@ -28,7 +28,7 @@ pub use auth::{Access, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token,
 pub use openapi::Declared;
 pub use operator::{
     ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator, PoolOperator,
-    ProcessOperator, SliceOperator,
+    ProcessOperator, SliceOperator, WhyOperator,
 };
 pub use problem::Problem;
 pub use routes::{declared, document};

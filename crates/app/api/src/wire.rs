@@ -37,6 +37,7 @@ pub mod packet;
 pub mod plan;
 pub mod slice;
 pub mod tls;
+pub mod why;
 
 use std::collections::BTreeMap;
 use std::fmt;

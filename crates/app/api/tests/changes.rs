@@ -192,6 +192,7 @@ async fn a_line_says_who_changed_what_to_what() {
 
     let lines = audited(&bed.folder.path("audit")).len();
     bed.ask("GET /v1/status", &[], "").await;
+    bed.ask("POST /v1/why", &[], r#"{"request":{"url":"http://a.example/"}}"#).await;
     assert_eq!(audited(&bed.folder.path("audit")).len(), lines, "a look leaves no line");
 }
 

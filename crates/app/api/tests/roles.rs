@@ -23,6 +23,7 @@ fn example(route: &Declared) -> (String, &'static str) {
     let path = path.replace("{worker}", "w").replace("{slice}", "3");
     match (route.method.as_str(), route.path) {
         (_, "/v1/flow") => (format!("{path}?source=192.0.2.1:1&vip=192.0.2.2:80/tcp"), ""),
+        (_, "/v1/why") => (path, r#"{"request":{"url":"http://a.example/"}}"#),
         ("DELETE", "/v1/pins") => (format!("{path}?vip=v&flow=f"), ""),
         ("PUT" | "POST", "/v1/pins") => (path, r#"{"vip":"v","flow":"f","backend":"b"}"#),
         (_, "/v1/pools/{pool}/backends/{backend}/weight") => (path, r#"{"weight":2}"#),
@@ -99,7 +100,10 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
             | (_, "/v1/cluster/nodes/{node}/evict") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }
-            (Method::GET, path) => assert_eq!(access, Access::Needs(Role::Read), "{path}"),
+            // A question with a body.
+            (_, path @ "/v1/why") | (Method::GET, path) => {
+                assert_eq!(access, Access::Needs(Role::Read), "{path}")
+            }
             (_, "/v1/reload" | "/v1/config/check" | "/v1/upgrade") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }

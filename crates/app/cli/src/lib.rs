@@ -32,4 +32,5 @@ pub mod upgrade;
 mod view;
 mod watch;
 pub mod weight;
+pub mod why;
 pub mod wire;

@@ -15,3 +15,4 @@ pub mod session;
 #[cfg(feature = "slice")]
 pub mod slice;
 pub mod tls;
+pub mod why;

@@ -103,7 +103,7 @@ fn routes(door: &FrontDoorStatus) -> Vec<wire::RouteStatus> {
 }
 
 /// Where requests of a route go.
-fn leads_to(action: &Action) -> String {
+pub(crate) fn leads_to(action: &Action) -> String {
     match action {
         Action::Redirect(redirect) => format!("redirect {}", redirect.status),
         Action::Answer(answer) => format!("answer {}", answer.status),
@@ -224,7 +224,7 @@ pub fn backend(
     }
 }
 
-fn health_detail(backend: &BackendStatus) -> Option<String> {
+pub(crate) fn health_detail(backend: &BackendStatus) -> Option<String> {
     let mut parts = Vec::new();
     if let Place::Host { resolved, .. } = &backend.place {
         match (resolved.problem(), resolved.addresses()) {
@@ -256,7 +256,7 @@ fn by_name(counts: &[(Reason, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(reason, count)| (reason.name().to_owned(), *count)).collect()
 }
 
-fn protocol(protocol: Protocol) -> &'static str {
+pub(crate) fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
@@ -265,7 +265,7 @@ fn protocol(protocol: Protocol) -> &'static str {
 }
 
 /// The scheduler's name in the configuration, which is also its serialized form.
-fn scheduler(kind: SchedulerKind) -> String {
+pub(crate) fn scheduler(kind: SchedulerKind) -> String {
     let value = serde_json::to_value(kind).expect("an enum without fields serializes to its name");
     value.as_str().expect("an enum without fields serializes to its name").to_owned()
 }
@@ -289,7 +289,7 @@ pub fn health(health: Health) -> wire::Health {
     }
 }
 
-fn state(backend: &BackendStatus) -> wire::BackendState {
+pub(crate) fn state(backend: &BackendStatus) -> wire::BackendState {
     match backend.eligibility {
         Eligibility::Eligible if backend.is_standby => wire::BackendState::Standby,
         Eligibility::Eligible => wire::BackendState::Up,

@@ -7,6 +7,7 @@ mod plan;
 mod pools;
 mod process;
 mod slice;
+mod why;
 
 use axum::http::StatusCode;
 
@@ -18,10 +19,17 @@ pub use plan::PlanOperator;
 pub use pools::PoolOperator;
 pub use process::ProcessOperator;
 pub use slice::SliceOperator;
+pub use why::WhyOperator;
 
 /// All operations. The binary implements each trait in a file of its own.
 pub trait Operator:
-    ProcessOperator + PoolOperator + PacketOperator + PlanOperator + ClusterOperator + SliceOperator
+    ProcessOperator
+    + PoolOperator
+    + PacketOperator
+    + PlanOperator
+    + ClusterOperator
+    + SliceOperator
+    + WhyOperator
 {
 }
 
@@ -32,6 +40,7 @@ impl<O> Operator for O where
         + PlanOperator
         + ClusterOperator
         + SliceOperator
+        + WhyOperator
 {
 }
 

@@ -13,6 +13,7 @@ mod plan;
 mod slice;
 mod status;
 mod table;
+mod why;
 
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ fn all<O: Operator>() -> Routes<O> {
         .merge(plan::routes())
         .merge(cluster::routes())
         .merge(slice::routes())
+        .merge(why::routes())
         .merge(metrics::routes())
 }
 

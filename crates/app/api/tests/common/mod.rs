@@ -22,13 +22,14 @@ use equipoise_api::wire::slice::{
     SliceMove, SliceMoves, SlicePlan, SlicePlanReason, SliceState, SliceWorker, StreamStatus,
     Streams, WorkerState,
 };
+use equipoise_api::wire::why::{WhyAnswer, WhyQuestion, WhyStep};
 use equipoise_api::wire::{
     Admin, BackendState, BackendStatus, ByClass, Changed, Health, Phase, Rates, Reloaded, Status,
     Upgrade, Upgraded,
 };
 use equipoise_api::{
     Api, ApiToken, ClusterOperator, Gate, OperateError, PacketOperator, PlanOperator, Policy,
-    PoolOperator, ProcessOperator, Role, SliceOperator, TokenDigest, serve_tcp,
+    PoolOperator, ProcessOperator, Role, SliceOperator, TokenDigest, WhyOperator, serve_tcp,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -462,6 +463,14 @@ impl PacketOperator for Recorder {
         let mut pins = self.pins.lock().unwrap();
         pins.retain(|pin| pin.flow != key.flow);
         Ok(Pins { pins: pins.clone() })
+    }
+}
+
+impl WhyOperator for Recorder {
+    async fn explain(&self, _: WhyQuestion) -> Result<WhyAnswer, OperateError> {
+        let step = WhyStep { level: "session".into(), text: "it does".into(), backend: None };
+        let (subject, outcome) = ("a request".into(), "nowhere".into());
+        Ok(WhyAnswer { subject, outcome, backend: None, steps: vec![step] })
     }
 }
 

@@ -10,7 +10,7 @@ use equipoise_api::wire::plan::PlanStatus;
 use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{
     ClusterOperator, OperateError, PacketOperator, PlanOperator, PoolOperator, ProcessOperator,
-    SliceOperator,
+    SliceOperator, WhyOperator,
 };
 use equipoise_basics::lock;
 use equipoise_cluster::NodeClient;
@@ -173,3 +173,5 @@ impl ClusterOperator for Desk {}
 impl PacketOperator for Desk {}
 
 impl SliceOperator for Desk {}
+
+impl WhyOperator for Desk {}

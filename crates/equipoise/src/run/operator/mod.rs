@@ -10,6 +10,7 @@ mod slice;
 #[cfg(not(feature = "slice"))]
 #[path = "slice_absent.rs"]
 mod slice;
+mod why;
 
 use equipoise_api::wire::Phase;
 use equipoise_api::{OperateError, ProcessOperator};

@@ -1,0 +1,115 @@
+//! Explanations of where a request, connection or packet would go.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Admin, BackendState, Health};
+
+/// The body of `POST /v1/why`: exactly one of its fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyQuestion {
+    /// A request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<WhyRequest>,
+    /// A TCP connection, or a datagram of UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<WhyFlow>,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyRequest {
+    /// Its URL, such as `https://shop.example/cart?x=1`.
+    pub url: String,
+    /// Its method; `GET` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Its header fields, each as `Name: value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<String>,
+    /// Address of the client, or address and port; `127.0.0.1` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Name of the front door; by default the one that listens on the port of the URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_door: Option<String>,
+}
+
+/// A TCP connection, or a datagram of UDP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyFlow {
+    /// `tcp` or `udp`.
+    pub protocol: FlowProtocol,
+    /// The client's address and port, such as `192.0.2.7:4711`.
+    pub from: String,
+    /// Address and port of the destination, such as `198.51.100.1:443`.
+    pub to: String,
+}
+
+words! {
+    /// A protocol of flows.
+    FlowProtocol {
+        /// TCP.
+        Tcp = "tcp",
+        /// UDP.
+        Udp = "udp",
+    }
+}
+
+/// Where a request, connection or packet would go now, and why. The answer changes nothing: no
+/// request is counted, and no turn of a scheduler is used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyAnswer {
+    /// The subject, in words.
+    pub subject: String,
+    /// Where it goes, in words.
+    pub outcome: String,
+    /// The backend that serves it, as `POOL/BACKEND`; absent if several may, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// The decisions, in their order.
+    pub steps: Vec<WhyStep>,
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyStep {
+    /// The level that makes it: `dns`, `packet`, `session`, `dispatch` or `slice`.
+    pub level: String,
+    /// The decision and its reason, in one line.
+    pub text: String,
+    /// The backend that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<WhyBackend>,
+}
+
+/// A backend that may serve the subject, or may not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyBackend {
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// The share of subjects like this one that it gets now, 0 to 1.
+    pub share: f64,
+    /// The operator's wish.
+    pub admin: Admin,
+    /// The observed health.
+    pub health: Health,
+    /// The resulting state.
+    pub state: BackendState,
+    /// The effective weight.
+    pub weight: u16,
+    /// Requests, connections or client addresses in flight.
+    pub in_flight: u64,
+    /// Concurrency limit; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}

@@ -1,0 +1,125 @@
+//! `equipoise why`: explains where a request or connection would go.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use equipoise_api::wire::why::{FlowProtocol, WhyAnswer, WhyFlow, WhyQuestion, WhyRequest};
+
+use crate::process::ApiArgs;
+
+/// Arguments of `equipoise why`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A URL; or tcp or udp, the client's IP:PORT and the destination's IP:PORT
+    #[arg(value_name = "SUBJECT", required = true, num_args = 1..=3)]
+    subject: Vec<String>,
+    /// Method of the request [default: GET]
+    #[arg(long)]
+    method: Option<String>,
+    /// A header field of the request; may be repeated
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// The client's address [default: 127.0.0.1]
+    #[arg(long, value_name = "IP[:PORT]")]
+    from: Option<String>,
+    /// Name of the front door [default: the one that listens on the URL's port]
+    #[arg(long, value_name = "NAME")]
+    front_door: Option<String>,
+    /// Print the API's answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The subject is none, the process that is asked does not answer or refuses, or standard output
+/// cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let question = question(&args)?;
+    let answer = args.api.client().await?.why(&question).await?;
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&answer)?);
+    } else {
+        out!("{}", text(&answer));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
+    let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
+    let is_of_request = args.method.is_some()
+        || args.from.is_some()
+        || args.front_door.is_some()
+        || !args.headers.is_empty();
+    let flow = |protocol, from: &str, to: &str| {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        WhyQuestion { flow: Some(WhyFlow { protocol, from, to }), ..WhyQuestion::default() }
+    };
+    let question = match words[..] {
+        [url] if url.contains("://") => WhyQuestion {
+            request: Some(WhyRequest {
+                url: url.to_owned(),
+                method: args.method.clone(),
+                headers: args.headers.clone(),
+                from: args.from.clone(),
+                front_door: args.front_door.clone(),
+            }),
+            ..WhyQuestion::default()
+        },
+        ["tcp", from, to] => flow(FlowProtocol::Tcp, from, to),
+        ["udp", from, to] => flow(FlowProtocol::Udp, from, to),
+        _ => bail!(
+            "`{}` is no subject; accepted: a URL, such as https://shop.example/cart; or tcp or udp \
+             with two addresses, such as tcp 192.0.2.7:4711 198.51.100.1:443",
+            words.join(" ")
+        ),
+    };
+    if is_of_request && question.request.is_none() {
+        bail!("--method, --header, --from and --front-door are of a URL");
+    }
+    Ok(question)
+}
+
+fn text(answer: &WhyAnswer) -> String {
+    let mut text = format!("{}: {}\n", answer.subject, answer.outcome);
+    for step in &answer.steps {
+        text.push_str(&format!("  {}: {}\n", step.level, step.text));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn asked(words: &[&str]) -> anyhow::Result<WhyQuestion> {
+        let line = Line::try_parse_from(["why"].iter().chain(words))?;
+        question(&line.args)
+    }
+
+    #[test]
+    fn a_subject_is_read_by_its_form() {
+        let url = "http://a.example/x";
+        let question = asked(&[url, "--header", "A: b", "--from", "192.0.2.1"]).unwrap();
+        let request = question.request.unwrap();
+        assert_eq!((&*request.url, request.from.as_deref()), (url, Some("192.0.2.1")));
+        assert_eq!(request.headers, ["A: b"]);
+        let flow = asked(&["udp", "192.0.2.1:1", "192.0.2.2:53"]).unwrap().flow.unwrap();
+        assert_eq!((flow.protocol, &*flow.to), (FlowProtocol::Udp, "192.0.2.2:53"));
+        for wrong in [&["a.example"][..], &["tcp", "a"], &["icmp", "a", "b"]] {
+            assert!(asked(wrong).unwrap_err().to_string().contains("accepted"), "{wrong:?}");
+        }
+        assert!(asked(&["tcp", "a", "b", "--from", "c"]).is_err());
+    }
+}
