@@ -269,6 +269,12 @@ impl LoadTable {
         self.entries.len()
     }
 
+    /// The entry of a client: as a resolver, or else by its subnet.
+    #[inline]
+    pub(crate) fn find_client(&self, client: IpAddr) -> Option<usize> {
+        self.find(Source::resolver(client)).or_else(|| self.find(Source::subnet(client)))
+    }
+
     #[inline]
     pub(crate) fn find(&self, source: Source) -> Option<usize> {
         if self.entries.is_empty() {

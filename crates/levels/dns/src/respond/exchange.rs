@@ -88,8 +88,7 @@ impl<'e> Exchange<'e> {
                 return (loads.find(Source::subnet(address)), bits);
             }
         }
-        let found = loads.find(Source::resolver(self.client));
-        (found.or_else(|| loads.find(Source::subnet(self.client))), 0)
+        (loads.find_client(self.client), 0)
     }
 
     /// Writes a response without records. It copies the first `end` bytes of the query, including
