@@ -7,11 +7,10 @@
 
 use std::sync::Arc;
 
-use equipoise_core::hash::key_hash;
 use equipoise_dds::cdr::Malformed;
 use equipoise_dds::idl::{self, IdlError, KeyField, KeyValue, Struct};
 use equipoise_dds::items::{DataItem, Reply};
-use equipoise_slice::{Item, Numbering};
+use equipoise_slice::{Item, Numbering, number_key, text_key};
 
 use crate::payload::Payload;
 
@@ -134,8 +133,8 @@ impl Form {
 /// Hash of a key's value, which determines the slice.
 fn hash_of(value: KeyValue<'_>) -> u64 {
     match value {
-        KeyValue::Text(text) => key_hash(text),
-        KeyValue::Number(number) => key_hash(&number.to_le_bytes()),
+        KeyValue::Text(text) => text_key(text),
+        KeyValue::Number(number) => number_key(number),
     }
 }
 

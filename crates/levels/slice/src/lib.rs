@@ -125,5 +125,5 @@ pub use message::{
     Address, Backlog, Claims, Covered, Envelope, Given, Item, Keeps, Lacks, Message, Past,
     Progress, SnapshotId, SnapshotPart, TailEntry, Taken,
 };
-pub use numbering::{Numbering, SLICES_MAX};
+pub use numbering::{Numbering, SLICES_MAX, number_key, text_key};
 pub use positions::Positions;

@@ -1,11 +1,22 @@
 //! Maps keys of items to slices, and slices to those of a stream that was resized.
 
+use equipoise_core::hash::key_hash;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Group, Groups, HandoverId, SliceId};
 
 /// Largest number of slices of a stream.
 pub const SLICES_MAX: u32 = 1 << 20;
+
+/// The key of items with this text in their field.
+pub fn text_key(text: &[u8]) -> u64 {
+    key_hash(text)
+}
+
+/// The key of items with this number in their field, sign-extended.
+pub fn number_key(number: u64) -> u64 {
+    key_hash(&number.to_le_bytes())
+}
 
 /// The numbering of a stream's slices: an item with key `k` is in slice `k % slices`.
 ///
