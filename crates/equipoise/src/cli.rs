@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Decap(decap::Args),
     /// Explain where a flow of the packet level goes, and why
     Flow(flow::Args),
-    /// Explain where a request or connection would go, and why
+    /// Explain where a request, connection, query or item would go, and why
     Why(why::Args),
     /// List, add, move and remove flows that are pinned to a backend
     Pin(pin::Args),

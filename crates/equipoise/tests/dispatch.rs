@@ -163,6 +163,16 @@ fn three_nodes_that_keep_nothing_do_every_request_once() {
     let all_three = || [sum("arrived_total"), sum("delegated_total"), sum("taken_total")];
     assert!(eventually(|| all_three() == [60; 3]), "{:?}", all_three());
     assert_eq!(all.iter().map(|node| node.app.requests().len()).sum::<usize>(), 60);
+    let why = all[0].command(&["why", &format!("http://{}/", all[0].address())]);
+    for part in [
+        ": one of peer b ",
+        "dispatch: class ",
+        ": this node serves 0 %, peer b ",
+        " %, peer c ",
+        "(instructions: keep 0 %)\n",
+    ] {
+        assert!(why.contains(part), "{part} in {why}");
+    }
     let page = all[0].command(&["status"]);
     assert!(page.contains("DISPATCH") && page.contains("app.peers/b"), "{page}");
 }

@@ -140,6 +140,42 @@ fn names_answer_drain_and_reload_and_status_shows_their_shares() {
 }
 
 #[test]
+fn the_reasons_of_an_answer_are_told_and_nothing_is_counted() {
+    let instance = Instance::start("dns-why", CONFIG);
+    instance.command(&["drain", "nodes/n2"]);
+    let why = instance.command(&["why", "name", "www.cluster.example"]);
+    let subject = "www.cluster.example. A from 127.0.0.1 (assumed): A 192.0.2.11, A 203.0.113.13";
+    let turned = "www.cluster.example. A from 127.0.0.1 (assumed): A 203.0.113.13, A 192.0.2.11";
+    assert!(why.starts_with(subject) || why.starts_with(turned), "{why}");
+    for line in [
+        "dns: www.cluster.example. is balanced (ordered, TTL 10 s): the backends are drawn by share",
+        "dns: backend nodes/n1 (192.0.2.11): in, 50 % of clients: serving\n",
+        "dns: backend nodes/n2 (192.0.2.12): out: draining\n",
+        "dns: backend nodes/n3 (203.0.113.13, 2001:db8::13): in, 50 % of clients: serving\n",
+    ] {
+        assert!(why.contains(line), "{line}\nin\n{why}");
+    }
+    let name = |name: &str, of: &str| instance.command(&["why", "name", name, of]);
+    let aaaa = name("www.cluster.example", "aaaa");
+    assert!(aaaa.contains(" AAAA from") && aaaa.contains(": AAAA 2001:db8::13\n"), "{aaaa}");
+    let fixed = name("text.cluster.example", "TXT");
+    assert!(fixed.contains("dns: text.cluster.example.: text.cluster.example. 300 TXT"), "{fixed}");
+    let missing = name("missing.cluster.example", "A");
+    assert!(missing.contains("the zone has no such name"), "{missing}");
+    let url = instance.command(&["why", "http://www.cluster.example/"]);
+    let line = "dns: www.cluster.example. has the address ";
+    assert!(url.contains(line) && url.contains("no front door takes it"), "{url}");
+    let away = instance.command(&["why", "http://a.example/"]);
+    assert!(away.contains("dns: a.example.: no zone of this process has it\n"), "{away}");
+    let status = instance.command(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let queries = &status["dns"]["queries"];
+    assert_eq!((&queries["udp"], &queries["tcp"]), (&0.into(), &0.into()), "{status:#}");
+    let answers = status["dns"]["answers"].as_array().unwrap();
+    assert!(answers.iter().all(|it| it["answers_total"] == 0), "{status:#}");
+}
+
+#[test]
 fn labels_say_which_backends_a_name_is_spread_over_and_a_reload_follows_them() {
     let labelled = |n1: &str, n3: &str| {
         CONFIG

@@ -235,6 +235,14 @@ fn a_vip_is_served_shown_explained_and_at_the_end_nothing_is_left() {
         "{told}"
     );
 
+    let why = bed.done(&["why", "tcp", &client.to_string(), &format!("{to}:80")]);
+    let line = format!("packet: VIP {to}:80/tcp: forwarded to {name} (");
+    assert!(why.contains(&format!(": backend web1/{name}\n")) && why.contains(&line), "{why}");
+    let why = bed.done(&["why", &format!("http://{to}/"), "--from", &client.to_string()]);
+    assert!(why.contains(&format!(": backend web1/{name}\n")), "{why}");
+    let why = bed.done(&["why", &format!("http://{to}/"), "--from", &client.ip().to_string()]);
+    assert!(why.contains(": a backend of pool web1\n"), "{why}");
+
     assert_kept(&mut sessions);
     stop(process);
     assert!(!bed.has_program("eth0") && !bed.has_program("eth1"));

@@ -109,6 +109,8 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
     assert!(output.status.success(), "schemathesis found something; seed {SEED}");
 
     let status = equipoise(&["status", "--json", "--api", text(&folder.path("api.sock"))]);
+    let error = || format!("{}\n{}", stderr(&status), process.printed());
+    assert!(status.status.success(), "it does not answer any more: {}", error());
     let status: Value = serde_json::from_str(&stdout(&status)).expect("it still answers");
     assert_eq!(status["packet"].is_object(), matches!(place, Place::Namespace(_)), "{status}");
     assert!(!process.printed().contains("panicked"), "{}", process.printed());

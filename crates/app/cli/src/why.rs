@@ -1,16 +1,19 @@
-//! `equipoise why`: explains where a request or connection would go.
+//! `equipoise why`: explains where a request, connection, query or item would go.
 
 use std::process::ExitCode;
 
 use anyhow::bail;
-use equipoise_api::wire::why::{FlowProtocol, WhyAnswer, WhyFlow, WhyQuestion, WhyRequest};
+use equipoise_api::wire::why::{
+    FlowProtocol, WhyAnswer, WhyFlow, WhyItem, WhyName, WhyQuestion, WhyRequest,
+};
 
 use crate::process::ApiArgs;
 
 /// Arguments of `equipoise why`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A URL; or tcp or udp, the client's IP:PORT and the destination's IP:PORT
+    /// A URL; tcp or udp with the client's and the destination's IP:PORT; name NAME [TYPE]; or item
+    /// STREAM with a slice, key=TEXT or number=N
     #[arg(value_name = "SUBJECT", required = true, num_args = 1..=3)]
     subject: Vec<String>,
     /// Method of the request [default: GET]
@@ -50,10 +53,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
     let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
-    let is_of_request = args.method.is_some()
-        || args.from.is_some()
-        || args.front_door.is_some()
-        || !args.headers.is_empty();
+    let is_of_request =
+        args.method.is_some() || args.front_door.is_some() || !args.headers.is_empty();
     let flow = |protocol, from: &str, to: &str| {
         let (from, to) = (from.to_owned(), to.to_owned());
         WhyQuestion { flow: Some(WhyFlow { protocol, from, to }), ..WhyQuestion::default() }
@@ -71,16 +72,44 @@ fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
         },
         ["tcp", from, to] => flow(FlowProtocol::Tcp, from, to),
         ["udp", from, to] => flow(FlowProtocol::Udp, from, to),
+        ["name", name] => of_name(name, None, args),
+        ["name", name, record_type] => of_name(name, Some(record_type), args),
+        ["item", stream, of] => item(stream, of)?,
         _ => bail!(
-            "`{}` is no subject; accepted: a URL, such as https://shop.example/cart; or tcp or udp \
-             with two addresses, such as tcp 192.0.2.7:4711 198.51.100.1:443",
+            "`{}` is no subject; accepted: a URL, such as https://shop.example/cart; tcp or udp \
+             with two addresses, such as tcp 192.0.2.7:4711 198.51.100.1:443; name with a name, \
+             such as name shop.example AAAA; or item with a stream and a slice or key, such as \
+             item images 3",
             words.join(" ")
         ),
     };
     if is_of_request && question.request.is_none() {
-        bail!("--method, --header, --from and --front-door are of a URL");
+        bail!("--method, --header and --front-door are of a URL");
+    }
+    if args.from.is_some() && question.request.is_none() && question.name.is_none() {
+        bail!("--from is of a URL or a name");
     }
     Ok(question)
+}
+
+fn of_name(name: &str, record_type: Option<&str>, args: &Args) -> WhyQuestion {
+    let name = name.to_owned();
+    let name = WhyName { name, record_type: record_type.map(Into::into), from: args.from.clone() };
+    WhyQuestion { name: Some(name), ..WhyQuestion::default() }
+}
+
+/// An item of a stream, by its slice or its key.
+fn item(stream: &str, of: &str) -> anyhow::Result<WhyQuestion> {
+    let mut item = WhyItem { stream: stream.into(), ..WhyItem::default() };
+    match of.split_once('=') {
+        Some(("key", key)) => item.key = Some(key.into()),
+        Some(("number", number)) => item.number = number.parse().ok(),
+        _ => item.slice = of.parse().ok(),
+    }
+    if item.slice.is_none() && item.key.is_none() && item.number.is_none() {
+        bail!("`{of}` is no item; accepted: a slice's number, key=TEXT or number=N");
+    }
+    Ok(WhyQuestion { item: Some(item), ..WhyQuestion::default() })
 }
 
 fn text(answer: &WhyAnswer) -> String {
@@ -117,7 +146,13 @@ mod tests {
         assert_eq!(request.headers, ["A: b"]);
         let flow = asked(&["udp", "192.0.2.1:1", "192.0.2.2:53"]).unwrap().flow.unwrap();
         assert_eq!((flow.protocol, &*flow.to), (FlowProtocol::Udp, "192.0.2.2:53"));
-        for wrong in [&["a.example"][..], &["tcp", "a"], &["icmp", "a", "b"]] {
+        let name = asked(&["name", "a.example", "AAAA", "--from", "192.0.2.1"]).unwrap();
+        assert_eq!(name.name.unwrap().record_type.as_deref(), Some("AAAA"));
+        let item = |of: &str| asked(&["item", "images", of]).unwrap().item.unwrap();
+        assert_eq!((item("3").slice, item("key=3").key.as_deref()), (Some(3), Some("3")));
+        assert_eq!(item("number=-3").number, Some(-3));
+        let wrong = [&["a.example"][..], &["tcp", "a"], &["icmp", "a", "b"], &["item", "s", "x"]];
+        for wrong in wrong {
             assert!(asked(wrong).unwrap_err().to_string().contains("accepted"), "{wrong:?}");
         }
         assert!(asked(&["tcp", "a", "b", "--from", "c"]).is_err());

@@ -60,7 +60,7 @@ pub(crate) struct Bed {
     lease: &'static str,
     /// Lease of a participant of DDS.
     dds_lease: Duration,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     file: PathBuf,
 }
 

@@ -32,6 +32,18 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let status = bed.until("the pinned one goes there", |status| owner(status, 7) == "one");
     assert_eq!(status["slices"][7]["pinned"], "one");
     bed.until("it says why it stays", |status| status["slices"][7]["blocked"] == "pinned to one");
+    for (item, lines) in [
+        ("7", ["stream items, slice 7: worker one\n", "slice: it is pinned to worker one\n"]),
+        ("3", ["stream items, slice 3: worker one\n", "slice: slice 3: worker one owns it by"]),
+        ("key=ann", ["stream items, key \"ann\": worker ", "of 12, by the hash of the key\n"]),
+    ] {
+        let output = equipoise(&["why", "item", "items", item, "--api", text(&bed.socket)]);
+        let why = stdout(&output) + &stderr(&output);
+        assert!(lines.iter().all(|line| why.contains(line)), "{lines:?} in {why}");
+        assert!(why.contains("slice: a round now would not move it: "), "{why}");
+    }
+    let output = equipoise(&["why", "item", "items", "99", "--api", text(&bed.socket)]);
+    assert!(stderr(&output).contains("has no slice 99; it has 12"), "{}", stderr(&output));
     let shown = bed.said(&["status"]);
     assert!(shown.contains("pinned to one") && shown.contains("stream items"), "{shown}");
     let refused = bed.command(&["move", "6-7", "two"]);

@@ -5,7 +5,7 @@ use std::future::Future;
 use super::OperateError;
 use crate::wire::why::{WhyAnswer, WhyQuestion};
 
-/// Explanations of where a request, connection or packet would go.
+/// Explanations of where a request, connection, query or item would go.
 /// Without an implementation, nothing is balanced.
 pub trait WhyOperator: Send + Sync + 'static {
     /// Explains where it would go now. Changes nothing.

@@ -1,4 +1,4 @@
-//! Explanations of where a request, connection or packet would go.
+//! Explanations of where a request, connection, query or item would go.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         Access::READ,
         "/v1/why",
         why::<O>,
-        "Explain where a request or connection would go now, without changing anything",
+        "Explain where a request, connection, query or item would go now, changing nothing",
     )
 }
 

@@ -1,4 +1,4 @@
-//! Explanations of where a request, connection or packet would go.
+//! Explanations of where a request, connection, query or item would go.
 
 use std::fmt;
 
@@ -17,6 +17,12 @@ pub struct WhyQuestion {
     /// A TCP connection, or a datagram of UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<WhyFlow>,
+    /// A query for a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<WhyName>,
+    /// An item of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<WhyItem>,
 }
 
 /// A request.
@@ -51,6 +57,37 @@ pub struct WhyFlow {
     pub to: String,
 }
 
+/// A query for a name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyName {
+    /// The name, such as `shop.example`.
+    pub name: String,
+    /// The record type; `A` by default.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub record_type: Option<String>,
+    /// Address of the resolver or client; `127.0.0.1` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+/// An item of a stream: its slice, or its key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyItem {
+    /// The stream.
+    pub stream: String,
+    /// Number of the slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<u32>,
+    /// Value of the key, which is a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Value of the key, which is a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<i64>,
+}
+
 words! {
     /// A protocol of flows.
     FlowProtocol {
@@ -61,7 +98,7 @@ words! {
     }
 }
 
-/// Where a request, connection or packet would go now, and why. The answer changes nothing: no
+/// Where a request, connection, query or item would go now, and why. The answer changes nothing: no
 /// request is counted, and no turn of a scheduler is used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhyAnswer {

@@ -1,11 +1,18 @@
 //! Explanations of where a request or connection would go, as types of the API.
 
 mod backends;
+mod items;
+mod names;
+mod packets;
 mod words;
 
 use equipoise_api::wire::why as wire;
 use equipoise_session::registry::Status;
 use equipoise_session::why::{DecisionStep, PoolStep};
+
+pub use items::item_answer;
+pub use names::{host_step, name_answer};
+pub use packets::{is_forwarded, packet_answer, packet_step};
 
 /// The answer about `subject`: the decisions of the session level, behind those of `before`.
 pub fn answer(
@@ -37,13 +44,16 @@ struct Answer {
     pool: Option<(PoolStep, Vec<String>)>,
     /// How it ends, unless a backend serves it.
     end: Option<String>,
+    /// The front door is in node mode.
+    is_in_node_mode: bool,
     /// Peers that serve it, with their shares.
     peers: Vec<(String, f64)>,
 }
 
 impl Default for Answer {
     fn default() -> Answer {
-        Answer { steps: Vec::new(), here: 1.0, pool: None, end: None, peers: Vec::new() }
+        let (steps, peers, is_in_node_mode) = (Vec::new(), Vec::new(), false);
+        Answer { steps, here: 1.0, pool: None, end: None, is_in_node_mode, peers }
     }
 }
 
@@ -70,9 +80,14 @@ impl Answer {
             }
             DecisionStep::NoBackend => {
                 self.leave_pool(status);
-                self.end = Some("refused with 503: no backend may be picked".into());
+                let text = match self.is_in_node_mode {
+                    true => "no backend here: peers are asked, and then unhealthy backends",
+                    false => "refused with 503: no backend may be picked",
+                };
+                self.end = Some(text.into());
             }
             DecisionStep::Dispatch(dispatch) => {
+                self.is_in_node_mode = true;
                 self.here = dispatch.here * (1.0 - dispatch.refuse);
                 let share = |share: f64| share * (1.0 - dispatch.refuse);
                 let named = dispatch.peers.iter().filter(|(_, share)| *share > 0.0);

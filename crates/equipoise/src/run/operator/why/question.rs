@@ -1,51 +1,24 @@
-//! Explanations: parses a question, and asks each level.
+//! Questions: parses URLs, addresses and header fields.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use equipoise_api::wire::why::{FlowProtocol, WhyAnswer, WhyFlow, WhyQuestion, WhyRequest};
-use equipoise_api::{OperateError, WhyOperator};
+use equipoise_api::OperateError;
+use equipoise_api::wire::why::{FlowProtocol, WhyFlow, WhyRequest};
 use equipoise_session::config::Protocol;
 use equipoise_session::why::Question;
-use equipoise_status::why;
-use tokio::task::spawn_blocking;
 
-use super::refused;
-use crate::run::control::Control;
-
-impl WhyOperator for Control {
-    async fn explain(&self, question: WhyQuestion) -> Result<WhyAnswer, OperateError> {
-        match question {
-            WhyQuestion { request: Some(request), flow: None } => {
-                let (subject, question) = request_question(&request)?;
-                self.explain_session(subject, question).await
-            }
-            WhyQuestion { request: None, flow: Some(flow) } => {
-                let (subject, question) = flow_question(&flow)?;
-                self.explain_session(subject, question).await
-            }
-            _ => Err(OperateError::Refused("accepted: exactly one of `request` and `flow`".into())),
-        }
-    }
+/// A question, with its words.
+pub(super) struct Asked {
+    /// The subject in words.
+    pub(super) subject: String,
+    /// Name of the host of a URL; `None`: an address.
+    pub(super) host: Option<String>,
+    /// For the session level.
+    pub(super) question: Question,
 }
 
-impl Control {
-    async fn explain_session(
-        &self,
-        subject: String,
-        question: Question,
-    ) -> Result<WhyAnswer, OperateError> {
-        let explainer = self.data.explainer().ok_or(OperateError::Stopping)?;
-        let seen = self.levels.registry.view().await.map_err(refused)?;
-        // Trial picks over a large pool take milliseconds.
-        let explained = spawn_blocking(move || {
-            let steps = explainer.explain(&seen.snapshot, &question);
-            why::answer(subject, Vec::new(), &steps, &seen.status)
-        });
-        explained.await.map_err(|_| OperateError::Stopping)
-    }
-}
-
-fn flow_question(flow: &WhyFlow) -> Result<(String, Question), OperateError> {
+/// A connection or datagram.
+pub(super) fn flow(flow: &WhyFlow) -> Result<Asked, OperateError> {
     let address = |text: &str| {
         text.parse::<SocketAddr>().map_err(|_| {
             OperateError::Refused(format!(
@@ -72,10 +45,11 @@ fn flow_question(flow: &WhyFlow) -> Result<(String, Question), OperateError> {
         server_name: None,
         head: Vec::new(),
     };
-    Ok((format!("{} {from} -> {to}", flow.protocol), question))
+    Ok(Asked { subject: format!("{} {from} -> {to}", flow.protocol), host: None, question })
 }
 
-fn request_question(request: &WhyRequest) -> Result<(String, Question), OperateError> {
+/// A request.
+pub(super) fn request(request: &WhyRequest) -> Result<Asked, OperateError> {
     let Url { tls, authority, host, port, target } = url(&request.url)?;
     let method = request.method.as_deref().unwrap_or("GET");
     let (client, client_port) = client(request.from.as_deref())?;
@@ -84,6 +58,7 @@ fn request_question(request: &WhyRequest) -> Result<(String, Question), OperateE
     let name = host.trim_end_matches('.').to_ascii_lowercase();
     let assumed = if request.from.is_some() { "" } else { " (assumed)" };
     let subject = format!("{method} {} from {client}{assumed}", request.url);
+    let host = address.is_none().then(|| name.clone());
     let question = Question {
         protocol: Protocol::Http,
         front_door: request.front_door.clone(),
@@ -95,7 +70,7 @@ fn request_question(request: &WhyRequest) -> Result<(String, Question), OperateE
         server_name: (tls && address.is_none()).then_some(name),
         head,
     };
-    Ok((subject, question))
+    Ok(Asked { subject, host, question })
 }
 
 /// The parts of a URL.
@@ -141,7 +116,7 @@ fn url(text: &str) -> Result<Url, OperateError> {
 }
 
 /// Address and port of the client.
-fn client(from: Option<&str>) -> Result<(IpAddr, Option<u16>), OperateError> {
+pub(super) fn client(from: Option<&str>) -> Result<(IpAddr, Option<u16>), OperateError> {
     let Some(text) = from else { return Ok((Ipv4Addr::LOCALHOST.into(), None)) };
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok((address, None));
