@@ -119,7 +119,7 @@ fn the_process_that_is_named_is_asked_in_every_way_of_naming_it() {
 }
 
 /// Every command that asks a running process.
-const ASKING: [&[&str]; 26] = [
+const ASKING: [&[&str]; 28] = [
     &["status"],
     &["status", "--cluster"],
     &["drain", "web/b"],
@@ -130,6 +130,8 @@ const ASKING: [&[&str]; 26] = [
     &["weight", "web/b", "1"],
     &["reload"],
     &["flow", "198.51.100.7:1", "192.0.2.1:2/tcp"],
+    &["why", "http://a.example/"],
+    &["why", "name", "a.example"],
     &["pin", "list"],
     &["pin", "add", "192.0.2.1:2/tcp", "198.51.100.7:1", "b"],
     &["pin", "move", "192.0.2.1:2/tcp", "198.51.100.7:1", "b"],
