@@ -42,7 +42,7 @@ HOMONYMS = {
     "the arguments of a command": "Args",
     "the client of one interface, and what it reports": "AskError ClientError Endpoint ListenError OpenError",
     "the field's word in several fields": "Cause Counter Entry Fingerprint Host Key Memory Multicast Name Outcome Plain"
-    " Policy Ports Prefix Pressure Program Protocol Token Update",
+    " Event Policy Ports Prefix Pressure Program Protocol Token Update",
     "test support has its own, so that it shares nothing with the code under test": "Answer Gate Intake",
     "to rename": "Access Ask Change Fault Place Problem Reading Refused Region Report Source Standing Surroundings Term Tick"
     " Verdict Wanted",

@@ -8,8 +8,8 @@ use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
-    announce, api_token, argument, change, check, cluster, decap, flow, pin, plan, ready, reload,
-    schema, slice, status, upgrade, weight, why,
+    announce, api_token, argument, change, check, cluster, decap, events, flow, pin, plan, ready,
+    reload, schema, slice, status, upgrade, weight, why,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Show front doors, pools and backends of a running equipoise
     Status(status::Args),
+    /// Show what has changed in a running equipoise, or follow it
+    Events(events::Args),
     /// Stop new work for a backend, which finishes its current work; or remove a node of the
     /// cluster from DNS answers
     Drain(change::TargetArgs),

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::audit::{Asked, Audit, Happened, Line};
 use crate::auth::{Access, Caller, Gate, Role, Who};
+use crate::events::EventJournal;
 use crate::openapi::Declared;
 use crate::wire::Reloaded;
 use crate::{OperateError, Operator, Problem};
@@ -30,6 +31,7 @@ struct Inner<O> {
     operator: Arc<O>,
     gate: Arc<Gate>,
     audit: Arc<Audit>,
+    journal: Arc<EventJournal>,
     /// Locks that serialize the changes of a subject, so that a change applies to the state that it
     /// was compared with.
     turns: [Arc<Mutex<()>>; SUBJECTS.len() + 1],
@@ -54,8 +56,7 @@ impl<O: Operator> Api<O> {
     /// The API of `operator`. `declared` are its routes, and `describe` makes its description.
     pub(crate) fn of(
         operator: Arc<O>,
-        gate: Arc<Gate>,
-        audit: Arc<Audit>,
+        (gate, audit, journal): (Arc<Gate>, Arc<Audit>, Arc<EventJournal>),
         declared: Vec<Declared>,
         describe: fn() -> serde_json::Value,
     ) -> Api<O> {
@@ -64,7 +65,7 @@ impl<O: Operator> Api<O> {
             access.entry(declared.path).or_default().push((declared.method, declared.access));
         }
         let (turns, description) = (Default::default(), OnceLock::new());
-        let inner = Inner { operator, gate, audit, turns, access, describe, description };
+        let inner = Inner { operator, gate, audit, journal, turns, access, describe, description };
         Api { inner: Arc::new(inner) }
     }
 
@@ -116,6 +117,10 @@ impl<O: Operator> Api<O> {
 
     pub(crate) fn audit(&self) -> &Audit {
         &self.inner.audit
+    }
+
+    pub(crate) fn journal(&self) -> &Arc<EventJournal> {
+        &self.inner.journal
     }
 
     /// The lock that a change of the resource at `path` takes.

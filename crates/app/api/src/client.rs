@@ -2,6 +2,7 @@
 
 mod cluster;
 mod endpoint;
+mod events;
 mod packet;
 mod plan;
 mod pools;
@@ -14,9 +15,9 @@ use std::io;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::{Method, Request};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,6 +27,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::{Problem, Token};
 
 pub use endpoint::{BadEndpoint, Endpoint, Place};
+pub use events::EventStream;
 
 /// Longest time for an answer. A reload that opens many front doors takes longest.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -104,36 +106,46 @@ impl Client {
         body: Bytes,
     ) -> Result<T, ClientError> {
         let exchange = async {
-            match &self.place.endpoint {
-                Endpoint::Unix(socket) => {
-                    let stream =
-                        UnixStream::connect(socket).await.map_err(|e| self.no_connection(e))?;
-                    self.exchange(stream, "localhost", method, path, body).await
-                }
-                Endpoint::Tcp(authority) => {
-                    let stream =
-                        TcpStream::connect(authority).await.map_err(|e| self.no_connection(e))?;
-                    self.exchange(stream, authority, method, path, body).await
-                }
-            }
+            let response = self.send(method, path, "application/json", body).await?;
+            let body = self.collected(response.into_body()).await?;
+            serde_json::from_slice(&body).map_err(|error| self.not_understood(error))
         };
-        tokio::time::timeout(TIMEOUT, exchange)
+        self.in_time(exchange).await
+    }
+
+    /// Opens a stream, which may last.
+    async fn open_stream(
+        &self,
+        path: &str,
+        media_type: &'static str,
+    ) -> Result<Incoming, ClientError> {
+        let response = self.send(Method::GET, path, media_type, Bytes::new());
+        Ok(self.in_time(response).await?.into_body())
+    }
+
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        tokio::time::timeout(TIMEOUT, answer)
             .await
             .map_err(|_| ClientError::NoAnswer { place: self.place.clone() })?
     }
 
-    async fn exchange<T: DeserializeOwned>(
+    /// Sends a request over a connection of its own. Returns the head of a successful answer.
+    async fn send(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin,
-        host: &str,
         method: Method,
         path: &str,
+        accept: &'static str,
         body: Bytes,
-    ) -> Result<T, ClientError> {
+    ) -> Result<Response<Incoming>, ClientError> {
+        let (stream, host) = self.connect().await?;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, host)
+            .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, "application/json");
         if let (Some(token), Endpoint::Tcp(_)) = (&self.token, &self.place.endpoint) {
             let mut value = HeaderValue::from_maybe_shared(format!("Bearer {}", token.reveal()))
@@ -145,26 +157,39 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.not_understood(error))?;
-        let answer = async {
-            let response = sender.send_request(request).await?;
-            let (head, body) = response.into_parts();
-            Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
-        };
-        tokio::pin!(answer);
-        tokio::pin!(connection);
-        // The connection makes progress only while it is polled; the answer reports its error.
-        let (head, body) = tokio::select! {
-            answer = &mut answer => answer,
-            _ = &mut connection => answer.await,
+        // The task ends with the body. The answer reports its error.
+        tokio::spawn(connection);
+        let response =
+            sender.send_request(request).await.map_err(|error| self.not_understood(error))?;
+        if response.status().is_success() {
+            return Ok(response);
         }
-        .map_err(|error| self.not_understood(error))?;
-        if head.status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| self.not_understood(error));
-        }
-        match serde_json::from_slice::<Problem>(&body) {
+        let (head, body) = response.into_parts();
+        match serde_json::from_slice::<Problem>(&self.collected(body).await?) {
             Ok(problem) => Err(ClientError::Refused(problem)),
             Err(_) => Err(self.not_understood(format!("status {}", head.status))),
         }
+    }
+
+    /// Connects. Also returns the value of the header `Host`.
+    async fn connect(&self) -> Result<(Box<dyn Connection>, &str), ClientError> {
+        match &self.place.endpoint {
+            Endpoint::Unix(socket) => {
+                let stream =
+                    UnixStream::connect(socket).await.map_err(|e| self.no_connection(e))?;
+                Ok((Box::new(stream), "localhost"))
+            }
+            Endpoint::Tcp(authority) => {
+                let stream =
+                    TcpStream::connect(authority).await.map_err(|e| self.no_connection(e))?;
+                Ok((Box::new(stream), authority))
+            }
+        }
+    }
+
+    async fn collected(&self, body: Incoming) -> Result<Bytes, ClientError> {
+        let body = body.collect().await.map_err(|error| self.not_understood(error))?;
+        Ok(body.to_bytes())
     }
 
     fn no_connection(&self, source: io::Error) -> ClientError {
@@ -179,6 +204,11 @@ impl Client {
         ClientError::NotUnderstood { place: self.place.clone(), what: what.to_string() }
     }
 }
+
+/// A connection of either kind.
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection for S {}
 
 fn to_json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("wire types have string keys and no failing serializer").into()

@@ -13,6 +13,7 @@ mod auth;
 mod change;
 pub mod client;
 mod condition;
+pub mod events;
 mod extract;
 pub mod listen;
 pub mod metrics;

@@ -24,6 +24,7 @@ use crate::admit::ANSWER_TIMEOUT;
 use crate::answering::Mark;
 use crate::api::Api;
 use crate::auth::Peer;
+use crate::events::Stopping;
 use crate::listen::{ApiTcp, ApiUnix};
 use crate::{Operator, routes};
 
@@ -210,8 +211,10 @@ async fn answer(
     mut stopped: watch::Receiver<()>,
 ) {
     let router = TowerToHyperService::new(router);
+    let stopping = Stopping(stopped.clone());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(stopping.clone());
         let mark = Mark::new(activity.clone(), ANSWER_TIMEOUT);
         let answer = router.call(request.map(|body| mark.body(body)));
         async move {

@@ -33,6 +33,7 @@ pub mod config;
 pub mod controller;
 pub mod dispatch;
 pub mod dns;
+pub mod events;
 pub mod packet;
 pub mod plan;
 pub mod slice;

@@ -15,6 +15,7 @@ pub mod check;
 pub mod cluster;
 mod controller;
 pub mod decap;
+pub mod events;
 pub mod flow;
 mod log_queue;
 pub mod logs;

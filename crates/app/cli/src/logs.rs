@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use equipoise_api::events::{self, EventJournal};
 use equipoise_core::LineFormat;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -29,6 +30,7 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 pub struct Logs {
     level: reload::Handle<Targets, Registry>,
     reopen_access_log: Arc<AtomicBool>,
+    journal: Arc<EventJournal>,
 }
 
 impl Logs {
@@ -52,10 +54,17 @@ impl Logs {
             LogFormat::Text => layer.with_ansi(colour()).boxed(),
             LogFormat::Json => layer.json().flatten_event(true).boxed(),
         };
-        let started = tracing_subscriber::registry().with(filter).with(layer).try_init();
+        let journal = Arc::<EventJournal>::default();
+        let log = tracing_subscriber::registry().with(layer.with_filter(filter));
+        let started = log.with(events::layer(&journal)).try_init();
         // Only tests install another subscriber; their log serves as well.
         let _ = started;
-        Ok(Logs { level: handle, reopen_access_log: Arc::default() })
+        Ok(Logs { level: handle, reopen_access_log: Arc::default(), journal })
+    }
+
+    /// The events of this process.
+    pub fn journal(&self) -> Arc<EventJournal> {
+        Arc::clone(&self.journal)
     }
 
     /// Changes the level that is logged.
@@ -135,7 +144,9 @@ fn filter(level: LogLevel) -> Targets {
     // The resolver warns at every attempt; we log each change of a name once.
     let resolver = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     let targets = Targets::new().with_default(level).with_target("hickory", resolver);
-    targets.with_target("audit", LevelFilter::INFO)
+    // Other lines report the same.
+    let events = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
+    targets.with_target("audit", LevelFilter::INFO).with_target("event", events)
 }
 
 fn append_to(path: PathBuf) -> io::Result<File> {

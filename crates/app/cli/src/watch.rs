@@ -131,6 +131,6 @@ impl Answered {
 
 /// Whether the error may pass, as after a restart or an overload. A revoked token or a removed
 /// stream stays an error.
-fn may_come_back(error: &ClientError) -> bool {
+pub(crate) fn may_come_back(error: &ClientError) -> bool {
     !matches!(error, ClientError::Refused(problem) if [401, 403, 404].contains(&problem.status))
 }

@@ -180,11 +180,14 @@ impl DnsPlane {
         let snapshot = match self.snapshot(&mut state, &served, &told).await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                return tracing::error!("dns: the answers could not be changed: {error:#}");
+                return tracing::error!(
+                    event = "dns.failed",
+                    "dns: the answers could not be changed: {error:#}"
+                );
             }
         };
         for name in snapshot.names_told.iter().filter(|name| name.fail_open) {
-            tracing::warn!(
+            tracing::warn!(event = "dns.unserved", subject = %name.name,
                 "dns: no backend of {} serves; its answers have backends that do not serve",
                 name.name
             );

@@ -190,13 +190,29 @@ impl Shared {
 fn log(name: &str, before: &Resolved, now: &Resolved) {
     let addresses = listed(now.addresses());
     match now.problem() {
-        None if now != before => tracing::info!("backend {name}: resolved to {addresses}"),
-        None => tracing::info!("backend {name}: resolved again"),
+        None if now != before => tracing::info!(
+            event = "name.resolved",
+            subject = name,
+            "backend {name}: resolved to {addresses}"
+        ),
+        None => tracing::info!(
+            event = "name.resolved",
+            subject = name,
+            "backend {name}: resolved again"
+        ),
         Some(problem) if now.addresses().is_empty() => {
-            tracing::warn!("backend {name}: not resolved; it gets no requests: {problem}");
+            tracing::warn!(
+                event = "name.failed",
+                subject = name,
+                "backend {name}: not resolved; it gets no requests: {problem}"
+            );
         }
         Some(problem) => {
-            tracing::warn!("backend {name}: not resolved; it keeps {addresses}: {problem}");
+            tracing::warn!(
+                event = "name.failed",
+                subject = name,
+                "backend {name}: not resolved; it keeps {addresses}: {problem}"
+            );
         }
     }
 }

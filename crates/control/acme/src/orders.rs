@@ -242,7 +242,12 @@ impl Task {
                 });
                 let left = certificate.valid_until().duration_since(SystemTime::now());
                 let left = rough(left.unwrap_or_default().as_secs());
-                tracing::info!(name = name.name, "certificate issued, valid for {left}");
+                tracing::info!(
+                    event = "certificate.issued",
+                    subject = name.name,
+                    name = name.name,
+                    "certificate issued, valid for {left}"
+                );
                 self.issued.send_modify(|count| *count += 1);
             }
             Err(error) => {
@@ -290,6 +295,8 @@ impl Task {
             Stage::Waiting | Stage::Ordering => "there is no certificate yet",
         };
         tracing::error!(
+            event = "certificate.not-issued",
+            subject = name.name,
             name = name.name,
             "could not obtain a certificate: {error}; {what}, and the next attempt is in {}",
             rough(wait.as_secs())

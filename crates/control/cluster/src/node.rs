@@ -269,7 +269,7 @@ impl Inner {
         noted.refusing.insert(address.clone());
         if !self.is_evicted.send_replace(true) {
             let folder = &self.options.folder;
-            tracing::error!(
+            tracing::error!(event = "cluster.evicted",
                 controller = %address,
                 "this node was evicted from the cluster; to let it return, remove {} and {}, give it a token of `equipoise \
                  cluster token create --node {}`, and restart it",
@@ -285,7 +285,7 @@ impl Inner {
         let mut noted = self.noted();
         if noted.refusing.remove(address) && noted.refusing.is_empty() {
             self.is_evicted.send_replace(false);
-            tracing::info!(controller = %address, "no controller refuses this node any longer");
+            tracing::info!(event = "cluster.readmitted", controller = %address, "no controller refuses this node any longer");
         }
     }
 

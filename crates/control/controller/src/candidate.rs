@@ -104,7 +104,10 @@ async fn lost(office: &mut Option<Office>) {
 }
 
 fn leave(shared: &Shared, office: &mut Option<Office>) {
-    tracing::warn!("this controller lost leadership; nodes keep their instructions");
+    tracing::warn!(
+        event = "controller.leadership-lost",
+        "this controller lost leadership; nodes keep their instructions"
+    );
     *office = None;
     shared.known().leads_in = None;
     shared.note_no_writer();
@@ -113,7 +116,7 @@ fn leave(shared: &Shared, office: &mut Option<Office>) {
 /// Starts a leadership, from the last plan in the store.
 async fn enter(shared: &Shared, leadership: Leadership) -> Office {
     let created = leadership.term();
-    tracing::info!(term = %created, "this controller leads");
+    tracing::info!(event = "controller.leads", term = %created, "this controller leads");
     let read = timeout(READING, shared.store.get(&shared.keys.plan)).await;
     match read {
         Ok(read) => {
@@ -150,7 +153,12 @@ async fn period(shared: &Shared, office: &mut Option<Office>) {
         roll.forget_silent(now, shared.options.forget_after, &witnesses)
     };
     for node in &forgotten {
-        tracing::info!(node, "forgot a member that was silent for too long");
+        tracing::info!(
+            event = "node.forgotten",
+            subject = node,
+            node,
+            "forgot a member that was silent for too long"
+        );
         shared.recorder.forget(node);
     }
     go_on(shared, office, premises).await;
@@ -164,7 +172,10 @@ async fn go_on(shared: &Shared, office: &mut Option<Office>, premises: Premises)
     if shared.is_to_resign()
         && let Some(office) = office.take()
     {
-        tracing::warn!("this controller resigned, because another receives more reports");
+        tracing::warn!(
+            event = "controller.resigned",
+            "this controller resigned, because another receives more reports"
+        );
         shared.known().leads_in = None;
         shared.note_no_writer();
         resign(shared, office).await;

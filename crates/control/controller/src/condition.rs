@@ -147,7 +147,11 @@ impl Shared {
                 failing.is_unwritten |= is_unwritten;
             }
             none => {
-                tracing::warn!(error = last, "the store failed; nodes keep their instructions");
+                tracing::warn!(
+                    event = "controller.store-failed",
+                    error = last,
+                    "the store failed; nodes keep their instructions"
+                );
                 *none = Some(Failing { since: Instant::now(), last, is_unwritten });
             }
         }
@@ -160,7 +164,11 @@ impl Shared {
         let said = with_causes(error);
         let mut known = self.known();
         if known.cannot_lead.as_ref().is_none_or(|it| it.said != said || !it.holds()) {
-            tracing::warn!(error = said, "this controller cannot become leader; it keeps trying");
+            tracing::warn!(
+                event = "controller.cannot-lead",
+                error = said,
+                "this controller cannot become leader; it keeps trying"
+            );
         }
         known.cannot_lead = Some(Refused { at: Instant::now(), said });
     }
@@ -168,7 +176,7 @@ impl Shared {
 
 fn answers_again(failing: Option<Failing>) {
     if let Some(failing) = failing {
-        tracing::info!(after = ?failing.since.elapsed(), "the store answers again");
+        tracing::info!(event = "controller.store-answers", after = ?failing.since.elapsed(), "the store answers again");
     }
 }
 

@@ -163,7 +163,12 @@ impl Intake for ControllerHandle {
         let leaves = report.leaves;
         shared.roll().take(now, node, report)?;
         if leaves {
-            tracing::info!(node, "the node announced that it leaves");
+            tracing::info!(
+                event = "node.leaves",
+                subject = node,
+                node,
+                "the node announced that it leaves"
+            );
             shared.wake.notify_one();
         }
         if let Some(load) = load {
@@ -223,8 +228,10 @@ fn see_leader(shared: &Shared, entries: &BTreeMap<Key, Entry>) {
     let mut known = shared.known();
     if known.leader != leader {
         match &leader {
-            Some(leader) => tracing::info!(leader = leader.name, term = %leader.term, "leader"),
-            None => tracing::warn!("no controller leads"),
+            Some(leader) => {
+                tracing::info!(event = "controller.leader", leader = leader.name, term = %leader.term, "leader")
+            }
+            None => tracing::warn!(event = "controller.no-leader", "no controller leads"),
         }
         if let (Some(before), None) = (&known.leader, &leader) {
             known.led_last = Some(before.name.clone());

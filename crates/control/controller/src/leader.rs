@@ -112,6 +112,7 @@ fn log_steps(
 ) {
     for (pool, refused) in newly_refused(steps, known) {
         tracing::warn!(
+            event = "plan.refused",
             pool,
             refused,
             "cannot add backends: no room, or no member that can make them"
@@ -122,7 +123,14 @@ fn log_steps(
         let scaling = instructions.plan.pools.get(pool).and_then(|plan| plan.scaling.as_ref());
         let reason = scaling.map_or("", |scaling| scaling.reason.as_str());
         if *refused == 0 || !(added.is_empty() && revived.is_empty()) {
-            tracing::info!(pool, ?added, ?revived, ?leaving, "scaling: {reason}");
+            tracing::info!(
+                event = "plan.scaled",
+                pool,
+                ?added,
+                ?revived,
+                ?leaving,
+                "scaling: {reason}"
+            );
         }
     }
 }
@@ -150,7 +158,7 @@ fn overtake(shared: &Shared, office: &mut Office, before: &Instructions) {
             Claim::Overtaken { node, claimed } => {
                 office.written = None;
                 let term = office.term.get();
-                tracing::warn!(
+                tracing::warn!(event = "controller.overtaken", subject = node,
                     node, %claimed, term,
                     "a node follows later instructions than this store knows. Unless the node lies, the store was restored \
                      from an older copy or created again. Plans continue in a later term. Changes that the store lost are \
@@ -277,7 +285,7 @@ async fn write(
         }
         Committed::Refused(refusal) => {
             shared.note_read();
-            tracing::warn!(%refusal, "the store has another leader");
+            tracing::warn!(event = "controller.fenced-off", %refusal, "the store has another leader");
             shared.counts.fenced_off();
             Ok(false)
         }

@@ -332,21 +332,35 @@ impl Shared {
 }
 
 fn log(options: &Discover, kept: &Kept, is_new: bool) {
-    let (pool, source) = (&options.pool, &options.source);
+    let (pool, source) = (&*options.pool, &options.source);
     let backends = match kept.set.len() {
         1 => "1 backend".to_string(),
         count => format!("{count} backends"),
     };
     match &kept.problem {
-        None => tracing::info!("pool {pool}: {source} has {backends}"),
+        None => tracing::info!(
+            event = "source.set",
+            subject = pool,
+            "pool {pool}: {source} has {backends}"
+        ),
         Some(problem) if is_new => {
-            tracing::warn!("pool {pool}: {source} has {backends}: {problem}")
+            tracing::warn!(
+                event = "source.failed",
+                subject = pool,
+                "pool {pool}: {source} has {backends}: {problem}"
+            )
         }
         Some(problem) if kept.set.is_empty() => {
-            tracing::warn!("pool {pool}: {source} gives no backend: {problem}");
+            tracing::warn!(
+                event = "source.failed",
+                subject = pool,
+                "pool {pool}: {source} gives no backend: {problem}"
+            );
         }
         Some(problem) => {
             tracing::warn!(
+                event = "source.failed",
+                subject = pool,
                 "pool {pool}: {source} is not used, and the last {backends} stay: {problem}"
             );
         }

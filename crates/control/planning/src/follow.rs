@@ -105,6 +105,7 @@ impl Follower {
     /// Stops refusing requests; keeps and delegates as before.
     async fn let_in(&self, shares: &Shares) {
         tracing::warn!(
+            event = "plan.missing",
             "no plan for {REFUSAL_PERIODS} periods: this node admits refused requests again. Check that a controller runs"
         );
         let shares = Shares { refuse: PerClass::default(), ..shares.clone() };

@@ -122,6 +122,7 @@ impl Scalers {
             let ends = !makers.contains_key(pool);
             if ends && !view.ends {
                 tracing::info!(
+                    event = "plan.ended",
                     pool,
                     "the pool is not elastic any more: its backends drain and are removed"
                 );
@@ -165,6 +166,7 @@ impl Scalers {
     async fn change(&self, pool: &str, one: &mut Running, maker: &Maker) {
         if let Err(error) = one.scaler.set_driver(maker.driver.clone()).await {
             tracing::error!(
+                event = "plan.failed",
                 pool,
                 "kept the pool's earlier driver: {}; fix the file and reload",
                 with_causes(&error)
@@ -174,6 +176,7 @@ impl Scalers {
         one.driver = maker.driver.clone();
         self.know(pool, &maker.driver);
         tracing::info!(
+            event = "plan.driver",
             pool,
             "the pool's driver changed; existing backends are replaced one by one"
         );
@@ -201,7 +204,11 @@ impl Scalers {
                 running.insert(pool.to_string(), one);
             }
             Err(error) => {
-                tracing::error!(pool, "the pool does not scale: {error}; fix the file and reload");
+                tracing::error!(
+                    event = "plan.failed",
+                    pool,
+                    "the pool does not scale: {error}; fix the file and reload"
+                );
             }
         }
     }
@@ -288,6 +295,7 @@ impl Scalers {
             let nonce = format!("{:x}", since.as_millis());
             let held = held::hold(before, &self.own, &view, elastic, listed, &nonce);
             tracing::warn!(
+                event = "plan.held",
                 pool,
                 backends = held.target,
                 "the pool keeps its size, because no controller runs"
@@ -387,7 +395,7 @@ impl Scalers {
             if let Some(one) = running.remove(&pool) {
                 one.stop().await;
             }
-            tracing::info!(pool, "the last backend of the pool is removed");
+            tracing::info!(event = "plan.ended", pool, "the last backend of the pool is removed");
             self.changes.send_modify(|count| *count += 1);
         }
     }

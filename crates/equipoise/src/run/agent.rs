@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use equipoise_api::events::EventJournal;
 use equipoise_api::listen::ApiUnix;
 use equipoise_api::{Api, serve_unix};
 use equipoise_cli::logs::Logs;
@@ -36,7 +37,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
             "`cluster.store` makes this a controller, which reports to itself: use `equipoise run`"
         );
     };
-    let _logs = Logs::start(config.operations.log_level, config.operations.log_format)?;
+    let logs = Logs::start(config.operations.log_level, config.operations.log_format)?;
     warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(file)));
     for pool in config.planning.makers.keys() {
         tracing::warn!(
@@ -50,7 +51,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<ExitCode> {
     let client = NodeClient::start(NodeOptions { keeps: false, ..node });
     let mut instructions = client.instructions();
     let desk = Arc::new(Desk::new(file, &config, client));
-    if let Err(error) = serve(&desk, &config, place) {
+    if let Err(error) = serve(&desk, &config, place, logs.journal()) {
         tracing::warn!("the agent reports, but cannot serve its API: {error:#}");
     }
     let seen =
@@ -123,7 +124,12 @@ fn measured(used: &Utilisation) -> NodeReport {
 }
 
 /// Serves `equipoise status` and metrics on a unix socket until the process ends.
-fn serve(desk: &Arc<Desk>, config: &Config, place: &Cluster) -> anyhow::Result<()> {
+fn serve(
+    desk: &Arc<Desk>,
+    config: &Config,
+    place: &Cluster,
+    journal: Arc<EventJournal>,
+) -> anyhow::Result<()> {
     let socket = match &config.operations.api_socket {
         usual if *usual == config::default_api_socket() => place.agent_socket(),
         stated => stated.clone(),
@@ -131,7 +137,7 @@ fn serve(desk: &Arc<Desk>, config: &Config, place: &Cluster) -> anyhow::Result<(
     let entrance = Entrance::open(&config.operations)?;
     let unix = ApiUnix::bind(&socket)?;
     tracing::info!(socket = %socket.display(), "API");
-    let service = Api::new(Arc::clone(desk), entrance.gate, entrance.audit);
+    let service = Api::new(Arc::clone(desk), entrance.gate, entrance.audit, journal);
     tokio::spawn(serve_unix(unix, service, std::future::pending()));
     Ok(())
 }

@@ -137,7 +137,10 @@ impl Control {
             exchanged.push(new);
         }
         for problem in problems.values() {
-            tracing::error!("{problem}; the previous certificate stays in use");
+            tracing::error!(
+                event = "certificate.unusable",
+                "{problem}; the previous certificate stays in use"
+            );
         }
         *lock(&self.certificate_problems) = problems;
         if exchanged.is_empty() {
@@ -148,10 +151,17 @@ impl Control {
                 running.session = session;
                 let mut names: Vec<_> = exchanged.iter().map(Certificate::subject).collect();
                 names.dedup();
-                tracing::info!(certificates = names.join(", "), "certificates exchanged");
+                tracing::info!(
+                    event = "certificate.exchanged",
+                    certificates = names.join(", "),
+                    "certificates exchanged"
+                );
                 warn(exchanged.iter());
             }
-            Err(error) => tracing::error!("certificates could not be exchanged: {error}"),
+            Err(error) => tracing::error!(
+                event = "certificate.unusable",
+                "certificates could not be exchanged: {error}"
+            ),
         }
     }
 }
@@ -190,7 +200,11 @@ fn warn<'c>(all: impl Iterator<Item = &'c Certificate>) {
             let subject = certificate.subject();
             let chain = certificate.files().map(|files| files.chain.display().to_string());
             let chain = chain.unwrap_or_default();
-            tracing::warn!("\"{chain}\" has a certificate (`{subject}`) {doubt}");
+            tracing::warn!(
+                event = "certificate.doubtful",
+                subject = subject,
+                "\"{chain}\" has a certificate (`{subject}`) {doubt}"
+            );
         }
     }
 }

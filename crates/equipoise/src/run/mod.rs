@@ -161,7 +161,7 @@ impl Running {
         }
         control.upgrades.close_unused();
         let api = listening.serve(&control, entrance);
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), threads = plane.threads, "ready");
+        log_ready(plane.threads);
         Ok(Running { signals, plane: plane.data, control, api, audit, requests })
     }
 
@@ -214,7 +214,11 @@ impl Running {
         self.control.stop_packet().await;
         self.control.stop_dns().await;
         let grace = self.control.grace().await;
-        tracing::info!(?grace, "stopping: finishing the work in flight");
+        tracing::info!(
+            ?grace,
+            event = "process.stopping",
+            "stopping: finishing the work in flight"
+        );
         let engine = self.plane.take().context("the data plane was stopped twice")?;
         let StopReport { cut } = tokio::select! {
             report = engine.stop(grace) => report,
@@ -234,6 +238,10 @@ impl Running {
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn log_ready(threads: usize) {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), threads, event = "process.ready", "ready");
 }
 
 /// Sources of backends, with the sets of an earlier process.
@@ -354,7 +362,12 @@ impl ApiListening {
     }
 
     fn serve(self, control: &Arc<Control>, entrance: Entrance) -> Api {
-        let service = ApiService::new(Arc::clone(control), entrance.gate, entrance.audit);
+        let service = ApiService::new(
+            Arc::clone(control),
+            entrance.gate,
+            entrance.audit,
+            control.logs.journal(),
+        );
         let (stop, stopping) = watch::channel(());
         let stopped = || {
             let mut stopping = stopping.clone();

@@ -132,7 +132,7 @@ impl Control {
         if let Ok(changes) = &applied
             && changes.is_empty()
         {
-            tracing::info!("configuration applied: {changes}");
+            tracing::info!(event = "configuration.applied", "configuration applied: {changes}");
         }
         if let Err(error) = applied {
             let back = self.levels.dns.follow(before.dns.clone(), || self.seen()).await;
@@ -160,6 +160,16 @@ impl Control {
             Ok(reloaded) => {
                 reloads.figures.succeeded += 1;
                 reloads.figures.last_success_unix_seconds = now;
+                tracing::info!(
+                    target: "event",
+                    event = "reload.applied",
+                    subject = reloaded.config_file,
+                    "reloaded; front doors: {}, VIPs: {}, pools: {}, backends: {}",
+                    reloaded.front_doors,
+                    reloaded.vips,
+                    reloaded.pools,
+                    reloaded.backends
+                );
                 for option in &reloaded.need_restart {
                     tracing::warn!(
                         "`{option}` changed; `equipoise upgrade` applies it, without closing connections"
@@ -171,7 +181,13 @@ impl Control {
                 for error in errors {
                     tracing::error!("{error}");
                 }
-                tracing::error!("reload failed: the running configuration stays in force");
+                tracing::error!(
+                    event = "reload.refused",
+                    subject = %self.file.display(),
+                    errors = errors.len(),
+                    "reload failed: the running configuration stays in force ({})",
+                    errors.first().map_or("", String::as_str)
+                );
             }
         }
         let errors = outcome.as_ref().err().cloned().unwrap_or_default();

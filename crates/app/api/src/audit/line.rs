@@ -154,6 +154,30 @@ impl Line {
         serde_json::to_string(self).expect("a line has string keys and no failing serializer")
     }
 
+    /// Emits an event if the request changed something, or failed while it did.
+    pub(super) fn to_event(&self) {
+        if self.before.is_none() && self.after.is_none() {
+            return;
+        }
+        let Line { who, method, path, .. } = self;
+        match self.outcome {
+            Outcome::Done => tracing::info!(
+                target: "event",
+                event = "change.done",
+                subject = path,
+                "{who}: {method} {path}"
+            ),
+            Outcome::Failed => tracing::warn!(
+                target: "event",
+                event = "change.failed",
+                subject = path,
+                "{who}: {method} {path}: {}",
+                self.detail.as_deref().unwrap_or_default()
+            ),
+            Outcome::Denied | Outcome::Refused => {}
+        }
+    }
+
     /// Writes the line as an event of the process's log.
     pub(crate) fn to_log(&self) {
         let text = |state: &Option<Value>| state.as_ref().map(ToString::to_string);

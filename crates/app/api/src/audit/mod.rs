@@ -92,6 +92,7 @@ impl Audit {
 
     fn add(&self, mut line: Line) -> oneshot::Receiver<()> {
         line.turned_away_unlogged = self.uncounted.swap(0, Relaxed);
+        line.to_event();
         self.queue.add(Job::Write(Box::new(line)))
     }
 }

@@ -7,6 +7,7 @@
 mod backends;
 mod cluster;
 mod config;
+mod events;
 mod metrics;
 mod packet;
 mod plan;
@@ -29,6 +30,7 @@ use crate::admit::admit;
 use crate::api::Api;
 use crate::audit::Audit;
 use crate::auth::Gate;
+use crate::events::EventJournal;
 use crate::openapi::Declared;
 use crate::{Operator, Problem, openapi};
 
@@ -39,6 +41,7 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 fn all<O: Operator>() -> Routes<O> {
     Routes::default()
         .merge(status::routes())
+        .merge(events::routes())
         .merge(backends::routes())
         .merge(packet::routes())
         .merge(config::routes())
@@ -64,9 +67,14 @@ pub fn document<O: Operator>() -> Value {
 
 impl<O: Operator> Api<O> {
     /// Creates the API of `operator`, with the access rules of `gate`. Changes are written to
-    /// `audit`.
-    pub fn new(operator: Arc<O>, gate: Arc<Gate>, audit: Arc<Audit>) -> Api<O> {
-        Api::of(operator, gate, audit, declared::<O>(), document::<O>)
+    /// `audit`. The API serves the events of `journal`.
+    pub fn new(
+        operator: Arc<O>,
+        gate: Arc<Gate>,
+        audit: Arc<Audit>,
+        journal: Arc<EventJournal>,
+    ) -> Api<O> {
+        Api::of(operator, (gate, audit, journal), declared::<O>(), document::<O>)
     }
 }
 

@@ -547,7 +547,7 @@ pub fn token(id: &str, wanted: TokenWanted) -> ClusterToken {
 /// An API over `operator` without access rules on loopback, and without an audit file.
 pub fn open_api(operator: &Arc<Recorder>) -> Api<Recorder> {
     let audit = Audit::open(&AuditTarget::Log).unwrap();
-    Api::new(Arc::clone(operator), Arc::default(), Arc::new(audit))
+    Api::new(Arc::clone(operator), Arc::default(), Arc::new(audit), Arc::default())
 }
 
 /// The tokens of [`guarded_api`] and their names.
@@ -572,7 +572,7 @@ pub fn guarded_api(operator: &Arc<Recorder>, policy: Policy, file: PathBuf) -> A
     let target = AuditTarget::File { path: file.clone(), bytes_max: 1 << 20 };
     let audit = Arc::new(Audit::open(&target).unwrap());
     AUDITS.lock().unwrap().push((file, Arc::clone(&audit)));
-    Api::new(Arc::clone(operator), Arc::new(Gate::new(policy)), audit)
+    Api::new(Arc::clone(operator), Arc::new(Gate::new(policy)), audit, Arc::default())
 }
 
 /// The audit logs by file.

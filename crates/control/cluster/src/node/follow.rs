@@ -138,7 +138,7 @@ impl Follower {
             (status.following, status.follow_problem) = (Some(address.to_string()), None);
         });
         self.said_at = None;
-        tracing::info!(controller = %address, "following instructions");
+        tracing::info!(event = "cluster.follows", controller = %address, "following instructions");
         let mut reading = Reading::new();
         let mut newest_at = Instant::now();
         loop {
@@ -253,7 +253,7 @@ impl Follower {
             let edition = self.inner.instructions.borrow().edition();
             match self.inner.age() {
                 Some(age) => {
-                    tracing::warn!(%edition, ?age, "no controller has newer instructions; continuing with the last: {why}");
+                    tracing::warn!(event = "cluster.alone", %edition, ?age, "no controller has newer instructions; continuing with the last: {why}");
                     if let Some(file) =
                         self.inner.kept_in().filter(|_| matches!(left, Left::Stale(_)))
                     {
@@ -264,7 +264,9 @@ impl Follower {
                         );
                     }
                 }
-                None => tracing::warn!("no controller has instructions: {why}"),
+                None => {
+                    tracing::warn!(event = "cluster.alone", "no controller has instructions: {why}")
+                }
             }
         }
     }

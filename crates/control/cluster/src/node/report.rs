@@ -123,8 +123,12 @@ impl Reporter {
             one.problem.clone_from(&problem);
         });
         match problem {
-            Some(problem) if is_news => tracing::warn!("reports do not arrive: {problem}"),
-            None if is_news => tracing::info!(controller = %self.address, "reports arrive again"),
+            Some(problem) if is_news => {
+                tracing::warn!(event = "cluster.reports-lost", "reports do not arrive: {problem}")
+            }
+            None if is_news => {
+                tracing::info!(event = "cluster.reports-arrive", controller = %self.address, "reports arrive again")
+            }
             _ => {}
         }
     }

@@ -46,14 +46,14 @@ pub(crate) async fn join(
     match admit(&shared, &asked).await {
         Ok(joined) => {
             shared.count("joined");
-            tracing::info!(node = %asked.name, %from, "a node joined the cluster");
+            tracing::info!(event = "node.joined", subject = %asked.name, node = %asked.name, %from, "a node joined the cluster");
             let after = Some(json!({ "node": asked.name }));
             Ok(Noted { who, after, ..Noted::default() }.on(Json(joined)))
         }
         Err(NotJoined::Refused(refused)) => {
             shared.count(refused.word());
             let reason = refused.word();
-            tracing::warn!(node = %asked.name, %from, reason, "a node may not join: {refused}");
+            tracing::warn!(event = "node.refused", subject = %asked.name, node = %asked.name, %from, reason, "a node may not join: {refused}");
             // The response is the same for every reason, so that a guesser learns nothing.
             let detail = "the cluster does not let this node join; a controller's log says why";
             let refusal = refuse(StatusCode::FORBIDDEN, "may not join", detail);

@@ -159,7 +159,7 @@ impl Office {
                 false => OfficeError::NoSuchNode,
             });
         }
-        tracing::info!(%node, "a node was evicted: its certificates are refused");
+        tracing::info!(event = "node.evicted", subject = %node, %node, "a node was evicted: its certificates are refused");
         Ok(())
     }
 

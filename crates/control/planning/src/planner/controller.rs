@@ -61,7 +61,7 @@ impl Planner {
             Ok(running) => {
                 lock(&self.complaint).is_over();
                 let store = self.store_name();
-                tracing::info!(store, "controller");
+                tracing::info!(event = "controller.started", store, "controller");
                 self.scalers.let_scale();
                 Active::Running(Box::new(running))
             }
@@ -70,6 +70,7 @@ impl Planner {
                 let error = with_causes(&error);
                 if let Some(again) = lock(&self.complaint).comes(&error, self.began.elapsed()) {
                     tracing::error!(
+                        event = "controller.failed",
                         again,
                         "the controller does not run: {error}. Pools keep their weights; \
                          {what_next}"

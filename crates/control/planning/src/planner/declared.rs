@@ -89,6 +89,7 @@ impl Planner {
         match self.declarations.read(pool, &text, own).await {
             Ok(options) => {
                 tracing::info!(
+                    event = "plan.declared",
                     pool,
                     driver = options.1.driver.kind(),
                     "the pool is elastic, as the controllers' files declare"
@@ -96,7 +97,11 @@ impl Planner {
                 Known { text, options: Some(options), problem: None }
             }
             Err(problem) => {
-                tracing::error!(pool, "kept the pool's earlier declaration: {problem}");
+                tracing::error!(
+                    event = "plan.failed",
+                    pool,
+                    "kept the pool's earlier declaration: {problem}"
+                );
                 let options = before.and_then(|known| known.options);
                 Known { text, options, problem: Some(problem) }
             }

@@ -154,7 +154,13 @@ impl Desk {
                 .get(&worker)
                 .is_none_or(|before| before.incarnation != report.incarnation)
         {
-            tracing::warn!(stream = self.options.name, worker = report.name, "{problem}");
+            tracing::warn!(
+                event = "slice.worker-problem",
+                subject = self.options.name,
+                stream = self.options.name,
+                worker = report.name,
+                "{problem}"
+            );
         }
         let leaving = self.is_to_leave(&report);
         self.protocol.set_leaving(worker, leaving);
@@ -432,7 +438,7 @@ impl Desk {
     /// Records the durations of handovers.
     fn watch_handovers(&mut self, now: Duration) {
         let (open, table) = (self.protocol.handovers(), self.protocol.table());
-        let mut times = Vec::new();
+        let (mut times, mut ended) = (Vec::new(), Vec::new());
         self.begun.retain(|id, Begun { at, steps }| {
             let passed = now.saturating_sub(*at);
             let state = open.get(id).map(|handover| handover.state);
@@ -449,6 +455,7 @@ impl Desk {
                 return true;
             }
             // A handover that has ended without owning slices was called off.
+            ended.push((*id, passed));
             if state.is_some() || table.values().any(|row| row.epoch == *id) {
                 let cut = if steps.cut.is_zero() { passed } else { steps.cut };
                 times.push(HandoverSteps { cut, active: passed, ..*steps });
@@ -458,9 +465,28 @@ impl Desk {
             }
             false
         });
+        ended.into_iter().for_each(|(id, took)| self.emit(id, took));
         self.done += times.len() as u64;
         self.times.extend(times);
         let excess = self.times.len().saturating_sub(TIMES_MAX);
         self.times.drain(..excess);
+    }
+    /// Emits the event of the end of a handover.
+    fn emit(&self, id: HandoverId, took: Duration) {
+        let moved = self.protocol.table().iter().filter(|(_, row)| row.epoch == id);
+        let (slices, owners): (Vec<_>, Vec<_>) =
+            moved.map(|(slice, it)| (slice.0, it.owner)).unzip();
+        let subject = &self.options.name;
+        let Some(owner) = owners.into_iter().flatten().next() else {
+            tracing::info!(target: "event", event = "slice.not-moved", subject, "a handover was called off");
+            return;
+        };
+        let name = self.reports.get(&owner.worker).map_or("a worker", |report| &report.name);
+        tracing::info!(
+            target: "event",
+            event = "slice.moved",
+            subject,
+            "slices {slices:?} moved to {name} in {took:.0?}"
+        );
     }
 }

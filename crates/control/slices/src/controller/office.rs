@@ -189,7 +189,7 @@ impl Office {
                         let _ = leadership.resign().await;
                         return;
                     };
-                    tracing::warn!(stream = self.options.name, %why, "lost the leadership of the slice level");
+                    tracing::warn!(event = "slice.leadership-lost", subject = self.options.name, stream = self.options.name, %why, "lost the leadership of the slice level");
                     if let Deposed::Deaf | Deposed::Dds(_) = why {
                         self.wires.mail.close();
                         // Another candidate may receive the workers' messages.
@@ -223,6 +223,8 @@ impl Office {
         let (options, topics) = (self.options.clone(), self.wires.topics.number);
         let mut desk = Desk::new(begun.elapsed(), term, options, topics, &kept);
         tracing::info!(
+            event = "slice.leads",
+            subject = self.options.name,
             stream = self.options.name,
             term = term.0,
             "became leader of the slice level"

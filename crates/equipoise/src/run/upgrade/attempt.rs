@@ -35,7 +35,10 @@ pub(crate) async fn attempt(control: Arc<Control>, within: Duration) -> Result<S
     let tried = try_once(&control, within).await;
     if let Err(error) = &tried {
         notify(Notice::Ready);
-        tracing::error!("upgrade failed: {error}; this process continues");
+        tracing::error!(
+            event = "upgrade.failed",
+            "upgrade failed: {error}; this process continues"
+        );
     }
     tried
 }
@@ -52,7 +55,7 @@ async fn try_once(control: &Control, within: Duration) -> Result<Successor, Stri
     let (channel, theirs) = Channel::pair().map_err(|error| format!("no sockets: {error}"))?;
     let mut child = Started(Some(spawn(theirs)?));
     let pid = child.pid();
-    tracing::info!(pid, "upgrade: started the new process");
+    tracing::info!(event = "upgrade.started", pid, "upgrade: started the new process");
     let mut attempt = Attempt { control, channel, has_released: false };
     let error = match timeout(within, attempt.until_ready()).await {
         Ok(Ok(())) => {

@@ -123,7 +123,11 @@ impl Predecessor {
                 }
             }
         }
-        tracing::info!(pid = self.pid, "upgrade: replaced the running process");
+        tracing::info!(
+            event = "upgrade.replaced",
+            pid = self.pid,
+            "upgrade: replaced the running process"
+        );
         Ok(TakenOver { given, replaced })
     }
 
@@ -165,7 +169,11 @@ impl Control {
             .is_err()
         {
             let missing = missing(before, &pools.borrow()).join(", ");
-            tracing::warn!(pools = missing, "upgrade: pools that had backends have none yet");
+            tracing::warn!(
+                event = "upgrade.pools-empty",
+                pools = missing,
+                "upgrade: pools that had backends have none yet"
+            );
         }
     }
 }

@@ -37,6 +37,7 @@ impl Running {
         self.control.planner().hand_over();
         let connections = self.plane.work().await as u64;
         tracing::info!(
+            event = "upgrade.completed",
             pid,
             connections,
             ?took,

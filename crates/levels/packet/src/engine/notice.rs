@@ -319,11 +319,44 @@ impl Notice {
         }
     }
 
+    /// The type of the event.
+    fn event(&self) -> &'static str {
+        match self {
+            Notice::Interface { .. }
+            | Notice::Detached { .. }
+            | Notice::NotNative { .. }
+            | Notice::VethMerges { .. }
+            | Notice::VethTags { .. } => "packet.interface",
+            Notice::Offload { .. } | Notice::OffloadStuck { .. } => "packet.offload",
+            Notice::Adopted { .. }
+            | Notice::NotAdopted { .. }
+            | Notice::Known { .. }
+            | Notice::Forgotten { .. }
+            | Notice::Nameless { .. }
+            | Notice::Ledger { .. }
+            | Notice::Moved { .. }
+            | Notice::RegistryFull { .. } => "packet.flows",
+            Notice::NoRoute { .. }
+            | Notice::Local { .. }
+            | Notice::OffLink { .. }
+            | Notice::OwnVip { .. }
+            | Notice::NotForwarding { .. }
+            | Notice::TooManyMacs { .. }
+            | Notice::Network { .. } => "packet.route",
+            Notice::Drained { .. } => "packet.drained",
+            Notice::TunnelFailed { .. }
+            | Notice::NotCheckedThroughTunnel { .. }
+            | Notice::NoTunnelChecks { .. } => "packet.tunnel-failed",
+            Notice::TunnelFound { .. } | Notice::TunnelWorks { .. } => "packet.tunnel-works",
+        }
+    }
+
     pub(super) fn log(&self) {
+        let event = self.event();
         match self {
             Notice::TunnelFound { .. } => tracing::debug!("{self}"),
-            _ if self.is_warning() => tracing::warn!("{self}"),
-            _ => tracing::info!("{self}"),
+            _ if self.is_warning() => tracing::warn!(event, "{self}"),
+            _ => tracing::info!(event, "{self}"),
         }
     }
 }

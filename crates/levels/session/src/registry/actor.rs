@@ -141,6 +141,7 @@ impl<P: Publish> Registry<P> {
 
     fn apply(&mut self, config: &SessionConfig) -> Result<Changes, ApplyError> {
         let now = now();
+        let is_first = self.inventory.pools.is_empty() && self.inventory.front_doors.is_empty();
         let (mut next, changes) = self.inventory.reloaded(config, self.options.threads, now)?;
         let notices = next.settle(now);
         if let Some(built) = build(&next, &self.published, self.options.scheduler_seed, now) {
@@ -160,7 +161,10 @@ impl<P: Publish> Registry<P> {
         // Elastic backends and learnt values are applied repeatedly; the caller reports an
         // operator's reload.
         if !changes.is_empty() {
-            tracing::info!("configuration applied: {changes}");
+            tracing::info!(event = "configuration.applied", "configuration applied: {changes}");
+        }
+        if !is_first {
+            changes.emit();
         }
         notices.iter().for_each(Notice::log);
         Ok(changes)

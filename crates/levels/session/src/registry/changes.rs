@@ -36,6 +36,24 @@ impl Changes {
     }
 }
 
+/// Largest number of events for backends that one change of the configuration emits of a kind. The
+/// event of the change itself has the number of all.
+const EVENTS_MAX: usize = 50;
+
+impl Changes {
+    /// Emits an event for each backend that was added or removed.
+    pub(super) fn emit(&self) {
+        for name in self.backends.added.iter().take(EVENTS_MAX) {
+            let event = "backend.added";
+            tracing::info!(target: "event", event, subject = name, "backend {name} was added");
+        }
+        for name in self.backends.removed.iter().take(EVENTS_MAX) {
+            let event = "backend.removed";
+            tracing::info!(target: "event", event, subject = name, "backend {name} was removed");
+        }
+    }
+}
+
 /// Names spelt out for each kind of change.
 const NAMES_MAX: usize = 5;
 

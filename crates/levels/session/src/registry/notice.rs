@@ -84,11 +84,39 @@ impl Notice {
     }
 
     pub(crate) fn log(&self) {
-        let (pool, backend) = (&*self.pool, self.backend.as_deref());
+        let (pool, backend, event) = (&*self.pool, self.backend.as_deref(), self.what.event());
         if self.is_warning() {
-            tracing::warn!(pool, backend, "{self}");
+            tracing::warn!(pool, backend, event, "{self}");
         } else {
-            tracing::info!(pool, backend, "{self}");
+            tracing::info!(pool, backend, event, "{self}");
+        }
+    }
+}
+
+impl What {
+    /// The type of the event.
+    fn event(&self) -> &'static str {
+        match self {
+            What::Checked { verdict, .. } if verdict.health == Health::Healthy => "backend.healthy",
+            What::Checked { .. } | What::EjectionOver { health: Health::Unhealthy } => {
+                "backend.unhealthy"
+            }
+            What::Ejected { .. } => "backend.ejected",
+            What::EjectionRefused { .. } => "backend.not-ejected",
+            What::EjectionOver { .. } | What::Readmitted { .. } | What::ReadmittedByCheck => {
+                "backend.readmitted"
+            }
+            What::Admin(AdminState::Up) => "backend.up",
+            What::Admin(AdminState::Drain) => "backend.draining",
+            What::Admin(AdminState::Down) => "backend.down",
+            What::WeightSet(_) | What::WeightReset(_) => "backend.weight",
+            What::Starting => "pool.starting",
+            What::Started => "pool.started",
+            What::Awaiting => "pool.awaiting",
+            What::Empty | What::EmptyHere => "pool.empty",
+            What::Serving => "pool.serving",
+            What::OnBackups => "pool.on-backups",
+            What::OffBackups => "pool.off-backups",
         }
     }
 }

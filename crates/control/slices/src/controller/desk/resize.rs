@@ -50,6 +50,8 @@ impl Desk {
             }
             self.resized.pins = Some(to);
             tracing::info!(
+                event = "slice.resized",
+                subject = self.options.name,
                 stream = self.options.name,
                 slices = to.slices,
                 "the stream was resized"
@@ -64,7 +66,7 @@ impl Desk {
             // The resize is done, or the file has another number of slices now.
             Ok(()) | Err(ResizeRefused::NoStep { .. }) => self.resized.wanted = None,
             Err(refused) => {
-                tracing::warn!(stream = self.options.name, %refused, "the stream was not resized");
+                tracing::warn!(event = "slice.not-resized", subject = self.options.name, stream = self.options.name, %refused, "the stream was not resized");
                 self.resized.wanted = None;
             }
         }
