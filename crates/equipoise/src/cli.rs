@@ -8,8 +8,8 @@ use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
-    announce, api_token, argument, change, check, cluster, decap, events, flow, pin, plan, ready,
-    reload, schema, slice, status, upgrade, weight, why,
+    announce, api_token, argument, backend, change, check, cluster, decap, events, flow, pin, plan,
+    ready, reload, schema, slice, status, upgrade, weight, why,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Enable(change::Args),
     /// Disable a backend and close its connections
     Disable(change::Args),
+    /// Add a backend to a pool while it runs, change or remove it
+    Backend(backend::Args),
     /// Set a backend's weight; 0 drains
     Weight(weight::Args),
     /// Make a running equipoise read its configuration file again

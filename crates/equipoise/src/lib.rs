@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
         Command::Undrain(args) => block_on(commands::change::run_on_target("undrain", args)),
         Command::Enable(args) => block_on(commands::change::run("enable", args)),
         Command::Disable(args) => block_on(commands::change::run("disable", args)),
+        Command::Backend(args) => block_on(commands::backend::run(args)),
         Command::Weight(args) => block_on(commands::weight::run(args)),
         Command::Reload(args) => block_on(commands::reload::run(args)),
         Command::Upgrade(args) => block_on(commands::upgrade::run(args)),

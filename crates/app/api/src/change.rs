@@ -95,6 +95,19 @@ impl Change {
         Err(Problem::new(StatusCode::PRECONDITION_FAILED, "state has changed", detail))
     }
 
+    /// Continues if the request has no condition: there is no resource yet.
+    ///
+    /// # Errors
+    /// 412 with a condition.
+    pub(crate) fn of_nothing(&self) -> Result<(), Problem> {
+        if self.condition.is_none() {
+            return Ok(());
+        }
+        let detail = "there is nothing with this name, which If-Match never matches: send the \
+                      change without it";
+        Err(Problem::new(StatusCode::PRECONDITION_FAILED, "state has changed", detail))
+    }
+
     /// Records the state before the change.
     pub(crate) fn before(&self, state: &impl Serialize) {
         self.noted().before = serde_json::to_value(state).ok();

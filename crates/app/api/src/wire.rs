@@ -28,6 +28,7 @@ macro_rules! words {
     };
 }
 
+pub mod backends;
 pub mod cluster;
 pub mod config;
 pub mod controller;
@@ -288,6 +289,12 @@ pub struct BackendStatus {
     pub health_detail: Option<String>,
     /// Requests, connections or client addresses in flight.
     pub in_flight: u64,
+    /// Whether it was added through the API; absent if the configuration or a source has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<Added>,
+    /// The operator's concurrency limit; absent if the configured one holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
     /// Concurrency limit; absent without one. Tunnels, and clients that read or send slowly, are in
     /// flight without counting against the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -393,6 +400,16 @@ pub struct ByClass {
 impl From<[u64; 5]> for ByClass {
     fn from([informational, success, redirection, client_error, server_error]: [u64; 5]) -> Self {
         ByClass { informational, success, redirection, client_error, server_error }
+    }
+}
+
+words! {
+    /// Origin of a backend that the configuration does not have.
+    Added {
+        /// It was added through the API.
+        Added = "added",
+        /// It was added, and is removed as soon as it has no work.
+        Removing = "removing",
     }
 }
 

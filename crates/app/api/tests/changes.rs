@@ -62,6 +62,9 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
     let (pins, stream) = ("/v1/pins", "/v1/slices/images");
     for (resource, change, body) in [
         (BACKEND, weight.as_str(), r#"{"weight":5}"#),
+        (BACKEND, "PUT /v1/pools/web/backends/b", r#"{"weight":7,"address":"127.0.0.1:1"}"#),
+        (BACKEND, "PATCH /v1/pools/web/backends/b", r#"{"weight":9}"#),
+        (BACKEND, "DELETE /v1/pools/web/backends/b?now=true", ""),
         ("/v1/config", "POST /v1/reload", ""),
         ("/v1/plan/pools/web", "PUT /v1/plan/pools/web", r#"{"mode":"pinned","count":3}"#),
         (pins, "POST /v1/pins", PIN),
@@ -101,6 +104,21 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
         assert_eq!(answered.header("etag"), Some(now.as_str()), "{change}");
         let answered = bed.ask(change, &[&format!("If-Match: {seen}")], body).await;
         assert_eq!(answered.status, 412, "{change}: it has changed since");
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_is_not_there_meets_no_condition() {
+    let bed = Bed::new("no-backend").await;
+    let add = "PUT /v1/pools/missing/backends/b";
+    for tag in ["*", "\"0000000000000000\""] {
+        let answered = bed.ask(add, &[&format!("If-Match: {tag}")], "{}").await;
+        assert_eq!(answered.status, 412, "{answered:?}");
+    }
+    assert_eq!(bed.ask(add, &[], "{}").await.status, 404, "the operator decides");
+    for wrong in [r#"{"weight":1001}"#, r#"{"concurrency":0}"#, r#"{"labels":[]}"#, "[]"] {
+        let answered = bed.ask(&format!("PUT {BACKEND}"), &[], wrong).await;
+        assert_eq!(answered.status, 422, "{wrong} {answered:?}");
     }
 }
 

@@ -27,6 +27,8 @@ fn example(route: &Declared) -> (String, &'static str) {
         ("DELETE", "/v1/pins") => (format!("{path}?vip=v&flow=f"), ""),
         ("PUT" | "POST", "/v1/pins") => (path, r#"{"vip":"v","flow":"f","backend":"b"}"#),
         (_, "/v1/pools/{pool}/backends/{backend}/weight") => (path, r#"{"weight":2}"#),
+        ("PUT", "/v1/pools/{pool}/backends/{backend}") => (path, r#"{"address":"127.0.0.1:1"}"#),
+        ("PATCH", "/v1/pools/{pool}/backends/{backend}") => (path, r#"{"concurrency":2}"#),
         ("PUT", "/v1/slices/{stream}/pins/{slice}") => (path, r#"{"worker":"w"}"#),
         (_, "/v1/slices/{stream}/resize") => (path, r#"{"slices":2}"#),
         (_, "/v1/slices/{stream}/moves") => (path, r#"{"slices":[3],"worker":"w"}"#),

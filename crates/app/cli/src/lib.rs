@@ -10,6 +10,7 @@ mod output;
 pub mod announce;
 pub mod api_token;
 pub mod argument;
+pub mod backend;
 pub mod change;
 pub mod check;
 pub mod cluster;

@@ -22,7 +22,7 @@ pub struct Args {
     api: ApiArgs,
 }
 
-fn weight(text: &str) -> Result<u16, String> {
+pub(crate) fn weight(text: &str) -> Result<u16, String> {
     let weight = text.parse().ok().filter(|weight| *weight <= WEIGHT_MAX);
     weight.ok_or_else(|| format!("{text} is not in 0..={WEIGHT_MAX}; accepted: a whole number"))
 }

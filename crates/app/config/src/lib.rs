@@ -294,6 +294,11 @@ pub fn read_duration(text: &str) -> Option<Duration> {
     text::read_duration(text)
 }
 
+/// Validates the name of a backend by the rules of the configuration file.
+pub fn name(text: &str) -> Result<String, String> {
+    tables::NAME.read(text)
+}
+
 /// Validates the name of a DDS topic by the rules of the configuration file.
 #[cfg(feature = "slice")]
 pub fn topic(text: &str) -> Result<String, String> {

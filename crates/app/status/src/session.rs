@@ -198,6 +198,8 @@ pub fn backend(
         state: state(backend),
         health_detail: health_detail(backend),
         in_flight: backend.in_flight.into(),
+        added: None,
+        concurrency: backend.concurrency,
         limit: backend.limit,
         group_limit: backend.learned.and_then(|learned| learned.group_limit),
         region: backend.region.map(region),

@@ -35,6 +35,9 @@ pub enum HandoverMessage {
     Released {
         /// States of the backends of all pools.
         backends: Vec<BackendState>,
+        /// Backends that operators added.
+        #[serde(default)]
+        added: Vec<AddedBackend>,
     },
     /// The successor can serve.
     Ready,
@@ -75,10 +78,32 @@ pub struct BackendState {
     pub admin: AdminState,
     /// The operator's weight.
     pub weight: Option<u16>,
+    /// The operator's concurrency limit.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
     /// The verdict of its checks.
     pub health: Health,
     /// Remaining time of an ejection.
     pub ejected_ms: Option<u64>,
+}
+
+/// A backend that an operator added to a pool of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddedBackend {
+    /// The pool.
+    pub pool: String,
+    /// Its name, unique in its pool.
+    pub name: String,
+    /// `IP:PORT` or `HOST:PORT`.
+    pub address: String,
+    /// Its share.
+    pub weight: u16,
+    /// It gets new work only while no other kind of backend can take any.
+    pub backup: bool,
+    /// Its concurrency limit; `None`: the pool's.
+    pub concurrency: Option<u32>,
+    /// It is removed as soon as it has no work.
+    pub is_leaving: bool,
 }
 
 /// A client of a UDP front door. Times are before the message.

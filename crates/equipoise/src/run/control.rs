@@ -20,6 +20,7 @@ use equipoise_status::rates::{PERIOD, RateWindow};
 use equipoise_status::session::totals;
 use equipoise_status::tls::CertificateProblems;
 
+use crate::run::added::Added;
 use crate::run::discovered::with_discovered;
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
@@ -62,6 +63,8 @@ pub(crate) struct Levels {
     pub(crate) orders: Orders,
     /// Sources of pools' backends.
     pub(crate) discovery: Discovery,
+    /// Backends that operators added.
+    pub(crate) added: Added,
     /// Host names of backends.
     pub(crate) hosts: HostNames,
     /// Data-plane threads.
@@ -73,6 +76,11 @@ impl Levels {
     /// are known. Waits at most this long for the sources, and again for the names.
     pub(super) async fn learn(&self, config: &Config, patience: Duration) {
         learn(&self.discovery, &self.hosts, config, patience).await;
+    }
+
+    /// `config` with the sets of these sources, and the added backends.
+    fn with_found(&self, sources: &[Discover], config: SessionConfig) -> SessionConfig {
+        self.added.join(with_discovered(&self.discovery, sources, config))
     }
 }
 
@@ -233,22 +241,21 @@ impl Control {
         self.levels.dns.follow(dns, || self.seen()).await
     }
 
-    /// The session level's configuration with elastic backends, peers, the sets of these sources
-    /// and resolved addresses.
+    /// The session level's configuration with elastic backends, peers, the sets of these sources,
+    /// added backends and resolved addresses.
     pub(super) fn session(&self, config: &SessionConfig, sources: &[Discover]) -> SessionConfig {
         let joined = with_joined(&self.levels.planner, config);
-        self.levels.hosts.resolved(with_discovered(&self.levels.discovery, sources, joined))
+        self.levels.hosts.resolved(self.levels.with_found(sources, joined))
     }
 
     /// Follows the sources and host names of this configuration and no others.
     pub(super) fn forget_others(&self, config: &Config) {
-        let Levels { discovery, hosts, .. } = &self.levels;
-        discovery.forget_others(&config.discovery);
-        let session = with_discovered(discovery, &config.discovery, config.session.clone());
-        hosts.forget_others(&session);
+        self.levels.discovery.forget_others(&config.discovery);
+        let session = self.levels.with_found(&config.discovery, config.session.clone());
+        self.levels.hosts.forget_others(&session);
     }
 
-    async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
+    pub(super) async fn join_made(&self, config: &Config) -> anyhow::Result<()> {
         // Sets may have brought or removed host names.
         self.forget_others(config);
         let session = self.session(&config.session, &config.discovery);
@@ -297,6 +304,7 @@ impl Control {
             ticks.tick().await;
             let Ok(status) = self.levels.registry.status().await else { return };
             lock(&self.rates).add(Instant::now(), totals(&status));
+            self.remove_idle().await;
         }
     }
 

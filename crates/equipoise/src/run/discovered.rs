@@ -1,6 +1,7 @@
 //! The session level's configuration with the backends that sources report.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equipoise_discovery::{Discover, Discovery, Found, HostPort};
@@ -29,14 +30,7 @@ fn add(pool: &mut PoolConfig, set: &[Found]) {
     let mut names: HashSet<Arc<str>> = pool.backends.iter().map(|it| it.name.clone()).collect();
     for found in set {
         let text: Arc<str> = found.address.to_string().into();
-        let (address, place) = match &found.address {
-            HostPort::Ip(address) => (*address, Place::Address),
-            HostPort::Host(host) => {
-                let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-                let place = Place::Host { name: Arc::clone(&text), resolved: Resolved::default() };
-                (stand_in(host.as_bytes(), port.unwrap_or_default()), place)
-            }
-        };
+        let (address, place) = place(&found.address);
         if listed.contains(&address) {
             continue;
         }
@@ -45,6 +39,18 @@ fn add(pool: &mut PoolConfig, set: &[Found]) {
         names.insert(Arc::clone(&name));
         let (weight, backup, concurrency) = (found.weight, found.backup, None);
         pool.backends.push(BackendConfig { name, address, place, weight, backup, concurrency });
+    }
+}
+
+/// The address that identifies a backend, and where it is reached.
+pub(crate) fn place(address: &HostPort) -> (SocketAddr, Place) {
+    match address {
+        HostPort::Ip(address) => (*address, Place::Address),
+        HostPort::Host(host) => {
+            let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+            let (name, resolved) = (host.as_str().into(), Resolved::default());
+            (stand_in(host.as_bytes(), port.unwrap_or_default()), Place::Host { name, resolved })
+        }
     }
 }
 

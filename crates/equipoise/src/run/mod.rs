@@ -1,5 +1,6 @@
 //! `equipoise run`: starts a process from a configuration file, and runs it until its end.
 
+mod added;
 mod agent;
 mod certificates;
 mod control;
@@ -29,16 +30,17 @@ use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
 use equipoise_cli::logs::{Logs, line_format};
 use equipoise_config::{self as config, Config, Loaded, Operations};
 use equipoise_discovery::Discovery;
-use equipoise_handover::{Inherited, Listening, activated};
+use equipoise_handover::{BackendState, Inherited, Listening, activated};
 use equipoise_packet::engine::Leave;
 use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
-use equipoise_session::config::Challenges;
+use equipoise_session::config::{Challenges, SessionConfig};
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::run::added::Added;
 use crate::run::control::{Control, Levels, learn};
 use crate::run::entrance::Entrance;
 use crate::run::notify::{Notice, notify};
@@ -108,7 +110,7 @@ impl Running {
         let listening = ApiListening::open(&config.operations, &inherited).await?;
         let entrance = Entrance::open(&config.operations)?;
         let (discovery, hosts) = (sources(&config), HostNames::new());
-        let session = learn(&discovery, &hosts, &config, NAMES_WITHIN).await;
+        let mut session = learn(&discovery, &hosts, &config, NAMES_WITHIN).await;
         let challenges = Challenges::default();
         let sockets = (inherited.clone(), predecessor.is_some());
         let plane = Plane::start(&config, &logs, challenges.clone(), sockets)?;
@@ -116,11 +118,11 @@ impl Running {
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines(), inherited.clone());
-        let mut before = Vec::new();
+        let (mut before, mut added) = (Vec::new(), Added::default());
         if let Some(predecessor) = predecessor {
             dns.prepare(&config.dns)?;
-            before = predecessor.prepared().await?;
-            plane.registry.inherit(before.clone()).await?;
+            (before, added) = predecessor.prepared(&config).await?;
+            session = plane.continue_with(&before, added.join(session), &hosts).await?;
         }
         let wish = PacketWish::new(config.packet.clone(), session.pools);
         let seen = plane.registry.pools().borrow().clone();
@@ -141,6 +143,7 @@ impl Running {
             slices,
             orders,
             discovery,
+            added,
             hosts,
             threads: plane.threads,
         };
@@ -291,6 +294,21 @@ impl Plane {
         let (owner, registry) = Registry::new(options, data.clone(), events);
         tokio::spawn(owner.run());
         Ok(Plane { data, registry, threads })
+    }
+
+    /// Takes over the states of a predecessor's backends, some of which operators added. Returns
+    /// `session` with resolved names.
+    async fn continue_with(
+        &self,
+        states: &[BackendState],
+        session: SessionConfig,
+        hosts: &HostNames,
+    ) -> anyhow::Result<SessionConfig> {
+        hosts.learn(&session, NAMES_WITHIN).await;
+        let session = hosts.resolved(session);
+        self.registry.apply(session.clone()).await.context("cannot add the added backends")?;
+        self.registry.inherit(states.to_vec()).await?;
+        Ok(session)
     }
 }
 

@@ -84,6 +84,7 @@ impl Control {
             return Err(vec![with_causes(&*error)]);
         }
         lock(&self.reloads).newest = prepared.number;
+        self.levels.added.follow(&config);
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();
         self.entrance.follow(&config.operations);

@@ -211,6 +211,11 @@ impl Bed {
         said
     }
 
+    /// The events of these types.
+    pub(crate) fn events(&self, kinds: &str) -> String {
+        stdout(&equipoise(&["events", "--type", kinds, "--api", text(&self.socket)]))
+    }
+
     /// The stream as the API shows it.
     pub(crate) fn status(&self) -> Value {
         let said = self.said(&["status", "--json"]);

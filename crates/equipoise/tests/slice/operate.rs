@@ -1,5 +1,6 @@
 //! Requests of operators: status, pins, moves, the plan, reloads.
 
+use equipoise_testkit::eventually;
 use serde_json::Value;
 
 use crate::bed::{Bed, Load, SLICES, each_done_once, python, slices_of, worker};
@@ -28,6 +29,8 @@ fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
     let moves: Value = serde_json::from_str(&bed.said(&["move", "3,5", "one", "--json"])).unwrap();
     assert_eq!(moves["moving"], serde_json::json!([3, 5]), "{moves}");
     bed.until("they are there", |status| owner(status, 3) == "one" && owner(status, 5) == "one");
+    let is_told = || bed.events("slice.moved").contains("slices [3, 5] moved to one in ");
+    assert!(eventually(is_told), "{}", bed.events("slice"));
     assert_eq!(bed.said(&["pin", "7", "one"]), "slice 7: pinned to one\n");
     let status = bed.until("the pinned one goes there", |status| owner(status, 7) == "one");
     assert_eq!(status["slices"][7]["pinned"], "one");

@@ -74,6 +74,8 @@ fn a_replaced_process_serves_its_clients_and_status_shows_it_until_they_are_gone
         "{output}"
     );
     let second = bed.pid();
+    let events = common::stdout(&bed.command(&["events", "--type", "upgrade"]));
+    assert!(events.contains("upgrade.replaced") && !events.contains("upgrade.started"), "{events}");
     bed.upgrade();
     await_end(second);
     echo(2);

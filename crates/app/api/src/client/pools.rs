@@ -4,6 +4,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 
 use super::{Client, ClientError, encoded, to_json};
+use crate::wire::backends::{AddBackend, ChangeBackend};
 use crate::wire::{Changed, SetWeight};
 
 impl Client {
@@ -35,8 +36,54 @@ impl Client {
     }
 }
 
+impl Client {
+    /// `PUT` of a backend.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn add_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        wish: &AddBackend,
+    ) -> Result<Changed, ClientError> {
+        self.ask(Method::PUT, &path_of(pool, backend), to_json(wish)).await
+    }
+
+    /// `PATCH` of a backend.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn change_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        wish: &ChangeBackend,
+    ) -> Result<Changed, ClientError> {
+        self.ask(Method::PATCH, &path_of(pool, backend), to_json(wish)).await
+    }
+
+    /// `DELETE` of a backend.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn remove_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        now: bool,
+    ) -> Result<Changed, ClientError> {
+        let path = format!("{}?now={now}", path_of(pool, backend));
+        self.ask(Method::DELETE, &path, Bytes::new()).await
+    }
+}
+
+fn path_of(pool: &str, backend: &str) -> String {
+    format!("/v1/pools/{}/backends/{}", encoded(pool), encoded(backend))
+}
+
 fn backend_path(pool: &str, backend: &str, action: &str) -> String {
-    format!("/v1/pools/{}/backends/{}/{action}", encoded(pool), encoded(backend))
+    format!("{}/{action}", path_of(pool, backend))
 }
 
 #[cfg(test)]

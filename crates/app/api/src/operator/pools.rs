@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use super::{OperateError, ProcessOperator};
+use crate::wire::backends::AddBackend;
 use crate::wire::{Admin, BackendStatus, Changed};
 
 /// Operations on backends of pools.
@@ -22,6 +23,32 @@ pub trait PoolOperator: ProcessOperator {
         pool: &str,
         backend: &str,
         weight: u16,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Sets a backend's concurrency limit; 0 returns to the configured one. It survives reloads,
+    /// not restarts.
+    fn set_concurrency(
+        &self,
+        pool: &str,
+        backend: &str,
+        limit: u32,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Adds a backend with this name, or changes an added one. It survives reloads until the file
+    /// names it, not restarts.
+    fn put_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        wish: AddBackend,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Removes an added backend once it has no work, or at once.
+    fn remove_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        now: bool,
     ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
 
     /// A backend, identified by name or address.

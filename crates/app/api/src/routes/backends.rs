@@ -12,9 +12,10 @@ use crate::answer::Tagged;
 use crate::auth::Access;
 use crate::change::{Change, Turn};
 use crate::condition::ETag;
-use crate::extract::{Body, Named};
-use crate::wire::{Admin, Changed, SetWeight};
-use crate::{Operator, PoolOperator, Problem};
+use crate::extract::{Asked, Body, Named};
+use crate::wire::backends::{AddBackend, ChangeBackend, RemoveBackend};
+use crate::wire::{Added, Admin, Changed, SetWeight};
+use crate::{OperateError, Operator, PoolOperator, Problem};
 
 /// Path of a backend.
 #[derive(Deserialize, JsonSchema)]
@@ -33,7 +34,25 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             Access::READ,
             "/v1/pools/{pool}/backends/{backend}",
             backend::<O>,
-            "A backend; its ETag covers its admin state and weight",
+            "A backend; its ETag covers its address, admin state, weight and concurrency",
+        )
+        .put(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}",
+            put::<O>,
+            "Add a backend to the pool, or change one that was added",
+        )
+        .patch(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}",
+            patch::<O>,
+            "Change the weight or the concurrency limit of a backend",
+        )
+        .delete(
+            Access::OPERATE,
+            "/v1/pools/{pool}/backends/{backend}",
+            remove::<O>,
+            "Remove a backend that was added, when it has finished its work",
         )
         .post(
             Access::OPERATE,
@@ -75,6 +94,10 @@ struct Settings<'c> {
     address: &'c str,
     admin: Admin,
     weight: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added: Option<Added>,
 }
 
 impl<'c> From<&'c Changed> for Settings<'c> {
@@ -85,6 +108,8 @@ impl<'c> From<&'c Changed> for Settings<'c> {
             address: &backend.address,
             admin: backend.admin,
             weight: backend.weight,
+            concurrency: backend.concurrency,
+            added: backend.added,
         }
     }
 }
@@ -145,6 +170,53 @@ async fn weight<O: PoolOperator>(
     let change = turn.wait().await;
     begin(&*operator, &pool, &backend, &change).await?;
     Ok(done(operator.set_weight(&pool, &backend, weight).await?, &change))
+}
+
+async fn put<O: PoolOperator>(
+    State(operator): State<Arc<O>>,
+    Named(BackendPath { pool, backend }): Named<BackendPath>,
+    turn: Turn,
+    Body(wish): Body<AddBackend>,
+) -> Done {
+    let change = turn.wait().await;
+    match operator.backend(&pool, &backend).await {
+        Ok(found) => {
+            let settings = Settings::from(&found);
+            change.of(&ETag::of(&settings))?;
+            change.before(&settings);
+        }
+        Err(OperateError::NotFound(_)) => change.of_nothing()?,
+        Err(error) => return Err(error.into()),
+    }
+    Ok(done(operator.put_backend(&pool, &backend, wish).await?, &change))
+}
+
+async fn patch<O: PoolOperator>(
+    State(operator): State<Arc<O>>,
+    Named(BackendPath { pool, backend }): Named<BackendPath>,
+    turn: Turn,
+    Body(ChangeBackend { weight, concurrency }): Body<ChangeBackend>,
+) -> Done {
+    let change = turn.wait().await;
+    begin(&*operator, &pool, &backend, &change).await?;
+    if let Some(weight) = weight {
+        operator.set_weight(&pool, &backend, weight).await?;
+    }
+    if let Some(limit) = concurrency {
+        operator.set_concurrency(&pool, &backend, limit).await?;
+    }
+    Ok(done(operator.backend(&pool, &backend).await?, &change))
+}
+
+async fn remove<O: PoolOperator>(
+    State(operator): State<Arc<O>>,
+    Named(BackendPath { pool, backend }): Named<BackendPath>,
+    Asked(RemoveBackend { now }): Asked<RemoveBackend>,
+    turn: Turn,
+) -> Done {
+    let change = turn.wait().await;
+    begin(&*operator, &pool, &backend, &change).await?;
+    Ok(done(operator.remove_backend(&pool, &backend, now).await?, &change))
 }
 
 async fn begin<O: PoolOperator>(

@@ -1,7 +1,9 @@
 //! The table of routes, each with its role and its description.
 
 use aide::axum::ApiRouter;
-use aide::axum::routing::{ApiMethodRouter, delete_with, get_with, post_with, put_with};
+use aide::axum::routing::{
+    ApiMethodRouter, delete_with, get_with, patch_with, post_with, put_with,
+};
 use aide::operation::{OperationHandler, OperationInput, OperationOutput};
 use axum::handler::Handler;
 use axum::http::Method;
@@ -55,6 +57,8 @@ impl<O: Operator> Routes<O> {
         post, post_with, POST;
         /// Sets state.
         put, put_with, PUT;
+        /// Changes a part of state.
+        patch, patch_with, PATCH;
         /// Removes state.
         delete, delete_with, DELETE;
     }

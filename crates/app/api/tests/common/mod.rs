@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use equipoise_api::audit::{Audit, AuditTarget};
 use equipoise_api::listen::ApiTcp;
 use equipoise_api::metrics::Reading;
+use equipoise_api::wire::backends::AddBackend;
 use equipoise_api::wire::cluster::{
     ClusterMembers, ClusterToken, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,
 };
@@ -151,6 +152,8 @@ fn changed(pool: &str, backend: &str, admin: Admin, weight: u16) -> Changed {
         state: BackendState::Up,
         health_detail: None,
         in_flight: 0,
+        added: None,
+        concurrency: None,
         limit: None,
         group_limit: None,
         region: None,
@@ -279,6 +282,38 @@ impl PoolOperator for Recorder {
         self.note(format!("{pool} {backend} weight {weight}"));
         *self.weight.lock().unwrap() = weight;
         Ok(changed(pool, backend, Admin::Up, weight))
+    }
+
+    async fn set_concurrency(
+        &self,
+        pool: &str,
+        backend: &str,
+        limit: u32,
+    ) -> Result<Changed, OperateError> {
+        self.note(format!("{pool} {backend} concurrency {limit}"));
+        self.backend(pool, backend).await
+    }
+
+    async fn put_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        wish: AddBackend,
+    ) -> Result<Changed, OperateError> {
+        self.note(format!("{pool} {backend} at {:?} weight {}", wish.address, wish.weight));
+        *self.weight.lock().unwrap() = wish.weight;
+        self.backend(pool, backend).await
+    }
+
+    async fn remove_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        now: bool,
+    ) -> Result<Changed, OperateError> {
+        self.note(format!("{pool} {backend} removed, now: {now}"));
+        *self.weight.lock().unwrap() = 0;
+        self.backend(pool, backend).await
     }
 
     async fn backend(&self, pool: &str, backend: &str) -> Result<Changed, OperateError> {

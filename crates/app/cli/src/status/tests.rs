@@ -13,6 +13,8 @@ fn backend(name: &str, state: BackendState) -> BackendStatus {
         state,
         health_detail: None,
         in_flight: 3,
+        added: None,
+        concurrency: None,
         limit: Some(40),
         group_limit: None,
         region: Some(Region::UnderUsed),

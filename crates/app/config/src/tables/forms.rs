@@ -7,7 +7,7 @@ use equipoise_core::BackendAddress;
 use super::super::option::{Form, reads_as};
 use super::super::text::{AccessLog, Listen, StatusRange, StatusRanges};
 
-pub(super) static NAME: Form = Form {
+pub(crate) static NAME: Form = Form {
     noun: "a name",
     accepted: "1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
     fits: |text| {

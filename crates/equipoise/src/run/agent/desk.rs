@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
+use equipoise_api::wire::backends::AddBackend;
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::plan::PlanStatus;
 use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status, Upgrade, Upgraded};
@@ -154,6 +155,18 @@ impl PoolOperator for Desk {
     }
 
     async fn set_weight(&self, _: &str, _: &str, _: u16) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+
+    async fn set_concurrency(&self, _: &str, _: &str, _: u32) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+
+    async fn put_backend(&self, _: &str, _: &str, _: AddBackend) -> Result<Changed, OperateError> {
+        self.no_backends()
+    }
+
+    async fn remove_backend(&self, _: &str, _: &str, _: bool) -> Result<Changed, OperateError> {
         self.no_backends()
     }
 }

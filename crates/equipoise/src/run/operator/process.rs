@@ -65,6 +65,11 @@ impl ProcessOperator for Control {
             status::packet::add_to_pools(&mut pools, packet, has_door);
         }
         status::discovery::add_to_pools(&mut pools, &self.levels.discovery.states());
+        for pool in &mut pools {
+            for backend in &mut pool.backends {
+                backend.added = self.levels.added.origin(&pool.name, &backend.name);
+            }
+        }
         Ok(Status {
             instance: self.fixed.instance.name.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),

@@ -178,7 +178,8 @@ impl Attempt<'_> {
         self.expect(&HandoverMessage::Prepared).await?;
         self.has_released = true;
         let backends = self.control.release().await.map_err(Failure::Told)?;
-        self.channel.tell(&HandoverMessage::Released { backends }).await?;
+        let added = self.control.levels.added.all();
+        self.channel.tell(&HandoverMessage::Released { backends, added }).await?;
         self.expect(&HandoverMessage::Ready).await
     }
 

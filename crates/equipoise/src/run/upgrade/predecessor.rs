@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use equipoise_basics::with_causes;
+use equipoise_config::Config;
 use equipoise_core::{Health, eligibility};
 use equipoise_handover::{
     BackendState, Channel, Departing, HandoverMessage, Inherited, Replaced, VERSION,
@@ -15,6 +16,7 @@ use equipoise_session::registry::PoolState;
 use equipoise_session::{GivenClient, UdpHandover};
 use tokio::time::timeout;
 
+use crate::run::added::Added;
 use crate::run::control::Control;
 
 /// Environment variable of the new process: the running process's id. Standard input is the channel
@@ -85,11 +87,17 @@ impl Predecessor {
     }
 
     /// Reports that the configuration is read and all sockets are there. Returns the states of
-    /// backends once the running process has released what only one can have.
-    pub(crate) async fn prepared(&mut self) -> anyhow::Result<Vec<BackendState>> {
+    /// backends, and those that operators added, once the running process has released what only
+    /// one can have.
+    pub(crate) async fn prepared(
+        &mut self,
+        config: &Config,
+    ) -> anyhow::Result<(Vec<BackendState>, Added)> {
         self.channel.tell(&HandoverMessage::Prepared).await?;
         match self.channel.receive().await?.0 {
-            HandoverMessage::Released { backends } => Ok(backends),
+            HandoverMessage::Released { backends, added } => {
+                Ok((backends, Added::inherited(added, config)))
+            }
             _ => bail!("the running process sent an unexpected message"),
         }
     }

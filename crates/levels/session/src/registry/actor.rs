@@ -105,6 +105,12 @@ impl<P: Publish> Registry<P> {
                 let set = self.inventory.set_weight(&target.pool, &target.backend, weight);
                 answer(reply, self.follow(set));
             }
+            Command::SetConcurrency(target, limit, reply) => {
+                let set = self.inventory.set_concurrency(&target.pool, &target.backend, limit);
+                let done = self.follow(set);
+                self.inventory.set_limits();
+                answer(reply, done);
+            }
             Command::SetPlanned(pool, weights, reply) => {
                 let set = self.inventory.set_planned(&pool, &weights).map(|changed| {
                     if changed {

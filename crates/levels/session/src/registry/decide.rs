@@ -2,6 +2,7 @@
 //! cells shared with the data plane (`failures_in_row`, `cut`, `unhealthy`).
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -64,6 +65,19 @@ impl Inventory {
         backend.weight_override = weight;
         let what = weight.map_or(What::WeightReset(backend.config.weight), What::WeightSet);
         Ok(changed.then(|| notice(settings, backend, what)))
+    }
+
+    /// Overrides a concurrency limit, or returns to the configured one.
+    pub(crate) fn set_concurrency(
+        &mut self,
+        pool: &str,
+        backend: &str,
+        limit: Option<NonZeroU32>,
+    ) -> Result<Option<Notice>, RegistryError> {
+        let (settings, backend) = self.find(pool, backend)?;
+        let changed = backend.concurrency_override != limit;
+        backend.concurrency_override = limit;
+        Ok(changed.then(|| notice(settings, backend, What::ConcurrencySet(limit))))
     }
 
     /// Sets planned weights by backends' names. Backends that are missing keep their weights.

@@ -1,5 +1,6 @@
 //! States of backends that a process gives to its successor.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use equipoise_core::Weight;
@@ -16,6 +17,7 @@ impl Inventory {
                 address: backend.config.address,
                 admin: backend.admin,
                 weight: backend.weight_override.map(Weight::get),
+                concurrency: backend.concurrency_override.map(NonZeroU32::get),
                 health: backend.health.verdict(),
                 ejected_ms: backend
                     .health
@@ -38,6 +40,8 @@ impl Inventory {
             };
             backend.admin = state.admin;
             backend.weight_override = state.weight.and_then(|weight| Weight::new(weight).ok());
+            backend.concurrency_override = state.concurrency.and_then(NonZeroU32::new);
+            backend.follow_concurrency(&pool.settings);
             let ejected = state.ejected_ms.filter(|_| ejects);
             let ejected_until = ejected.map(|ms| now + Duration::from_millis(ms));
             let verdict = if checks { state.health } else { Default::default() };

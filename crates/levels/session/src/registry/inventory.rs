@@ -2,6 +2,7 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +11,9 @@ use equipoise_core::{AdminState, Eligibility, Health, Weight, eligibility};
 
 use super::changes::{Changed, Changes};
 use super::error::{ApplyError, Known, RegistryError};
-use crate::config::{BackendConfig, FrontDoor, Place, PoolConfig, Protocol, SessionConfig};
+use crate::config::{
+    BackendConfig, Concurrency, FrontDoor, Place, PoolConfig, Protocol, SessionConfig,
+};
 use crate::in_flight::InFlight;
 use crate::limiter::Limiter;
 use crate::live::BackendLive;
@@ -65,6 +68,8 @@ pub(crate) struct BackendEntry {
     pub(crate) config: BackendConfig,
     pub(crate) admin: AdminState,
     pub(crate) weight_override: Option<Weight>,
+    /// The operator's concurrency limit.
+    pub(crate) concurrency_override: Option<NonZeroU32>,
     /// The planned weight, if the pool has weights by load.
     pub(crate) weight_planned: Option<Weight>,
     pub(crate) health: BackendHealth,
@@ -110,6 +115,13 @@ impl BackendEntry {
     pub(crate) fn weight(&self) -> Weight {
         let wanted = self.weight_wanted();
         self.weight_planned.filter(|_| wanted.get() > 0).unwrap_or(wanted)
+    }
+
+    /// Applies its concurrency limit: the operator's, or else the configured one.
+    pub(crate) fn follow_concurrency(&self, pool: &PoolConfig) {
+        let stated = self.concurrency_override.map(Concurrency::Fixed);
+        let concurrency = stated.or(self.config.concurrency).unwrap_or(pool.concurrency);
+        self.live.set_concurrency(concurrency, pool.options.queue.wait);
     }
 
     /// Its health: unhealthy if it cannot be reached, whatever was seen of it before.
@@ -232,7 +244,7 @@ impl Inventory {
     pub(crate) fn set_limits(&self) {
         for pool in &self.pools {
             for backend in &pool.backends {
-                set_concurrency(&pool.settings, &backend.config, &backend.live);
+                backend.follow_concurrency(&pool.settings);
             }
             pool.queue.look();
         }
@@ -251,11 +263,6 @@ impl Inventory {
         let front_doors = reload.front_doors(&self.front_doors, &config.front_doors, &pools)?;
         Ok((Inventory { pools, front_doors, ids: reload.ids }, reload.changes))
     }
-}
-
-fn set_concurrency(pool: &PoolConfig, backend: &BackendConfig, live: &BackendLive) {
-    let concurrency = backend.concurrency.unwrap_or(pool.concurrency);
-    live.set_concurrency(concurrency, pool.options.queue.wait);
 }
 
 struct Reload {
@@ -364,12 +371,12 @@ impl Reload {
         self.changes.backends.added.push(format!("{}/{}", pool.name, config.name));
         let live = BackendLive::new(self.threads);
         live.belongs_to(&pool.name);
-        set_concurrency(pool, config, &live);
-        BackendEntry {
+        let entry = BackendEntry {
             id: take(&mut self.ids.backend),
             config: config.clone(),
             admin: AdminState::Up,
             weight_override: None,
+            concurrency_override: None,
             weight_planned: None,
             health: BackendHealth::default(),
             last_check: None,
@@ -378,7 +385,9 @@ impl Reload {
             was_eligible: with_pool,
             refusal_noted: None,
             live,
-        }
+        };
+        entry.follow_concurrency(pool);
+        entry
     }
 
     fn kept_backend(

@@ -22,6 +22,7 @@ mod notice;
 mod pools;
 mod status;
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, RwLock};
 
 use equipoise_core::load::Shares;
@@ -92,6 +93,7 @@ enum Command {
     Apply(Box<SessionConfig>, oneshot::Sender<Result<Changes, ApplyError>>),
     SetAdmin(Target, AdminState, oneshot::Sender<Result<(), RegistryError>>),
     SetWeight(Target, Option<Weight>, oneshot::Sender<Result<(), RegistryError>>),
+    SetConcurrency(Target, Option<NonZeroU32>, oneshot::Sender<Result<(), RegistryError>>),
     SetPlanned(String, Vec<(String, Weight)>, oneshot::Sender<Result<(), RegistryError>>),
     SetShares(Option<Arc<Shares>>, oneshot::Sender<()>),
     Status(oneshot::Sender<Status>),
@@ -199,6 +201,22 @@ impl RegistryHandle {
     ) -> Result<(), RegistryError> {
         let target = Target { pool: pool.into(), backend: backend.into() };
         self.ask(|reply| Command::SetWeight(target, weight, reply))
+            .await
+            .unwrap_or(Err(RegistryError::Stopped))
+    }
+
+    /// Overrides a backend's configured concurrency limit; `None` returns to it.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub async fn set_concurrency(
+        &self,
+        pool: &str,
+        backend: &str,
+        limit: Option<NonZeroU32>,
+    ) -> Result<(), RegistryError> {
+        let target = Target { pool: pool.into(), backend: backend.into() };
+        self.ask(|reply| Command::SetConcurrency(target, limit, reply))
             .await
             .unwrap_or(Err(RegistryError::Stopped))
     }

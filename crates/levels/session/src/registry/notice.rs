@@ -1,4 +1,5 @@
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) enum What {
     Admin(AdminState),
     WeightSet(Weight),
     WeightReset(Weight),
+    /// `None`: the configured one.
+    ConcurrencySet(Option<NonZeroU32>),
     /// The pool is new, and its first backends are being made.
     Starting,
     /// The first of them is there.
@@ -110,6 +113,7 @@ impl What {
             What::Admin(AdminState::Drain) => "backend.draining",
             What::Admin(AdminState::Down) => "backend.down",
             What::WeightSet(_) | What::WeightReset(_) => "backend.weight",
+            What::ConcurrencySet(_) => "backend.concurrency",
             What::Starting => "pool.starting",
             What::Started => "pool.started",
             What::Awaiting => "pool.awaiting",
@@ -172,6 +176,8 @@ impl fmt::Display for What {
             What::Admin(AdminState::Down) => f.write_str("is set down"),
             What::WeightSet(weight) => write!(f, "is given weight {weight}"),
             What::WeightReset(weight) => write!(f, "is given its configured weight {weight}"),
+            What::ConcurrencySet(Some(limit)) => write!(f, "is given concurrency {limit}"),
+            What::ConcurrencySet(None) => f.write_str("is given its configured concurrency"),
             What::Starting => f.write_str("starting its first backends; none serves yet"),
             What::Awaiting => f.write_str("it has no backend; requests wait until one is created"),
             What::Started => f.write_str("its first backend takes work"),

@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -168,6 +169,8 @@ pub struct BackendStatus {
     pub in_flight: u32,
     /// The concurrency limit, if it has one.
     pub limit: Option<u32>,
+    /// The operator's concurrency limit.
+    pub concurrency: Option<u32>,
     /// The learnt state, if the limit is learnt and it has had work.
     pub learned: Option<Report>,
     /// Where it works, if its limit is stated, or learnt and it has had work.
@@ -435,6 +438,7 @@ fn backend(
             .map(|until| until.saturating_duration_since(now)),
         in_flight: backend.live.in_flight(),
         limit: backend.live.limit(),
+        concurrency: backend.concurrency_override.map(NonZeroU32::get),
         learned: backend.live.learned(),
         region: backend.live.region(),
         requests: sum(|s| &s.requests),
