@@ -34,7 +34,7 @@ GOALS = {"opener": 0.0, "wide": 0.0, **{name: rate for name, (_, rate) in WORDS.
 # here, or another name.
 HOMONYMS = {
     "the API's form of a level's type": "BackendStatus Changed DispatchStatus FrontDoorStatus InterfaceStatus Liveness"
-    " NodeStatus Phase Pins PoolStatus Role RouteStatus Status VipStatus WorkerState",
+    " MirrorStatus NodeStatus Phase Pins PoolStatus Role RouteStatus Status VipStatus WorkerState",
     "each level has one": "ApplyError BackendSpec BackendState BindError Config Engine EngineOptions Figures Limits Mode"
     " Options PoolView Registry RegistryError Settings Snapshot StartError Stopped Transport",
     "the protocol without I/O, and the same over DDS": "Client Controller Driver Member Process PublishError Reader Reply"

@@ -2,6 +2,10 @@
 //! HTTP/2, and through a reload.
 
 mod common;
+#[path = "routes/limits.rs"]
+mod limits;
+#[path = "routes/mirror.rs"]
+mod mirror;
 
 use std::path::PathBuf;
 use std::process::Command;

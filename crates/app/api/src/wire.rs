@@ -218,6 +218,20 @@ pub struct RouteStatus {
     pub leads_to: String,
     /// Requests that took it.
     pub requests_total: u64,
+    /// Copies of its requests; absent without a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorStatus>,
+}
+
+/// Copies of a route's requests, which another pool gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MirrorStatus {
+    /// Name of the pool.
+    pub pool: String,
+    /// Copies in flight.
+    pub in_flight: u32,
+    /// How copies ended (`answered`, `failed`), and requests that were not copied, by reason.
+    pub outcomes: BTreeMap<String, u64>,
 }
 
 /// A pool.

@@ -1,4 +1,4 @@
-//! Builds and checks `allow`, `deny` and `[[session.limit]]`.
+//! Builds and checks `allow`, `deny`, `[[session.limit]]` and `[[session.route.limit]]`.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -16,15 +16,20 @@ pub(super) fn access(door: &Values) -> AccessList {
     AccessList::new(&prefixes("allow"), &prefixes("deny"))
 }
 
-/// The limits of a front door.
-pub(super) fn limits(door: &Values) -> Arc<[ClientLimit]> {
-    door.tables("limit").iter().map(limit).collect()
+/// The limits of a front door or route.
+pub(super) fn limits(of: &Values) -> Arc<[ClientLimit]> {
+    of.tables("limit").iter().map(limit).collect()
+}
+
+/// The option that bounds events that last: connections of a front door, requests of a route.
+fn concurrency(limit: &Values) -> &'static str {
+    if limit.spec.option("connections").is_some() { "connections" } else { "concurrency" }
 }
 
 fn limit(values: &Values) -> ClientLimit {
     let number = |option| values.number(option).and_then(|it| u32::try_from(it).ok());
     let by = match values.parsed("by").unwrap_or(CountedBy::Source) {
-        CountedBy::FrontDoor => LimitBy::FrontDoor,
+        CountedBy::All => LimitBy::All,
         CountedBy::Header(name) => LimitBy::Header(name.into()),
         CountedBy::Source => LimitBy::Source(SourceMask {
             bits4: values.amount("ipv4-prefix"),
@@ -36,8 +41,8 @@ fn limit(values: &Values) -> ClientLimit {
         let of_a_second = NonZeroU32::new(count.get() / per.as_secs().max(1) as u32);
         Rate { count, per, burst: burst.or(of_a_second).unwrap_or(NonZeroU32::MIN) }
     });
-    let connections = number("connections").and_then(NonZeroU32::new);
-    ClientLimit { by, rate, connections, keys: values.amount("keys") }
+    let concurrency = number(concurrency(values)).and_then(NonZeroU32::new);
+    ClientLimit { by, rate, concurrency, keys: values.amount("keys") }
 }
 
 /// Checks that each limit limits something, and that no prefix is both allowed and denied.
@@ -55,23 +60,29 @@ pub(super) fn check(door: &Values, protocol: Option<Protocol>, findings: &mut Fi
         findings.error(door.at("limit"), &door.path_of("limit"), text.to_string());
         return;
     }
-    for limit in door.tables("limit") {
+    check_limits(door, protocol, findings);
+}
+
+/// Checks the limits of a front door or route.
+pub(super) fn check_limits(of: &Values, protocol: Option<Protocol>, findings: &mut Findings<'_>) {
+    for limit in of.tables("limit") {
         // A wrong value is not a missing one.
-        if findings.has_error_below(&limit.path) {
-            continue;
+        if !findings.has_error_below(&limit.path) {
+            check_limit(limit, protocol, findings);
         }
-        check_limit(limit, protocol, findings);
     }
 }
 
 fn check_limit(limit: &Values, protocol: Option<Protocol>, findings: &mut Findings<'_>) {
+    let concurrency = concurrency(limit);
     let mut error = |option: &str, text: &str| {
         findings.error(limit.at(option), &limit.path_of(option), text.to_string());
     };
     let by = limit.parsed("by").unwrap_or(CountedBy::Source);
     let is_by_header = matches!(by, CountedBy::Header(_));
-    if !limit.given("rate") && !limit.given("connections") {
-        error("rate", "missing; accepted: `rate` or `connections`, or both");
+    if !limit.given("rate") && !limit.given(concurrency) {
+        let text = format!("missing; accepted: `rate` or `{concurrency}`, or both");
+        error("rate", &text);
     }
     if limit.given("burst") && !limit.given("rate") {
         error("burst", "stated, but there is no `rate`; accepted: both");
@@ -82,10 +93,15 @@ fn check_limit(limit: &Values, protocol: Option<Protocol>, findings: &mut Findin
             "a header, and this front door does not speak HTTP; accepted: \"source\" or \"front-door\"",
         );
     }
-    if is_by_header && limit.given("connections") {
+    if is_by_header && limit.given(concurrency) {
         error(
-            "connections",
-            "stated, but a connection has no header; accepted by \"source\" and \"front-door\"",
+            concurrency,
+            match concurrency {
+                "connections" => {
+                    "stated, but a connection has no header; accepted by \"source\" and \"front-door\""
+                }
+                _ => "stated, but the limit is by a header; accepted by \"source\" and \"route\"",
+            },
         );
     }
     for option in ["ipv4-prefix", "ipv6-prefix"] {

@@ -5,15 +5,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use equipoise_session::config::Protocol;
 use equipoise_session::route::{
-    Action, Conditions, Edits, Expression, FieldCondition, FixedAnswer, PathCondition, PathRewrite,
-    Pools, Redirect, RetryOn, Rewrite, RouteConfig, RouteOptions, Routes, Source, Split, Sticky,
+    Action, Conditions, Edits, Expression, FieldCondition, FixedAnswer, Mirror, PathCondition,
+    PathRewrite, Pools, Redirect, RetryOn, Rewrite, RouteConfig, RouteOptions, Routes, Source,
+    Split, Sticky,
 };
 
 use super::problem::Findings;
 use super::text::{HeaderLine, RetryFailure, StickyTo};
 use super::values::Values;
-use super::{FileKind, Surroundings};
+use super::{FileKind, Surroundings, limits};
 
 /// The routes of a front door.
 pub(super) fn of_door(
@@ -77,7 +79,9 @@ fn route(
     findings: &mut Findings<'_>,
 ) -> Option<(Conditions, RouteConfig)> {
     let numbered = number.to_string();
+    limits::check_limits(values, Some(Protocol::Http), findings);
     let options = RouteOptions {
+        body_bytes_max: values.number("body-max"),
         request_timeout: values.duration_if_any("request-timeout"),
         response_timeout: values.duration_if_any("response-timeout"),
         tunnel_timeout: values.duration_if_any("tunnel-timeout"),
@@ -89,6 +93,8 @@ fn route(
         rewrite: values.table("rewrite").map(|it| rewrite(it, findings)).unwrap_or_default(),
         request: values.table("request-headers").map(edits).unwrap_or_default(),
         response: values.table("response-headers").map(edits).unwrap_or_default(),
+        mirror: mirror(values, findings),
+        limits: limits::limits(values),
         action: action(values, door, around, findings)?,
         options,
     };
@@ -175,6 +181,23 @@ fn pools(values: &Values, door: &Values, findings: &mut Findings<'_>) -> Option<
     };
     let sticky = values.parsed("sticky").map_or(Sticky::No, |StickyTo(sticky)| sticky);
     Some(Pools { names: names.into_iter().map(Into::into).collect(), split, sticky })
+}
+
+fn mirror(values: &Values, findings: &mut Findings<'_>) -> Option<Mirror> {
+    let mirror = values.table("mirror")?;
+    let own = ["redirect", "answer"].into_iter().find(|kind| values.given(kind));
+    if let Some(own) = own {
+        let text = format!(
+            "stated beside `{own}`, which needs no backend; accepted: `mirror` beside `pool` or `pools`"
+        );
+        findings.error(values.at("mirror"), &values.path_of("mirror"), text);
+    }
+    Some(Mirror {
+        pool: mirror.text("pool")?.into(),
+        share: mirror.share("share"),
+        body_bytes_max: mirror.number("body-max")?,
+        in_flight_max: mirror.amount("concurrency"),
+    })
 }
 
 fn redirect(values: &Values, findings: &mut Findings<'_>) -> Option<Redirect> {

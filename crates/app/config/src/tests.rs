@@ -91,6 +91,12 @@ to = "/there"
 [[session.route]]
 path = "/answered"
 [session.route.answer]
+[[session.route]]
+path = "/copied"
+[session.route.mirror]
+pool = "q"
+[[session.route.limit]]
+rate = "5/s"
 [[session.limit]]
 rate = "5/s"
 [[session]]

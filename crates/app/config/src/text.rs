@@ -113,7 +113,8 @@ impl FromStr for RateText {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CountedBy {
     Source,
-    FrontDoor,
+    /// All events of the front door or route.
+    All,
     /// The name of a header field.
     Header(String),
 }
@@ -124,7 +125,7 @@ impl FromStr for CountedBy {
     fn from_str(text: &str) -> Result<Self, ()> {
         match text.split_once(':') {
             None if text == "source" => Ok(CountedBy::Source),
-            None if text == "front-door" => Ok(CountedBy::FrontDoor),
+            None if text == "front-door" || text == "route" => Ok(CountedBy::All),
             Some(("header", name)) if is_token(name) => {
                 Ok(CountedBy::Header(name.to_ascii_lowercase()))
             }

@@ -69,7 +69,9 @@ pub(super) fn sni_routes(door: &Values) -> &[Values] {
 /// The tables of a front door's routes that may name a pool.
 pub(super) fn routes(door: &Values) -> impl Iterator<Item = &Values> {
     let routes = door.spec.option("route").map_or(&[][..], |_| door.tables("route"));
-    routes.iter().flat_map(|route| std::iter::once(route).chain(route.tables("pools")))
+    routes.iter().flat_map(|route| {
+        std::iter::once(route).chain(route.tables("pools")).chain(route.table("mirror"))
+    })
 }
 
 /// The protocol of a front door; `None` if the option has an error.

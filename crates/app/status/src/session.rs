@@ -98,6 +98,11 @@ fn routes(door: &FrontDoorStatus) -> Vec<wire::RouteStatus> {
         name: route.name.to_string(),
         leads_to: leads_to(&route.action),
         requests_total: route.requests,
+        mirror: route.mirror.as_ref().map(|mirror| wire::MirrorStatus {
+            pool: mirror.pool.to_string(),
+            in_flight: mirror.in_flight,
+            outcomes: mirror.outcomes.iter().map(|(name, n)| (name.to_string(), *n)).collect(),
+        }),
     };
     door.routes.iter().map(status).collect()
 }

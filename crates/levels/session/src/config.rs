@@ -20,7 +20,7 @@ pub use equipoise_tls::{Certificate, CertificateFiles, Challenges, ClientTls, Pe
 
 pub use crate::affinity::{HashBy, StickyCookie};
 pub use crate::backend_tls::UpstreamTls;
-use crate::route::{RetryOn, Routes, SecurityHeaders};
+use crate::route::{RetryOn, RouteConfig, Routes, SecurityHeaders};
 pub use crate::trust::TrustedSources;
 
 /// Protocol of a front door.
@@ -160,15 +160,17 @@ pub struct Limits {
     pub streams_max: usize,
 }
 
-/// One limit on what clients may do at a front door. A request or connection has to be within each.
+/// One limit on what clients may do at a front door or route. A request or connection has to be
+/// within each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimit {
     /// The events that are counted together.
     pub by: LimitBy,
     /// Of requests (HTTP) or connections (TCP); more is answered 429 or closed.
     pub rate: Option<Rate>,
-    /// Connections that are open at once; more are closed. Not by a header.
-    pub connections: Option<NonZeroU32>,
+    /// Connections that are open at once (front door; more are closed), or requests in flight
+    /// (route; more are answered 429). Not by a header.
+    pub concurrency: Option<NonZeroU32>,
     /// Of so many keys the rate is kept.
     pub keys: usize,
 }
@@ -176,8 +178,8 @@ pub struct ClientLimit {
 /// The events that a [`ClientLimit`] counts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitBy {
-    /// Everything at the front door.
-    FrontDoor,
+    /// All events of the front door or route.
+    All,
     /// By the client's address.
     Source(SourceMask),
     /// By the value of this header field. Requests without it count together. HTTP only.
@@ -299,7 +301,7 @@ impl FrontDoor {
     /// The names of its pools, some of them repeatedly.
     pub fn pools(&self) -> impl Iterator<Item = &Arc<str>> {
         let named = self.sni.iter().map(|route| &route.pool);
-        let routed = self.routes.routes().iter().flat_map(|route| route.action.pools());
+        let routed = self.routes.routes().iter().flat_map(RouteConfig::pools);
         std::iter::once(&self.pool).chain(named).chain(routed)
     }
 

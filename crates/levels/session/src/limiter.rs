@@ -1,4 +1,4 @@
-//! The counts of the limits on the clients of a front door.
+//! The counts of the limits on the clients of a front door or route.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::affinity::fields;
 use crate::config::{ClientLimit, LimitBy};
 use crate::reason::Reason;
 
-/// The limits of a front door, with their counts; all threads share it.
+/// The limits of a front door or route, with their counts; all threads share it.
 #[derive(Debug, Default)]
 pub struct Limiter(Vec<Arc<Limit>>);
 
@@ -34,22 +34,27 @@ pub struct LimitState {
     pub by: LimitBy,
     /// The rate, and the time until one more event is within it.
     pub rate: Option<(Rate, Duration)>,
-    /// Open connections of this client, and the most that it may have.
-    pub connections: Option<(u32, u32)>,
+    /// Open connections of this client (route: requests in flight), and the most that it may have.
+    pub concurrency: Option<(u32, u32)>,
+    /// It is a limit of a route.
+    pub is_of_route: bool,
 }
 
 impl LimitState {
     /// Whether it refuses one more event now.
     pub fn refuses(&self) -> Option<Reason> {
-        if self.connections.is_some_and(|(open, most)| open >= most) {
-            return Some(Reason::ConnectionsLimited);
+        if self.concurrency.is_some_and(|(open, most)| open >= most) {
+            return Some(match self.is_of_route {
+                true => Reason::ConcurrencyLimited,
+                false => Reason::ConnectionsLimited,
+            });
         }
         let is_over = self.rate.is_some_and(|(_, wait)| !wait.is_zero());
         is_over.then_some(Reason::RateLimited)
     }
 }
 
-/// A connection, counted by each limit of connections until this is dropped.
+/// A connection or request, counted by each limit of concurrency until this is dropped.
 pub(crate) type Entered = Box<[limits::Entered<IpAddr>]>;
 
 impl Limiter {
@@ -71,10 +76,15 @@ impl Limiter {
         Arc::new(Limiter(wanted.iter().map(limit).collect()))
     }
 
-    /// Counts a connection of `client`; `None` if it may have no more.
+    /// Whether there is no limit.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Counts a connection or request of `client`; `None` if it may have no more.
     pub(crate) fn enter(&self, client: IpAddr) -> Option<Entered> {
         let enter = |limit: &Arc<Limit>| {
-            let most = limit.config.connections?;
+            let most = limit.config.concurrency?;
             match limit.key(client, b"") {
                 Key::Source(source) => Some(limit.open.enter(source, most.get())),
                 Key::Header(_) => None,
@@ -112,7 +122,12 @@ impl Limiter {
     }
 
     /// The state of each limit for one more request of `client`. Counts nothing.
-    pub(crate) fn states(&self, client: IpAddr, head: &[u8]) -> Vec<LimitState> {
+    pub(crate) fn states(
+        &self,
+        client: IpAddr,
+        head: &[u8],
+        is_of_route: bool,
+    ) -> Vec<LimitState> {
         let now = Instant::now();
         let state = |limit: &Arc<Limit>| {
             let key = limit.key(client, head);
@@ -123,11 +138,11 @@ impl Limiter {
                 };
                 (config, wait)
             });
-            let connections = limit.config.connections.and_then(|most| match key {
+            let concurrency = limit.config.concurrency.and_then(|most| match key {
                 Key::Header(_) => None,
                 Key::Source(source) => Some((limit.open.of(&source), most.get())),
             });
-            LimitState { by: limit.config.by.clone(), rate, connections }
+            LimitState { by: limit.config.by.clone(), rate, concurrency, is_of_route }
         };
         self.0.iter().map(state).collect()
     }
@@ -142,7 +157,7 @@ impl Limiter {
 
 impl Limit {
     fn new(config: &ClientLimit) -> Limit {
-        let keys = if config.by == LimitBy::FrontDoor { 1 } else { config.keys };
+        let keys = if config.by == LimitBy::All { 1 } else { config.keys };
         let rate = config.rate.map(|rate| KeyedRate::new(rate, keys, Instant::now()));
         Limit { config: config.clone(), rate, open: Arc::default() }
     }
@@ -150,7 +165,7 @@ impl Limit {
     /// The value by which it counts this client and request.
     fn key<'h>(&self, client: IpAddr, head: &'h [u8]) -> Key<'h> {
         match &self.config.by {
-            LimitBy::FrontDoor => Key::Source(Ipv4Addr::UNSPECIFIED.into()),
+            LimitBy::All => Key::Source(Ipv4Addr::UNSPECIFIED.into()),
             LimitBy::Source(mask) => Key::Source(mask.of(client)),
             LimitBy::Header(name) => Key::Header(fields(head, name).next().unwrap_or_default()),
         }
@@ -163,11 +178,11 @@ mod tests {
     use equipoise_limits::SourceMask;
     use std::num::NonZeroU32;
 
-    fn limit(by: LimitBy, connections: Option<u32>) -> ClientLimit {
+    fn limit(by: LimitBy, concurrency: Option<u32>) -> ClientLimit {
         let one = NonZeroU32::MIN;
         let rate = Rate { count: one, per: Duration::from_secs(100), burst: one };
-        let connections = connections.and_then(NonZeroU32::new);
-        ClientLimit { by, rate: Some(rate), connections, keys: 100 }
+        let concurrency = concurrency.and_then(NonZeroU32::new);
+        ClientLimit { by, rate: Some(rate), concurrency, keys: 100 }
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -194,7 +209,7 @@ mod tests {
     #[test]
     fn a_limit_that_stays_keeps_its_counts() {
         let source = limit(LimitBy::Source(SourceMask::default()), Some(1));
-        let door = limit(LimitBy::FrontDoor, None);
+        let door = limit(LimitBy::All, None);
         let before = Arc::new(Limiter::new(std::slice::from_ref(&source)));
         let entered = before.enter(ip("192.0.2.1")).expect("the first");
         assert_eq!(before.connection(ip("192.0.2.1")), Ok(()));

@@ -50,9 +50,11 @@ reasons! {
     ExpectationFailed = "expectation_failed", 417;
     /// The front door does not serve the client's address. TCP and UDP clients get no answer.
     SourceDenied = "source_denied", 403;
-    /// The client has sent more requests than its front door's `limit` permits. TCP clients get no
-    /// answer.
+    /// The client has sent more requests than a `limit` of its front door or route permits. TCP
+    /// clients get no answer.
     RateLimited = "rate_limited", 429;
+    /// The client has as many requests in flight as a `limit` of the route permits.
+    ConcurrencyLimited = "concurrency_limited", 429;
     /// The client has as many open connections as its front door's `limit` permits.
     ConnectionsLimited = "connections_limited", 0;
     /// The head did not arrive in time.

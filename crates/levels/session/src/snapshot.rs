@@ -9,7 +9,7 @@ use equipoise_health::Place;
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions, Upstream};
 use crate::in_flight::InFlight;
 use crate::learning::{Hub, Target};
-use crate::limiter::Limiter;
+use crate::limiter::{LimitState, Limiter};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -95,15 +95,19 @@ impl FrontDoorView {
         if !access.allows_all() {
             steps.push(DecisionStep::Allowed);
         }
-        for state in self.limiter.states(client, head) {
-            let refused = state.refuses();
-            steps.push(DecisionStep::Limit(state));
-            if let Some(reason) = refused {
-                steps.push(DecisionStep::Refused(reason));
-                return false;
-            }
-        }
-        true
+        explain_limits(self.limiter.states(client, head, false), steps)
+    }
+
+    /// As [`Self::explain_permission`], for the limits of the route `at`.
+    pub(crate) fn explain_route_limits(
+        &self,
+        at: usize,
+        client: IpAddr,
+        head: &[u8],
+        steps: &mut Vec<DecisionStep>,
+    ) -> bool {
+        let states = self.routes.get(at).map(|route| route.limiter.states(client, head, true));
+        explain_limits(states.unwrap_or_default(), steps)
     }
 
     /// Index of the pool of the peers, where requests can be delegated.
@@ -112,6 +116,19 @@ impl FrontDoorView {
             self.config.dispatch.as_ref().is_some_and(|node| node.delegation.may_delegate());
         self.dispatch.as_ref().filter(|_| may_delegate).map(|dispatch| dispatch.peers)
     }
+}
+
+/// Adds limits up to the first one that refuses a request. Returns false if there is one.
+fn explain_limits(states: Vec<LimitState>, steps: &mut Vec<DecisionStep>) -> bool {
+    for state in states {
+        let refused = state.refuses();
+        steps.push(DecisionStep::Limit(state));
+        if let Some(reason) = refused {
+            steps.push(DecisionStep::Refused(reason));
+            return false;
+        }
+    }
+    true
 }
 
 /// Readiness of a pool for one more piece of work, before its scheduler is asked.

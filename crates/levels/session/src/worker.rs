@@ -325,6 +325,20 @@ impl Worker {
         pool.is_some_and(|pool| pool.may_retry(reason, Instant::now()))
     }
 
+    /// Picks a backend of a pool of `snapshot` for the copy of a request. `head` is as it goes to a
+    /// backend.
+    pub(crate) fn pick_for_copy(
+        &self,
+        snapshot: &Rc<Arc<Snapshot>>,
+        pool: usize,
+        head: &[u8],
+        mut client: ClientHashes,
+    ) -> Pick {
+        let place = self.newest_of(snapshot, pool);
+        client.read(place.0.pools.get(place.1).map(|pool| &pool.options), head);
+        self.pick_of(place, &client, None, Some(Work::Usual), false)
+    }
+
     /// Whether a pool of the door is still the one with the request's queue, and has a backend of
     /// the same kind or awaits one.
     pub(crate) fn still_queues(&self, door: &Door, full: &Full) -> bool {

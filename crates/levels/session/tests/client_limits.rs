@@ -28,11 +28,11 @@ fn by_source() -> LimitBy {
 fn rate(by: LimitBy, burst: u32) -> ClientLimit {
     let burst = number(burst).expect("not zero");
     let rate = Some(Rate { count: NonZeroU32::MIN, per: HOUR, burst });
-    ClientLimit { by, rate, connections: None, keys: 1000 }
+    ClientLimit { by, rate, concurrency: None, keys: 1000 }
 }
 
 fn connections(most: u32) -> ClientLimit {
-    ClientLimit { by: by_source(), rate: None, connections: number(most), keys: 1000 }
+    ClientLimit { by: by_source(), rate: None, concurrency: number(most), keys: 1000 }
 }
 
 fn denying(prefix: &str) -> AccessList {
@@ -113,7 +113,7 @@ fn each_value_of_a_header_has_a_rate_of_its_own() {
 #[test]
 fn a_body_that_was_refused_is_not_taken_for_a_request() {
     let backend = HttpBackend::echo();
-    let limits = [rate(LimitBy::FrontDoor, 1)].into();
+    let limits = [rate(LimitBy::All, 1)].into();
     let proxy = plan(&backend, |front| front.client_limits = limits).start();
     assert_eq!(proxy.ask(get("/")).status(), 200);
     let head = request("POST", "/", "Content-Length: 100\r\n");

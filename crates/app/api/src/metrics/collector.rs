@@ -57,6 +57,32 @@ impl Collected {
             let labels = [("front_door", door), ("route", route.name.as_str())];
             counter(&mut family, &labels, route.requests_total)?;
         }
+        self.mirrors(out)
+    }
+
+    fn mirrors(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let mirrored = self.0.front_doors.iter().flat_map(|door| {
+            let routes = door.routes.iter();
+            routes.filter_map(|route| Some((&*door.name, &*route.name, route.mirror.as_ref()?)))
+        });
+        if mirrored.clone().next().is_none() {
+            return Ok(());
+        }
+        let help = "Copies of a route's requests, and requests that were not copied, by outcome";
+        let mut family = describe(out, "mirrored_requests", help, None, MetricType::Counter)?;
+        for (door, route, mirror) in mirrored.clone() {
+            for (outcome, count) in &mirror.outcomes {
+                let labels = [("front_door", door), ("route", route), ("outcome", &**outcome)];
+                counter(&mut family, &labels, *count)?;
+            }
+        }
+        let help = "Copies of a route's requests in flight";
+        let mut family =
+            describe(out, "mirrored_requests_in_flight", help, None, MetricType::Gauge)?;
+        for (door, route, mirror) in mirrored {
+            let labels = [("front_door", door), ("route", route)];
+            gauge(&mut family, &labels, mirror.in_flight.into())?;
+        }
         Ok(())
     }
 

@@ -26,7 +26,7 @@ pub(super) fn render(doors: &[FrontDoorStatus], view: View, out: &mut String) {
             table.row(vec![
                 (&door.name).into(),
                 (&route.name).into(),
-                (&route.leads_to).into(),
+                leads_to(route).into(),
                 route.requests_total.into(),
             ]);
         }
@@ -38,6 +38,14 @@ pub(super) fn render(doors: &[FrontDoorStatus], view: View, out: &mut String) {
     }
     out.push('\n');
     table.render(view, out);
+}
+
+/// Where requests of a route go, and their copies.
+fn leads_to(route: &RouteStatus) -> String {
+    match &route.mirror {
+        None => route.leads_to.clone(),
+        Some(mirror) => format!("{}, copies to {}", route.leads_to, mirror.pool),
+    }
 }
 
 /// The routes with the most requests, in their order.
@@ -59,6 +67,7 @@ mod tests {
             name: at.to_string(),
             leads_to: "p".into(),
             requests_total: at as u64 % 25,
+            mirror: None,
         };
         let routes: Vec<_> = (0..30).map(route).collect();
         let shown = busiest(&routes);

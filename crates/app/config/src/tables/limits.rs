@@ -21,6 +21,10 @@ pub(super) const DENY: Opt = Opt::optional(
 pub(super) const LIMIT: Opt =
     Opt::default("limit", Kind::Tables(&LIMIT_TABLE), "[]", LIMIT_TABLE.help);
 
+/// The option of routes.
+pub(super) const OF_ROUTE: Opt =
+    Opt::default("limit", Kind::Tables(&ROUTE_TABLE), "[]", ROUTE_TABLE.help);
+
 static LIMIT_TABLE: Table = Table {
     title: "[[session.limit]]",
     help: "A limit on what clients may do (http, tcp), counted by this process. With several, each has to permit a \
@@ -41,44 +45,90 @@ static LIMIT_TABLE: Table = Table {
             "Largest number of requests (tcp: new connections) in a time. A request beyond it is answered 429 with \
              `Retry-After`, a connection reset.",
         ),
-        Opt::optional(
-            "burst",
-            Kind::Count(1, 1_000_000),
-            "the number of one second, and at least 1",
-            "How many of them may come at once after a rest.",
-        ),
+        BURST,
         Opt::optional(
             "connections",
             Kind::Count(1, 10_000_000),
             "no limit",
             "Largest number of open connections; further ones are reset. For all data-plane threads together.",
         ),
-        Opt::default(
-            "ipv4-prefix",
-            Kind::Count(8, 32),
-            "32",
-            "Bits of an IPv4 address that make it another source.",
-        ),
-        Opt::default(
-            "ipv6-prefix",
-            Kind::Count(16, 128),
-            "64",
-            "Bits of an IPv6 address that make it another source.",
-        ),
-        Opt::default(
-            "keys",
-            Kind::Count(1000, 100_000_000),
-            "100000",
-            "Sources or header values of which the rate is kept, with 16 bytes each. If more send at once, those that \
-             have sent the least may send a burst again.",
-        ),
+        IPV4_PREFIX,
+        IPV6_PREFIX,
+        KEYS,
     ],
 };
+
+static ROUTE_TABLE: Table = Table {
+    title: "[[session.route.limit]]",
+    help: "A limit on what clients may do with the route, beside those of its front door, counted by this process. With \
+           several, each has to permit a request.",
+    options: &[
+        Opt::default(
+            "by",
+            Kind::Text(&COUNTED_BY_IN_ROUTE),
+            "\"source\"",
+            "What is counted together: requests from one client address (\"source\"), all of the route (\"route\"), or \
+             requests with the same value of a header (\"header:NAME\"; those without it together).",
+        ),
+        Opt::optional(
+            "rate",
+            Kind::Text(&RATE),
+            "no limit",
+            "Largest number of requests in a time. A request beyond it is answered 429 with `Retry-After`.",
+        ),
+        BURST,
+        Opt::optional(
+            "concurrency",
+            Kind::Count(1, 10_000_000),
+            "no limit",
+            "Largest number of requests in flight, tunnels after an upgrade included; further ones are answered 429. For \
+             all data-plane threads together.",
+        ),
+        IPV4_PREFIX,
+        IPV6_PREFIX,
+        KEYS,
+    ],
+};
+
+const BURST: Opt = Opt::optional(
+    "burst",
+    Kind::Count(1, 1_000_000),
+    "the number of one second, and at least 1",
+    "How many of them may come at once after a rest.",
+);
+
+const IPV4_PREFIX: Opt = Opt::default(
+    "ipv4-prefix",
+    Kind::Count(8, 32),
+    "32",
+    "Bits of an IPv4 address that make it another source.",
+);
+
+const IPV6_PREFIX: Opt = Opt::default(
+    "ipv6-prefix",
+    Kind::Count(16, 128),
+    "64",
+    "Bits of an IPv6 address that make it another source.",
+);
+
+const KEYS: Opt = Opt::default(
+    "keys",
+    Kind::Count(1000, 100_000_000),
+    "100000",
+    "Sources or header values of which the rate is kept, with 16 bytes each. If more send at once, those that have sent \
+     the least may send a burst again.",
+);
 
 static COUNTED_BY: Form = Form {
     noun: "a way to count",
     accepted: "\"source\", \"front-door\" or \"header:NAME\"",
-    fits: reads_as::<CountedBy>,
+    fits: |text| text != "route" && reads_as::<CountedBy>(text),
+};
+
+static COUNTED_BY_IN_ROUTE: Form = Form {
+    noun: "a way to count",
+    accepted: "\"source\", \"route\" or \"header:NAME\"",
+    fits: |text| text != "front-door" && reads_as::<CountedBy>(text),
 };
 
 static RATE: Form = Form {

@@ -86,6 +86,7 @@ static ROUTE: Table = Table {
             "With `pools`: the requests that go to the same pool, those with the same client address, header or cookie. \
              Without the header or cookie, the client's address decides.",
         ),
+        Opt::optional("mirror", Kind::Table(&MIRROR), "no copies", MIRROR.help),
         Opt::optional("redirect", Kind::Table(&REDIRECT), "requests are served", REDIRECT.help),
         Opt::optional("answer", Kind::Table(&ANSWER), "requests are served", ANSWER.help),
         Opt::optional("rewrite", Kind::Table(&REWRITE), "path and host stay", REWRITE.help),
@@ -100,6 +101,13 @@ static ROUTE: Table = Table {
             Kind::Table(&RESPONSE_HEADERS),
             "they stay",
             RESPONSE_HEADERS.help,
+        ),
+        super::limits::OF_ROUTE,
+        Opt::optional(
+            "body-max",
+            Kind::Size(1, 1 << 50),
+            "that of the front door",
+            "Largest size of a request body; beyond it, the answer is 413. It may be larger than that of the front door.",
         ),
         Opt::optional(
             "request-timeout",
@@ -140,6 +148,28 @@ static POOLS: Table = Table {
     options: &[
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool."),
         Opt::default("weight", Kind::Count(0, 1_000_000), "1", "Its share relative to the others."),
+    ],
+};
+
+static MIRROR: Table = Table {
+    title: "[session.route.mirror]",
+    help: "Sends copies of the route's requests to another pool, whose answers are dropped. Nothing that happens to a copy \
+           delays or fails the request.",
+    options: &[
+        Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool."),
+        Opt::default("share", Kind::Share, "1.0", "The share of requests that are copied."),
+        Opt::default(
+            "body-max",
+            Kind::Size(1, 1 << 20),
+            "\"64KiB\"",
+            "Largest size of a body that is copied. Requests with a larger one are not copied.",
+        ),
+        Opt::default(
+            "concurrency",
+            Kind::Count(1, 100_000),
+            "100",
+            "Largest number of copies in flight, over all data-plane threads. Further requests are not copied.",
+        ),
     ],
 };
 

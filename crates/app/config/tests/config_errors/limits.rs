@@ -33,6 +33,7 @@ fn a_limit_limits_something_that_the_front_door_has() {
         ("http", "rate = '5/d'", "'5/d' is not a rate"),
         ("http", "rate = '+5/s'", "'+5/s' is not a rate"),
         ("http", "rate = '5'", "'5' is not a rate"),
+        ("http", "by = 'route', rate = '5/s'", "'route' is not a way to count"),
         ("http", "by = 'cookie', rate = '5/s'", "'cookie' is not a way to count"),
         ("http", "by = 'header:', rate = '5/s'", "'header:' is not a way to count"),
         ("http", "by = 'header:a b', rate = '5/s'", "'header:a b' is not a way to count"),

@@ -28,6 +28,7 @@ fn routes_of_every_kind_are_accepted() {
           { path-regex = "^/z/[0-9]+$", source = "192.0.2.0/24", pools = [{ pool = "p", weight = 9 }, { pool = "q" }], sticky = "header:X-User" },
           { path-prefix = "/old", rewrite = { prefix = "/new" }, redirect = { to = "https://{host}{path}{query}", status = 301 } },
           { path-prefix = "/down", answer = { status = 503, file = "/page.html", content-type = "text/html" } },
+          { path-prefix = "/limited", body-max = "1MB", limit = [{ rate = "5/s", concurrency = 9 }, { by = "route", concurrency = 50 }, { by = "header:X-Key", rate = "9/m", burst = 2 }] },
           { path = "/", response-headers = { set = "X-Frame-Options: DENY", remove = "Server" }, retry-on = ["connect", "502-504"] },
         ]"#;
     assert_eq!(said(fine), "");
@@ -94,6 +95,19 @@ fn actions_that_contradict_or_lead_nowhere_are_refused() {
         ("request-headers = { set = 'X-A' }", "is not a header"),
         ("request-headers = { remove = 'Content-Length' }", "is not a header"),
         ("response-headers = { add = \"X-A: b\\r\\nX-C: d\" }", "is not a header"),
+        ("limit = [{ by = 'source' }]", "accepted: `rate` or `concurrency`, or both"),
+        ("limit = [{ by = 'front-door', rate = '5/s' }]", "'front-door' is not a way to count"),
+        ("limit = [{ concurrency = 5, burst = 5 }]", "burst: stated, but there is no `rate`"),
+        ("limit = [{ connections = 5 }]", "connections"),
+        (
+            "limit = [{ by = 'header:a', concurrency = 5 }]",
+            "concurrency: stated, but the limit is by a header",
+        ),
+        (
+            "limit = [{ by = 'route', rate = '5/s', ipv6-prefix = 48 }]",
+            "ipv6-prefix: stated, but the limit is not by",
+        ),
+        ("body-max = '0B'", "body-max"),
         ("retry-on = '600'", "is not a failure to retry after"),
     ] {
         assert_said(&format!("route = [{{ {route} }}]"), &[wrong]);

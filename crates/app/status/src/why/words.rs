@@ -101,6 +101,7 @@ fn refused(reason: Reason) -> String {
         Reason::SourceDenied => "the client's address is not allowed",
         Reason::RateLimited => "the client has sent too many requests",
         Reason::ConnectionsLimited => "the client has too many connections",
+        Reason::ConcurrencyLimited => "the client has too many requests in flight",
         Reason::TlsMissing => "the front door speaks TLS, and the client does not",
         reason => reason.name(),
     };
@@ -112,7 +113,7 @@ fn refused(reason: Reason) -> String {
 
 fn limit(state: &LimitState) -> String {
     let by = match &state.by {
-        LimitBy::FrontDoor => "all clients".to_owned(),
+        LimitBy::All => "all clients".to_owned(),
         LimitBy::Source(mask) => {
             format!("each client (/{} of IPv4, /{} of IPv6)", mask.bits4, mask.bits6)
         }
@@ -126,10 +127,12 @@ fn limit(state: &LimitState) -> String {
         };
         parts.push(format!("{count} in {} with bursts of {burst}: {now}", seconds(*per)));
     }
-    if let Some((open, most)) = state.connections {
-        parts.push(format!("{open} of {most} connections open"));
+    if let Some((open, most)) = state.concurrency {
+        let what = if state.is_of_route { "requests in flight" } else { "connections open" };
+        parts.push(format!("{open} of {most} {what}"));
     }
-    format!("limit of {by}: {}", parts.join("; "))
+    let of = if state.is_of_route { "route's limit" } else { "limit" };
+    format!("{of} of {by}: {}", parts.join("; "))
 }
 
 fn route(step: &RouteStep) -> String {

@@ -130,7 +130,9 @@ fn proxy_error(reason: Reason) -> &'static str {
         Reason::UpstreamStalled => "connection_write_timeout",
         Reason::OutOfResources => "connection_limit_reached",
         Reason::ShuttingDown => "proxy_internal_response",
-        Reason::SourceDenied | Reason::RateLimited => "http_request_denied",
+        Reason::SourceDenied | Reason::RateLimited | Reason::ConcurrencyLimited => {
+            "http_request_denied"
+        }
         _ => "http_request_error",
     }
 }
@@ -150,6 +152,7 @@ pub(super) fn explain(reason: Reason) -> &'static str {
         Reason::ExpectationFailed => "the expectation cannot be met",
         Reason::SourceDenied => "clients of this address are not served",
         Reason::RateLimited => "too many requests; try again later",
+        Reason::ConcurrencyLimited => "too many requests at once; try again later",
         Reason::HeaderTimeout => "the request head did not arrive in time",
         Reason::BodyTimeout => "the request body did not arrive in time",
         Reason::TlsMissing => "this port speaks TLS; use https://",

@@ -15,6 +15,7 @@ use self::upstream::{Ending, Watch};
 use super::connection::{After, ClientConnection};
 use super::exchange::{Failure, request_fault};
 use super::head::HeadScanner;
+use super::mirror::RequestCopy;
 use super::mux::HandOver;
 use super::pump::{Pump, PumpError};
 use super::request::RequestHead;
@@ -39,6 +40,8 @@ pub(super) struct Outgoing {
     pub(super) streamed: bool,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
+    /// The copy for the route's mirror, while the body is arriving.
+    pub(super) copy: Option<Box<RequestCopy>>,
     /// A response with a status that is retried may be discarded: a try is left.
     pub(super) may_discard: bool,
 }
@@ -443,6 +446,9 @@ impl ClientConnection {
         }
         match moved {
             Poll::Ready(Ok(())) => {
+                if let Some(copy) = outgoing.copy.take() {
+                    copy.send_with(outgoing.upload.take_copy());
+                }
                 upstream.lease.take_permit_back();
                 upstream.waiting_since = Instant::now();
                 upstream.watch = Watch::Now;

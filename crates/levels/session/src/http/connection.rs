@@ -18,6 +18,7 @@ use super::routing::edits;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::limiter::Limiter;
 use crate::linger::linger;
 use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
@@ -303,7 +304,11 @@ impl ClientConnection {
             return After::Abort;
         }
         let retry_after = match reason {
-            Reason::RateLimited => self.door.view().limiter.retry_after(),
+            Reason::RateLimited => {
+                let of_route = self.routed.as_ref().and_then(Routed::limiter);
+                let of_route = of_route.map(Limiter::retry_after).unwrap_or_default();
+                self.door.view().limiter.retry_after().max(of_route)
+            }
             _ => self.worker.retry_after(&self.door, self.routed.as_ref()),
         };
         let (view, instance) = (self.door.view(), &self.worker.shared.instance);

@@ -14,6 +14,7 @@ use super::request::{Marker, RequestHead};
 use super::routed::Routed;
 use crate::door::Counted;
 use crate::lease::Lease;
+use crate::limiter::Entered;
 use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
 use crate::worker::{Phase, Pick};
@@ -126,13 +127,13 @@ impl ClientConnection {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);
         });
-        let limit = self.door.view().config.limits.body_bytes_max;
-        let upload = Pump::new(head.framing, Shape::Same, limit);
+        let upload = Pump::new(head.framing, Shape::Same, self.body_bytes_max());
         let mut outgoing = Outgoing {
             head,
             first: out,
             upload,
             streamed: false,
+            copy: None,
             may_discard: false,
             marker: 0..0,
         };
@@ -145,6 +146,9 @@ impl ClientConnection {
             self.count_arrival(&head);
         }
         let reached = self.serve_request(&mut outgoing, begun).await;
+        if let Some(copy) = outgoing.copy.take() {
+            copy.drop_incomplete();
+        }
         self.worker.give_vec(outgoing.first);
         *now = reached.ended;
         let took = now.saturating_duration_since(begun);
@@ -159,13 +163,15 @@ impl ClientConnection {
     }
 
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {
-        if outgoing.head.framing.exceeds(self.door.view().config.limits.body_bytes_max) {
+        if outgoing.head.framing.exceeds(self.body_bytes_max()) {
             return self.refuse(outgoing, Reason::RequestBodyTooLarge.into()).await;
         }
+        let head_bytes = outgoing.first.len();
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
-        if let Err(reason) = self.permitted(outgoing) {
-            return self.refuse(outgoing, reason.into()).await;
-        }
+        let _entered = match self.permitted(outgoing) {
+            Ok(entered) => entered,
+            Err(reason) => return self.refuse(outgoing, reason.into()).await,
+        };
         let own = match self.redirection(outgoing) {
             Ok(None) => self.route_answer(outgoing),
             redirection => redirection,
@@ -177,7 +183,10 @@ impl ClientConnection {
         }
         let result = match drained {
             Ok(()) if !self.is_let_in(&outgoing.head) => Err(Reason::Overloaded.into()),
-            Ok(()) => self.try_backends(outgoing, begun).await,
+            Ok(()) => {
+                self.begin_copy(outgoing, head_bytes);
+                self.try_backends(outgoing, begun).await
+            }
             Err(error) => Err(request_fault(&error).into()),
         };
         match result {
@@ -186,18 +195,34 @@ impl ClientConnection {
         }
     }
 
-    /// Whether the front door lets this client send this request now. Peers have asked their own
-    /// clients.
-    fn permitted(&self, outgoing: &Outgoing) -> Result<(), Reason> {
+    /// Checks that front door and route let this client send this request now. Peers have asked
+    /// their own clients. The request counts as in flight until the result is dropped.
+    fn permitted(&self, outgoing: &Outgoing) -> Result<Option<Entered>, Reason> {
         let view = self.door.view();
         let config = &view.config;
-        if (config.access.allows_all() && config.client_limits.is_empty()) || self.is_from_peer() {
-            return Ok(());
+        let of_route = self.routed.as_ref().and_then(Routed::limiter);
+        let is_unlimited = config.client_limits.is_empty() && of_route.is_none();
+        if (config.access.allows_all() && is_unlimited) || self.is_from_peer() {
+            return Ok(None);
         }
-        if !config.access.allows(self.peer.ip()) {
+        let (client, head) = (self.peer.ip(), &outgoing.first);
+        if !config.access.allows(client) {
             return Err(Reason::SourceDenied);
         }
-        view.limiter.request(self.peer.ip(), &outgoing.first)
+        let mut entered = None;
+        // First, so that a request which its route refuses does not count at the front door.
+        if let Some(limiter) = of_route {
+            entered = Some(limiter.enter(client).ok_or(Reason::ConcurrencyLimited)?);
+            limiter.request(client, head)?;
+        }
+        view.limiter.request(client, head)?;
+        Ok(entered)
+    }
+
+    /// Bound on the body of the request.
+    fn body_bytes_max(&self) -> Option<u64> {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().body_bytes_max);
+        of_route.or(self.door.view().config.limits.body_bytes_max)
     }
 
     /// Answers for the proxy itself.

@@ -60,6 +60,7 @@ fn code(reason: Reason) -> Code {
         | Reason::Overloaded
         | Reason::RequestBodyTooLarge
         | Reason::RateLimited
+        | Reason::ConcurrencyLimited
         | Reason::RequestHeadTooLarge => Code::ResourceExhausted,
         Reason::SourceDenied => Code::PermissionDenied,
         Reason::ConnectTimeout => Code::Unavailable,

@@ -1,5 +1,6 @@
 //! Common parts of request and response heads: finding their end, reading header fields.
 
+use super::mirror::MIRRORED_FIELD;
 use super::origin::tells_origin;
 use equipoise_core::delegation::{DELEGATED_FIELD, OriginField, ROOM_FIELD};
 
@@ -60,6 +61,8 @@ pub(crate) enum Field {
     HopByHop,
     /// Another `X-Forwarded-*`.
     OtherOrigin,
+    /// The mark of a copy ([`super::mirror`]).
+    Mirrored,
     /// A peer's room, or a question after it.
     Room,
     /// `Strict-Transport-Security` (RFC 6797).
@@ -106,6 +109,7 @@ impl Field {
                 ("transfer-encoding", Field::TransferEncoding),
                 ("x-forwarded-proto", Field::XForwardedProto),
             ],
+            18 => &[(MIRRORED_FIELD, Field::Mirrored)],
             19 => &[(DELEGATED_FIELD, Field::Delegated)],
             25 => &[("strict-transport-security", Field::StrictTransport)],
             _ => &[],

@@ -3,10 +3,10 @@
 //! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the
 //! upstream head, [`routing`] decides its route, [`exchange`] picks a backend and a session,
 //! [`delegate`] does the same among peers, and [`peer`] accepts them over TLS; [`attempt`] sends
-//! the request over the session, [`pump`] moves the body, [`response`] checks the backend's head
-//! and writes the client's; [`answer`] has the proxy's own responses, [`grpc`] those to gRPC
-//! requests, and [`challenge`] those to an ACME directory. [`http2`] serves each stream of a
-//! client as such a connection, and gives each request a stream to a backend.
+//! the request over the session, [`pump`] moves the body, [`mirror`] sends copies, [`response`]
+//! checks the backend's head and writes the client's; [`answer`] has the proxy's own responses,
+//! [`grpc`] those to gRPC requests, and [`challenge`] those to an ACME directory. [`http2`] serves
+//! each stream of a client as such a connection, and gives each request a stream to a backend.
 
 mod answer;
 mod attempt;
@@ -22,6 +22,7 @@ mod head;
 mod hedge;
 mod http2;
 mod logged;
+mod mirror;
 mod mux;
 mod open;
 mod origin;

@@ -76,6 +76,25 @@ pub(crate) struct Pump {
     moved: u64,
     /// The rest of a long body, moved inside the kernel.
     splice: Option<SpliceBody>,
+    /// A copy of the bytes that are written, if it is wanted.
+    copy: Option<Box<BodyCopy>>,
+}
+
+/// A copy of a body, in bounded memory.
+struct BodyCopy {
+    /// `None`: it became too large.
+    bytes: Option<Vec<u8>>,
+    bytes_max: usize,
+}
+
+impl BodyCopy {
+    fn add(&mut self, written: &[u8]) {
+        self.bytes =
+            self.bytes.take().filter(|bytes| bytes.len() + written.len() <= self.bytes_max);
+        if let Some(bytes) = &mut self.bytes {
+            bytes.extend_from_slice(written);
+        }
+    }
 }
 
 impl Pump {
@@ -97,7 +116,24 @@ impl Pump {
             last_read: 0,
             moved: 0,
             splice: None,
+            copy: None,
         }
+    }
+
+    /// Copies up to `bytes_max` of the bytes that are written from now on. For bodies that keep
+    /// their shape.
+    pub(crate) fn copy(&mut self, bytes_max: usize) {
+        self.copy = Some(Box::new(BodyCopy { bytes: Some(Vec::new()), bytes_max }));
+    }
+
+    /// The copy; `None` if it became too large.
+    pub(crate) fn take_copy(&mut self) -> Option<Vec<u8>> {
+        self.copy.take().and_then(|copy| copy.bytes)
+    }
+
+    /// Whether bytes that are written have to be copied.
+    fn is_copied(&self) -> bool {
+        self.copy.as_ref().is_some_and(|copy| copy.bytes.is_some())
     }
 
     /// Whether everything was written.
@@ -205,7 +241,10 @@ impl Pump {
             match self.left {
                 Left::Nothing => return Poll::Ready(Ok(())),
                 Left::Length(left @ SPLICE_FROM_BYTES..)
-                    if input.is_none() && from.may_splice() && to.may_splice() =>
+                    if input.is_none()
+                        && !self.is_copied()
+                        && from.may_splice()
+                        && to.may_splice() =>
                 {
                     // Without a pipe it is copied.
                     self.splice = SpliceBody::new(&worker.pipes, left);
@@ -256,6 +295,9 @@ impl Pump {
         while let (Some(buffer), 1..) = (input.as_mut(), self.checked) {
             let sent = ready!(to.poll_write(cx, &buffer[..self.checked]));
             let sent = sent.map_err(|_| PumpError::Sink)?;
+            if let Some(copy) = &mut self.copy {
+                copy.add(&buffer[..sent]);
+            }
             buffer.consume(sent);
             self.checked -= sent;
             self.moved += sent as u64;

@@ -133,12 +133,13 @@ pub(crate) fn read_request(
     let fields = read_fields(request.headers, &mut kinds, origin.door)?;
     let framing = fields.lengths.framing(http10).map_err(Reason::from)?;
     let framing = framing.unwrap_or(Framing::EMPTY);
-    // A call of gRPC is refused in its own form, once its head is read.
-    if framing.exceeds(limits.body_bytes_max) && !fields.is_grpc {
-        return Err(Reason::RequestBodyTooLarge);
-    }
     let target = Target::read(method, target, &fields, http10, origin.door.scheme())?;
     let decision = Decision::of(method, &target, request.headers, origin)?;
+    let of_route = decision.route.and_then(|route| route.options.body_bytes_max);
+    // A call of gRPC is refused in its own form, once its head is read.
+    if framing.exceeds(of_route.or(limits.body_bytes_max)) && !fields.is_grpc {
+        return Err(Reason::RequestBodyTooLarge);
+    }
     let classify = |node: &NodeMode| class_of(node, method, target.path, framing, out);
     let mut parsed = RequestHead {
         bytes,
@@ -325,6 +326,7 @@ fn read_fields<'a>(
             Field::Room => fields.may_wait = read_question(value),
             Field::HopByHop
             | Field::Http2Settings
+            | Field::Mirrored
             | Field::StrictTransport
             | Field::Via
             | Field::Other => {}
@@ -468,6 +470,7 @@ fn write_request(
                     && (claims.covers_unsigned() || !tells_origin(header.name))
             }
             Field::Expect => parsed.expects_continue,
+            Field::Mirrored => door.trusted.contains(origin.client),
             Field::Delegated | Field::Room => door.dispatch.is_none(),
             Field::Via
             | Field::Check
@@ -484,15 +487,7 @@ fn write_request(
     }
     lines.finish(out);
     out.extend_from_slice(edits.map(Edits::lines).unwrap_or_default());
-    match parsed.framing {
-        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-        Framing::Length(length) if length > 0 || fields.lengths.is_stated() => {
-            out.extend_from_slice(b"Content-Length: ");
-            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-        Framing::Length(_) | Framing::UntilClose => {}
-    }
+    write_framing(parsed.framing, fields.lengths.is_stated(), out);
     if parsed.upgrade {
         write_upgrade(headers, kinds, door, out);
     }
@@ -509,6 +504,19 @@ fn write_request(
         write_via(version, origin.instance, out);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Writes how long the body is. `is_stated`: the client has said so, too.
+fn write_framing(framing: Framing, is_stated: bool, out: &mut Vec<u8>) {
+    match framing {
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::Length(length) if length > 0 || is_stated => {
+            out.extend_from_slice(b"Content-Length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        Framing::Length(_) | Framing::UntilClose => {}
+    }
 }
 
 /// Writes the permitted protocols that the client's `Upgrade` lines name.

@@ -7,7 +7,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::route::{Action, RouteConfig, RouteOptions};
+use crate::limiter::Limiter;
+use crate::route::{Action, Mirror, MirrorLive, RouteConfig, RouteOptions};
 use crate::snapshot::{FrontDoorView, Snapshot};
 
 /// A route that a request has taken, with the snapshot that it was decided by.
@@ -40,6 +41,23 @@ impl Routed {
 
     pub(crate) fn options(&self) -> &RouteOptions {
         &self.route().options
+    }
+
+    /// The mirror of its requests, and that mirror's counters.
+    pub(crate) fn mirror(&self) -> Option<(&Mirror, &Arc<MirrorLive>)> {
+        let view = self.view.routes.get(self.at)?.mirror.as_ref()?;
+        Some((self.route().mirror.as_ref()?, &view.live))
+    }
+
+    /// Index of the mirror's pool in `snapshot`.
+    pub(crate) fn mirror_pool(&self) -> Option<usize> {
+        Some(self.view.routes.get(self.at)?.mirror.as_ref()?.pool.at)
+    }
+
+    /// Its limits on clients, if it has any.
+    pub(crate) fn limiter(&self) -> Option<&Limiter> {
+        let view = self.view.routes.get(self.at)?;
+        Some(&*view.limiter).filter(|limiter| !limiter.is_empty())
     }
 
     /// Counts a request, on the thread of this index.

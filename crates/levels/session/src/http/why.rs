@@ -44,7 +44,9 @@ pub(crate) fn explain(
         steps.push(DecisionStep::Challenge);
         return None;
     }
-    if head.framing.exceeds(view.config.limits.body_bytes_max) {
+    let hit = head.route.and_then(|hit| view.config.routes.routes().get(hit.at as usize));
+    let of_route = hit.and_then(|route| route.options.body_bytes_max);
+    if head.framing.exceeds(of_route.or(view.config.limits.body_bytes_max)) {
         return refused(Reason::RequestBodyTooLarge, steps);
     }
     let is_peer = view.is_of_peer(question.client);
@@ -65,7 +67,6 @@ pub(crate) fn explain(
     dispatched(explainer, snapshot, view, &head, is_peer, steps);
     let source = ClientHashes::new(question.client(), view.config.listen).source;
     let pools = pools(view, head.route, source);
-    let hit = head.route.and_then(|hit| view.config.routes.routes().get(hit.at as usize));
     let by = match hit.map(|route| &route.action) {
         Some(Action::Pools(pools)) if pools.names.len() > 1 => Some(pools.sticky.clone()),
         _ => None,
@@ -101,6 +102,11 @@ fn routes(
     let shown = taken.map_or(routes.len(), |at| at + 1);
     for (number, (route, unmet)) in (1..).zip(routes.iter().zip(unmet)).take(shown) {
         steps.push(DecisionStep::Route(route_step(number, route, unmet, &question.head)));
+    }
+    if let Some(at) = taken
+        && !view.explain_route_limits(at, question.client, &question.head, steps)
+    {
+        return false;
     }
     match taken.and_then(|at| routes.get(at)).map(|route| &route.action) {
         Some(Action::Answer(answer)) => steps.push(DecisionStep::Answer(answer.status)),

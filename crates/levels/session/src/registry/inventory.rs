@@ -19,7 +19,7 @@ use crate::limiter::Limiter;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::retry_budget::RetryBudget;
-use crate::route::{PoolPlace, RouteConfig, RouteView};
+use crate::route::{Mirror, MirrorLive, MirrorView, PoolPlace, RouteConfig, RouteView};
 use crate::sni::SniTable;
 use crate::stats::{FrontDoorStats, Sharded};
 use equipoise_health::{BackendHealth, CheckReport, ramp};
@@ -494,7 +494,8 @@ impl Reload {
     }
 }
 
-/// The views of a front door's routes. Those of a name that it had before keep their counters.
+/// The views of a front door's routes. Those of a name that it had before keep their counters and
+/// the counts of their limits.
 fn route_views(
     config: &FrontDoor,
     before: Option<&FrontDoorEntry>,
@@ -503,14 +504,21 @@ fn route_views(
 ) -> Result<Arc<[RouteView]>, ApplyError> {
     let old = before.map(|door| (door.config.routes.routes(), &door.routes));
     let old = old.into_iter().flat_map(|(routes, views)| routes.iter().zip(views.iter()));
-    let old: HashMap<&str, _> = old.map(|(route, view)| (&*route.name, &view.stats)).collect();
+    let old: HashMap<&str, _> = old.map(|(route, view)| (&*route.name, view)).collect();
     let view = |route: &RouteConfig| {
         let pools: Result<_, _> = route.action.pools().iter().map(&place).collect();
-        let stats = old.get(&*route.name).map(|stats| Arc::clone(stats));
-        Ok(RouteView {
-            pools: pools?,
-            stats: stats.unwrap_or_else(|| Arc::new(Sharded::new(threads))),
-        })
+        let (limiter, stats) = match old.get(&*route.name) {
+            Some(old) => (old.limiter.update(&route.limits), Arc::clone(&old.stats)),
+            None => (Arc::new(Limiter::new(&route.limits)), Arc::new(Sharded::new(threads))),
+        };
+        let mirror_view = |mirror: &Mirror| -> Result<MirrorView, ApplyError> {
+            let before = old.get(&*route.name).and_then(|old| old.mirror.as_ref());
+            let live = before.map(|mirror| Arc::clone(&mirror.live));
+            let live = live.unwrap_or_else(|| MirrorLive::new(threads));
+            Ok(MirrorView { pool: place(&mirror.pool)?, live })
+        };
+        let mirror = route.mirror.as_ref().map(mirror_view);
+        Ok(RouteView { pools: pools?, mirror: mirror.transpose()?, limiter, stats })
     };
     config.routes.routes().iter().map(view).collect()
 }

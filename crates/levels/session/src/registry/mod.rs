@@ -38,8 +38,8 @@ pub use error::{ApplyError, Known, RegistryError};
 pub use pools::{BackendState, PoolState};
 pub use status::{
     BackendSeries, BackendStatus, DispatchStatus, DoorTlsStatus, FrontDoorSeries, FrontDoorStatus,
-    LastCheck, PoolSeries, PoolStatus, RouteStatus, StatsView, Status, UpstreamTlsStatus,
-    class_counts,
+    LastCheck, MirrorStatus, PoolSeries, PoolStatus, RouteStatus, StatsView, Status,
+    UpstreamTlsStatus, class_counts,
 };
 
 use crate::config::SessionConfig;

@@ -81,6 +81,19 @@ pub struct RouteStatus {
     pub action: Action,
     /// Requests that took it so far.
     pub requests: u64,
+    /// Copies of its requests.
+    pub mirror: Option<MirrorStatus>,
+}
+
+/// Copies of a route's requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorStatus {
+    /// The pool that gets them.
+    pub pool: Arc<str>,
+    /// Copies in flight.
+    pub in_flight: u32,
+    /// How they ended so far, or why there is none, by name, with zeros.
+    pub outcomes: Vec<(&'static str, u64)>,
 }
 
 /// TLS of a front door.
@@ -348,6 +361,13 @@ fn routes(door: &FrontDoorEntry) -> Vec<RouteStatus> {
         name: route.name.clone(),
         action: route.action.clone(),
         requests: view.stats.sum(|shard| shard.requests.get()),
+        mirror: route.mirror.as_ref().zip(view.mirror.as_ref()).map(|(mirror, view)| {
+            MirrorStatus {
+                pool: mirror.pool.clone(),
+                in_flight: view.live.in_flight(),
+                outcomes: view.live.outcomes().collect(),
+            }
+        }),
     };
     routes.map(status).collect()
 }

@@ -5,11 +5,13 @@
 
 mod action;
 mod edits;
+mod mirror;
 mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::ClientLimit;
 use crate::reason::Reason;
 
 pub use equipoise_routes::{
@@ -19,6 +21,8 @@ pub use equipoise_routes::{
 
 pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite, Sticky};
 pub use edits::{Edits, SecurityHeaders};
+pub(crate) use mirror::CopyInFlight;
+pub use mirror::{CopyOutcome, Mirror, MirrorLive, MirrorView};
 pub use view::{PoolPlace, RouteStats, RouteView};
 
 /// A route: what happens to its requests.
@@ -34,13 +38,26 @@ pub struct RouteConfig {
     pub request: Edits,
     /// Changes of the header that clients get.
     pub response: Edits,
+    /// The pool that gets copies of its requests.
+    pub mirror: Option<Mirror>,
+    /// Limits on each client, beside those of the front door.
+    pub limits: Arc<[ClientLimit]>,
     /// Options that go before those of front door and pool.
     pub options: RouteOptions,
+}
+
+impl RouteConfig {
+    /// The names of its pools, that of its mirror included.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.action.pools().iter().chain(self.mirror.as_ref().map(|mirror| &mirror.pool))
+    }
 }
 
 /// Options of a route; `None`: those of its front door or pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteOptions {
+    /// Request body, bytes.
+    pub body_bytes_max: Option<u64>,
     /// From the end of the request's head to the last byte of the response.
     pub request_timeout: Option<Duration>,
     /// From the request's last byte to the first of the response.

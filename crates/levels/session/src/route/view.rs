@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::mirror::MirrorView;
+use crate::limiter::Limiter;
 use crate::stats::{Counter, Sharded};
 
 /// A route in a snapshot.
@@ -9,13 +11,20 @@ use crate::stats::{Counter, Sharded};
 pub struct RouteView {
     /// Its pools, in the order of the configuration.
     pub pools: Vec<PoolPlace>,
+    /// The mirror of its requests.
+    pub mirror: Option<MirrorView>,
+    /// The counts of its limits on clients; kept across snapshots.
+    pub limiter: Arc<Limiter>,
     /// Counters, kept across snapshots.
     pub stats: Arc<Sharded<RouteStats>>,
 }
 
 impl PartialEq for RouteView {
     fn eq(&self, other: &RouteView) -> bool {
-        self.pools == other.pools && Arc::ptr_eq(&self.stats, &other.stats)
+        self.pools == other.pools
+            && self.mirror == other.mirror
+            && Arc::ptr_eq(&self.limiter, &other.limiter)
+            && Arc::ptr_eq(&self.stats, &other.stats)
     }
 }
 
