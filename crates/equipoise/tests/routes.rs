@@ -6,6 +6,8 @@ mod common;
 mod limits;
 #[path = "routes/mirror.rs"]
 mod mirror;
+#[path = "routes/tunnels.rs"]
+mod tunnels;
 
 use std::path::PathBuf;
 use std::process::Command;
