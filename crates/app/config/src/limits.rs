@@ -42,7 +42,13 @@ fn limit(values: &Values) -> ClientLimit {
         Rate { count, per, burst: burst.or(of_a_second).unwrap_or(NonZeroU32::MIN) }
     });
     let concurrency = number(concurrency(values)).and_then(NonZeroU32::new);
-    ClientLimit { by, rate, concurrency, keys: values.amount("keys") }
+    ClientLimit {
+        by,
+        rate,
+        concurrency,
+        keys: values.amount("keys"),
+        shared: values.flag("shared"),
+    }
 }
 
 /// Checks that each limit limits something, and that no prefix is both allowed and denied.
@@ -69,6 +75,17 @@ pub(super) fn check_limits(of: &Values, protocol: Option<Protocol>, findings: &m
         // A wrong value is not a missing one.
         if !findings.has_error_below(&limit.path) {
             check_limit(limit, protocol, findings);
+        }
+    }
+}
+
+/// Warns of shared limits in a file without a cluster.
+pub(super) fn alone(door: &Values, findings: &mut Findings<'_>) {
+    for limit in std::iter::once(door).chain(door.tables("route")).flat_map(|of| of.tables("limit"))
+    {
+        if limit.flag("shared") {
+            let text = "true, and has no effect: this machine is in no cluster; accepted: a [cluster] table";
+            findings.warning(limit.at("shared"), &limit.path_of("shared"), text.to_string());
         }
     }
 }
@@ -103,6 +120,16 @@ fn check_limit(limit: &Values, protocol: Option<Protocol>, findings: &mut Findin
                 _ => "stated, but the limit is by a header; accepted by \"source\" and \"route\"",
             },
         );
+    }
+    if limit.flag("shared") && !limit.given("rate") {
+        error("shared", "true, but there is no `rate`; accepted: both");
+    }
+    if limit.flag("shared") && by != CountedBy::All {
+        let all = if concurrency == "connections" { "front-door" } else { "route" };
+        let text = format!(
+            "true, and each source or header value is counted by each node alone; accepted: by = \"{all}\""
+        );
+        error("shared", &text);
     }
     for option in ["ipv4-prefix", "ipv6-prefix"] {
         if by != CountedBy::Source && limit.given(option) {

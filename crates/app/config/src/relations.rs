@@ -11,7 +11,7 @@ use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::users::{PoolUsers, Users, protocol_of, routes, sni_routes};
 use super::values::Values;
-use super::{Surroundings, declared, dispatch, doors, pool_tls, pools, slice, tables};
+use super::{Surroundings, declared, dispatch, doors, limits, pool_tls, pools, slice, tables};
 
 /// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -43,6 +43,9 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     for door in sessions {
         front_door(door, findings);
         doors::check(door, findings);
+        if !file.given("cluster") {
+            limits::alone(door, findings);
+        }
     }
     let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.text("name")).collect();
     let names = zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names")));

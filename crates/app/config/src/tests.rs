@@ -294,6 +294,12 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         ("[session.route.rewrite]", "to") => {
             text = text.replace(table.title, &with("regex = \"x\""));
         }
+        ("[[session.limit]]", "shared") => {
+            text = text.replace(table.title, &with("by = \"front-door\""));
+        }
+        ("[[session.route.limit]]", "shared") => {
+            text = text.replace(table.title, &with("by = \"route\""));
+        }
         ("[session.hsts]", "preload") => {
             text = text.replace(table.title, &with("subdomains = true"));
         }

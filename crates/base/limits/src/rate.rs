@@ -33,9 +33,11 @@ impl Rate {
 /// loses its state, and may send a burst again ([`KeyedRate::forgotten`] counts it).
 #[derive(Debug)]
 pub struct KeyedRate {
-    interval: u64,
+    /// Interval and depth with the whole rate.
+    whole: (u64, u64),
+    interval: AtomicU64,
     /// Time to rest of a key that has used its burst.
-    depth: u64,
+    depth: AtomicU64,
     hasher: RandomState,
     began: Instant,
     slots: Box<[Slot]>,
@@ -56,9 +58,11 @@ impl KeyedRate {
     pub fn new(rate: Rate, keys: usize, began: Instant) -> KeyedRate {
         let interval = nanoseconds(rate.interval());
         let slots = keys.max(1).next_multiple_of(WAYS);
+        let depth = interval.saturating_mul(u64::from(rate.burst.get()));
         KeyedRate {
-            interval,
-            depth: interval.saturating_mul(u64::from(rate.burst.get())),
+            whole: (interval, depth),
+            interval: AtomicU64::new(interval),
+            depth: AtomicU64::new(depth),
             hasher: RandomState::new(),
             began,
             slots: (0..slots).map(|_| Slot::default()).collect(),
@@ -82,6 +86,11 @@ impl KeyedRate {
         loop {
             let (next, over) = self.after_one(rest_at, now);
             if over > 0 {
+                let latest = now.saturating_add(self.depth.load(Relaxed));
+                if rest_at > latest {
+                    // It used a smaller share. If this fails, another thread has done the same.
+                    let _ = slot.rest_at.compare_exchange(rest_at, latest, Relaxed, Relaxed);
+                }
                 return Err(Duration::from_nanos(over));
             }
             match slot.rest_at.compare_exchange_weak(rest_at, next, Relaxed, Relaxed) {
@@ -103,8 +112,20 @@ impl KeyedRate {
     /// When a key that would be at rest at `rest_at` is at rest after one more event, and by how
     /// much the event exceeds the burst.
     fn after_one(&self, rest_at: u64, now: u64) -> (u64, u64) {
-        let next = rest_at.max(now).saturating_add(self.interval);
-        (next, (next - now).saturating_sub(self.depth))
+        let (interval, depth) = (self.interval.load(Relaxed), self.depth.load(Relaxed));
+        // A key that used a smaller share is not later at rest than one that used its burst.
+        let rest_at = rest_at.clamp(now, now.saturating_add(depth));
+        let next = rest_at.saturating_add(interval);
+        (next, (next - now).saturating_sub(depth))
+    }
+
+    /// Admits this part of the rate and of the burst from now on, and at least one event at once.
+    /// A millionth to 1; other nodes admit the rest.
+    pub fn set_share(&self, share: f64) {
+        let (interval, depth) = self.whole;
+        let interval = (interval as f64 / share.clamp(1e-6, 1.0)) as u64;
+        self.interval.store(interval, Relaxed);
+        self.depth.store(depth.max(interval), Relaxed);
     }
 
     /// Keys that lost their state for want of room.
@@ -186,6 +207,30 @@ mod tests {
         let wait = limit.wait("a", began);
         assert_eq!(limit.take("a", began), Err(wait));
         assert_eq!((wait, limit.wait("b", began)), (Duration::from_millis(100), Duration::ZERO));
+    }
+
+    #[test]
+    fn a_share_admits_a_part_of_rate_and_burst() {
+        let began = Instant::now();
+        let limit = KeyedRate::new(rate(100, SECOND, 20), 10, began);
+        let admitted = |limit: &KeyedRate, from: u64, to: u64| {
+            (from..to)
+                .filter(|ms| limit.take("a", began + Duration::from_millis(*ms)).is_ok())
+                .count()
+        };
+        limit.set_share(0.25);
+        // A quarter of the burst and of the rate.
+        assert!((28..=31).contains(&admitted(&limit, 0, 1000)));
+        assert!((249..=251).contains(&admitted(&limit, 1000, 11_000)));
+        limit.set_share(1.0);
+        let whole = admitted(&limit, 11_000, 21_000);
+        assert!((999..=1020).contains(&whole), "{whole}");
+        limit.set_share(0.0);
+        // An event under a tiny share does not delay those under a larger one.
+        assert_eq!(admitted(&limit, 21_000, 30_000), 1);
+        limit.set_share(0.1);
+        let tenth = admitted(&limit, 30_000, 41_000);
+        assert!((100..=112).contains(&tenth), "{tenth}");
     }
 
     #[test]

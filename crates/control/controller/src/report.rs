@@ -90,7 +90,8 @@ pub struct NodeReport {
     /// Rates of its clients by prefix, for the prefixes with the highest rates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: SourceRates,
-    /// Tallies of its balancer for backends with a learnt limit, by [`SharedBackend`].
+    /// Tallies of its balancer for backends with a learnt limit, by [`SharedBackend`], and demands
+    /// for limits on clients, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tallies: BTreeMap<SharedBackend, Tally>,
 }

@@ -42,6 +42,9 @@ pub trait Measured: Send + Sync + 'static {
     /// Those of `backends` that take no new work and have none left. `None` if the pool is unknown.
     fn idle(&self, pool: &str, backends: Vec<String>) -> Option<BTreeSet<String>>;
 
+    /// Limits on clients with a rate that the nodes of a cluster share.
+    fn shared_limits(&self) -> Vec<LimitDemand>;
+
     /// Measurements of backends that learn their limit and had work recently.
     fn tallies(&self) -> Vec<(LearningBackend, Tally)>;
 }
@@ -61,6 +64,9 @@ pub trait Steered: Send + Sync + 'static {
     /// Sets the room of the peers that serve for the pool `application`, by name. Responses of a
     /// peer that are newer have precedence. Waiting requests may then be delegated.
     fn set_room(&self, application: &str, rooms: &BTreeMap<String, u32>);
+
+    /// Sets the part of a shared limit's rate that this node admits, 0..=1.
+    fn set_limit_share(&self, limit: &str, share: f64);
 
     /// Gives each backend that learns its limit the measurements of the other balancers. `own` is
     /// the number of this balancer.
@@ -92,6 +98,17 @@ pub struct BackendNow {
     pub weight: Weight,
     /// Its first address; `None` for a socket's path, or before its name is resolved.
     pub address: Option<IpAddr>,
+}
+
+/// A limit on clients with a rate that the nodes of a cluster share.
+#[derive(Clone, Debug)]
+pub struct LimitDemand {
+    /// Its name, which is the same on all nodes.
+    pub name: String,
+    /// The rate of all nodes together, a second.
+    pub per_second: f64,
+    /// Events of this node so far, refused ones included.
+    pub asked: u64,
 }
 
 /// A backend that learns its limit.

@@ -19,6 +19,7 @@ mod error;
 mod follow;
 mod held;
 mod level;
+mod limit_share;
 mod meter;
 mod monitor;
 mod peers;
@@ -32,7 +33,9 @@ mod shares;
 
 pub use config::{Declaration, Maker, NamesByLoad, Planning};
 pub use error::PlanningError;
-pub use level::{BackendNow, LearningBackend, Measured, PoolNow, Refused, SessionLevel, Steered};
+pub use level::{
+    BackendNow, LearningBackend, LimitDemand, Measured, PoolNow, Refused, SessionLevel, Steered,
+};
 pub use meter::{BackendCounts, PermitCounts, QueueCounts};
 pub use monitor::{begin, capacity};
 pub use peers::Learnt;

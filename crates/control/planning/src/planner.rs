@@ -1,5 +1,6 @@
 //! The planning side of this process.
 
+mod client_limits;
 mod controller;
 mod declared;
 mod limits;

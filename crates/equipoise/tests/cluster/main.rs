@@ -19,6 +19,7 @@ mod limits;
 mod members;
 mod names;
 mod pools;
+mod rates;
 mod restart;
 mod restored;
 mod seen;

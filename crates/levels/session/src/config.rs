@@ -173,6 +173,8 @@ pub struct ClientLimit {
     pub concurrency: Option<NonZeroU32>,
     /// Of so many keys the rate is kept.
     pub keys: usize,
+    /// The nodes of a cluster admit the rate together.
+    pub shared: bool,
 }
 
 /// The events that a [`ClientLimit`] counts together.

@@ -57,7 +57,7 @@ pub use backend_tls::BackendTls;
 pub use engine::{BindError, Engine, EngineOptions, StopReport};
 pub use handover::{GivenClient, UdpHandover};
 pub use in_flight::InFlight;
-pub use limiter::{LimitState, Limiter};
+pub use limiter::{LimitState, Limiter, SharedLimit};
 pub use live::BackendLive;
 pub use queue::{Queue, QueueStats};
 pub use reason::Reason;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_limits::{self as limits, KeyedRate, OpenCounts, Rate};
@@ -19,6 +20,42 @@ struct Limit {
     config: ClientLimit,
     rate: Option<KeyedRate>,
     open: Arc<OpenCounts<IpAddr>>,
+    /// Events that were counted or refused, if the rate is shared.
+    asked: AtomicU64,
+}
+
+/// A limit with a rate that the nodes of a cluster share.
+#[derive(Clone, Debug)]
+pub struct SharedLimit {
+    limit: Arc<Limit>,
+    place: usize,
+}
+
+impl SharedLimit {
+    /// Identifies it among the limits of its front door or route, on every node that has it.
+    pub fn name(&self) -> String {
+        let rate = self.limit.config.rate;
+        let (count, per) = rate.map_or((0, Duration::ZERO), |it| (it.count.get(), it.per));
+        format!("{} {count}/{}s", self.place, per.as_secs())
+    }
+
+    /// The rate of all nodes together, a second.
+    pub fn per_second(&self) -> f64 {
+        let rate = self.limit.config.rate;
+        rate.map_or(f64::MAX, |it| f64::from(it.count.get()) / it.per.as_secs_f64())
+    }
+
+    /// Events of this node so far, refused ones included.
+    pub fn asked(&self) -> u64 {
+        self.limit.asked.load(Relaxed)
+    }
+
+    /// Sets the part of the rate that this node admits, 0..=1.
+    pub fn set_share(&self, share: f64) {
+        if let Some(rate) = &self.limit.rate {
+            rate.set_share(share);
+        }
+    }
 }
 
 /// The value by which a limit counts a request or connection.
@@ -76,6 +113,12 @@ impl Limiter {
         Arc::new(Limiter(wanted.iter().map(limit).collect()))
     }
 
+    /// The limits with a shared rate.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = SharedLimit> {
+        let limits = self.0.iter().enumerate().filter(|(_, limit)| limit.config.shared);
+        limits.map(|(place, limit)| SharedLimit { limit: Arc::clone(limit), place })
+    }
+
     /// Whether there is no limit.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -112,6 +155,9 @@ impl Limiter {
         let now = Instant::now();
         for limit in &self.0 {
             let Some(rate) = &limit.rate else { continue };
+            if limit.config.shared {
+                limit.asked.fetch_add(1, Relaxed);
+            }
             let taken = match limit.key(client, head) {
                 Key::Header(value) => rate.take(value, now),
                 Key::Source(source) => rate.take(&source, now),
@@ -159,7 +205,7 @@ impl Limit {
     fn new(config: &ClientLimit) -> Limit {
         let keys = if config.by == LimitBy::All { 1 } else { config.keys };
         let rate = config.rate.map(|rate| KeyedRate::new(rate, keys, Instant::now()));
-        Limit { config: config.clone(), rate, open: Arc::default() }
+        Limit { config: config.clone(), rate, open: Arc::default(), asked: AtomicU64::new(0) }
     }
 
     /// The value by which it counts this client and request.
@@ -182,7 +228,7 @@ mod tests {
         let one = NonZeroU32::MIN;
         let rate = Rate { count: one, per: Duration::from_secs(100), burst: one };
         let concurrency = concurrency.and_then(NonZeroU32::new);
-        ClientLimit { by, rate: Some(rate), concurrency, keys: 100 }
+        ClientLimit { by, rate: Some(rate), concurrency, keys: 100, shared: false }
     }
 
     fn ip(text: &str) -> IpAddr {

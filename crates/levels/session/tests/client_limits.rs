@@ -28,11 +28,17 @@ fn by_source() -> LimitBy {
 fn rate(by: LimitBy, burst: u32) -> ClientLimit {
     let burst = number(burst).expect("not zero");
     let rate = Some(Rate { count: NonZeroU32::MIN, per: HOUR, burst });
-    ClientLimit { by, rate, concurrency: None, keys: 1000 }
+    ClientLimit { by, rate, concurrency: None, keys: 1000, shared: false }
 }
 
 fn connections(most: u32) -> ClientLimit {
-    ClientLimit { by: by_source(), rate: None, concurrency: number(most), keys: 1000 }
+    ClientLimit {
+        by: by_source(),
+        rate: None,
+        concurrency: number(most),
+        keys: 1000,
+        shared: false,
+    }
 }
 
 fn denying(prefix: &str) -> AccessList {

@@ -55,6 +55,7 @@ static LIMIT_TABLE: Table = Table {
         IPV4_PREFIX,
         IPV6_PREFIX,
         KEYS,
+        SHARED,
     ],
 };
 
@@ -87,6 +88,7 @@ static ROUTE_TABLE: Table = Table {
         IPV4_PREFIX,
         IPV6_PREFIX,
         KEYS,
+        SHARED,
     ],
 };
 
@@ -109,6 +111,14 @@ const IPV6_PREFIX: Opt = Opt::default(
     Kind::Count(16, 128),
     "64",
     "Bits of an IPv6 address that make it another source.",
+);
+
+const SHARED: Opt = Opt::default(
+    "shared",
+    Kind::Flag,
+    "false",
+    "The nodes of a cluster admit the `rate` together, divided by their demand, instead of each alone. For limits of all \
+     clients together; the front door (and the route) has the same name on all nodes.",
 );
 
 const KEYS: Opt = Opt::default(

@@ -52,11 +52,30 @@ fn a_limit_limits_something_that_the_front_door_has() {
             "by = 'header:a', rate = '5/s'",
             "by: a header, and this front door does not speak HTTP",
         ),
+        ("http", "rate = '5/s', shared = true", "accepted: by = \"front-door\""),
+        (
+            "http",
+            "by = 'front-door', connections = 5, shared = true",
+            "shared: true, but there is no `rate`",
+        ),
         ("udp", "rate = '5/s'", "limit: stated, and this front door speaks udp"),
     ] {
         let found = limit(protocol, options);
         assert!(found.contains(expected), "{protocol} {options}\n{found}\nlacks: {expected}");
     }
+}
+
+#[test]
+fn a_shared_rate_needs_a_cluster() {
+    let shared = "limit = [{ by = 'front-door', rate = '1000/s', shared = true }]";
+    let found = said("http", shared);
+    assert!(
+        found.contains("warning") && found.contains("this machine is in no cluster"),
+        "{found}"
+    );
+    let cluster = format!("{shared}\n[cluster]\ncontrollers = 'c1:9911'\njoin-token-file = '/t'");
+    let found = said("http", &cluster);
+    assert!(!found.contains("no cluster"), "{found}");
 }
 
 #[test]

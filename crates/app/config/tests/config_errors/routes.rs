@@ -107,6 +107,7 @@ fn actions_that_contradict_or_lead_nowhere_are_refused() {
             "limit = [{ by = 'route', rate = '5/s', ipv6-prefix = 48 }]",
             "ipv6-prefix: stated, but the limit is not by",
         ),
+        ("limit = [{ rate = '5/s', shared = true }]", "accepted: by = \"route\""),
         ("body-max = '0B'", "body-max"),
         ("retry-on = '600'", "is not a failure to retry after"),
     ] {

@@ -19,6 +19,11 @@ impl HeardTallies {
         self.answers.insert(from.clone(), (at, tallies));
     }
 
+    /// Whether a controller has answered within `age_max`.
+    pub fn is_recent(&self, now: Instant, age_max: Duration) -> bool {
+        self.answers.values().any(|(at, _)| now.saturating_duration_since(*at) <= age_max)
+    }
+
     /// The newest tally of each balancer, without answers that are older than `age_max`.
     ///
     /// Controllers differ if a report has reached only one of them. Of two tallies of a balancer,
@@ -61,5 +66,7 @@ mod tests {
         assert_eq!(newest(1)["b"], [tally(1, 12.0), tally(2, 5.0)]);
         assert_eq!(newest(4)["b"], [tally(1, 12.0)]);
         assert!(newest(5).is_empty());
+        let is_recent = |after: u32| heard.is_recent(begin + after * second, 3 * second);
+        assert!(is_recent(4) && !is_recent(5));
     }
 }

@@ -34,6 +34,8 @@ impl Steered for Level {
 
     fn set_room(&self, _: &str, _: &BTreeMap<String, u32>) {}
 
+    fn set_limit_share(&self, _: &str, _: f64) {}
+
     fn hear_balancers(&self, _: u64, _: &mut dyn FnMut(&LearningBackend) -> Vec<Tally>) {}
 }
 

@@ -1,17 +1,19 @@
-//! Shares learned concurrency limits between the balancers of a cluster. Each reports its
-//! measurements, and receives those of the others in the answers.
+//! Shares learned concurrency limits, and limits on clients, between the balancers of a cluster.
+//! Each reports its measurements, and receives those of the others in the answers.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant as StdInstant};
 
+use equipoise_basics::lock;
 use equipoise_controller::{NodeReport, SharedBackend, Tallies};
 use equipoise_core::concurrency::Tally;
 use tokio::time::{Instant, timeout};
 
 use super::Planner;
+use super::client_limits::Demands;
 use crate::level::{LearningBackend, Measured, Steered};
 
 /// Largest age of an answer that is used. Without a recent answer each balancer learns alone.
@@ -28,11 +30,13 @@ pub(super) struct Balancer {
     id: u64,
     /// Machine and network namespace: within one, a loopback address is the same backend.
     machine: String,
+    /// Demands for limits on clients.
+    demands: Mutex<Demands>,
 }
 
 impl Balancer {
     pub(super) fn new() -> Balancer {
-        Balancer { id: rand::random(), machine: machine() }
+        Balancer { id: rand::random(), machine: machine(), demands: Mutex::default() }
     }
 
     /// The name of a backend that is the same in all balancers.
@@ -44,15 +48,22 @@ impl Balancer {
         }
     }
 
-    /// Tallies of backends that had work recently and learn their limit.
+    /// Tallies of shared limits on clients, and of backends that had work recently and learn their
+    /// limit.
     fn tallies(&self, level: &dyn Measured) -> BTreeMap<SharedBackend, Tally> {
         let own = level.tallies().into_iter();
         let one = |(backend, tally)| (self.name(&backend), Tally { balancer: self.id, ..tally });
-        let mut tallies: BTreeMap<_, _> = own.map(one).collect();
+        let mut tallies = lock(&self.demands).measure(level, self.id, StdInstant::now());
+        tallies.extend(own.map(one));
         while tallies.len() > NodeReport::TALLIES_MAX {
             tallies.pop_last();
         }
         tallies
+    }
+
+    /// Sets the shares of limits on clients.
+    fn share_limits(&self, level: &dyn Steered, tallies: &Tallies) {
+        lock(&self.demands).share(level, tallies);
     }
 
     /// Gives each backend the tallies of other balancers.
@@ -85,16 +96,17 @@ impl Planner {
         }
     }
 
-    /// On a controller: applies the tallies of other balancers, which a node receives in the
-    /// answers of controllers.
+    /// Applies the tallies of other balancers in a recent answer of a controller.
     pub(super) fn hear_balancers(&self, tallies: Tallies) {
         if self.shares_limits() {
+            self.balancer.share_limits(&*self.level, &tallies);
             self.balancer.hear(&*self.level, tallies);
         }
     }
 
-    /// On a node: applies the tallies in the controllers' answers. While no controller answers, it
-    /// applies empty tallies.
+    /// On a node: applies the tallies in the controllers' answers. While no controller answers,
+    /// each backend's limit is learned alone, and limits on clients keep their shares: together,
+    /// nodes that are cut off admit no more than before.
     pub(super) async fn follow_balancers(self: Arc<Self>) {
         let Some(mut heard) = self.seat.client().map(|client| client.tallies()) else { return };
         let mut last: Option<Instant> = None;
@@ -107,8 +119,15 @@ impl Planner {
                 continue;
             }
             last = Some(Instant::now());
-            let newest = heard.borrow_and_update().newest(Instant::now(), AGE_MAX);
-            self.hear_balancers(newest);
+            let now = Instant::now();
+            let heard = heard.borrow_and_update();
+            match heard.is_recent(now, AGE_MAX) {
+                true => self.hear_balancers(heard.newest(now, AGE_MAX)),
+                false if self.shares_limits() => {
+                    self.balancer.hear(&*self.level, Tallies::new());
+                }
+                false => {}
+            }
         }
     }
 }

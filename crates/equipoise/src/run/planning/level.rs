@@ -10,9 +10,10 @@ use equipoise_core::concurrency::Tally;
 use equipoise_core::load::{ClassCounts, PerClass, Shares};
 use equipoise_core::{AdminState, Weight, eligibility};
 use equipoise_planning::{
-    BackendCounts, BackendNow, LearningBackend, Measured, PermitCounts, PoolNow, QueueCounts,
-    Refused, Steered,
+    BackendCounts, BackendNow, LearningBackend, LimitDemand, Measured, PermitCounts, PoolNow,
+    QueueCounts, Refused, Steered,
 };
+use equipoise_session::SharedLimit;
 use equipoise_session::config::{Place, ips};
 use equipoise_session::registry::{
     BackendSeries, BackendState, BackendStatus, PoolStatus, RegistryHandle, class_counts,
@@ -133,6 +134,17 @@ impl Measured for Level {
         Some(backends.into_iter().filter(has_nothing).collect())
     }
 
+    fn shared_limits(&self) -> Vec<LimitDemand> {
+        let view = self.0.stats();
+        let limits = view.front_doors.iter().flat_map(|door| &door.shared_limits);
+        let demand = |(name, limit): &(String, SharedLimit)| LimitDemand {
+            name: name.clone(),
+            per_second: limit.per_second(),
+            asked: limit.asked(),
+        };
+        limits.map(demand).collect()
+    }
+
     fn tallies(&self) -> Vec<(LearningBackend, Tally)> {
         let view = self.0.stats();
         let all = view
@@ -169,6 +181,12 @@ impl Steered for Level {
         if let Some(pool) = pool(application) {
             pool.queue.look();
         }
+    }
+
+    fn set_limit_share(&self, limit: &str, share: f64) {
+        let view = self.0.stats();
+        let limits = view.front_doors.iter().flat_map(|door| &door.shared_limits);
+        limits.filter(|(name, _)| name == limit).for_each(|(_, limit)| limit.set_share(share));
     }
 
     fn hear_balancers(&self, own: u64, others: &mut dyn FnMut(&LearningBackend) -> Vec<Tally>) {

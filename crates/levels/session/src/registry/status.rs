@@ -11,6 +11,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, SchedulerKind,
 use super::inventory::{BackendEntry, FrontDoorEntry, Inventory, PoolEntry};
 use crate::Reason;
 use crate::config::{Place, Protocol, ServerTls, Upstream, UpstreamTls};
+use crate::limiter::SharedLimit;
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::route::{Action, RouteConfig, RouteView};
@@ -269,6 +270,8 @@ pub struct FrontDoorSeries {
     pub pool: Arc<str>,
     /// The counters.
     pub stats: Arc<Sharded<FrontDoorStats>>,
+    /// Limits of it and its routes with a rate that nodes share. Names are the same on all nodes.
+    pub shared_limits: Vec<(String, SharedLimit)>,
 }
 
 /// A pool's counters.
@@ -310,6 +313,7 @@ impl Inventory {
             protocol: door.config.protocol,
             pool: door.config.pool.clone(),
             stats: Arc::clone(&door.stats),
+            shared_limits: shared_limits(door),
         };
         let backend = |backend: &BackendEntry| BackendSeries {
             name: backend.config.name.clone(),
@@ -353,6 +357,19 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
         }),
         routes: routes(door),
     }
+}
+
+/// The limits of a front door and its routes with a shared rate. A pool has no name like these.
+fn shared_limits(door: &FrontDoorEntry) -> Vec<(String, SharedLimit)> {
+    let name = |route: &str, limit: &SharedLimit| {
+        format!("[limit] {} {route} {}", door.config.name, limit.name())
+    };
+    let of_door = door.limiter.shared().map(|limit| (name("", &limit), limit));
+    let routes = door.config.routes.routes().iter().zip(door.routes.iter());
+    let of_routes = routes.flat_map(|(route, view)| {
+        view.limiter.shared().map(|limit| (name(&route.name, &limit), limit))
+    });
+    of_door.chain(of_routes).collect()
 }
 
 fn routes(door: &FrontDoorEntry) -> Vec<RouteStatus> {
