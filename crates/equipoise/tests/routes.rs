@@ -1,6 +1,8 @@
 //! Routes of http front doors with the real binary: each condition and action, over HTTP/1.1 and
 //! HTTP/2, and through a reload.
 
+#[path = "routes/bandwidth.rs"]
+mod bandwidth;
 mod common;
 #[path = "routes/limits.rs"]
 mod limits;

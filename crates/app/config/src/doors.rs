@@ -9,7 +9,7 @@ use equipoise_acme::AcmeFolder;
 use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Protocol, SniRoute};
 
 use super::problem::Findings;
-use super::text::{Listen, RedirectTo};
+use super::text::{Bandwidth, Listen, RedirectTo};
 use super::values::{Values, chosen};
 use super::{Surroundings, door_tls, limits, routes, tables};
 
@@ -63,6 +63,7 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
         access: limits::access(door),
         client_limits: limits::limits(door),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
+        bandwidth: door.parsed("bandwidth").map(|Bandwidth(rate)| rate),
         security: door.choice("security-headers", &tables::SECURITY_HEADERS),
         timeouts: ClientTimeouts {
             tunnel: door.duration_if_any("tunnel-timeout"),

@@ -13,7 +13,7 @@ use equipoise_session::route::{
 };
 
 use super::problem::Findings;
-use super::text::{HeaderLine, RetryFailure, StickyTo};
+use super::text::{Bandwidth, HeaderLine, RetryFailure, StickyTo};
 use super::values::Values;
 use super::{FileKind, Surroundings, limits};
 
@@ -82,6 +82,7 @@ fn route(
     limits::check_limits(values, Some(Protocol::Http), findings);
     let options = RouteOptions {
         body_bytes_max: values.number("body-max"),
+        bandwidth: values.parsed("bandwidth").map(|Bandwidth(rate)| rate),
         request_timeout: values.duration_if_any("request-timeout"),
         response_timeout: values.duration_if_any("response-timeout"),
         tunnel_timeout: values.duration_if_any("tunnel-timeout"),

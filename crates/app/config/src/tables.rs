@@ -365,6 +365,7 @@ static SESSION: Table = Table {
         limits::ALLOW,
         limits::DENY,
         limits::LIMIT,
+        limits::BANDWIDTH,
         door::HEADER_TIMEOUT,
         door::IDLE_TIMEOUT,
         door::REQUEST_TIMEOUT,

@@ -433,6 +433,7 @@ fn other_sample(name: &str) -> &'static str {
         "accept-mac" => "00:00:5e:00:01:0a",
         "by" | "hash-by" => "header:x-key",
         "rate" => "7/m",
+        "bandwidth" => "3MB/s",
         "cookie" => "stay",
         "etcd" => "http://10.9.9.9:2379",
         "zone" | "mailbox" => "other.example.",

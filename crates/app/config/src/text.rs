@@ -134,6 +134,19 @@ impl FromStr for CountedBy {
     }
 }
 
+/// Bytes a second: `10MB/s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bandwidth(pub u64);
+
+impl FromStr for Bandwidth {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let size = text.strip_suffix("/s").and_then(read_size).ok_or(())?;
+        if (1000..=1_000_000_000_000).contains(&size) { Ok(Bandwidth(size)) } else { Err(()) }
+    }
+}
+
 /// First and last status of a range: `200-299` or `204`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StatusRange(pub u16, pub u16);

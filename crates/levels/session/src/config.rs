@@ -279,6 +279,8 @@ pub struct FrontDoor {
     pub security: Option<SecurityHeaders>,
     /// Pages in HTML in the place of the proxy's own text, by status. HTTP only.
     pub error_pages: Arc<BTreeMap<u16, String>>,
+    /// Bytes a second of each response of a backend, without tunnels. `None`: no bound. HTTP only.
+    pub bandwidth: Option<u64>,
     /// Add a `Via` header in both directions.
     pub via: bool,
     /// Require a PROXY protocol header (v1 or v2) from every connection, which must come from a
@@ -337,6 +339,7 @@ impl FrontDoor {
             redirect: None,
             hsts: None,
             security: None,
+            bandwidth: None,
             error_pages: Arc::default(),
             via: false,
             accept_proxy: false,

@@ -27,6 +27,7 @@ mod limiter;
 mod linger;
 mod listener;
 mod live;
+mod pace;
 mod peer_room;
 mod permits;
 mod proxy_protocol;

@@ -1,7 +1,7 @@
 //! Options that bound what the clients of a front door may do.
 
 use super::super::option::{Form, Kind, Opt, Table, reads_as};
-use super::super::text::{CountedBy, RateText};
+use super::super::text::{Bandwidth, CountedBy, RateText};
 
 pub(super) const ALLOW: Opt = Opt::optional(
     "allow",
@@ -20,6 +20,30 @@ pub(super) const DENY: Opt = Opt::optional(
 
 pub(super) const LIMIT: Opt =
     Opt::default("limit", Kind::Tables(&LIMIT_TABLE), "[]", LIMIT_TABLE.help);
+
+/// The option of http front doors.
+pub(super) const BANDWIDTH: Opt = Opt::optional(
+    "bandwidth",
+    Kind::Text(&BANDWIDTH_FORM),
+    "no limit",
+    "Largest rate of the bytes of each response of a backend, such as \"10MB/s\". Tunnels after an upgrade are not \
+     limited.",
+)
+.http_only();
+
+/// The option of routes.
+pub(super) const BANDWIDTH_OF_ROUTE: Opt = Opt::optional(
+    "bandwidth",
+    Kind::Text(&BANDWIDTH_FORM),
+    "that of the front door",
+    "Largest rate of the bytes of each response, such as \"10MB/s\".",
+);
+
+static BANDWIDTH_FORM: Form = Form {
+    noun: "a bandwidth",
+    accepted: "a size in a second, 1KB/s to 1TB/s, such as \"10MB/s\"",
+    fits: reads_as::<Bandwidth>,
+};
 
 /// The option of routes.
 pub(super) const OF_ROUTE: Opt =

@@ -103,6 +103,7 @@ static ROUTE: Table = Table {
             RESPONSE_HEADERS.help,
         ),
         super::limits::OF_ROUTE,
+        super::limits::BANDWIDTH_OF_ROUTE,
         Opt::optional(
             "body-max",
             Kind::Size(1, 1 << 50),

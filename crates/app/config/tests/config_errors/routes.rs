@@ -109,6 +109,8 @@ fn actions_that_contradict_or_lead_nowhere_are_refused() {
         ),
         ("limit = [{ rate = '5/s', shared = true }]", "accepted: by = \"route\""),
         ("body-max = '0B'", "body-max"),
+        ("bandwidth = '10MB'", "is not a bandwidth"),
+        ("bandwidth = '10B/s'", "is not a bandwidth"),
         ("retry-on = '600'", "is not a failure to retry after"),
     ] {
         assert_said(&format!("route = [{{ {route} }}]"), &[wrong]);

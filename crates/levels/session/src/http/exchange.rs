@@ -465,7 +465,9 @@ impl ClientConnection {
     /// Whether a shared session cannot do what the request's route asks for.
     fn needs_session(&self, lease: &Lease) -> bool {
         let has_timeout = |it: &Routed| it.options().response_timeout.is_some();
-        self.routed.as_ref().is_some_and(has_timeout) || !self.retry_on(lease).statuses.is_empty()
+        self.routed.as_ref().is_some_and(has_timeout)
+            || !self.retry_on(lease).statuses.is_empty()
+            || self.bandwidth().is_some()
     }
 
     /// Tries on another backend that the request has.

@@ -74,6 +74,8 @@ pub(crate) struct Pump {
     last_read: usize,
     /// Bytes written since the last [`Pump::take_moved`].
     moved: u64,
+    /// Bytes that may be written now, if their rate is bounded.
+    budget: Option<u64>,
     /// The rest of a long body, moved inside the kernel.
     splice: Option<SpliceBody>,
     /// A copy of the bytes that are written, if it is wanted.
@@ -115,9 +117,30 @@ impl Pump {
             payload_max: payload_max.unwrap_or(u64::MAX),
             last_read: 0,
             moved: 0,
+            budget: None,
             splice: None,
             copy: None,
         }
+    }
+
+    /// Bounds the bytes that are written from now on. With a bound of 0, the caller has the task
+    /// woken.
+    pub(crate) fn bound(&mut self, bytes: u64) {
+        self.budget = Some(bytes);
+    }
+
+    /// How many of `count` bytes may be written now; pending: none.
+    fn poll_budget(&self, count: usize) -> Poll<usize> {
+        match self.budget {
+            None => Poll::Ready(count),
+            Some(0) => Poll::Pending,
+            Some(budget) => Poll::Ready(count.min(usize::try_from(budget).unwrap_or(count))),
+        }
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.moved += count as u64;
+        self.budget = self.budget.map(|budget| budget.saturating_sub(count as u64));
     }
 
     /// Copies up to `bytes_max` of the bytes that are written from now on. For bodies that keep
@@ -243,6 +266,7 @@ impl Pump {
                 Left::Length(left @ SPLICE_FROM_BYTES..)
                     if input.is_none()
                         && !self.is_copied()
+                        && self.budget.is_none()
                         && from.may_splice()
                         && to.may_splice() =>
                 {
@@ -285,22 +309,24 @@ impl Pump {
         to: &Socket,
     ) -> Poll<Result<(), PumpError>> {
         while self.out_sent < self.out.len() {
-            let sent = ready!(to.poll_write(cx, &self.out[self.out_sent..]));
+            let most = ready!(self.poll_budget(self.out.len() - self.out_sent));
+            let sent = ready!(to.poll_write(cx, &self.out[self.out_sent..][..most]));
             let sent = sent.map_err(|_| PumpError::Sink)?;
             self.out_sent += sent;
-            self.moved += sent as u64;
+            self.wrote(sent);
         }
         self.out.clear();
         self.out_sent = 0;
         while let (Some(buffer), 1..) = (input.as_mut(), self.checked) {
-            let sent = ready!(to.poll_write(cx, &buffer[..self.checked]));
+            let most = ready!(self.poll_budget(self.checked));
+            let sent = ready!(to.poll_write(cx, &buffer[..most]));
             let sent = sent.map_err(|_| PumpError::Sink)?;
             if let Some(copy) = &mut self.copy {
                 copy.add(&buffer[..sent]);
             }
             buffer.consume(sent);
             self.checked -= sent;
-            self.moved += sent as u64;
+            self.wrote(sent);
         }
         if input.as_ref().is_some_and(|buffer| buffer.is_empty()) {
             *input = None;

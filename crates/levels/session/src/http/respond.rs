@@ -11,6 +11,7 @@ use super::connection::{After, ClientConnection};
 use super::pump::{Pump, PumpError, Shape};
 use super::response::ResponseHead;
 use crate::lease::{Lease, outcome_of};
+use crate::pace::Pace;
 use crate::reason::Reason;
 use crate::relay::relay;
 use crate::stats::count_status;
@@ -39,7 +40,8 @@ impl ClientConnection {
         let shape = Shape::of_response(head.framing, &outgoing.head);
         let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
         let drained = download.drain_into(&mut upstream.input, answer);
-        let mut sending = Sending { sent: 0, moved: 0, download, drained, armed: false };
+        let pace = self.bandwidth().map(|rate| Box::new(Pace::new(rate, Instant::now())));
+        let mut sending = Sending { sent: 0, moved: 0, download, drained, armed: false, pace };
         let result =
             poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
         let (after, failed) = match result {
@@ -129,7 +131,7 @@ impl ClientConnection {
         answer: &[u8],
         sending: &mut Sending,
     ) -> Poll<Result<(), Reason>> {
-        let sent_before = sending.sent;
+        let (sent_before, moved_before) = (sending.sent, sending.moved);
         if let Poll::Ready(Err(reason)) = self.poll_send(cx, answer, &mut sending.sent) {
             return Poll::Ready(Err(reason));
         }
@@ -138,13 +140,11 @@ impl ClientConnection {
             if let Err(error) = &sending.drained {
                 return Poll::Ready(Err(response_fault(error)));
             }
-            let (worker, from) = (&self.worker, &upstream.session.socket);
-            let pumped = sending.download.poll(cx, from, &mut upstream.input, worker, &self.client);
-            let count = sending.download.take_moved();
-            self.door.stats(|stats| stats.bytes_out.add(count));
-            upstream.lease.stats().bytes_in.add(count);
-            moved += count;
-            sending.moved += count;
+            if let Some(pace) = &mut sending.pace {
+                pace.spend(moved);
+            }
+            let pumped = self.poll_download(cx, upstream, sending);
+            moved = (sending.sent - sent_before) as u64 + sending.moved - moved_before;
             if let Poll::Ready(result) = pumped {
                 return Poll::Ready(result.map_err(|error| response_fault(&error)));
             }
@@ -174,6 +174,37 @@ impl ClientConnection {
         }
     }
 
+    /// Moves what can be moved of the body, at its rate.
+    fn poll_download(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: &mut Upstream<'_>,
+        sending: &mut Sending,
+    ) -> Poll<Result<(), PumpError>> {
+        let (worker, from) = (&self.worker, &upstream.session.socket);
+        loop {
+            if let Some(pace) = &mut sending.pace {
+                sending.download.bound(pace.poll(cx, Instant::now()));
+            }
+            let pumped = sending.download.poll(cx, from, &mut upstream.input, worker, &self.client);
+            let count = sending.download.take_moved();
+            self.door.stats(|stats| stats.bytes_out.add(count));
+            upstream.lease.stats().bytes_in.add(count);
+            sending.moved += count;
+            match &mut sending.pace {
+                // Once there are no bytes left to be sent now, the pace wakes the task.
+                Some(pace) if count > 0 && pumped.is_pending() => pace.spend(count),
+                _ => return pumped,
+            }
+        }
+    }
+
+    /// Bound on the bytes a second of the response.
+    pub(super) fn bandwidth(&self) -> Option<u64> {
+        let of_route = self.routed.as_ref().and_then(|it| it.options().bandwidth);
+        of_route.or(self.door.view().config.bandwidth)
+    }
+
     /// Counts how a request went at its backend, and keeps its session.
     pub(super) fn conclude(&self, lease: &Lease, answered: Answered) {
         let now = answered.ended;
@@ -199,6 +230,8 @@ struct Sending {
     /// Whether the bytes read with the head were well-formed.
     drained: Result<(), PumpError>,
     armed: bool,
+    /// Of the bytes to the client, if their rate is bounded.
+    pace: Option<Box<Pace>>,
 }
 
 /// The reason of a body that cannot be moved to the client.

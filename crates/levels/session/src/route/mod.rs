@@ -58,6 +58,8 @@ impl RouteConfig {
 pub struct RouteOptions {
     /// Request body, bytes.
     pub body_bytes_max: Option<u64>,
+    /// Bytes a second of each response.
+    pub bandwidth: Option<u64>,
     /// From the end of the request's head to the last byte of the response.
     pub request_timeout: Option<Duration>,
     /// From the request's last byte to the first of the response.
