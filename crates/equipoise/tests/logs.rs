@@ -4,10 +4,14 @@
 mod common;
 
 use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{EQUIPOISE, Folder, Process, equipoise, get, kill, post_unix, stderr, text};
-use equipoise_testkit::{HttpBackend, eventually, free_port, spawn_bound};
+use equipoise_testkit::{Client, HttpBackend, eventually, free_port, spawn_bound};
 use serde_json::Value;
 
 #[test]
@@ -151,4 +155,82 @@ fn the_last_lines_of_a_normal_end_are_in_the_log() {
     let printed = stderr(&failed);
     let last = printed.lines().last().unwrap_or_default();
     assert!(last.starts_with("equipoise: cannot open the front doors"), "{printed}");
+}
+
+/// A front door with a route that rewrites the path, and these options of `[log]`.
+fn routed(folder: &Folder, door: SocketAddr, backend: SocketAddr, log: &str) -> PathBuf {
+    let config = format!(
+        "[instance]\nname = \"edge-1\"\n[api]\nsocket = {:?}\nlisten = \"off\"\n[log]\n{log}\n\
+         [[session]]\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\naccess-log = 1.0\n\
+         [[session.route]]\nname = \"api\"\npath-prefix = \"/api\"\nrewrite.prefix = \"/v1\"\n\
+         [[pool]]\nname = \"web\"\nbackends = [\"{backend}\"]\n",
+        folder.path("api.sock"),
+    );
+    folder.write("equipoise.toml", &config)
+}
+
+/// Asks for `/api/a` with a user agent that tries to forge a line, and headers `more`.
+fn ask_routed(door: SocketAddr, more: &str) -> String {
+    let head = format!(
+        "GET /api/a HTTP/1.1\r\nHost: a.example\r\nUser-Agent: x\" 200 \\\t\u{e9}\r\n{more}\r\n"
+    );
+    Client::connect(door).ask(head).expect("an answer").text()
+}
+
+#[test]
+fn the_access_log_may_be_combined_lines_over_syslog() {
+    let (folder, door, backend) = (Folder::new("syslog"), free_port(), HttpBackend::named("a"));
+    let socket = folder.path("log");
+    let server = UnixDatagram::bind(&socket).expect("the folder is writable");
+    server.set_read_timeout(Some(Duration::from_secs(30))).expect("a time is valid");
+    let log = format!("access-log = \"syslog:{}\"\naccess-format = \"combined\"", text(&socket));
+    let file = routed(&folder, door.address(), backend.address(), &log);
+    let process = Process::start(&["run", text(&file)]);
+    process.wait_for_text(" ready ");
+    let referer = "Referer: https://b.example/\r\n";
+    assert_eq!(ask_routed(door.address(), referer), "a");
+    assert_eq!(backend.requests()[0].head.target(), "/v1/a");
+
+    let mut buffer = [0; 4096];
+    let length = server.recv(&mut buffer).expect("a message");
+    let message = std::str::from_utf8(&buffer[..length]).expect("it is text");
+    let (head, line) = message.split_once(" - 127.0.0.1 - - [").expect("the client's address");
+    assert!(head.starts_with("<134>1 20"), "{message}");
+    let sender = format!(" edge-1 equipoise {} access", process.pid());
+    assert!(head.ends_with(&sender), "{message}");
+    let (time, line) = line.split_once(" +0000] ").expect("a time in UTC");
+    assert_eq!(time.len(), "29/Feb/2000:00:00:00".len(), "{message}");
+    let (request, line) = line.split_once(" 200 ").expect("the status");
+    assert_eq!(request, "\"GET /api/a HTTP/1.1\"");
+    let (bytes, line) = line.split_once(' ').expect("the bytes");
+    assert!(bytes.parse().is_ok_and(|bytes: u64| bytes > 20), "{message}");
+    assert_eq!(line, r#""https://b.example/" "x\x22 200 \x5C\x09\xC3\xA9""#);
+}
+
+#[test]
+fn the_access_log_may_be_chosen_fields_on_standard_output() {
+    let (folder, door, backend) = (Folder::new("stdout-log"), free_port(), HttpBackend::named("a"));
+    let log = "access-log = \"stdout\"\naccess-format = \"json\"\n\
+               access-fields = [\"route\", \"path\", \"status\", \"protocol\", \"referer\", \"user_agent\"]";
+    let file = routed(&folder, door.address(), backend.address(), log);
+    let output = folder.path("stdout");
+    let mut command = Command::new("sh");
+    let script = "exec \"$0\" run \"$1\" > \"$2\"";
+    command.args(["-c", script, EQUIPOISE, text(&file), text(&output)]);
+    let process = Process::of(command);
+    process.wait_for_text(" ready ");
+    assert_eq!(ask_routed(door.address(), ""), "a");
+    assert_eq!(get(door.address(), "/b").text(), "a");
+
+    let printed = || std::fs::read_to_string(&output).expect("it is text");
+    assert!(eventually(|| printed().lines().count() == 2), "{}", printed());
+    let printed = printed();
+    let mut lines = printed.lines();
+    let agent = r#"x\" 200 \\\u0009é"#;
+    let expected = format!(
+        r#"{{"path":"/api/a","protocol":"HTTP/1.1","status":200,"route":"api","referer":null,"user_agent":"{agent}"}}"#
+    );
+    assert_eq!(lines.next(), Some(&*expected));
+    let other: Value = serde_json::from_str(lines.next().expect("a line")).expect("JSON");
+    assert_eq!((&other["path"], &other["route"]), (&"/b".into(), &Value::Null));
 }

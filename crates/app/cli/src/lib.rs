@@ -29,6 +29,7 @@ pub mod reload;
 pub mod schema;
 pub mod slice;
 pub mod status;
+mod syslog;
 mod table;
 pub mod upgrade;
 mod view;

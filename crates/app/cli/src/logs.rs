@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,13 +12,15 @@ use std::time::Duration;
 use anyhow::Context;
 use equipoise_api::events::{self, EventJournal};
 use equipoise_core::LineFormat;
+use equipoise_config::{AccessLog, LogFormat, LogLevel};
+use equipoise_session::LogOutput;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::log_queue::{EventWriter, LogQueue};
-use equipoise_config::{AccessLog, LogFormat, LogLevel};
+use crate::syslog::Syslog;
 
 /// The log of this process, once [`Logs::start`] has started it.
 static EVENTS: OnceLock<Arc<LogQueue>> = OnceLock::new();
@@ -78,13 +81,23 @@ impl Logs {
         self.reopen_access_log.store(true, Relaxed);
     }
 
-    /// The destination of the engine's log thread.
+    /// The destination of the engine's log thread. `instance` is the host name in syslog.
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn access_log(&self, to: &AccessLog) -> anyhow::Result<Box<dyn Write + Send>> {
+    pub fn access_log(&self, to: &AccessLog, instance: &str) -> anyhow::Result<LogOutput> {
         match to {
-            AccessLog::Stderr => Ok(Box::new(io::stderr())),
+            AccessLog::Stderr => Ok(LogOutput::Stream(Box::new(io::stderr()))),
+            AccessLog::Stdout => {
+                // Without the buffer of `io::stdout`.
+                let descriptor = io::stdout().as_fd().try_clone_to_owned();
+                let file = File::from(descriptor.context("cannot use standard output")?);
+                Ok(LogOutput::Stream(Box::new(file)))
+            }
+            AccessLog::Syslog(to) => {
+                let mut syslog = Syslog::new(to.clone(), instance.to_owned());
+                Ok(LogOutput::Lines(Box::new(move |line| syslog.send(line))))
+            }
             AccessLog::File(path) => {
                 let file = append_to(path.clone()).with_context(|| {
                     format!(
@@ -93,7 +106,7 @@ impl Logs {
                     )
                 })?;
                 let reopen = Arc::clone(&self.reopen_access_log);
-                Ok(Box::new(Reopened { path: path.clone(), file, reopen }))
+                Ok(LogOutput::Stream(Box::new(Reopened { path: path.clone(), file, reopen })))
             }
         }
     }
@@ -117,14 +130,6 @@ pub fn print_error(message: &str) {
 pub fn finish() {
     if let Some(queue) = EVENTS.get() {
         queue.flush(END_WITHIN);
-    }
-}
-
-/// The format of access log lines for this format of events.
-pub fn line_format(format: LogFormat) -> LineFormat {
-    match format {
-        LogFormat::Text => LineFormat::Text,
-        LogFormat::Json => LineFormat::Json,
     }
 }
 

@@ -14,8 +14,8 @@ use super::text::ApiListen;
 use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
-    Config, Instance, Operations, Surroundings, acme, api, cluster, discover, dispatch, dns, names,
-    packet, planning, slice, tables,
+    Config, Instance, Operations, Surroundings, access_log, acme, api, cluster, discover, dispatch,
+    dns, names, packet, planning, slice, tables,
 };
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
@@ -82,6 +82,7 @@ fn operations(
         log_level: chosen(log, "level", &tables::LOG_LEVEL),
         log_format: chosen(log, "format", &tables::LOG_FORMAT),
         access_log: log.parsed("access-log").unwrap_or_default(),
+        access_format: access_log::format(log),
         stop_delay: shutdown.duration("delay"),
         grace: shutdown.duration("grace"),
         upgrade_grace: shutdown.duration("upgrade-grace"),

@@ -5,6 +5,7 @@
 //! configuration, and [`relations`] checks options against each other. [`schema`] and [`reference`]
 //! describe the options for editors and for people.
 
+mod access_log;
 mod acme;
 mod affinity;
 mod api;
@@ -63,6 +64,7 @@ use equipoise_acme::Acme;
 use equipoise_api::Policy;
 use equipoise_api::audit::AuditTarget;
 use equipoise_cluster::Cluster;
+use equipoise_core::LineFormat;
 use equipoise_discovery::Discover;
 use equipoise_dns::DnsConfig;
 use equipoise_packet::abi::FlowKey;
@@ -83,7 +85,7 @@ pub use loading::load;
 pub use problem::{ConfigErrors, Problem, Severity};
 pub use slice::{SliceNetwork, SliceStream, SliceType};
 pub use tables::Multicast;
-pub use text::AccessLog;
+pub use text::{AccessLog, SyslogTo};
 
 use problem::Findings;
 use values::Values;
@@ -146,6 +148,8 @@ pub struct Operations {
     pub log_format: LogFormat,
     /// Destination of the access log.
     pub access_log: AccessLog,
+    /// Format of the access log.
+    pub access_format: LineFormat,
     /// Time between a signal to stop and the refusal of new work.
     pub stop_delay: Duration,
     /// Time for work in flight to finish when the process stops.

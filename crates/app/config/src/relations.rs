@@ -11,7 +11,9 @@ use super::problem::{Findings, hint};
 use super::text::{ApiListen, show_duration};
 use super::users::{PoolUsers, Users, protocol_of, routes, sni_routes};
 use super::values::Values;
-use super::{Surroundings, declared, dispatch, doors, limits, pool_tls, pools, slice, tables};
+use super::{
+    Surroundings, access_log, declared, dispatch, doors, limits, pool_tls, pools, slice, tables,
+};
 
 /// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -37,6 +39,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     unique(pools, "name", findings);
     unique(sessions, "name", findings);
     unique(file.tables("slice"), "name", findings);
+    access_log::check(file, findings);
     dispatch::check(file, findings);
     slice::check(file, around, findings);
     listen_addresses(file, findings);

@@ -25,7 +25,7 @@ mod tls;
 
 use std::time::Duration;
 
-use equipoise_core::{SchedulerKind, Weight};
+use equipoise_core::{LineForm, SchedulerKind, Weight};
 use equipoise_session::config::{CheckMethod, Protocol, ProxyProtocol, Underscores, Upstream};
 
 use super::option::{Choices, Kind, Opt, Table};
@@ -45,7 +45,9 @@ pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS, PeerTlsMode};
 use dns::{DNS, NAMESERVER};
 pub(super) use dns::{MODE as DNS_MODE, SHARES};
 pub(super) use forms::NAME;
-use forms::{ACCESS_LOG, BACKEND_ADDRESS, HOST, LABEL, LISTEN, LISTEN_AT, REMOTE_ADDRESS};
+use forms::{
+    ACCESS_LOG, BACKEND_ADDRESS, HOST, LABEL, LISTEN, LISTEN_AT, LOG_FIELD, REMOTE_ADDRESS,
+};
 use health::{HEALTH, PASSIVE};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
 use packet::{FLOWS, PACKET};
@@ -133,6 +135,19 @@ static LOG: Table = Table {
             "\"stderr\"",
             "Destination of the access log. `access-log` of each front door sets the share of requests that are \
              logged.",
+        ),
+        Opt::optional(
+            "access-format",
+            Kind::Choice(&ACCESS_FORMAT),
+            "`format`",
+            "Format of the access log.",
+        ),
+        Opt::optional(
+            "access-fields",
+            Kind::Texts(&LOG_FIELD),
+            "all but `protocol`, `route`, `referer` and `trace_id`",
+            "Fields of the access log, as docs/operations/logs.md names them. A line has those that its kind has, in \
+             the order of that page.",
         ),
     ],
 };
@@ -408,6 +423,17 @@ pub(super) static LOG_LEVEL: Choices<LogLevel> = Choices(&[
 pub(super) static LOG_FORMAT: Choices<LogFormat> = Choices(&[
     ("text", LogFormat::Text, "a line of text"),
     ("json", LogFormat::Json, "a JSON object on a line"),
+]);
+
+/// `[log] access-format`.
+pub(super) static ACCESS_FORMAT: Choices<LineForm> = Choices(&[
+    ("text", LineForm::Text, "`key=value` pairs"),
+    ("json", LineForm::Json, "a JSON object on a line"),
+    (
+        "combined",
+        LineForm::Combined,
+        "the combined format of nginx and Apache; for HTTP requests only, without fields of choice",
+    ),
 ]);
 
 /// `[[pool]] scheduler`.

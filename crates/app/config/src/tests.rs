@@ -387,6 +387,7 @@ fn sample(table: &Table, option: &Opt) -> String {
             if default == min { quoted(&show_duration(*max)) } else { min }
         }
         (_, Kind::Size(min, _)) => quoted(&format!("{min}B")),
+        ("access-format", _) => quoted("json"),
         (_, Kind::Choice(choices)) => {
             let words = choices.words();
             // The template's front door speaks HTTP, the last protocol.
@@ -400,6 +401,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
         ("listen", _) => quoted("127.0.0.1:1"),
         ("access-log", _) => quoted("/x/y"),
+        ("access-fields", _) => quoted("route"),
         ("address", _) => quoted("10.9.9.9:9"),
         ("http", _) => quoted("/other"),
         ("status", Kind::Text(_)) => quoted("204"),

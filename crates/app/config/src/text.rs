@@ -451,8 +451,21 @@ pub enum AccessLog {
     /// Standard error, with the other logs.
     #[default]
     Stderr,
+    /// Standard output.
+    Stdout,
+    /// A syslog server.
+    Syslog(SyslogTo),
     /// A file, to which lines are appended.
     File(PathBuf),
+}
+
+/// Address of a syslog server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyslogTo {
+    /// Its socket on this machine.
+    Unix(PathBuf),
+    /// Its UDP address.
+    Udp(SocketAddr),
 }
 
 impl FromStr for AccessLog {
@@ -461,6 +474,19 @@ impl FromStr for AccessLog {
     fn from_str(text: &str) -> Result<Self, ()> {
         match text {
             "stderr" => Ok(AccessLog::Stderr),
+            "stdout" => Ok(AccessLog::Stdout),
+            "syslog" => Ok(AccessLog::Syslog(SyslogTo::Unix("/dev/log".into()))),
+            text if text.starts_with("syslog:") => match &text["syslog:".len()..] {
+                path if path.starts_with('/') && !path.ends_with('/') => {
+                    Ok(AccessLog::Syslog(SyslogTo::Unix(path.into())))
+                }
+                address => match address.parse::<SocketAddr>() {
+                    Ok(address) if address.port() != 0 => {
+                        Ok(AccessLog::Syslog(SyslogTo::Udp(address)))
+                    }
+                    _ => Err(()),
+                },
+            },
             // A bare word is more likely a typing mistake than a file in the working directory.
             path if path.contains('/') && !path.ends_with('/') => Ok(AccessLog::File(path.into())),
             _ => Err(()),

@@ -18,7 +18,7 @@ mod weight;
 
 pub use backend::Backend;
 pub use backend_address::BackendAddress;
-pub use log_line::{LineFormat, LogLine};
+pub use log_line::{Combined, LineForm, LineFormat, LogField, LogFields, LogLine, Rfc3339};
 pub use pool::{Generation, Pool};
 pub use scheduler::{
     Ask, Candidate, Loads, Prepared, Scheduler, SchedulerKind, ServiceTime, UnknownScheduler,

@@ -1,24 +1,61 @@
-//! A line of the access log, as text or as a JSON object.
+//! A line of the access log: text, a JSON object, or the combined format.
 //!
 //! Clients choose methods, paths and header values. Every byte that could end a line, control a
 //! terminal or close a quote is escaped, so that no client can forge a line or a field.
 
+mod combined;
+mod fields;
+mod time;
+
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-/// The format of lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LineFormat {
+pub use combined::Combined;
+pub use fields::{LogField, LogFields};
+pub use time::Rfc3339;
+
+/// The form of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineForm {
     /// `key=value` pairs.
-    #[default]
     Text,
     /// A JSON object.
     Json,
+    /// Requests as in the combined format of nginx and Apache. It has no other lines.
+    Combined,
+}
+
+/// The form of lines, and the fields that they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineFormat {
+    /// Their form.
+    pub form: LineForm,
+    /// Fields of lines that have keys.
+    pub fields: LogFields,
+}
+
+impl LineFormat {
+    /// Text with the usual fields.
+    pub const TEXT: LineFormat = LineFormat::usual(LineForm::Text);
+    /// JSON with the usual fields.
+    pub const JSON: LineFormat = LineFormat::usual(LineForm::Json);
+
+    /// This form, with the usual fields.
+    pub const fn usual(form: LineForm) -> LineFormat {
+        LineFormat { form, fields: LogFields::USUAL }
+    }
+}
+
+impl Default for LineFormat {
+    fn default() -> LineFormat {
+        LineFormat::TEXT
+    }
 }
 
 /// A line under construction. It allocates only if `out` has to grow.
 pub struct LogLine<'a> {
     format: LineFormat,
+    since_1970: Duration,
     out: &'a mut Vec<u8>,
 }
 
@@ -30,19 +67,32 @@ impl<'a> LogLine<'a> {
         since_1970: Duration,
         out: &'a mut Vec<u8>,
     ) -> LogLine<'a> {
-        let mut line = LogLine { format, out };
-        if format == LineFormat::Json {
+        let mut line = LogLine { format, since_1970, out };
+        if format.form == LineForm::Json {
             line.out.push(b'{');
         }
-        line.word("time", format_args!("{}", Rfc3339(since_1970)));
-        line.word("kind", kind);
+        line.word(LogField::Time, Rfc3339(since_1970));
+        line.word(LogField::Kind, kind);
         line
     }
 
+    /// Whether the line is in the combined format: [`Self::combined`] writes it, and fields have no
+    /// place in it.
+    pub fn is_combined(&self) -> bool {
+        self.format.form == LineForm::Combined
+    }
+
+    /// The whole content of a line in the combined format.
+    pub fn combined(&mut self, content: &Combined<'_>) {
+        content.write(self.since_1970, self.out);
+    }
+
     /// A field with a value that no client chooses: an address, a fixed word.
-    pub fn word(&mut self, key: &str, value: impl fmt::Display) {
-        self.key(key);
-        let quote = self.format == LineFormat::Json;
+    pub fn word(&mut self, key: LogField, value: impl fmt::Display) {
+        if !self.key(key) {
+            return;
+        }
+        let quote = self.format.form == LineForm::Json;
         if quote {
             self.out.push(b'"');
         }
@@ -54,8 +104,10 @@ impl<'a> LogLine<'a> {
     }
 
     /// A field with a value of any bytes.
-    pub fn text(&mut self, key: &str, value: &[u8]) {
-        self.key(key);
+    pub fn text(&mut self, key: LogField, value: &[u8]) {
+        if !self.key(key) {
+            return;
+        }
         self.out.push(b'"');
         for chunk in value.utf8_chunks() {
             for character in chunk.valid().chars() {
@@ -69,34 +121,40 @@ impl<'a> LogLine<'a> {
     }
 
     /// A field with a number.
-    pub fn number(&mut self, key: &str, value: u64) {
-        self.key(key);
+    pub fn number(&mut self, key: LogField, value: u64) {
+        if !self.key(key) {
+            return;
+        }
         let _ = write!(Plain(self.out), "{value}");
     }
 
     /// A field with a boolean.
-    pub fn flag(&mut self, key: &str, value: bool) {
-        self.key(key);
+    pub fn flag(&mut self, key: LogField, value: bool) {
+        if !self.key(key) {
+            return;
+        }
         self.out.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     /// A field with a time in seconds, with microseconds.
-    pub fn seconds(&mut self, key: &str, value: Duration) {
-        self.key(key);
+    pub fn seconds(&mut self, key: LogField, value: Duration) {
+        if !self.key(key) {
+            return;
+        }
         let _ = write!(Plain(self.out), "{}.{:06}", value.as_secs(), value.subsec_micros());
     }
 
     /// A field without a value.
-    pub fn none(&mut self, key: &str) {
-        self.key(key);
-        self.out.extend_from_slice(match self.format {
-            LineFormat::Text => b"-",
-            LineFormat::Json => b"null",
-        });
+    pub fn none(&mut self, key: LogField) {
+        if !self.key(key) {
+            return;
+        }
+        let none: &[u8] = if self.format.form == LineForm::Json { b"null" } else { b"-" };
+        self.out.extend_from_slice(none);
     }
 
     /// A field with a text, or without a value.
-    pub fn optional(&mut self, key: &str, value: Option<&[u8]>) {
+    pub fn optional(&mut self, key: LogField, value: Option<&[u8]>) {
         match value {
             Some(value) => self.text(key, value),
             None => self.none(key),
@@ -105,31 +163,35 @@ impl<'a> LogLine<'a> {
 
     /// Ends the line.
     pub fn end(self) {
-        let end: &[u8] = match self.format {
-            LineFormat::Text => b"\n",
-            LineFormat::Json => b"}\n",
-        };
+        let end: &[u8] = if self.format.form == LineForm::Json { b"}\n" } else { b"\n" };
         self.out.extend_from_slice(end);
     }
 
-    fn key(&mut self, key: &str) {
-        match self.format {
-            LineFormat::Text => {
+    /// Begins a field; false if the line does not have it.
+    fn key(&mut self, key: LogField) -> bool {
+        if !self.format.fields.has(key) {
+            return false;
+        }
+        let name = key.name().as_bytes();
+        match self.format.form {
+            LineForm::Text => {
                 if self.out.last().is_some_and(|last| *last != b'\n') {
                     self.out.push(b' ');
                 }
-                self.out.extend_from_slice(key.as_bytes());
+                self.out.extend_from_slice(name);
                 self.out.push(b'=');
             }
-            LineFormat::Json => {
+            LineForm::Json => {
                 if self.out.last() != Some(&b'{') {
                     self.out.push(b',');
                 }
                 self.out.push(b'"');
-                self.out.extend_from_slice(key.as_bytes());
+                self.out.extend_from_slice(name);
                 self.out.extend_from_slice(b"\":");
             }
+            LineForm::Combined => return false,
         }
+        true
     }
 
     fn character(&mut self, character: char) {
@@ -138,9 +200,9 @@ impl<'a> LogLine<'a> {
             // C0, DEL and C1: terminals interpret them.
             _ if character.is_control() => {
                 let code = u32::from(character);
-                let _ = match self.format {
-                    LineFormat::Text => write!(Plain(self.out), "\\x{code:02x}"),
-                    LineFormat::Json => write!(Plain(self.out), "\\u{code:04x}"),
+                let _ = match self.format.form {
+                    LineForm::Json => write!(Plain(self.out), "\\u{code:04x}"),
+                    _ => write!(Plain(self.out), "\\x{code:02x}"),
                 };
             }
             // Some readers end a line here.
@@ -156,11 +218,11 @@ impl<'a> LogLine<'a> {
 
     /// A byte that is not valid UTF-8. JSON cannot contain it.
     fn invalid(&mut self, byte: u8) {
-        match self.format {
-            LineFormat::Text => {
+        match self.format.form {
+            LineForm::Json => self.out.extend_from_slice("\u{fffd}".as_bytes()),
+            _ => {
                 let _ = write!(Plain(self.out), "\\x{byte:02x}");
             }
-            LineFormat::Json => self.out.extend_from_slice("\u{fffd}".as_bytes()),
         }
     }
 }
@@ -173,40 +235,6 @@ impl fmt::Write for Plain<'_> {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
     }
-}
-
-/// A time since 1970 in the form of RFC 3339, in UTC with milliseconds.
-struct Rfc3339(Duration);
-
-impl fmt::Display for Rfc3339 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, second) = (self.0.as_secs() / 86_400, self.0.as_secs() % 86_400);
-        let (year, month, day) = civil(days);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        let milliseconds = self.0.subsec_millis();
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
-        )
-    }
-}
-
-/// Year, month and day of a number of days since 1970-01-01.
-///
-/// # Source
-/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`, for
-/// non-negative days.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months count from March.
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
@@ -224,18 +252,18 @@ mod tests {
     #[test]
     fn a_line_is_pairs_or_an_object() {
         let fill = |line: &mut LogLine<'_>| {
-            line.word("client", "192.0.2.1:80");
-            line.text("path", b"/a");
-            line.number("status", 200);
-            line.seconds("seconds", Duration::from_micros(1_000_250));
-            line.none("backend");
+            line.word(LogField::Client, "192.0.2.1:80");
+            line.text(LogField::Path, b"/a");
+            line.number(LogField::Status, 200);
+            line.seconds(LogField::Seconds, Duration::from_micros(1_000_250));
+            line.none(LogField::Backend);
         };
         assert_eq!(
-            line(LineFormat::Text, fill),
+            line(LineFormat::TEXT, fill),
             "time=1970-01-01T00:00:01.500Z kind=request client=192.0.2.1:80 path=\"/a\" status=200 seconds=1.000250 backend=-\n"
         );
         assert_eq!(
-            line(LineFormat::Json, fill),
+            line(LineFormat::JSON, fill),
             "{\"time\":\"1970-01-01T00:00:01.500Z\",\"kind\":\"request\",\"client\":\"192.0.2.1:80\",\"path\":\"/a\",\"status\":200,\"seconds\":1.000250,\"backend\":null}\n"
         );
     }
@@ -243,7 +271,7 @@ mod tests {
     #[test]
     fn no_value_ends_its_line_or_its_quotes() {
         let text = |format, value: &[u8]| {
-            let line = line(format, |line| line.text("path", value));
+            let line = line(format, |line| line.text(LogField::Path, value));
             line.split_once("path").unwrap().1.trim_end_matches('}').to_owned()
         };
         let cases: [(&[u8], &str, &str); 5] = [
@@ -258,24 +286,33 @@ mod tests {
             (b"\xff\xc3", r#""\xff\xc3""#, "\"\u{fffd}\u{fffd}\""),
         ];
         for (value, plain, json) in cases {
-            assert_eq!(text(LineFormat::Text, value).trim_end(), format!("={plain}"));
-            let object = text(LineFormat::Json, value);
+            assert_eq!(text(LineFormat::TEXT, value).trim_end(), format!("={plain}"));
+            let object = text(LineFormat::JSON, value);
             assert_eq!(object.trim_end().trim_end_matches('}'), format!("\":{json}"));
         }
     }
 
     #[test]
-    fn times_are_as_the_calendar_has_them() {
-        let time = |seconds| Rfc3339(Duration::from_secs(seconds)).to_string();
-        for (seconds, expected) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399, "2000-02-28T23:59:59.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (951_868_800, "2000-03-01T00:00:00.000Z"),
-            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(time(seconds), expected);
+    fn a_line_has_the_chosen_fields() {
+        let fields = [LogField::Status, LogField::Path].into_iter().collect();
+        let fill = |line: &mut LogLine<'_>| {
+            line.text(LogField::Path, b"/a");
+            line.word(LogField::Host, "a");
+            line.number(LogField::Status, 200);
+            line.none(LogField::Reason);
+        };
+        let shown = |form| line(LineFormat { form, fields }, fill);
+        assert_eq!(shown(LineForm::Text), "path=\"/a\" status=200\n");
+        assert_eq!(shown(LineForm::Json), "{\"path\":\"/a\",\"status\":200}\n");
+        assert_eq!(shown(LineForm::Combined), "\n");
+    }
+
+    #[test]
+    fn fields_are_found_by_their_names() {
+        for field in LogField::ALL {
+            assert_eq!(LogField::named(field.name()), Some(*field));
         }
+        assert_eq!(LogField::named("paths"), None);
+        assert!(LogFields::USUAL.has(LogField::Reason) && !LogFields::USUAL.has(LogField::Route));
     }
 }

@@ -27,7 +27,7 @@ use equipoise_acme::Orders;
 use equipoise_api::audit::Audit;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
-use equipoise_cli::logs::{Logs, line_format};
+use equipoise_cli::logs::Logs;
 use equipoise_config::{self as config, Config, Loaded, Operations};
 use equipoise_discovery::Discovery;
 use equipoise_handover::{BackendState, Inherited, Listening, activated};
@@ -282,8 +282,8 @@ impl Plane {
             threads,
             instance: config.instance.name.clone(),
             events: failing,
-            access_log: logs.access_log(&config.operations.access_log)?,
-            access_log_format: line_format(config.operations.log_format),
+            access_log: logs.access_log(&config.operations.access_log, &config.instance.name)?,
+            access_log_format: config.operations.access_format,
             challenges,
             inherited,
             is_held,

@@ -210,6 +210,13 @@ fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
         ("load.period", fixed.planning.policy.period() == now.planning.policy.period()),
         ("controller.state", fixed.planning.state == now.planning.state),
         ("log.access-log", before.access_log == after.access_log),
+        // `log.format` is its default.
+        (
+            "log.access-format",
+            before.access_format.form == after.access_format.form
+                || before.log_format != after.log_format,
+        ),
+        ("log.access-fields", before.access_format.fields == after.access_format.fields),
     ]
     .into_iter()
     .filter(|(_, same)| !same)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use domain::base::Message;
 use domain::rdata::AllRecordData;
-use equipoise_core::LogLine;
+use equipoise_core::{LogField, LogLine};
 
 use crate::stats::Transport;
 
@@ -48,9 +48,9 @@ pub(crate) struct QueryLine<'a> {
 
 impl QueryLine<'_> {
     fn write(&self, line: &mut LogLine<'_>) {
-        line.word("client", self.client);
+        line.word(LogField::Client, self.client);
         line.word(
-            "transport",
+            LogField::Transport,
             match self.transport {
                 Transport::Udp => "udp",
                 Transport::Tcp => "tcp",
@@ -60,12 +60,12 @@ impl QueryLine<'_> {
         // unreadable.
         let Ok(message) = Message::from_octets(self.answer) else { return };
         if let Some(question) = message.first_question() {
-            line.text("name", question.qname().to_string().as_bytes());
-            line.word("type", question.qtype());
+            line.text(LogField::Name, question.qname().to_string().as_bytes());
+            line.word(LogField::Type, question.qtype());
         }
-        line.word("rcode", message.opt_rcode());
-        line.number("bytes", self.answer.len() as u64);
-        line.flag("truncated", message.header().tc());
+        line.word(LogField::Rcode, message.opt_rcode());
+        line.number(LogField::Bytes, self.answer.len() as u64);
+        line.flag(LogField::Truncated, message.header().tc());
         let Ok(section) = message.answer() else { return };
         let mut addresses = String::new();
         for record in section.limit_to::<AllRecordData<_, _>>().flatten() {
@@ -78,8 +78,8 @@ impl QueryLine<'_> {
             };
         }
         match addresses.is_empty() {
-            true => line.none("addresses"),
-            false => line.word("addresses", addresses),
+            true => line.none(LogField::Addresses),
+            false => line.word(LogField::Addresses, addresses),
         }
     }
 }

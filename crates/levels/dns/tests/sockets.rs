@@ -366,7 +366,7 @@ fn the_busiest_resolver_is_known() {
 /// The text of a line, without its time and kind.
 fn text_of(fill: &Fill<'_>) -> String {
     let mut out = Vec::new();
-    let mut line = LogLine::begin(LineFormat::Text, "query", Duration::ZERO, &mut out);
+    let mut line = LogLine::begin(LineFormat::TEXT, "query", Duration::ZERO, &mut out);
     fill(&mut line);
     let text = String::from_utf8(out).expect("it is text");
     text.split_once("kind=query").expect("it has a kind").1.to_owned()

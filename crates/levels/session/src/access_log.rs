@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_basics::OncePerMinute;
-use equipoise_core::{LineFormat, LogLine};
+use equipoise_core::{LineFormat, LogField, LogLine};
 use tokio::sync::oneshot;
 
 use crate::door::Door;
@@ -24,8 +24,22 @@ const QUEUE_LINES: usize = 8192;
 const BUFFERS: usize = 256;
 const BUFFER_BYTES_MAX: usize = 16 << 10;
 
+/// The end of a line.
+const END: &[u8] = b"\n";
+
 /// Bytes after which a batch of lines is written.
 const BATCH_BYTES: usize = 64 << 10;
+
+/// Destination of the access log. It may block; only the thread that writes lines waits for it.
+pub enum LogOutput {
+    /// Takes the bytes of lines one after the other: a file, a pipe.
+    Stream(Box<dyn Write + Send>),
+    /// Takes a line at a time, without its end: a socket for datagrams.
+    Lines(Box<SendLine>),
+}
+
+/// Sends a line, or fails.
+pub(crate) type SendLine = dyn FnMut(&[u8]) -> io::Result<()> + Send;
 
 /// A line, the thread that its buffer returns to, and the counter of its loss.
 struct Queued {
@@ -70,7 +84,7 @@ impl AccessLog {
     /// Starts the writing thread. After the last handle is dropped it writes the rest, reports
     /// that, and ends.
     pub(crate) fn start(
-        to: Box<dyn Write + Send>,
+        to: LogOutput,
         format: LineFormat,
     ) -> io::Result<(AccessLog, oneshot::Receiver<()>)> {
         let (lines, queue) = mpsc::sync_channel(QUEUE_LINES);
@@ -108,7 +122,9 @@ impl AccessLog {
         let mut line = LogLine::begin(self.format, kind, now, &mut buffer);
         fill(&mut line);
         line.end();
-        self.lines.try_send(Queued { line: buffer, back, losses }).is_ok()
+        // The combined format has a form for requests only.
+        buffer.len() > END.len()
+            && self.lines.try_send(Queued { line: buffer, back, losses }).is_ok()
     }
 }
 
@@ -147,7 +163,7 @@ impl LogLines {
 
 /// The writing thread's end of the queue.
 struct Writer {
-    to: Box<dyn Write + Send>,
+    to: LogOutput,
     /// The lines that the next write takes.
     batch: Vec<u8>,
     /// Where each line in `batch` ends, and the counter of its loss.
@@ -159,7 +175,7 @@ struct Writer {
     warnings: OncePerMinute,
 }
 
-fn write_lines(queue: &Receiver<Queued>, to: Box<dyn Write + Send>) {
+fn write_lines(queue: &Receiver<Queued>, to: LogOutput) {
     let (batch, ends) = (Vec::new(), Vec::new());
     let mut writer =
         Writer { to, batch, ends, is_cut: false, lost: 0, warnings: OncePerMinute::default() };
@@ -192,15 +208,33 @@ impl Writer {
 
     /// Writes the batch, and counts the lines that were not written whole.
     fn write(&mut self) {
-        let (written, result) = write_most(&mut *self.to, &self.batch);
-        if let Some(last) = self.batch[..written].last() {
-            self.is_cut = *last != b'\n';
-        }
+        let result = match &mut self.to {
+            LogOutput::Stream(to) => {
+                let (written, result) = write_most(&mut **to, &self.batch);
+                if let Some(last) = self.batch[..written].last() {
+                    self.is_cut = *last != b'\n';
+                }
+                for (_, losses) in self.ends.drain(..).filter(|(end, _)| *end > written) {
+                    losses.add();
+                    self.lost += 1;
+                }
+                result
+            }
+            LogOutput::Lines(send) => {
+                let (mut begin, mut result) = (0, Ok(()));
+                for (end, losses) in self.ends.drain(..) {
+                    let line = &self.batch[begin..end];
+                    begin = end;
+                    if let Err(error) = send(line.strip_suffix(END).unwrap_or(line)) {
+                        losses.add();
+                        self.lost += 1;
+                        result = Err(error);
+                    }
+                }
+                result
+            }
+        };
         self.batch.clear();
-        for (_, losses) in self.ends.drain(..).filter(|(end, _)| *end > written) {
-            losses.add();
-            self.lost += 1;
-        }
         if let Err(error) = result
             && self.warnings.may_write()
         {
@@ -240,15 +274,15 @@ pub(crate) fn write(worker: &Worker, door: &Door, kind: &str, fill: impl FnOnce(
 
 /// The pool and backend of a lease, if there is one.
 pub(crate) fn write_backend(line: &mut LogLine<'_>, lease: Option<&Lease>) {
-    line.optional("pool", lease.map(|lease| lease.pool().name.as_bytes()));
-    line.optional("backend", lease.map(|lease| lease.backend().name.as_bytes()));
+    line.optional(LogField::Pool, lease.map(|lease| lease.pool().name.as_bytes()));
+    line.optional(LogField::Backend, lease.map(|lease| lease.backend().name.as_bytes()));
 }
 
 /// Why something was refused or cut, if it was.
 pub(crate) fn write_reason(line: &mut LogLine<'_>, reason: Option<Reason>) {
     match reason {
-        Some(reason) => line.word("reason", reason.name()),
-        None => line.none("reason"),
+        Some(reason) => line.word(LogField::Reason, reason.name()),
+        None => line.none(LogField::Reason),
     }
 }
 
@@ -272,14 +306,14 @@ impl FlowLine<'_> {
     /// Queues it as a line about a `kind` of flow.
     pub(crate) fn write(&self, worker: &Worker, door: &Door, kind: &str) {
         write(worker, door, kind, |line| {
-            line.text("front_door", door.view().config.name.as_bytes());
-            line.word("client", self.client);
-            line.number("bytes_in", self.bytes_in);
-            line.number("bytes_out", self.bytes_out);
-            line.seconds("seconds", self.took);
+            line.text(LogField::FrontDoor, door.view().config.name.as_bytes());
+            line.word(LogField::Client, self.client);
+            line.number(LogField::BytesIn, self.bytes_in);
+            line.number(LogField::BytesOut, self.bytes_out);
+            line.seconds(LogField::Seconds, self.took);
             match self.queued {
-                Some(queued) => line.seconds("queue_seconds", queued),
-                None => line.none("queue_seconds"),
+                Some(queued) => line.seconds(LogField::QueueSeconds, queued),
+                None => line.none(LogField::QueueSeconds),
             }
             write_backend(line, self.lease);
             write_reason(line, self.reason);

@@ -14,7 +14,7 @@ use equipoise_tls::Challenges;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::access_log::{AccessLog, LogLines};
+use crate::access_log::{AccessLog, LogLines, LogOutput};
 use crate::config::Protocol;
 use crate::deadline::TICK;
 use crate::descriptors::Descriptors;
@@ -48,7 +48,7 @@ pub struct EngineOptions {
     /// repeats it.
     pub events: mpsc::Sender<BackendEvent>,
     /// Where sampled access-log lines go, written by a thread of their own.
-    pub access_log: Box<dyn io::Write + Send>,
+    pub access_log: LogOutput,
     /// How those lines are written.
     pub access_log_format: LineFormat,
     /// Answers to ACME directories, which front doors give before any other.

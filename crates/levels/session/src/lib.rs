@@ -53,7 +53,7 @@ pub mod why;
 mod worker;
 mod wrong_protocol;
 
-pub use access_log::LogLines;
+pub use access_log::{LogLines, LogOutput};
 pub use backend_tls::BackendTls;
 pub use engine::{BindError, Engine, EngineOptions, StopReport};
 pub use handover::{GivenClient, UdpHandover};

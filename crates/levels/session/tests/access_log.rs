@@ -65,7 +65,7 @@ fn logged(plan: Plan, format: LineFormat) -> (Proxy, Lines) {
 
 fn a_request_has_a_line_with_all_that_is_known_of_it(mode: Upstream) {
     let backend = HttpBackend::named("a");
-    let (proxy, lines) = logged(Plan::new(mode, &[backend.address()]), LineFormat::Json);
+    let (proxy, lines) = logged(Plan::new(mode, &[backend.address()]), LineFormat::JSON);
     let mut client = proxy.connect();
     let headers = "User-Agent: probe/1.0\r\nX-Request-ID: r-17\r\n";
     let asked = request("GET", "/one?x=\"y", headers);
@@ -104,7 +104,7 @@ fn a_request_has_a_line_with_all_that_is_known_of_it(mode: Upstream) {
 
 fn what_a_client_sends_cannot_forge_a_line(mode: Upstream) {
     let backend = HttpBackend::named("a");
-    let (proxy, lines) = logged(Plan::new(mode, &[backend.address()]), LineFormat::Text);
+    let (proxy, lines) = logged(Plan::new(mode, &[backend.address()]), LineFormat::TEXT);
     // Tab is the one control character that a value may hold; a quote would end the field.
     let lines_sent = "User-Agent: a\" status=500\tb\r\nX-Request-ID: \u{85}\r\n";
     proxy.ask(request("GET", "/\"x", lines_sent));
@@ -119,7 +119,7 @@ fn what_a_client_sends_cannot_forge_a_line(mode: Upstream) {
 fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
     let closing = HttpBackend::always(Answer::raw("").then(Step::Close));
     let (dead, plan) = (free_port(), Plan::new(mode, &[closing.address()]));
-    let (proxy, lines) = logged(plan.pool(|pool| pool.retries = 0), LineFormat::Json);
+    let (proxy, lines) = logged(plan.pool(|pool| pool.retries = 0), LineFormat::JSON);
     assert_eq!(proxy.ask(post("/", "x")).status(), 502);
     let line = lines.objects(1).remove(0);
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
 
     let alive = HttpBackend::named("a");
     let plan = Plan::new(mode, &[dead.address(), alive.address()]);
-    let (proxy, lines) = logged(plan, LineFormat::Json);
+    let (proxy, lines) = logged(plan, LineFormat::JSON);
     assert_eq!(proxy.ask(get("/")).status(), 200);
     assert_eq!(proxy.ask(get("/")).status(), 200);
     let lines = lines.objects(2);
@@ -170,7 +170,7 @@ fn lines_that_a_full_disk_does_not_take_are_counted_at_their_front_door() {
     let room = |bytes| *disk.room.lock().expect("no writer panics") = bytes;
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).access_log(disk.clone());
     let mut plan = plan.front(|front| front.access_log = 1.0);
-    plan.access_log_format = LineFormat::Json;
+    plan.access_log_format = LineFormat::JSON;
     let proxy = plan.start();
     let mut client = proxy.connect();
     let mut ask = |target| assert_eq!(client.ask(get(target)).map(|r| r.status()), Ok(200));
@@ -218,7 +218,7 @@ fn a_refused_request_has_a_line_with_what_could_be_read_of_it() {
     ];
     for (bytes, status, reason, path, agent) in refused {
         let plan = Plan::new(Upstream::Exclusive, &[backend.address()]);
-        let (proxy, lines) = logged(plan, LineFormat::Json);
+        let (proxy, lines) = logged(plan, LineFormat::JSON);
         proxy.ask(bytes);
         let line = lines.objects(1).remove(0);
         assert_eq!((&line["status"], &line["reason"]), (&status.into(), &reason.into()), "{line}");
@@ -234,7 +234,7 @@ fn a_head_that_came_too_slowly_and_a_proxy_header_that_is_refused_have_lines() {
     let backend = HttpBackend::named("a");
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]);
     let slow = plan.front(|front| front.timeouts.header = std::time::Duration::from_millis(200));
-    let (proxy, lines) = logged(slow, LineFormat::Json);
+    let (proxy, lines) = logged(slow, LineFormat::JSON);
     let mut client = proxy.connect();
     client.send("GET /slow HTTP/1.1\r\nHost: a");
     assert_eq!(client.response().expect("an answer").status(), 408);
@@ -246,7 +246,7 @@ fn a_head_that_came_too_slowly_and_a_proxy_header_that_is_refused_have_lines() {
         front.accept_proxy = true;
         front.trusted = TrustedSources::from_iter([([192, 0, 2, 9].into(), 32)]);
     });
-    let (proxy, lines) = logged(plan, LineFormat::Json);
+    let (proxy, lines) = logged(plan, LineFormat::JSON);
     // The reset may arrive before the client notices that it is connected.
     let _ = TcpStream::connect(proxy.address);
     let line = lines.objects(1).remove(0);

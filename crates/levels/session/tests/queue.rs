@@ -576,7 +576,7 @@ fn the_access_log_has_the_time_in_the_queue() {
     let log = Log::default();
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).access_log(log.clone());
     let mut plan = plan.front(|front| front.access_log = 1.0);
-    plan.access_log_format = LineFormat::Json;
+    plan.access_log_format = LineFormat::JSON;
     let proxy = started(plan.pool(|pool| pool.queue.wait = PATIENCE), 1);
     let mut held = hold(&proxy, &backend);
     let mut waiting = wait_for(&proxy, proxy.address, "/a", 1);

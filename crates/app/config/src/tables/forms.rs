@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use equipoise_core::BackendAddress;
+use equipoise_core::{BackendAddress, LogField};
 
 use super::super::option::{Form, reads_as};
 use super::super::text::{AccessLog, Listen, StatusRange, StatusRanges};
@@ -98,6 +98,13 @@ pub(super) static STATUS: Form = Form {
 
 pub(super) static ACCESS_LOG: Form = Form {
     noun: "a place for the access log",
-    accepted: "\"stderr\" or a path with a `/` in it, such as \"/var/log/equipoise/access.log\"",
+    accepted: "\"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" \
+               (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
     fits: reads_as::<AccessLog>,
+};
+
+pub(super) static LOG_FIELD: Form = Form {
+    noun: "a field of the access log",
+    accepted: "the fields in docs/operations/logs.md, such as \"client\" or \"route\"",
+    fits: |text| LogField::named(text).is_some(),
 };

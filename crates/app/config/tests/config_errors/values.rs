@@ -155,8 +155,31 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
             ),
             ("[api]\nlisten = '0.0.0.0:9909'\nallow-remote = true", ""),
             (
-                "[log]\naccess-log = 'stdout'",
-                "f:3:14: log.access-log: 'stdout' is not a place for the access log; accepted: \"stderr\" or a path with a `/` in it, such as \"/var/log/equipoise/access.log\"",
+                "[log]\naccess-log = 'out'",
+                "f:3:14: log.access-log: 'out' is not a place for the access log; accepted: \"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
+            ),
+            ("[log]\naccess-log = 'syslog'\naccess-format = 'combined'", ""),
+            ("[log]\naccess-log = 'syslog:[::1]:514'\naccess-fields = ['client', 'route']", ""),
+            (
+                "[log]\naccess-log = 'syslog:log.internal:514'",
+                "f:3:14: log.access-log: 'syslog:log.internal:514' is not a place for the access log; accepted: \"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
+            ),
+            (
+                "[log]\naccess-format = 'apache'",
+                "f:3:17: log.access-format: 'apache' is none of them; accepted: \"text\", \"json\" or \"combined\"",
+            ),
+            (
+                "[log]\naccess-fields = ['paths']",
+                "f:3:18: log.access-fields: 'paths' is not a field of the access log; accepted: the fields in docs/operations/logs.md, such as \"client\" or \"route\"; or a list of such",
+            ),
+            (
+                "[log]\naccess-fields = []",
+                "f:3:17: log.access-fields: an empty list; accepted: one field or more",
+            ),
+            (
+                "[log]\naccess-format = 'combined'\naccess-fields = ['path']\n[nameserver]\nquery-log = 0.5",
+                "f:4:17: log.access-fields: stated, and the combined format has its own; accepted: `access-format` \"text\" or \"json\"\n\
+                 f:6:13: nameserver.query-log: above 0.0, and the combined format has lines for HTTP requests only; accepted: `log.access-format` \"text\" or \"json\"",
             ),
             (
                 "[log]\nlevel = 'warning'",

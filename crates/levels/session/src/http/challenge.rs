@@ -39,7 +39,7 @@ impl ClientConnection {
         answer: String,
     ) -> After {
         let now = Instant::now();
-        self.log_begin(&upstream_head, &head, now);
+        self.log_begin(&head, now);
         let mut out = upstream_head;
         out.clear();
         let close = !head.keep_alive || head.framing != Framing::EMPTY || self.is_closing();

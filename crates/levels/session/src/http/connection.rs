@@ -227,6 +227,8 @@ impl ClientConnection {
                         return Next::Distrusted;
                     }
                     Ok(Some(head)) => {
+                        let read = &input[..head.bytes];
+                        self.logged = Logged::of_share(&self.worker, &self.door, read);
                         input.consume(head.bytes);
                         self.drop_empty_input();
                         self.take_route(head.route);

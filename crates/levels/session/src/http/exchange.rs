@@ -122,7 +122,7 @@ impl ClientConnection {
         now: &mut Instant,
     ) -> After {
         let begun = *now;
-        self.log_begin(&out, &head, begun);
+        self.log_begin(&head, begun);
         self.door.stats(|stats| {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equipoise_core::LogLine;
+use equipoise_core::{Combined, LogField, LogLine};
 
 use super::connection::ClientConnection;
 use super::request::RequestHead;
@@ -20,6 +20,8 @@ use crate::worker::Worker;
 const METHOD_BYTES_MAX: usize = 32;
 const PATH_BYTES_MAX: usize = 2048;
 const VALUE_BYTES_MAX: usize = 256;
+const PROTOCOL_BYTES_MAX: usize = 16;
+const REFERER_BYTES_MAX: usize = 1024;
 
 /// Bytes of a refused head that are looked through.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -34,6 +36,8 @@ pub(crate) struct Logged {
     text: Vec<u8>,
     method: Option<Range<usize>>,
     path: Option<Range<usize>>,
+    protocol: Option<Range<usize>>,
+    referer: Option<Range<usize>>,
     host: Option<Range<usize>>,
     user_agent: Option<Range<usize>>,
     request_id: Option<Range<usize>>,
@@ -56,6 +60,8 @@ impl Logged {
             text: Vec::new(),
             method: None,
             path: None,
+            protocol: None,
+            referer: None,
             host: None,
             user_agent: None,
             request_id: None,
@@ -70,6 +76,21 @@ impl Logged {
         }
     }
 
+    /// A record with the logged parts of a client's head, if the request is one of the share that
+    /// is logged.
+    pub(super) fn of_share(worker: &Worker, door: &Door, head: &[u8]) -> Option<Box<Logged>> {
+        if !access_log::is_sampled(worker, door) {
+            return None;
+        }
+        let kept = worker.logged.borrow_mut().pop();
+        let mut logged = kept.unwrap_or_else(|| Box::new(Logged::new()));
+        let mut text = mem::take(&mut logged.text);
+        text.clear();
+        *logged = Logged { text, ..Logged::new() };
+        logged.read(head);
+        Some(logged)
+    }
+
     /// Stores the logged parts of `head`, which may be malformed or incomplete.
     fn read(&mut self, head: &[u8]) {
         let lines = head[..head.len().min(HEAD_BYTES_MAX)].split(|byte| *byte == b'\n');
@@ -77,11 +98,14 @@ impl Logged {
         let mut words = lines.next().unwrap_or_default().split(|byte| *byte == b' ');
         self.method = self.keep(words.next(), METHOD_BYTES_MAX);
         self.path = self.keep(words.next(), PATH_BYTES_MAX);
+        self.protocol = self.keep(words.next(), PROTOCOL_BYTES_MAX);
         for line in lines.take_while(|line| !line.is_empty()) {
             let Some(colon) = memchr::memchr(b':', line) else { continue };
             let (name, value) = (&line[..colon], Some(line[colon + 1..].trim_ascii()));
             if name.eq_ignore_ascii_case(b"host") {
                 self.host = self.keep(value, VALUE_BYTES_MAX);
+            } else if name.eq_ignore_ascii_case(b"referer") {
+                self.referer = self.keep(value, REFERER_BYTES_MAX);
             } else if name.eq_ignore_ascii_case(b"user-agent") {
                 self.user_agent = self.keep(value, VALUE_BYTES_MAX);
             } else if name.eq_ignore_ascii_case(b"x-request-id") {
@@ -102,36 +126,59 @@ impl Logged {
     }
 
     fn write(&self, line: &mut LogLine<'_>, end: &End<'_>) {
-        line.text("front_door", end.front_door.as_bytes());
-        line.word("client", end.client);
-        line.word("scheme", end.scheme);
-        line.optional("method", self.shown(&self.method));
-        line.optional("host", self.shown(&self.host));
-        line.optional("path", self.shown(&self.path));
-        match end.status {
-            0 => line.none("status"),
-            status => line.number("status", status.into()),
+        if line.is_combined() {
+            return line.combined(&self.combined(end));
         }
-        line.number("bytes_in", end.bytes_in);
-        line.number("bytes_out", end.bytes_out);
-        line.seconds("seconds", end.took);
+        line.text(LogField::FrontDoor, end.front_door.as_bytes());
+        line.word(LogField::Client, end.client);
+        line.word(LogField::Scheme, end.scheme);
+        line.optional(LogField::Method, self.shown(&self.method));
+        line.optional(LogField::Host, self.shown(&self.host));
+        line.optional(LogField::Path, self.shown(&self.path));
+        line.optional(LogField::Protocol, self.protocol(end));
+        match end.status {
+            0 => line.none(LogField::Status),
+            status => line.number(LogField::Status, status.into()),
+        }
+        line.number(LogField::BytesIn, end.bytes_in);
+        line.number(LogField::BytesOut, end.bytes_out);
+        line.seconds(LogField::Seconds, end.took);
         for (key, time) in [
-            ("queue_seconds", self.queued),
-            ("connect_seconds", self.connect),
-            ("first_byte_seconds", self.first_byte),
+            (LogField::QueueSeconds, self.queued),
+            (LogField::ConnectSeconds, self.connect),
+            (LogField::FirstByteSeconds, self.first_byte),
         ] {
             match time {
                 Some(time) => line.seconds(key, time),
                 None => line.none(key),
             }
         }
+        line.optional(LogField::Route, end.route.map(str::as_bytes));
         let backend = self.backend.as_ref();
-        line.optional("pool", backend.map(|(pool, _)| pool.as_bytes()));
-        line.optional("backend", backend.map(|(_, backend)| backend.as_bytes()));
-        line.number("retries", self.retries.into());
-        line.optional("user_agent", self.shown(&self.user_agent));
-        line.optional("request_id", self.shown(&self.request_id));
+        line.optional(LogField::Pool, backend.map(|(pool, _)| pool.as_bytes()));
+        line.optional(LogField::Backend, backend.map(|(_, backend)| backend.as_bytes()));
+        line.number(LogField::Retries, self.retries.into());
+        line.optional(LogField::Referer, self.shown(&self.referer));
+        line.optional(LogField::UserAgent, self.shown(&self.user_agent));
+        line.optional(LogField::RequestId, self.shown(&self.request_id));
         write_reason(line, self.reason);
+    }
+
+    fn combined<'a>(&'a self, end: &End<'_>) -> Combined<'a> {
+        Combined {
+            client: end.client.ip(),
+            method: self.shown(&self.method),
+            path: self.shown(&self.path),
+            protocol: self.protocol(end),
+            status: end.status,
+            bytes: end.bytes_out,
+            referer: self.shown(&self.referer),
+            user_agent: self.shown(&self.user_agent),
+        }
+    }
+
+    fn protocol(&self, end: &End<'_>) -> Option<&[u8]> {
+        if end.is_http2 { Some(b"HTTP/2.0") } else { self.shown(&self.protocol) }
     }
 }
 
@@ -140,6 +187,10 @@ struct End<'a> {
     front_door: &'a str,
     scheme: &'static str,
     client: SocketAddr,
+    /// The name of the route that it took.
+    route: Option<&'a str>,
+    /// It came over HTTP/2.
+    is_http2: bool,
     /// 0 if the client was sent none.
     status: u16,
     took: Duration,
@@ -153,15 +204,27 @@ pub(super) fn log_unread(worker: &Worker, door: &Door, client: SocketAddr, reaso
         let logged = Logged { reason: Some(reason), ..Logged::new() };
         let (view, took) = (door.view(), Duration::ZERO);
         let (front_door, scheme) = (&view.config.name, view.config.scheme().name());
-        let end = End { front_door, scheme, client, status: 0, took, bytes_in: 0, bytes_out: 0 };
+        let end = End {
+            front_door,
+            scheme,
+            client,
+            route: None,
+            is_http2: false,
+            status: 0,
+            took,
+            bytes_in: 0,
+            bytes_out: 0,
+        };
         access_log::write(worker, door, "request", |line| logged.write(line, &end));
     }
 }
 
 impl ClientConnection {
-    /// Notes a request for the access log, if it is one of the share that is logged.
-    pub(super) fn log_begin(&mut self, upstream_head: &[u8], head: &RequestHead, begun: Instant) {
-        self.log(upstream_head, begun, self.consumed().saturating_sub(head.bytes as u64));
+    /// Notes that the request with this head begins, if it is logged.
+    pub(super) fn log_begin(&mut self, head: &RequestHead, begun: Instant) {
+        if self.logged.is_some() {
+            self.log_from(begun, self.consumed().saturating_sub(head.bytes as u64));
+        }
     }
 
     /// Logs a request with a refused head.
@@ -170,22 +233,18 @@ impl ClientConnection {
         let unread = input.as_ref().map_or(0, |input| input.len()) as u64;
         let before = self.client.received().saturating_sub(unread);
         let head: &[u8] = input.as_ref().map_or(&[], |input| input);
+        self.logged = Logged::of_share(&self.worker, &self.door, head);
         // All bytes that were read count for this request, and none is used again.
-        self.log(head, begun.unwrap_or_else(Instant::now), before);
+        self.log_from(begun.unwrap_or_else(Instant::now), before);
     }
 
-    fn log(&mut self, head: &[u8], begun: Instant, received_before: u64) {
-        if !access_log::is_sampled(&self.worker, &self.door) {
-            return;
-        }
-        let kept = self.worker.logged.borrow_mut().pop();
-        let mut logged = kept.unwrap_or_else(|| Box::new(Logged::new()));
-        let mut text = mem::take(&mut logged.text);
-        text.clear();
+    /// Sets where a logged request begins.
+    fn log_from(&mut self, begun: Instant, received_before: u64) {
         let sent_before = self.client.sent();
-        *logged = Logged { begun, text, received_before, sent_before, ..Logged::new() };
-        logged.read(head);
-        self.logged = Some(logged);
+        if let Some(logged) = &mut self.logged {
+            (logged.begun, logged.received_before) = (begun, received_before);
+            logged.sent_before = sent_before;
+        }
     }
 
     /// Bytes of the connection that belong to this request and those before it.
@@ -202,6 +261,8 @@ impl ClientConnection {
             front_door: &view.config.name,
             scheme: view.config.scheme().name(),
             client: self.peer,
+            route: self.routed.as_ref().map(|routed| &*routed.route().name),
+            is_http2: self.is_http2,
             status,
             took: ended.saturating_duration_since(logged.begun),
             bytes_in: self.consumed().saturating_sub(logged.received_before),

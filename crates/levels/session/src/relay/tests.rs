@@ -6,13 +6,14 @@ use std::sync::Arc;
 use equipoise_core::LineFormat;
 
 use super::*;
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, LogOutput};
 use crate::sources::SourceSamples;
 use crate::worker::Shared;
 
 fn worker() -> Rc<Worker> {
     let (events, _) = tokio::sync::mpsc::channel(1);
-    let (access_log, _) = AccessLog::start(Box::new(io::sink()), LineFormat::Text).unwrap();
+    let (access_log, _) =
+        AccessLog::start(LogOutput::Stream(Box::new(io::sink())), LineFormat::TEXT).unwrap();
     let shared = Shared {
         instance: "test".into(),
         threads: 1,

@@ -20,7 +20,7 @@ use equipoise_session::config::{
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
-    Limiter, PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable, StopReport,
+    Limiter, LogOutput, PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable, StopReport,
 };
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
@@ -89,7 +89,7 @@ impl Plan {
             scheduler: SchedulerKind::RoundRobin,
             backends: backends.to_vec(),
             access_log: Box::new(io::sink()),
-            access_log_format: LineFormat::Text,
+            access_log_format: LineFormat::TEXT,
             challenges: Challenges::default(),
             port,
         }
@@ -126,7 +126,7 @@ impl Plan {
             threads: self.threads,
             instance: INSTANCE.into(),
             events,
-            access_log: self.access_log,
+            access_log: LogOutput::Stream(self.access_log),
             access_log_format: self.access_log_format,
             challenges: self.challenges,
             inherited: Default::default(),

@@ -18,7 +18,7 @@ use equipoise_session::config::{
 use equipoise_session::registry::{
     DispatchStatus, FrontDoorStatus, Registry, RegistryHandle, RegistryOptions,
 };
-use equipoise_session::{Engine, EngineOptions};
+use equipoise_session::{Engine, EngineOptions, LogOutput};
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -134,7 +134,7 @@ impl Plan {
             threads: 1,
             instance: "edge".into(),
             events,
-            access_log: Box::new(std::io::sink()),
+            access_log: LogOutput::Stream(Box::new(std::io::sink())),
             access_log_format: Default::default(),
             challenges: Default::default(),
             inherited: Default::default(),

@@ -13,8 +13,8 @@ use equipoise_core::{Generation, SchedulerKind, hash};
 use equipoise_session::config::{Challenges, FrontDoor, PassiveHealth, PoolOptions, Protocol};
 use equipoise_session::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
 use equipoise_session::{
-    BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, PoolView, Queue,
-    Reason, RetryBudget, Snapshot, StopReport,
+    BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, LogOutput,
+    PoolView, Queue, Reason, RetryBudget, Snapshot, StopReport,
 };
 use tokio::sync::mpsc;
 
@@ -65,7 +65,7 @@ impl Rig {
             threads: THREADS,
             instance: "test".into(),
             events: sender,
-            access_log: Box::new(log.clone()),
+            access_log: LogOutput::Stream(Box::new(log.clone())),
             access_log_format: Default::default(),
             challenges: wishes.challenges,
             inherited: Default::default(),
