@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-handover",
             "equipoise-cluster",
             "equipoise-session",
+            "equipoise-otlp",
             "equipoise-packet",
             "equipoise-dns",
             "equipoise-planes",
@@ -43,6 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "equipoise-api",
         &["equipoise-basics", "equipoise-admission", "equipoise-core", "equipoise-handover"],
     ),
+    ("equipoise-otlp", &["equipoise-basics", "equipoise-core"]),
     ("equipoise-handover", &["equipoise-basics", "equipoise-core"]),
     // Its outcome is each level's own configuration.
     (

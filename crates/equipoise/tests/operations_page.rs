@@ -2,7 +2,7 @@
 //! docs/operations/metrics.md name existing metrics.
 
 use equipoise_api::metrics::{
-    FrontDoorReading, PlanningReading, Reading, StreamReading, TimeReading, render,
+    FrontDoorReading, PlanningReading, Reading, SpansReading, StreamReading, TimeReading, render,
 };
 use equipoise_api::wire::tls::{AutomaticStatus, TlsStatus};
 use equipoise_session::Reason;
@@ -26,6 +26,7 @@ fn exported() -> Vec<String> {
     let text = render(Reading {
         streams: vec![StreamReading { status, handover_time: TimeReading::default() }],
         packet: Some(serde_json::from_value(packet).expect("as the API has it")),
+        spans: Some(SpansReading::default()),
         planning: Some(PlanningReading { runs: Some(true), ..PlanningReading::default() }),
         front_doors: vec![FrontDoorReading {
             http: true,

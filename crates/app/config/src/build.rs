@@ -14,8 +14,8 @@ use super::text::ApiListen;
 use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
-    Config, Instance, Operations, Surroundings, access_log, acme, api, cluster, discover, dispatch,
-    dns, names, packet, planning, slice, tables,
+    Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, cluster, discover,
+    dispatch, dns, names, packet, planning, slice, tables,
 };
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
@@ -62,9 +62,18 @@ pub(super) fn config(
         planning,
         cluster,
         acme,
+        tracing: file.table("tracing").and_then(tracing),
         dns,
         slices: slice::config(file, around),
     }
+}
+
+fn tracing(values: &Values) -> Option<Tracing> {
+    Some(Tracing {
+        otlp: values.text("otlp")?.to_owned(),
+        sample: values.share("sample"),
+        service: values.text("service").unwrap_or_default().to_owned(),
+    })
 }
 
 fn operations(

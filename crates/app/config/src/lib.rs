@@ -109,6 +109,8 @@ pub struct Config {
     pub cluster: Option<Cluster>,
     /// `[acme]`; `None`: no front door has automatic certificates.
     pub acme: Option<Acme>,
+    /// `[tracing]`; `None`: no request is traced.
+    pub tracing: Option<Tracing>,
     /// `[[dns]]` and `[nameserver]`.
     pub dns: DnsConfig,
     /// `[[slice]]`.
@@ -156,6 +158,17 @@ pub struct Operations {
     pub grace: Duration,
     /// Time for clients to finish when the process was replaced.
     pub upgrade_grace: Duration,
+}
+
+/// Where the spans of requests go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracing {
+    /// The URL of the collector.
+    pub otlp: String,
+    /// Share of requests that are sampled.
+    pub sample: f64,
+    /// Name of the service.
+    pub service: String,
 }
 
 /// Least severe level that is logged.

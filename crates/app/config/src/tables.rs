@@ -46,7 +46,8 @@ use dns::{DNS, NAMESERVER};
 pub(super) use dns::{MODE as DNS_MODE, SHARES};
 pub(super) use forms::NAME;
 use forms::{
-    ACCESS_LOG, BACKEND_ADDRESS, HOST, LABEL, LISTEN, LISTEN_AT, LOG_FIELD, REMOTE_ADDRESS,
+    ACCESS_LOG, BACKEND_ADDRESS, COLLECTOR, HOST, LABEL, LISTEN, LISTEN_AT, LOG_FIELD,
+    REMOTE_ADDRESS,
 };
 use health::{HEALTH, PASSIVE};
 pub(super) use packet::{FLOW_KEY, FORWARD, PACKET_SCHEDULER, WHEN_DOWN};
@@ -78,6 +79,7 @@ pub(super) static FILE: Table = Table {
         Opt::default("instance", Kind::Table(&INSTANCE), "{}", INSTANCE.help),
         Opt::default("api", Kind::Table(&API), "{}", API.help),
         Opt::default("log", Kind::Table(&LOG), "{}", LOG.help),
+        Opt::optional("tracing", Kind::Table(&TRACING), "no request is traced", TRACING.help),
         Opt::default("shutdown", Kind::Table(&SHUTDOWN), "{}", SHUTDOWN.help),
         Opt::default("load", Kind::Table(&LOAD), "{}", LOAD.help),
         Opt::default("controller", Kind::Table(&CONTROLLER), "{}", CONTROLLER.help),
@@ -149,6 +151,26 @@ static LOG: Table = Table {
             "Fields of the access log, as docs/operations/logs.md names them. A line has those that its kind has, in \
              the order of that page.",
         ),
+    ],
+};
+
+static TRACING: Table = Table {
+    title: "[tracing]",
+    help: "Spans of HTTP requests, for an OpenTelemetry collector: one for the request, and one for each attempt at a \
+           backend.",
+    options: &[
+        Opt::required(
+            "otlp",
+            Kind::Text(&COLLECTOR),
+            "URL of the collector, which gets OTLP over HTTP in JSON. `/v1/traces` is added to it.",
+        ),
+        Opt::default(
+            "sample",
+            Kind::Share,
+            "0.01",
+            "Share of requests that are traced. For requests with `traceparent` from `trusted` senders, its flag decides.",
+        ),
+        Opt::default("service", Kind::Text(&NAME), "\"equipoise\"", "`service.name` of the spans."),
     ],
 };
 

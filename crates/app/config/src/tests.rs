@@ -23,6 +23,8 @@ name = "t"
 role = "operate"
 hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 [log]
+[tracing]
+otlp = "http://127.0.0.1:4318"
 [shutdown]
 [load]
 [[load.links]]
@@ -401,6 +403,8 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
         ("listen", _) => quoted("127.0.0.1:1"),
         ("access-log", _) => quoted("/x/y"),
+        ("otlp", _) => quoted("http://127.0.0.1:4319"),
+        ("service", _) if table.title == "[tracing]" => quoted("x"),
         ("access-fields", _) => quoted("route"),
         ("address", _) => quoted("10.9.9.9:9"),
         ("http", _) => quoted("/other"),

@@ -14,6 +14,7 @@ mod pool;
 pub mod scheduler;
 mod source;
 mod state;
+pub mod trace;
 mod weight;
 
 pub use backend::Backend;

@@ -10,6 +10,7 @@ use equipoise_basics::lock;
 use equipoise_cli::logs::Logs;
 use equipoise_config::{Config, Loader};
 use equipoise_discovery::{Discover, Discovery};
+use equipoise_otlp::Exporter;
 use equipoise_planes::{
     DataPlane, DnsPlane, HostNames, LEARN_PERIOD, PacketPlane, PacketWish, Seen, SlicePlane, rates,
 };
@@ -67,6 +68,8 @@ pub(crate) struct Levels {
     pub(crate) added: Added,
     /// Host names of backends.
     pub(crate) hosts: HostNames,
+    /// The export of spans.
+    pub(crate) spans: Option<Exporter>,
     /// Data-plane threads.
     pub(crate) threads: usize,
 }

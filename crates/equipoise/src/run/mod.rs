@@ -11,6 +11,7 @@ mod notify;
 mod operator;
 mod planning;
 mod reload;
+mod spans;
 mod upgrade;
 
 pub(crate) use agent::agent;
@@ -31,6 +32,7 @@ use equipoise_cli::logs::Logs;
 use equipoise_config::{self as config, Config, Loaded, Operations};
 use equipoise_discovery::Discovery;
 use equipoise_handover::{BackendState, Inherited, Listening, activated};
+use equipoise_otlp::Exporter;
 use equipoise_packet::engine::Leave;
 use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
 use equipoise_session::config::{Challenges, SessionConfig};
@@ -145,6 +147,7 @@ impl Running {
             discovery,
             added,
             hosts,
+            spans: plane.spans,
             threads: plane.threads,
         };
         let (upgrades, requests) = Upgrades::new(listening.sockets()?, inherited);
@@ -231,6 +234,7 @@ impl Running {
                 return Ok(ExitCode::FAILURE);
             }
         };
+        self.control.finish_spans().await;
         self.control.planner().stop_scalers().await;
         self.control.planner().leave().await;
         if cut > 0 {
@@ -263,6 +267,7 @@ fn run_folder() -> PathBuf {
 struct Plane {
     data: DataPlane,
     registry: equipoise_session::registry::RegistryHandle,
+    spans: Option<Exporter>,
     threads: usize,
 }
 
@@ -278,12 +283,14 @@ impl Plane {
             threads => threads,
         };
         let (failing, events) = mpsc::channel(EVENTS_WAITING);
+        let (traces, spans) = spans::start(config)?.unzip();
         let engine = Engine::start(EngineOptions {
             threads,
             instance: config.instance.name.clone(),
             events: failing,
             access_log: logs.access_log(&config.operations.access_log, &config.instance.name)?,
             access_log_format: config.operations.access_format,
+            traces,
             challenges,
             inherited,
             is_held,
@@ -293,7 +300,7 @@ impl Plane {
             RegistryOptions { threads, scheduler_seed: FLEET_SEED, jitter_seed: rand::random() };
         let (owner, registry) = Registry::new(options, data.clone(), events);
         tokio::spawn(owner.run());
-        Ok(Plane { data, registry, threads })
+        Ok(Plane { data, registry, spans, threads })
     }
 
     /// Takes over the states of a predecessor's backends, some of which operators added. Returns

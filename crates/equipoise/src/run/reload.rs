@@ -209,6 +209,7 @@ fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
         ("flows", fixed.packet.flows == now.packet.flows),
         ("load.period", fixed.planning.policy.period() == now.planning.policy.period()),
         ("controller.state", fixed.planning.state == now.planning.state),
+        ("tracing", fixed.tracing == now.tracing),
         ("log.access-log", before.access_log == after.access_log),
         // `log.format` is its default.
         (

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
+use equipoise_core::trace::TraceSink;
 use equipoise_core::{Generation, LineFormat, SourcePrefix};
 use equipoise_handover::{Inherited, Listening};
 use equipoise_tls::Challenges;
@@ -51,6 +52,8 @@ pub struct EngineOptions {
     pub access_log: LogOutput,
     /// How those lines are written.
     pub access_log_format: LineFormat,
+    /// Where traces of sampled requests go; `None`: no request is sampled.
+    pub traces: Option<TraceSink>,
     /// Answers to ACME directories, which front doors give before any other.
     pub challenges: Challenges,
     /// Listening sockets of an earlier process.
@@ -137,6 +140,7 @@ impl Engine {
             descriptors: Descriptors::of_process(),
             events: options.events,
             access_log,
+            traces: options.traces,
             sources: Arc::clone(&sources),
             challenges: options.challenges,
             is_held: options.is_held,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_basics::OncePerMinute;
+use equipoise_core::trace::TraceSink;
 use equipoise_core::{Ask, Generation, Loads, Scheduler};
 use equipoise_tls::Challenges;
 use rand::SeedableRng;
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     pub(crate) events: mpsc::Sender<BackendEvent>,
     pub(crate) access_log: AccessLog,
+    pub(crate) traces: Option<TraceSink>,
     pub(crate) sources: Arc<SourceSamples>,
     pub(crate) challenges: Challenges,
     pub(crate) is_held: bool,
@@ -514,6 +516,13 @@ impl Worker {
     pub(crate) fn random(&self) -> u64 {
         use rand::RngExt;
         self.rng.borrow_mut().random()
+    }
+
+    /// A random id of a span, or a half of one of a trace.
+    pub(crate) fn random_id(&self) -> [u8; 8] {
+        use rand::RngExt;
+        // Zero stands for none.
+        self.rng.borrow_mut().random_range(1..=u64::MAX).to_be_bytes()
     }
 
     /// A random number in `0.0..1.0`, for sampling.

@@ -23,6 +23,7 @@ impl Collector for Collected {
         let out = &mut encoder;
         self.process(out)?;
         self.access(out)?;
+        self.spans(out)?;
         self.front_door_counters(out)?;
         self.front_door_gauges(out)?;
         self.front_door_by_label(out)?;
@@ -125,6 +126,20 @@ impl Collected {
         let help = "Lines of the log that were lost because standard error did not accept them";
         let mut family = describe(out, "log_lines_lost", help, None, MetricType::Counter)?;
         family.encode_counter::<NoLabelSet, _, u64>(&access.log_lines_lost, None)
+    }
+
+    fn spans(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(spans) = &self.0.spans else { return Ok(()) };
+        let help = "Spans of requests that the collector accepted";
+        let mut family = describe(out, "spans_exported", help, None, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&spans.exported, None)?;
+        let help = "Spans of requests that were lost, by reason";
+        let mut family = describe(out, "spans_lost", help, None, MetricType::Counter)?;
+        let counts = [("queue_full", spans.queue_full), ("not_accepted", spans.not_accepted)];
+        for (reason, count) in counts {
+            counter(&mut family, &[("reason", reason)], count)?;
+        }
+        Ok(())
     }
 
     fn front_door_counters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

@@ -24,7 +24,7 @@ pub(crate) use plain::to_plain_text;
 pub use planning::{NodeReading, PlanningReading};
 pub use reading::{
     AccessReading, BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading,
-    TimeReading,
+    SpansReading, TimeReading,
 };
 pub use slice::StreamReading;
 

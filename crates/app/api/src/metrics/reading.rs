@@ -16,6 +16,8 @@ pub struct Reading {
     pub reload: ReloadReading,
     /// Access to the API.
     pub access: AccessReading,
+    /// Spans of requests, if they are traced.
+    pub spans: Option<SpansReading>,
     /// All front doors.
     pub front_doors: Vec<FrontDoorReading>,
     /// All pools.
@@ -57,6 +59,17 @@ pub struct AccessReading {
     pub audit_lines_waiting: u64,
     /// Lines of the process's log that standard error did not accept.
     pub log_lines_lost: u64,
+}
+
+/// Spans of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpansReading {
+    /// Spans that the collector accepted.
+    pub exported: u64,
+    /// Spans lost because too many waited for their export.
+    pub queue_full: u64,
+    /// Spans lost because the collector did not accept them.
+    pub not_accepted: u64,
 }
 
 /// A time histogram.

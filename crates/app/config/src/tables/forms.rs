@@ -103,6 +103,18 @@ pub(super) static ACCESS_LOG: Form = Form {
     fits: reads_as::<AccessLog>,
 };
 
+pub(super) static COLLECTOR: Form = Form {
+    noun: "a collector",
+    accepted: "http://HOST[:PORT][/PATH], such as \"http://127.0.0.1:4318\"",
+    fits: |text| {
+        text.strip_prefix("http://").is_some_and(|rest| {
+            let host = rest.split('/').next().unwrap_or_default();
+            (HOST.fits)(host)
+                && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte))
+        })
+    },
+};
+
 pub(super) static LOG_FIELD: Form = Form {
     noun: "a field of the access log",
     accepted: "the fields in docs/operations/logs.md, such as \"client\" or \"route\"",

@@ -8,7 +8,7 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
         &[
             (
                 "[[topic]]\nname = 'x'",
-                "f:2:3: topic: unknown table in this version; known: instance, api, log, shutdown, load, controller, cluster, acme, pool, session, dispatch, packet, flows, dns, nameserver, slice",
+                "f:2:3: topic: unknown table in this version; known: instance, api, log, tracing, shutdown, load, controller, cluster, acme, pool, session, dispatch, packet, flows, dns, nameserver, slice",
             ),
             ("[pools]", "f:2:2: pools: unknown table in this version; did you mean `pool`?"),
             (

@@ -165,6 +165,11 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
                 "f:3:14: log.access-log: 'syslog:log.internal:514' is not a place for the access log; accepted: \"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
             ),
             (
+                "[tracing]\notlp = 'https://127.0.0.1:4318'",
+                "f:3:8: tracing.otlp: 'https://127.0.0.1:4318' is not a collector; accepted: http://HOST[:PORT][/PATH], such as \"http://127.0.0.1:4318\"",
+            ),
+            ("[tracing]\notlp = 'http://[::1]:4318/otlp'\nsample = 1.0\nservice = 'edge'", ""),
+            (
                 "[log]\naccess-format = 'apache'",
                 "f:3:17: log.access-format: 'apache' is none of them; accepted: \"text\", \"json\" or \"combined\"",
             ),
@@ -192,6 +197,14 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
             ),
         ],
         |text| format!("session = []\n{text}"),
+    );
+    assert_eq!(
+        said(
+            "pool = [{ name = 'p', backends = ['10.0.0.1:80'] }]\n\
+             session = [{ listen = '0.0.0.0:80', protocol = 'tcp', pool = 'p', access-log = 1.0 }]\n\
+             log.access-format = 'combined'"
+        ),
+        "f:2:80: session[0.0.0.0:80].access-log: above 0.0, and the combined format has lines for HTTP requests only; accepted: `log.access-format` \"text\" or \"json\""
     );
     assert_eq!(
         said("session = [{ listen = ':80', protocol = 'tcp', pool = 'p' }]"),

@@ -106,6 +106,7 @@ impl ProcessOperator for Control {
             threads: self.levels.threads,
             reload: lock(&self.reloads).figures,
             access: self.entrance.reading(),
+            spans: self.spans(),
             front_doors: view
                 .front_doors
                 .iter()

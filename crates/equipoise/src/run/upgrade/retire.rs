@@ -70,6 +70,7 @@ impl Running {
         }
         let engine = self.plane.take().context("the data plane was stopped twice")?;
         let StopReport { cut } = engine.stop(Duration::ZERO).await;
+        self.control.finish_spans().await;
         if cut > 0 {
             tracing::warn!(
                 cut,

@@ -161,6 +161,7 @@ impl ClientConnection {
                 Err(reason) => return Attempt::Failed(upstream.failure(reason, outgoing)),
             },
         };
+        self.trace_status(head.status);
         if !outgoing.marker.is_empty() {
             // An error that a node answers itself announces nothing.
             if head.room.is_some() || head.status < 500 {

@@ -228,7 +228,9 @@ impl ClientConnection {
                     }
                     Ok(Some(head)) => {
                         let read = &input[..head.bytes];
-                        self.logged = Logged::of_share(&self.worker, &self.door, read);
+                        let from = self.peer.ip();
+                        self.logged =
+                            Logged::of_request(&self.worker, &self.door, from, &head, read);
                         input.consume(head.bytes);
                         self.drop_empty_input();
                         self.take_route(head.route);

@@ -140,7 +140,9 @@ impl ClientConnection {
         peer.stats().requests.add(1);
         self.count_class(&outgoing.head, |class| class.given.add(1));
         self.log_backend(&peer);
+        self.trace_attempt(&peer, outgoing);
         let attempt = self.alone(&peer, tries, outgoing).await;
+        self.trace_outcome(&attempt);
         let failure = match attempt {
             Attempt::Answered(answered) => {
                 self.count_class(&outgoing.head, |class| class.delegated.add(1));

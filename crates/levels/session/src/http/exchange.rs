@@ -118,11 +118,12 @@ impl ClientConnection {
     pub(super) async fn exchange(
         &mut self,
         head: RequestHead,
-        out: Vec<u8>,
+        mut out: Vec<u8>,
         now: &mut Instant,
     ) -> After {
         let begun = *now;
         self.log_begin(&head, begun);
+        self.trace_begin(&mut out);
         self.door.stats(|stats| {
             stats.requests.add(1);
             stats.requests_in_flight.add(1);
@@ -303,13 +304,18 @@ impl ClientConnection {
         tries.turn = Turn::Again;
         lease.stats().requests.add(1);
         self.log_backend(&lease);
+        self.trace_attempt(&lease, outgoing);
         let (most, backend) = (self.retries(&lease), lease.backend().id);
         outgoing.may_discard = tries.retries < most;
         let retries_reset = self.retry_on(&lease).reset;
         let (attempt, lease) = match self.put(lease, outgoing, begun, tries).await {
-            Shared::Done(reached) => return Next::Done(reached),
+            Shared::Done(reached) => {
+                self.trace_status(reached.status);
+                return Next::Done(reached);
+            }
             Shared::Failed(reason) => return Next::Over(reason),
             Shared::Lost(lost) => {
+                self.trace_failed(Reason::UpstreamClosed);
                 let has_retries =
                     tries.lost(lost, most) && (retries_reset || lost != Lost::NextOnNew);
                 return match self.may_go_on(has_retries, lost) {
@@ -329,6 +335,7 @@ impl ClientConnection {
             }
             Shared::NoRoom(lease) => self.alone_or_hedged(lease, tries, outgoing).await,
         };
+        self.trace_outcome(&attempt);
         let next = match attempt {
             Attempt::Answered(answered) => {
                 self.count_bytes(&outgoing.head, answered.bytes);

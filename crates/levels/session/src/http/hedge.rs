@@ -134,7 +134,10 @@ impl ClientConnection {
         self.door.stats(|stats| stats.hedges.add(1));
         second.stats().requests.add(1);
         let mut upstream = Upstream::new(second, session, Instant::now());
+        // The first request was sent before, so that the header can be changed.
+        self.trace_attempt(second, outgoing);
         let has_won = poll_fn(|cx| self.poll_race(cx, first, &mut upstream, outgoing)).await;
+        self.trace_race(has_won);
         has_won.then_some(upstream)
     }
 

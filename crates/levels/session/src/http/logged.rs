@@ -1,7 +1,7 @@
 //! A request in the access log.
 
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use equipoise_core::{Combined, LogField, LogLine};
 
 use super::connection::ClientConnection;
-use super::request::RequestHead;
+use super::request::{Marker, RequestHead};
+use super::traced::{Ended, Trace};
 use crate::access_log::{self, write_reason};
 use crate::door::Door;
 use crate::lease::Lease;
@@ -29,8 +30,11 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Records of logged requests that a thread keeps for reuse.
 const RECORDS_MAX: usize = 64;
 
-/// A request that the access log will have.
+/// A request that the access log or a trace will have.
 pub(crate) struct Logged {
+    /// The access log will have it.
+    has_line: bool,
+    trace: Option<Box<Trace>>,
     begun: Instant,
     /// The logged parts of the head, one after the other.
     text: Vec<u8>,
@@ -56,6 +60,8 @@ pub(crate) struct Logged {
 impl Logged {
     fn new() -> Logged {
         Logged {
+            has_line: true,
+            trace: None,
             begun: Instant::now(),
             text: Vec::new(),
             method: None,
@@ -76,17 +82,35 @@ impl Logged {
         }
     }
 
+    /// The record of a client's request with this head, if it is logged or traced.
+    pub(super) fn of_request(
+        worker: &Worker,
+        door: &Door,
+        client: IpAddr,
+        head: &RequestHead,
+        read: &[u8],
+    ) -> Option<Box<Logged>> {
+        let trace = Trace::decide(worker, door, client, head.marker == Marker::Believed, read);
+        Logged::of_share(worker, door, read, trace)
+    }
+
     /// A record with the logged parts of a client's head, if the request is one of the share that
-    /// is logged.
-    pub(super) fn of_share(worker: &Worker, door: &Door, head: &[u8]) -> Option<Box<Logged>> {
-        if !access_log::is_sampled(worker, door) {
+    /// is logged, or is traced.
+    fn of_share(
+        worker: &Worker,
+        door: &Door,
+        head: &[u8],
+        trace: Option<Box<Trace>>,
+    ) -> Option<Box<Logged>> {
+        let has_line = access_log::is_sampled(worker, door);
+        if !has_line && trace.is_none() {
             return None;
         }
         let kept = worker.logged.borrow_mut().pop();
         let mut logged = kept.unwrap_or_else(|| Box::new(Logged::new()));
         let mut text = mem::take(&mut logged.text);
         text.clear();
-        *logged = Logged { text, ..Logged::new() };
+        *logged = Logged { has_line, trace, text, ..Logged::new() };
         logged.read(head);
         Some(logged)
     }
@@ -125,6 +149,11 @@ impl Logged {
         piece.clone().and_then(|range| self.text.get(range))
     }
 
+    /// Its trace, if it has one.
+    pub(super) fn trace(&mut self) -> Option<&mut Trace> {
+        self.trace.as_deref_mut()
+    }
+
     fn write(&self, line: &mut LogLine<'_>, end: &End<'_>) {
         if line.is_combined() {
             return line.combined(&self.combined(end));
@@ -161,6 +190,8 @@ impl Logged {
         line.optional(LogField::Referer, self.shown(&self.referer));
         line.optional(LogField::UserAgent, self.shown(&self.user_agent));
         line.optional(LogField::RequestId, self.shown(&self.request_id));
+        let trace_id = self.trace.as_ref().map(|trace| trace.shown_id());
+        line.optional(LogField::TraceId, trace_id.as_deref());
         write_reason(line, self.reason);
     }
 
@@ -233,7 +264,7 @@ impl ClientConnection {
         let unread = input.as_ref().map_or(0, |input| input.len()) as u64;
         let before = self.client.received().saturating_sub(unread);
         let head: &[u8] = input.as_ref().map_or(&[], |input| input);
-        self.logged = Logged::of_share(&self.worker, &self.door, head);
+        self.logged = Logged::of_share(&self.worker, &self.door, head, None);
         // All bytes that were read count for this request, and none is used again.
         self.log_from(begun.unwrap_or_else(Instant::now), before);
     }
@@ -255,8 +286,34 @@ impl ClientConnection {
 
     /// Writes the line of the current request, if it is logged.
     pub(super) fn log_end(&mut self, status: u16, ended: Instant) {
-        let Some(logged) = self.logged.take() else { return };
+        let Some(mut logged) = self.logged.take() else { return };
         let view = self.door.view();
+        if let (Some(trace), Some(sink)) = (logged.trace.take(), &self.worker.shared.traces) {
+            let version = match logged.shown(&logged.protocol) {
+                _ if self.is_http2 => "2",
+                Some(b"HTTP/1.0") => "1.0",
+                _ => "1.1",
+            };
+            trace.end(
+                sink,
+                Ended {
+                    begun: logged.begun,
+                    at: ended,
+                    front_door: view.config.name.clone(),
+                    route: self.routed.as_ref().map(|routed| routed.route().name.clone()),
+                    scheme: view.config.scheme().name(),
+                    version,
+                    method: logged.shown(&logged.method),
+                    target: logged.shown(&logged.path),
+                    host: logged.shown(&logged.host),
+                    user_agent: logged.shown(&logged.user_agent),
+                    client: self.peer,
+                    status,
+                    reason: logged.reason,
+                },
+            );
+            logged.trace = Some(trace);
+        }
         let end = End {
             front_door: &view.config.name,
             scheme: view.config.scheme().name(),
@@ -268,7 +325,9 @@ impl ClientConnection {
             bytes_in: self.consumed().saturating_sub(logged.received_before),
             bytes_out: self.client.sent().saturating_sub(logged.sent_before),
         };
-        access_log::write(&self.worker, &self.door, "request", |line| logged.write(line, &end));
+        if logged.has_line {
+            access_log::write(&self.worker, &self.door, "request", |line| logged.write(line, &end));
+        }
         let mut kept = self.worker.logged.borrow_mut();
         if kept.len() < RECORDS_MAX {
             kept.push(logged);

@@ -34,6 +34,7 @@ mod respond;
 mod response;
 mod routed;
 mod routing;
+mod traced;
 mod why;
 
 use std::net::SocketAddr;

@@ -21,6 +21,7 @@ fn worker() -> Rc<Worker> {
         epoch: Instant::now(),
         events,
         access_log,
+        traces: None,
         sources: Arc::new(SourceSamples::new(1)),
         challenges: Default::default(),
         is_held: false,

@@ -128,6 +128,7 @@ impl Plan {
             events,
             access_log: LogOutput::Stream(self.access_log),
             access_log_format: self.access_log_format,
+            traces: None,
             challenges: self.challenges,
             inherited: Default::default(),
             is_held: false,

@@ -136,6 +136,7 @@ impl Plan {
             events,
             access_log: LogOutput::Stream(Box::new(std::io::sink())),
             access_log_format: Default::default(),
+            traces: None,
             challenges: Default::default(),
             inherited: Default::default(),
             is_held: false,

@@ -67,6 +67,7 @@ impl Rig {
             events: sender,
             access_log: LogOutput::Stream(Box::new(log.clone())),
             access_log_format: Default::default(),
+            traces: None,
             challenges: wishes.challenges,
             inherited: Default::default(),
             is_held: false,
