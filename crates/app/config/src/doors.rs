@@ -64,6 +64,7 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
         client_limits: limits::limits(door),
         responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
         bandwidth: door.parsed("bandwidth").map(|Bandwidth(rate)| rate),
+        server_timing: door.flag("server-timing"),
         security: door.choice("security-headers", &tables::SECURITY_HEADERS),
         timeouts: ClientTimeouts {
             tunnel: door.duration_if_any("tunnel-timeout"),

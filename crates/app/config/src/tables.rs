@@ -415,6 +415,7 @@ static SESSION: Table = Table {
         door::HTTP2,
         door::STREAMS_MAX,
         door::VIA,
+        door::SERVER_TIMING,
         Opt::default(
             "accept-proxy",
             Kind::Flag,

@@ -277,6 +277,8 @@ pub struct FrontDoor {
     pub hsts: Option<Arc<str>>,
     /// Headers that protect browsers, in responses of backends without them. HTTP only.
     pub security: Option<SecurityHeaders>,
+    /// Responses of backends say how long the request waited for them: `Server-Timing`. HTTP only.
+    pub server_timing: bool,
     /// Pages in HTML in the place of the proxy's own text, by status. HTTP only.
     pub error_pages: Arc<BTreeMap<u16, String>>,
     /// Bytes a second of each response of a backend, without tunnels. `None`: no bound. HTTP only.
@@ -340,6 +342,7 @@ impl FrontDoor {
             hsts: None,
             security: None,
             bandwidth: None,
+            server_timing: false,
             error_pages: Arc::default(),
             via: false,
             accept_proxy: false,

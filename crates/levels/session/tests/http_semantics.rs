@@ -31,6 +31,7 @@ both_upstreams! {
     hop_by_hop_headers_stay_on_their_hop,
     every_other_header_passes_unchanged_and_in_order,
     via_is_added_only_if_it_is_asked_for,
+    server_timing_is_added_only_if_it_is_asked_for,
     an_http_1_0_client_gets_a_chunked_response_up_to_the_close,
     an_http_1_0_client_needs_no_host_and_is_closed_after_the_answer,
     a_connection_is_kept_or_closed_as_the_client_asks,
@@ -410,4 +411,26 @@ fn a_backend_that_closes_after_each_answer_says_so_and_is_believed(mode: Upstrea
     }
     proxy.assert_drops(&[]);
     assert_eq!(backend.completed(), 10);
+}
+
+fn server_timing_is_added_only_if_it_is_asked_for(mode: Upstream) {
+    const PAUSE: Duration = Duration::from_millis(30);
+    let own = Answer::ok("a").header_lines("Server-Timing: db;dur=1\r\n");
+    let backend = HttpBackend::always(own.first(Step::Pause(PAUSE)));
+    let silent = Plan::new(mode, &[backend.address()]).start();
+    assert_eq!(silent.ask(get("/")).head.all("server-timing"), ["db;dur=1"]);
+    let plan = Plan::new(mode, &[backend.address()]).front(|front| front.server_timing = true);
+    let timed = plan.start();
+    for _ in 0..2 {
+        let answer = timed.ask(get("/"));
+        let [backend, own] = answer.head.all("server-timing")[..] else { panic!("{answer:?}") };
+        let [backend, own] = if own.starts_with("db") { [backend, own] } else { [own, backend] };
+        let (backend, queue) = backend.split_once(", ").expect("two");
+        let time = |text: &str, name: &str| -> f64 {
+            let value = text.strip_prefix(name).and_then(|text| text.strip_prefix(";dur="));
+            value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+        };
+        assert!(time(backend, "backend") >= 1e3 * PAUSE.as_secs_f64(), "{backend}");
+        assert_eq!((time(queue, "queue"), own), (0.0, "db;dur=1"));
+    }
 }

@@ -190,6 +190,15 @@ pub(super) const STREAMS_MAX: Opt = Opt::default(
 pub(super) const VIA: Opt =
     Opt::default("via", Kind::Flag, "false", "Add a `Via` header in both directions.").http_only();
 
+pub(super) const SERVER_TIMING: Opt = Opt::default(
+    "server-timing",
+    Kind::Flag,
+    "false",
+    "Add `Server-Timing` to responses of backends: how long the request waited for the response, and for a backend \
+     with room. Every client can read it.",
+)
+.http_only();
+
 pub(super) const ACCESS_LOG: Opt = Opt::default(
     "access-log",
     Kind::Share,

@@ -13,6 +13,7 @@ use equipoise_core::concurrency::Outcome;
 pub(super) use self::upstream::Upstream;
 use self::upstream::{Ending, Watch};
 use super::connection::{After, ClientConnection};
+use super::edits::Timing;
 use super::exchange::{Failure, request_fault};
 use super::head::HeadScanner;
 use super::mirror::RequestCopy;
@@ -38,6 +39,8 @@ pub(super) struct Outgoing {
     pub(super) upload: Pump,
     /// Some of the rest was sent: the request cannot be sent again.
     pub(super) streamed: bool,
+    /// Time that it has waited for a backend with room.
+    pub(super) queued: Duration,
     /// Where the marker is in `first`, while there is one.
     pub(super) marker: Range<usize>,
     /// The copy for the route's mirror, while the body is arriving.
@@ -216,15 +219,17 @@ impl ClientConnection {
             if let Some(input) = &mut upstream.input {
                 let close = !(outgoing.head.keep_alive && outgoing.upload.is_done());
                 let close = close || self.is_closing();
+                let timing = view
+                    .config
+                    .server_timing
+                    .then(|| Timing { backend: upstream.begun.elapsed(), queue: outgoing.queued });
                 let reply = Reply {
                     request: &outgoing.head,
                     close,
                     via: via.as_deref(),
-                    edits: edits(&view, routed.as_ref()).of_backend(
-                        upstream.lease,
-                        self.hashes.sticky,
-                        view.config.scheme(),
-                    ),
+                    edits: edits(&view, routed.as_ref())
+                        .of_backend(upstream.lease, self.hashes.sticky, view.config.scheme())
+                        .timed(timing),
                     node_fields: node_fields.within(|| upstream.lease.room()),
                 };
                 let head = read_response(input, &mut scanner, &reply, answer);

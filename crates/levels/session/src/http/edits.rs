@@ -1,9 +1,20 @@
 //! Lines that are added to responses.
 
+use std::time::Duration;
+
 use crate::affinity::StickyCookie;
 use crate::config::Scheme;
 use crate::lease::Lease;
 use crate::route::{Edits, SecurityHeaders};
+
+/// How long a request has waited.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing {
+    /// For the backend's response, in the attempt that it has answered.
+    pub(crate) backend: Duration,
+    /// For a backend with room.
+    pub(crate) queue: Duration,
+}
 
 /// Lines that a front door and a route add to responses.
 #[derive(Clone, Copy, Default)]
@@ -15,6 +26,8 @@ pub(crate) struct ResponseEdits<'a> {
     pub(crate) route: Option<&'a Edits>,
     /// The cookie that names the backend, with its value, to a client that has another or none.
     pub(crate) sticky: Option<(&'a StickyCookie, u64, Scheme)>,
+    /// For `Server-Timing`.
+    pub(crate) timing: Option<Timing>,
 }
 
 impl<'a> ResponseEdits<'a> {
@@ -23,6 +36,11 @@ impl<'a> ResponseEdits<'a> {
         let cookie = lease.pool().options.sticky.as_ref();
         let named = cookie.map(|cookie| (cookie, cookie.names(lease.backend().address), scheme));
         ResponseEdits { sticky: named.filter(|(_, value, _)| asked != Some(*value)), ..self }
+    }
+
+    /// The same with these times.
+    pub(crate) fn timed(self, timing: Option<Timing>) -> Self {
+        ResponseEdits { timing, ..self }
     }
 
     /// Whether a field of the backend's response is dropped for one that is added.
@@ -42,6 +60,11 @@ impl<'a> ResponseEdits<'a> {
         out.extend_from_slice(self.route.map(Edits::lines).unwrap_or_default());
         if let Some((cookie, value, scheme)) = self.sticky {
             cookie.write(value, scheme == Scheme::Https, out);
+        }
+        if let Some(Timing { backend, queue }) = self.timing {
+            let [backend, queue] = [backend, queue].map(|time| time.as_secs_f64() * 1e3);
+            let line = format!("Server-Timing: backend;dur={backend:.3}, queue;dur={queue:.3}\r\n");
+            out.extend_from_slice(line.as_bytes());
         }
     }
 }

@@ -136,6 +136,7 @@ impl ClientConnection {
             streamed: false,
             copy: None,
             may_discard: false,
+            queued: Duration::ZERO,
             marker: 0..0,
         };
         if let Some(routed) = &self.routed {
@@ -306,6 +307,7 @@ impl ClientConnection {
         self.log_backend(&lease);
         self.trace_attempt(&lease, outgoing);
         let (most, backend) = (self.retries(&lease), lease.backend().id);
+        outgoing.queued = tries.queued;
         outgoing.may_discard = tries.retries < most;
         let retries_reset = self.retry_on(&lease).reset;
         let (attempt, lease) = match self.put(lease, outgoing, begun, tries).await {

@@ -200,6 +200,7 @@ pub(super) fn edits<'a>(view: &'a FrontDoorView, routed: Option<&'a Routed>) -> 
         security: view.config.security,
         route: routed.map(|routed| &routed.route().response),
         sticky: None,
+        timing: None,
     }
 }
 

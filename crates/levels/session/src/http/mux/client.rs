@@ -70,6 +70,7 @@ impl ClientConnection {
             view: view.clone(),
             routed: self.routed.clone(),
             sticky: self.hashes.sticky,
+            queued: outgoing.queued,
             node_fields: self.node_fields(&outgoing.head),
             end: 0,
             close: !outgoing.head.keep_alive,

@@ -276,6 +276,7 @@ impl Task {
                 let edits = edits(&slot.view, slot.routed.as_ref());
                 let scheme = slot.view.config.scheme();
                 let edits = edits.of_backend(&slot.lease, slot.sticky, scheme);
+                let edits = edits.timed(slot.timing(now));
                 let reply = Reply { request: &slot.head, close, via, edits, node_fields };
                 match read_response(input, &mut self.scanner, &reply, &mut self.answer) {
                     Ok(Some(head)) => {

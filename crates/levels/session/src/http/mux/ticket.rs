@@ -14,6 +14,7 @@ use super::paths::PathId;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
+use crate::http::edits::Timing;
 use crate::http::pump::Pump;
 use crate::http::response::{NodeFields, ResponseHead};
 use crate::http::routed::Routed;
@@ -207,6 +208,8 @@ pub(super) struct Slot {
     pub(super) begun: Instant,
     /// When it got its backend: later, if it waited for one with room.
     pub(super) leased: Instant,
+    /// Time that it has waited for a backend with room.
+    pub(super) queued: Duration,
     /// Add `Via` to the response.
     pub(super) via: bool,
     /// The front door when it was put on the session.
@@ -223,4 +226,13 @@ pub(super) struct Slot {
     pub(super) close: bool,
     /// The client's idle time-out.
     pub(super) idle: Duration,
+}
+
+impl Slot {
+    /// The times for a response that begins `now`, if the client is to get them.
+    pub(super) fn timing(&self, now: Instant) -> Option<Timing> {
+        let times =
+            || Timing { backend: now.saturating_duration_since(self.leased), queue: self.queued };
+        self.view.config.server_timing.then(times)
+    }
 }
