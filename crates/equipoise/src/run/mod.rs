@@ -103,10 +103,7 @@ impl Running {
         warnings.iter().for_each(|warning| tracing::warn!("{}", warning.in_file(&file)));
         // A signal from here on is queued, and handled when the start is complete.
         let signals = Signals::install().context("cannot handle signals")?;
-        match limits::raise_open_files() {
-            Ok(limit) => tracing::debug!(limit, "open files"),
-            Err(error) => tracing::warn!(%error, "could not raise the limit of open files"),
-        }
+        raise_open_files();
         // The API comes first: the lock of its socket prevents a second process from sharing the
         // ports of the first.
         let listening = ApiListening::open(&config.operations, &inherited).await?;
@@ -209,14 +206,7 @@ impl Running {
         notify(Notice::Stopping);
         self.control.planner().stop().await;
         self.control.stop_slices().await;
-        let delay = self.control.stop_delay().await;
-        if !delay.is_zero() {
-            tracing::info!(?delay, "stopping: still accepting new work");
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                () = self.signals.stop_again() => {}
-            }
-        }
+        self.wait_for_routers().await;
         self.control.stop_packet().await;
         self.control.stop_dns().await;
         let grace = self.control.grace().await;
@@ -244,6 +234,25 @@ impl Running {
         self.audit.finish(LAST_LINES_WITHIN);
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves on for the delay of a stop, or until a second signal.
+    async fn wait_for_routers(&mut self) {
+        let delay = self.control.stop_delay().await;
+        if !delay.is_zero() {
+            tracing::info!(?delay, "stopping: still accepting new work");
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.signals.stop_again() => {}
+            }
+        }
+    }
+}
+
+fn raise_open_files() {
+    match limits::raise_open_files() {
+        Ok(limit) => tracing::debug!(limit, "open files"),
+        Err(error) => tracing::warn!(%error, "could not raise the limit of open files"),
     }
 }
 

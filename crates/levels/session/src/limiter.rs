@@ -168,12 +168,7 @@ impl Limiter {
     }
 
     /// The state of each limit for one more request of `client`. Counts nothing.
-    pub(crate) fn states(
-        &self,
-        client: IpAddr,
-        head: &[u8],
-        is_of_route: bool,
-    ) -> Vec<LimitState> {
+    pub(crate) fn states(&self, client: IpAddr, head: &[u8], is_of_route: bool) -> Vec<LimitState> {
         let now = Instant::now();
         let state = |limit: &Arc<Limit>| {
             let key = limit.key(client, head);

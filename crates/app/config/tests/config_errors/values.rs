@@ -155,6 +155,29 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
             ),
             ("[api]\nlisten = '0.0.0.0:9909'\nallow-remote = true", ""),
             (
+                "[log]\nlevel = 'warning'",
+                "f:3:9: log.level: 'warning' is none of them; accepted: \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
+            ),
+            (
+                "[[pool]]\nname = 'a/b'",
+                "f:2:1: warning: pool.a/b.backends: no backends, so clients of this pool are refused\n\
+                 f:3:8: pool.a/b.name: 'a/b' is not a name; accepted: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
+            ),
+        ],
+        |text| format!("session = []\n{text}"),
+    );
+    assert_eq!(
+        said("session = [{ listen = ':80', protocol = 'tcp', pool = 'p' }]"),
+        "f:1:23: session[:80].listen: ':80' is not an address to listen on; accepted: IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"; or a list of such\n\
+         f:1:55: session[:80].pool: no pool is named \"p\"; add a [[pool]] table"
+    );
+}
+
+#[test]
+fn wrong_formats_and_places_of_logs_and_spans_say_what_is_accepted() {
+    assert_said(
+        &[
+            (
                 "[log]\naccess-log = 'out'",
                 "f:3:14: log.access-log: 'out' is not a place for the access log; accepted: \"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
             ),
@@ -186,15 +209,6 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
                 "f:4:17: log.access-fields: stated, and the combined format has its own; accepted: `access-format` \"text\" or \"json\"\n\
                  f:6:13: nameserver.query-log: above 0.0, and the combined format has lines for HTTP requests only; accepted: `log.access-format` \"text\" or \"json\"",
             ),
-            (
-                "[log]\nlevel = 'warning'",
-                "f:3:9: log.level: 'warning' is none of them; accepted: \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
-            ),
-            (
-                "[[pool]]\nname = 'a/b'",
-                "f:2:1: warning: pool.a/b.backends: no backends, so clients of this pool are refused\n\
-                 f:3:8: pool.a/b.name: 'a/b' is not a name; accepted: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit",
-            ),
         ],
         |text| format!("session = []\n{text}"),
     );
@@ -205,10 +219,5 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
              log.access-format = 'combined'"
         ),
         "f:2:80: session[0.0.0.0:80].access-log: above 0.0, and the combined format has lines for HTTP requests only; accepted: `log.access-format` \"text\" or \"json\""
-    );
-    assert_eq!(
-        said("session = [{ listen = ':80', protocol = 'tcp', pool = 'p' }]"),
-        "f:1:23: session[:80].listen: ':80' is not an address to listen on; accepted: IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"; or a list of such\n\
-         f:1:55: session[:80].pool: no pool is named \"p\"; add a [[pool]] table"
     );
 }

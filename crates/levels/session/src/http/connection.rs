@@ -250,10 +250,9 @@ impl ClientConnection {
                 }
             }
             match poll_fn(|cx| self.poll_more(cx, begun.is_some())).await {
-                Ok(0) => return Next::Closed,
-                Ok(_) => {}
                 Err(Reason::HeaderTimeout) => return Next::Refused(Reason::HeaderTimeout, begun),
-                Err(_) => return Next::Closed,
+                Ok(0) | Err(_) => return Next::Closed,
+                Ok(_) => {}
             }
         }
     }
