@@ -255,6 +255,11 @@ fn parsed(text: &str) -> Loaded {
     outcome(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
+/// The line of a limit that nodes may share.
+fn counted_together(limit: &Table) -> &'static str {
+    if limit.title == "[[session.limit]]" { "by = \"front-door\"" } else { "by = \"route\"" }
+}
+
 /// [`EVERY_TABLE`] with one option of a table set to `value`.
 fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
     let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
@@ -296,12 +301,7 @@ fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
         ("[session.route.rewrite]", "to") => {
             text = text.replace(table.title, &with("regex = \"x\""));
         }
-        ("[[session.limit]]", "shared") => {
-            text = text.replace(table.title, &with("by = \"front-door\""));
-        }
-        ("[[session.route.limit]]", "shared") => {
-            text = text.replace(table.title, &with("by = \"route\""));
-        }
+        (_, "shared") => text = text.replace(table.title, &with(counted_together(table))),
         ("[session.hsts]", "preload") => {
             text = text.replace(table.title, &with("subdomains = true"));
         }
