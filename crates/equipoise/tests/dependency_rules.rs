@@ -42,7 +42,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "equipoise-api",
-        &["equipoise-basics", "equipoise-admission", "equipoise-core", "equipoise-handover"],
+        &[
+            "equipoise-basics",
+            "equipoise-admission",
+            "equipoise-core",
+            "equipoise-handover",
+            "equipoise-tls",
+        ],
     ),
     ("equipoise-otlp", &["equipoise-basics", "equipoise-core"]),
     ("equipoise-handover", &["equipoise-basics", "equipoise-core"]),
@@ -83,6 +89,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-session",
             "equipoise-slice",
             "equipoise-slice-dds",
+            "equipoise-tls",
         ],
     ),
     // Each level's engine, with its input from the configuration, the pools and the plan.

@@ -1,5 +1,6 @@
 //! Authentication, authorization and audit middleware.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -10,7 +11,9 @@ use equipoise_basics::lock;
 
 use crate::api::Api;
 use crate::audit::{Asked, Happened, Line};
-use crate::auth::{self, Access, Caller, Peer, TurnedAwayFor, Unknown, Who};
+use crate::auth::{
+    self, Access, Caller, ClientCertificate, Peer, Shown, TurnedAwayFor, Unknown, Who,
+};
 use crate::change::Notes;
 use crate::{Operator, Problem};
 
@@ -140,8 +143,10 @@ fn may<O: Operator>(
     if access == Access::Anyone {
         return Ok(Caller { who: Who::Anonymous, role: None });
     }
-    let caller =
-        api.gate().know(peer, bearer(request.headers()), Instant::now()).map_err(unauthorized)?;
+    let certificate = request.extensions().get::<Arc<ClientCertificate>>().map(|it| &**it);
+    let shown = Shown { token: bearer(request.headers()), certificate };
+    let caller = api.gate().know(peer, shown, Instant::now());
+    let caller = caller.map_err(|unknown| unauthorized(unknown, certificate))?;
     if access.allows(caller.role) {
         return Ok(caller);
     }
@@ -160,9 +165,10 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 const HOW_TO: &str = "send `Authorization: Bearer TOKEN` with the token of an [[api.token]] of the configuration (on the \
-                      command line: --token-file FILE, or EQUIPOISE_API_TOKEN), or use the unix socket";
+                      command line: --token-file FILE, or EQUIPOISE_API_TOKEN), use the certificate of an \
+                      [[api.client]] (--certificate FILE), or use the unix socket";
 
-fn unauthorized(unknown: Unknown) -> Box<TurnedAway> {
+fn unauthorized(unknown: Unknown, certificate: Option<&ClientCertificate>) -> Box<TurnedAway> {
     let problem = |detail: &str| {
         Problem::new(StatusCode::UNAUTHORIZED, "not authenticated", format!("{detail}: {HOW_TO}"))
     };
@@ -173,6 +179,13 @@ fn unauthorized(unknown: Unknown) -> Box<TurnedAway> {
             header::WWW_AUTHENTICATE,
             "Bearer realm=\"equipoise\", error=\"invalid_token\"",
         ),
+        Unknown::Certificate => {
+            let subject = certificate.map_or("", |it| &it.identity.subject);
+            TurnedAway::plain(problem(&format!(
+                "the certificate `{subject}` is none of an [[api.client]]"
+            )))
+            .with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"equipoise\"")
+        }
         Unknown::TooMany { after } => {
             let seconds = after.as_secs() + 1;
             let detail = format!(
@@ -195,7 +208,11 @@ fn forbidden(caller: &Caller, access: Access) -> Box<TurnedAway> {
             "token `{name}` has the role `{}`, but this request needs `{needed}`",
             caller.role.map_or("none", super::Role::word)
         ),
-        _ => "without an [[api.token]], every user of this machine could use TCP, so TCP is read-only; \
+        Who::Client(name) => format!(
+            "client `{name}` has the role `{}`, but this request needs `{needed}`",
+            caller.role.map_or("none", super::Role::word)
+        ),
+        _ => "without an [[api.token]] or an [[api.client]], every user of this machine could use TCP, so TCP is read-only; \
               use the unix socket, or configure a token and reload (equipoise api-token FILE creates one)"
             .into(),
     };

@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use equipoise_tls::{ClientTls, Fault};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -23,6 +24,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::{Problem, Token};
 
@@ -61,6 +64,16 @@ pub enum ClientError {
         /// The endpoint that was asked.
         place: Place,
     },
+    /// The TLS handshake failed.
+    #[error(
+        "TLS with {place} failed: {what}; --ca FILE names the authority of its certificate, --certificate FILE your own certificate"
+    )]
+    Tls {
+        /// The endpoint that was asked.
+        place: Place,
+        /// The reason.
+        what: String,
+    },
     /// The API rejected the request.
     #[error("{}", .0.detail)]
     Refused(Problem),
@@ -81,12 +94,13 @@ pub enum ClientError {
 pub struct Client {
     place: Place,
     token: Option<Token>,
+    tls: Option<ClientTls>,
 }
 
 impl Client {
     /// A client of the process behind an endpoint.
     pub fn new(place: impl Into<Place>) -> Client {
-        Client { place: place.into(), token: None }
+        Client { place: place.into(), token: None, tls: None }
     }
 
     /// The endpoint of the process.
@@ -97,6 +111,11 @@ impl Client {
     /// Sets the token to send over TCP.
     pub fn with_token(self, token: Option<Token>) -> Client {
         Client { token, ..self }
+    }
+
+    /// Sets how servers are verified over TLS, and the certificate for them.
+    pub fn with_tls(self, tls: Option<ClientTls>) -> Client {
+        Client { tls, ..self }
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -132,6 +151,21 @@ impl Client {
             .map_err(|_| ClientError::NoAnswer { place: self.place.clone() })?
     }
 
+    /// Performs the TLS handshake, and verifies the server.
+    async fn encrypt(
+        &self,
+        stream: TcpStream,
+        authority: &str,
+    ) -> Result<TlsStream<TcpStream>, ClientError> {
+        let failed = |what: String| ClientError::Tls { place: self.place.clone(), what };
+        let tls = self.tls.as_ref().ok_or_else(|| failed("no authority is known".into()))?;
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = tls.server_name(Some(host), None);
+        let stream = TlsConnector::from(tls.config().clone()).connect(name, stream).await;
+        stream.map_err(|error| failed(Fault::of_handshake(&error).text))
+    }
+
     /// Sends a request over a connection of its own. Returns the head of a successful answer.
     async fn send(
         &self,
@@ -147,7 +181,9 @@ impl Client {
             .header(header::HOST, host)
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, "application/json");
-        if let (Some(token), Endpoint::Tcp(_)) = (&self.token, &self.place.endpoint) {
+        if let (Some(token), Endpoint::Tcp(_) | Endpoint::Tls(_)) =
+            (&self.token, &self.place.endpoint)
+        {
             let mut value = HeaderValue::from_maybe_shared(format!("Bearer {}", token.reveal()))
                 .map_err(|error| self.not_understood(error))?;
             value.set_sensitive(true);
@@ -156,11 +192,10 @@ impl Client {
         let request = request.body(Full::new(body)).map_err(|error| self.not_understood(error))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| self.not_understood(error))?;
+            .map_err(|error| self.broken(&error))?;
         // The task ends with the body. The answer reports its error.
         tokio::spawn(connection);
-        let response =
-            sender.send_request(request).await.map_err(|error| self.not_understood(error))?;
+        let response = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -184,11 +219,16 @@ impl Client {
                     TcpStream::connect(authority).await.map_err(|e| self.no_connection(e))?;
                 Ok((Box::new(stream), authority))
             }
+            Endpoint::Tls(authority) => {
+                let stream =
+                    TcpStream::connect(authority).await.map_err(|e| self.no_connection(e))?;
+                Ok((Box::new(self.encrypt(stream, authority).await?), authority))
+            }
         }
     }
 
     async fn collected(&self, body: Incoming) -> Result<Bytes, ClientError> {
-        let body = body.collect().await.map_err(|error| self.not_understood(error))?;
+        let body = body.collect().await.map_err(|error| self.broken(&error))?;
         Ok(body.to_bytes())
     }
 
@@ -197,6 +237,16 @@ impl Client {
         match source.kind() {
             io::ErrorKind::PermissionDenied => ClientError::NoPermission { place, source },
             _ => ClientError::NotRunning { place, source },
+        }
+    }
+
+    /// The error of an exchange. TLS 1.3 reports a rejected client certificate only then.
+    fn broken(&self, error: &hyper::Error) -> ClientError {
+        let first = Some(error as &(dyn std::error::Error + 'static));
+        let mut causes = std::iter::successors(first, |error| error.source());
+        match causes.find_map(|cause| Fault::within(cause.downcast_ref()?)) {
+            Some(fault) => ClientError::Tls { place: self.place.clone(), what: fault.text },
+            None => self.not_understood(error),
         }
     }
 

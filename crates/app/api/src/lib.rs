@@ -1,8 +1,8 @@
 //! The HTTP API of a running equipoise.
 //!
-//! **In**: requests under `/v1` and scrapes of `/metrics`, over a unix socket (mode 0600) or
-//! loopback TCP. **Out**: [`wire`] types, Prometheus text, and calls of an [`Operator`], which the
-//! binary implements. **Fails** with a [`Problem`] (RFC 9457); its detail has the remedy.
+//! **In**: requests under `/v1` and scrapes of `/metrics`, over a unix socket (mode 0600) or TCP,
+//! with or without TLS. **Out**: [`wire`] types, Prometheus text, and calls of an [`Operator`],
+//! which the binary implements. **Fails** with a [`Problem`] (RFC 9457); its detail has the remedy.
 
 mod admit;
 mod answer;
@@ -22,10 +22,13 @@ mod operator;
 mod problem;
 mod routes;
 mod serve;
+mod tls;
 pub mod wire;
 
 pub use api::Api;
-pub use auth::{Access, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token, TokenDigest};
+pub use auth::{
+    Access, ApiClient, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token, TokenDigest,
+};
 pub use openapi::Declared;
 pub use operator::{
     ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator, PoolOperator,
@@ -34,3 +37,4 @@ pub use operator::{
 pub use problem::Problem;
 pub use routes::{declared, document};
 pub use serve::{serve_tcp, serve_unix};
+pub use tls::ApiTls;

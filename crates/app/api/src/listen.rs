@@ -13,6 +13,8 @@ use equipoise_handover::{Inherited, Listening, SocketName};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::tls::ApiTls;
+
 /// Largest number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -230,6 +232,7 @@ pub struct ApiTcp {
     listener: TcpListener,
     /// The configured address, which may have port 0.
     asked: SocketAddr,
+    tls: Arc<ApiTls>,
 }
 
 impl ApiTcp {
@@ -255,7 +258,13 @@ impl ApiTcp {
             None => TcpListener::bind(address).await,
         };
         let listener = listener.map_err(|source| ListenError::Tcp { address, source })?;
-        Ok(ApiTcp { listener, asked: address })
+        Ok(ApiTcp { listener, asked: address, tls: Arc::default() })
+    }
+
+    /// Serves with this TLS, in place of none.
+    #[must_use]
+    pub fn with_tls(self, tls: Arc<ApiTls>) -> ApiTcp {
+        ApiTcp { tls, ..self }
     }
 
     /// A duplicate of the listener, for a successor.
@@ -275,7 +284,7 @@ impl ApiTcp {
         self.listener.local_addr()
     }
 
-    pub(crate) fn into_inner(self) -> TcpListener {
-        self.listener
+    pub(crate) fn into_parts(self) -> (TcpListener, Arc<ApiTls>) {
+        (self.listener, self.tls)
     }
 }

@@ -4,11 +4,13 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
 use equipoise_admission::{Activity, Admission, Limits, Pass, Watched, bound_silence, source};
+use equipoise_tls::ServerTls;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -23,9 +25,10 @@ use tokio::task::JoinSet;
 use crate::admit::ANSWER_TIMEOUT;
 use crate::answering::Mark;
 use crate::api::Api;
-use crate::auth::Peer;
+use crate::auth::{ClientCertificate, Peer};
 use crate::events::Stopping;
 use crate::listen::{ApiTcp, ApiUnix};
+use crate::tls::ApiTls;
 use crate::{Operator, routes};
 
 /// Largest number of connections of a listener.
@@ -65,8 +68,8 @@ pub async fn serve_unix<O: Operator>(
     Ok(())
 }
 
-/// Serves on TCP until `stop` completes. On loopback, only requests with a loopback name are
-/// answered.
+/// Serves on TCP until `stop` completes. On loopback without TLS, only requests with a loopback
+/// name are answered.
 ///
 /// # Errors
 /// The error of reading the listener's address.
@@ -76,7 +79,8 @@ pub async fn serve_tcp<O: Operator>(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
-    let listener = Tcp { listener: listener.into_inner(), loopback };
+    let (listener, tls) = listener.into_parts();
+    let listener = Tcp { listener, loopback, tls };
     serve(listener, connections_max(2), api, stop).await;
     Ok(())
 }
@@ -115,6 +119,11 @@ trait Accepts {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+
+    /// TLS of its connections.
+    fn tls(&self) -> Option<(Arc<ApiTls>, ServerTls)> {
+        None
+    }
 }
 
 impl Accepts for UnixListener {
@@ -130,6 +139,7 @@ impl Accepts for UnixListener {
 struct Tcp {
     listener: TcpListener,
     loopback: bool,
+    tls: Arc<ApiTls>,
 }
 
 impl Accepts for Tcp {
@@ -140,7 +150,12 @@ impl Accepts for Tcp {
         bound_silence(&stream, SEND_TIMEOUT);
         // If the option is refused, the socket still works.
         let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
-        Ok((stream, Peer::Tcp { address, loopback: self.loopback }))
+        let loopback = self.loopback && self.tls.in_force().is_none();
+        Ok((stream, Peer::Tcp { address, loopback }))
+    }
+
+    fn tls(&self) -> Option<(Arc<ApiTls>, ServerTls)> {
+        Some((Arc::clone(&self.tls), self.tls.in_force()?))
     }
 }
 
@@ -173,8 +188,14 @@ async fn serve<O: Operator>(
                     let activity = pass.activity();
                     let stream = Watched::new(stream, activity.clone());
                     let (router, stopped) = (router.clone(), stopped.clone());
-                    let answered = answer(stream, peer, activity, router, stopped);
-                    connections.spawn(admitted(pass, answered));
+                    let service = Connected { peer, activity, router, stopped };
+                    match listener.tls() {
+                        Some(tls) => {
+                            let answered = encrypted(stream, tls, service, api.clone());
+                            connections.spawn(admitted(pass, answered))
+                        }
+                        None => connections.spawn(admitted(pass, service.answer(stream, None))),
+                    };
                     if evicts.is_some() {
                         // The evicted connection must close its descriptor first.
                         tokio::task::yield_now().await;
@@ -202,42 +223,73 @@ async fn admitted(pass: Pass<Source, NoMember>, answered: impl Future<Output = (
     }
 }
 
-/// Answers the requests of a connection. Once `stopped`, it only finishes the current answer.
-async fn answer(
+/// Answers the requests of a connection after its handshake.
+async fn encrypted<O: Operator>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    (tls, in_force): (Arc<ApiTls>, ServerTls),
+    connected: Connected,
+    api: Api<O>,
+) {
+    match tls.accept(stream, Arc::clone(in_force.config())).await {
+        Ok((stream, certificate)) => {
+            connected.answer(stream, certificate.map(Arc::new)).await;
+        }
+        Err(error) => {
+            api.gate().count_handshake();
+            let peer = connected.peer;
+            tracing::debug!(%peer, %error, "a TLS handshake of the API failed");
+        }
+    }
+}
+
+/// An accepted connection.
+struct Connected {
     peer: Peer,
     activity: Activity,
     router: Router,
-    mut stopped: watch::Receiver<()>,
-) {
-    let router = TowerToHyperService::new(router);
-    let stopping = Stopping(stopped.clone());
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        request.extensions_mut().insert(stopping.clone());
-        let mark = Mark::new(activity.clone(), ANSWER_TIMEOUT);
-        let answer = router.call(request.map(|body| mark.body(body)));
-        async move {
-            let answer = answer.await as Result<Response, Infallible>;
-            mark.clear();
-            answer
+    stopped: watch::Receiver<()>,
+}
+
+impl Connected {
+    /// Answers the requests. Once `stopped`, it only finishes the current answer.
+    async fn answer(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        certificate: Option<Arc<ClientCertificate>>,
+    ) {
+        let Connected { peer, activity, router, mut stopped } = self;
+        let router = TowerToHyperService::new(router);
+        let stopping = Stopping(stopped.clone());
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(stopping.clone());
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(Arc::clone(certificate));
+            }
+            let mark = Mark::new(activity.clone(), ANSWER_TIMEOUT);
+            let answer = router.call(request.map(|body| mark.body(body)));
+            async move {
+                let answer = answer.await as Result<Response, Infallible>;
+                mark.clear();
+                answer
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            // This branch also ends when the sender is dropped.
+            _ = stopped.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%peer, %error, "an API connection ended");
         }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        // This branch also ends when the sender is dropped.
-        _ = stopped.changed() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "an API connection ended");
     }
 }

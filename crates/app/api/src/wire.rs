@@ -83,6 +83,9 @@ pub struct Status {
     pub config_file: String,
     /// The last read of that file.
     pub last_reload: Option<LastReload>,
+    /// TLS of the API's address; absent without `[api] tls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_tls: Option<tls::TlsStatus>,
     /// The time over which rates are averaged; 0 before the second sample.
     pub rates_over_seconds: f64,
     /// Front doors in configured order.

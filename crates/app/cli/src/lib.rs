@@ -27,6 +27,7 @@ mod readiness;
 pub mod ready;
 pub mod reload;
 pub mod schema;
+mod secure;
 pub mod slice;
 pub mod status;
 mod syslog;

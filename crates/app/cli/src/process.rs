@@ -14,6 +14,7 @@ use equipoise_api::Token;
 use equipoise_api::client::{Client, ClientError, Endpoint, Place};
 
 use crate::argument::{DEFAULT_CONFIG, warn_of_token_file};
+use crate::secure::TlsArgs;
 use equipoise_basics::with_causes;
 use equipoise_config::{self as config, ApiEndpointsError};
 
@@ -25,8 +26,8 @@ const TOKEN_VARIABLE: &str = "EQUIPOISE_API_TOKEN";
 /// The arguments that select the process.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ApiArgs {
-    /// Ask the equipoise with this API: the path of its unix socket, or http://HOST:PORT [env:
-    /// EQUIPOISE_API]
+    /// Ask the equipoise with this API: the path of its unix socket, http://HOST:PORT or
+    /// https://HOST:PORT [env: EQUIPOISE_API]
     #[arg(long, value_name = "SOCKET|URL", conflicts_with = "config")]
     api: Option<Endpoint>,
     /// Ask the equipoise that runs with this file; about the cluster, its controllers [env:
@@ -36,6 +37,8 @@ pub(crate) struct ApiArgs {
     /// A file with the token for HTTP; without it, EQUIPOISE_API_TOKEN is the token
     #[arg(long, env = "EQUIPOISE_API_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 /// The way in which the process was named.
@@ -76,8 +79,8 @@ impl ApiArgs {
     pub(crate) async fn client(self) -> anyhow::Result<Client> {
         let token = self.token()?;
         let client = match self.named()? {
-            Named::Api(endpoint, origin) => Client::new(stated(endpoint, origin)),
-            Named::File(file, origin) => of_file(&file, origin, token.as_ref()).await?,
+            Named::Api(endpoint, origin) => self.stated(endpoint, origin)?,
+            Named::File(file, origin) => of_file(&file, origin, token.as_ref(), &self.tls).await?,
             Named::Nothing => Client::new(usual()?),
         };
         Ok(client.with_token(token))
@@ -87,12 +90,21 @@ impl ApiArgs {
     pub(crate) fn cluster_place(self) -> anyhow::Result<ClusterPlace> {
         Ok(match self.named()? {
             Named::Api(endpoint, origin) => {
-                let client = Client::new(stated(endpoint, origin)).with_token(self.token()?);
+                let client = self.stated(endpoint, origin)?.with_token(self.token()?);
                 ClusterPlace::Api(client)
             }
             Named::File(file, origin) => ClusterPlace::File(file, origin),
             Named::Nothing => ClusterPlace::File(DEFAULT_CONFIG.into(), Origin::Default),
         })
+    }
+
+    /// A client of an endpoint that was named directly.
+    fn stated(&self, endpoint: Endpoint, origin: Origin) -> anyhow::Result<Client> {
+        let tls = match &endpoint {
+            Endpoint::Tls(_) => Some(self.tls.by_url()?),
+            Endpoint::Unix(_) | Endpoint::Tcp(_) => None,
+        };
+        Ok(Client::new(stated(endpoint, origin)).with_tls(tls))
     }
 
     fn named(&self) -> anyhow::Result<Named> {
@@ -185,6 +197,7 @@ pub(crate) async fn of_file(
     file: &Path,
     origin: Origin,
     token: Option<&Token>,
+    secure: &TlsArgs,
 ) -> anyhow::Result<Client> {
     let endpoints = match config::api_endpoints(file) {
         Ok(endpoints) => endpoints,
@@ -199,13 +212,24 @@ pub(crate) async fn of_file(
     }
     let sockets = [Some(config::default_api_socket()), endpoints.agent_socket];
     let sockets = sockets.into_iter().flatten().map(|socket| Place::from(Endpoint::Unix(socket)));
-    let listen = endpoints
-        .listen
-        .map(reachable)
-        .map(|address| stated_in(file, Endpoint::Tcp(address.to_string()), "api.listen", origin));
+    let chains = endpoints.tls_chains;
+    let listen = endpoints.listen.map(reachable).map(|address| {
+        let endpoint = if chains.is_some() { Endpoint::Tls } else { Endpoint::Tcp };
+        stated_in(file, endpoint(address.to_string()), "api.listen", origin)
+    });
     let mut failures = Vec::new();
     for place in sockets.chain(listen) {
-        let client = Client::new(place).with_token(token.cloned());
+        let tls = match (&place.endpoint, &chains) {
+            (Endpoint::Tls(_), Some(chains)) => match secure.by_chains(chains) {
+                Ok(tls) => Some(tls),
+                Err(error) => {
+                    failures.push(format!("{}: {error:#}", place.endpoint));
+                    continue;
+                }
+            },
+            _ => None,
+        };
+        let client = Client::new(place).with_tls(tls).with_token(token.cloned());
         let failure = match client.status().await {
             Ok(status) if is_same(file, Path::new(&status.config_file)) => return Ok(client),
             // The command itself will be refused too, with an error that names the missing right.

@@ -229,6 +229,9 @@ fn backends(pools: &[PoolStatus]) -> Table {
 /// Lines that explain the error counts; none if there are no errors.
 fn details(status: &Status, out: &mut String) {
     let mut lines = Vec::new();
+    if let Some(of_api) = &status.api_tls {
+        lines.extend(tls::details("API", of_api, SystemTime::now()));
+    }
     for door in &status.front_doors {
         if !door.drops.is_empty() {
             lines.push(format!("{}: dropped {}", door.name, reasons(&door.drops)));

@@ -1,10 +1,10 @@
-//! `[api]`: access to the API, and the audit log.
+//! `[api]`: access to the API over TCP, and the audit log.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use equipoise_api::audit::AuditTarget;
-use equipoise_api::{ApiToken, Policy, Token, TokenDigest};
+use equipoise_api::{ApiClient, ApiToken, Policy, Token, TokenDigest};
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
@@ -31,8 +31,9 @@ pub(super) fn policy(
         }
         tokens.push(token);
     }
+    let clients = clients(api, findings);
     listening(api, findings);
-    Policy { tokens, failures_per_minute: api.amount("auth-failures") }
+    Policy { tokens, clients, failures_per_minute: api.amount("auth-failures") }
 }
 
 /// Destination of the audit log.
@@ -98,15 +99,81 @@ fn digest(
     None
 }
 
+/// Callers with client certificates.
+fn clients(api: &Values, findings: &mut Findings<'_>) -> Vec<ApiClient> {
+    let is_asked = api.table("tls").is_some_and(|tls| tls.given("clients"));
+    let mut clients: Vec<ApiClient> = Vec::new();
+    for values in api.tables("client") {
+        if !is_asked {
+            let text = "clients are not asked for certificates; accepted: with `clients = { ca = \"...\" }` in [api.tls]";
+            findings.error(values.at, &values.path, text.to_string());
+        }
+        let Some(client) = client(values, findings) else { continue };
+        let is_same = |other: &&ApiClient| {
+            (&other.subject, &other.san, &other.sha256)
+                == (&client.subject, &client.san, &client.sha256)
+        };
+        if let Some(first) = clients.iter().find(is_same) {
+            let text =
+                format!("the same certificates as those of `{}`, which comes first", first.name);
+            findings.error(values.at, &values.path, text);
+        }
+        clients.push(client);
+    }
+    clients
+}
+
+fn client(values: &Values, findings: &mut Findings<'_>) -> Option<ApiClient> {
+    const PROPERTIES: [&str; 3] = ["subject", "san", "sha256"];
+    if !PROPERTIES.iter().any(|option| values.given(option)) {
+        if !findings.has_error_below(&values.path) {
+            let text = "states no certificate; accepted: `subject`, `san` or `sha256`, or several, of which a certificate has \
+                        to match all";
+            findings.error(values.at, &values.path, text.to_string());
+        }
+        return None;
+    }
+    let san = |text: &str| match text.contains(['@', ':']) {
+        true => text.to_string(),
+        false => text.to_ascii_lowercase(),
+    };
+    Some(ApiClient {
+        name: values.text("name")?.into(),
+        role: values.choice("role", &tables::API_ROLE)?,
+        subject: values.text("subject").map(str::to_string),
+        san: values.text("san").map(san),
+        sha256: values.text("sha256").map(|text| text.replace(':', "").to_ascii_lowercase()),
+    })
+}
+
 fn listening(api: &Values, findings: &mut Findings<'_>) {
-    let Some(ApiListen(Some(address))) = api.parsed("listen") else { return };
-    let address: SocketAddr = address;
+    let tls = api.table("tls");
+    let Some(ApiListen(address)) = api.parsed("listen") else { return };
+    let Some(address): Option<SocketAddr> = address else {
+        if api.given("tls") {
+            let text = "has no effect: `listen` is \"off\", and the unix socket is never encrypted";
+            findings.warning(api.at("tls"), &api.path_of("tls"), text.to_string());
+        }
+        return;
+    };
+    if address.ip().to_canonical().is_loopback() {
+        return;
+    }
     let has_tokens = !api.tables("token").is_empty();
-    if !address.ip().to_canonical().is_loopback() && !has_tokens && !api.flag("allow-remote") {
+    if has_tokens && tls.is_none() {
+        let text = format!(
+            "\"{address}\" can be reached from other machines, and tokens go there in the clear; accepted without this \
+             warning: `tls`, or a loopback address"
+        );
+        findings.warning(api.at("listen"), &api.path_of("listen"), text);
+    }
+    let clients = tls.and_then(|tls| tls.table("clients"));
+    let needs_certificate = clients.is_some_and(|clients| clients.flag("required"));
+    if !has_tokens && !needs_certificate && !api.flag("allow-remote") {
         let text = format!(
             "\"{address}\" can be reached from other machines, and no token is configured; accepted: a loopback \
-             address; another address with an [[api.token]] (equipoise api-token FILE creates one); or another address \
-             with allow-remote = true, so that other machines can read, and cannot change anything"
+             address; another address with an [[api.token]] (equipoise api-token FILE creates one) or with certificates of \
+             clients that `tls` requires; or another address with allow-remote = true, so that other machines can read, and cannot change anything"
         );
         findings.error(api.at("listen"), &api.path_of("listen"), text);
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::problem::Findings;
 use super::text::ApiListen;
+use super::values::Values;
 use super::{ConfigErrors, FileKind, default_api_socket, files, read_despite, read_document};
 
 /// API endpoints that a configuration file states.
@@ -20,6 +21,8 @@ pub struct ApiEndpoints {
     pub agent_socket: Option<PathBuf>,
     /// `api.listen`; `None` if the file does not state it.
     pub listen: Option<SocketAddr>,
+    /// The chains of `api.tls`, the default first; `None`: `listen` speaks HTTP in the clear.
+    pub tls_chains: Option<Vec<PathBuf>>,
 }
 
 /// Reasons why a file gives no endpoints.
@@ -56,11 +59,17 @@ pub fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsError> {
     let api = values.table("api");
     let socket = api.and_then(|api| api.text("socket")).map(PathBuf::from);
     let listen = api.filter(|api| api.given("listen")).and_then(|api| api.parsed("listen"));
+    let chains = |tls: &Values| {
+        let certificates = tls.list("certificates").unwrap_or_default().iter();
+        certificates.filter_map(|it| it.text("chain").map(PathBuf::from)).collect()
+    };
+    let tls = api.and_then(|api| api.table("tls"));
     let state = values.table("cluster").and_then(|cluster| cluster.text("state"));
     Ok(ApiEndpoints {
         socket: socket.filter(|socket| *socket != default_api_socket()),
         agent_socket: state.map(|state| equipoise_cluster::agent_socket(Path::new(state))),
         listen: listen.and_then(|ApiListen(address)| address),
+        tls_chains: tls.map(chains),
     })
 }
 

@@ -15,7 +15,7 @@ use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
     Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, cluster, discover,
-    dispatch, dns, names, packet, planning, slice, tables,
+    dispatch, dns, door_tls, names, packet, planning, slice, tables,
 };
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
@@ -86,6 +86,7 @@ fn operations(
     Operations {
         api_socket: api_values.text("socket").map_or_else(|| around.api_socket.clone(), Into::into),
         api_listen: api_values.parsed("listen").and_then(|ApiListen(address)| address),
+        api_tls: door_tls::of_api(api_values, around, findings),
         api_policy: api::policy(api_values, around, findings),
         audit: api::audit(api_values),
         log_level: chosen(log, "level", &tables::LOG_LEVEL),

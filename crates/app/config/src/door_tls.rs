@@ -1,11 +1,13 @@
-//! TLS of front doors, and its certificate files.
+//! TLS of front doors and of the API, and its certificate files.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use equipoise_acme::AcmeFolder;
 use equipoise_session::config::{Protocol, ServerTls};
-use equipoise_tls::{Certificate, CertificateFiles, Clients, Part, Protocols, TlsOptions};
+use equipoise_tls::{
+    AutomaticName, Certificate, CertificateFiles, Clients, Part, Protocols, TlsOptions,
+};
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
@@ -20,9 +22,34 @@ pub(super) fn of_door(
     findings: &mut Findings<'_>,
 ) -> Option<ServerTls> {
     let tls = door.table("tls")?;
-    let protocol = door.choice("protocol", &tables::PROTOCOL)?;
+    let protocols = match door.choice("protocol", &tables::PROTOCOL)? {
+        Protocol::Http if door.flag("http2") => Protocols::Http2,
+        Protocol::Http => Protocols::Http1,
+        Protocol::Tcp | Protocol::Udp => Protocols::Any,
+    };
+    let names = acme::names(tls, folder?, around, findings);
+    of_listener(tls, names, protocols, around, findings)
+}
+
+/// The `tls` of the API. `None`: it has none, or one with errors.
+pub(super) fn of_api(
+    api: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<ServerTls> {
+    let tls = api.table("tls").filter(|tls| tls.given("certificates"))?;
+    of_listener(tls, (Vec::new(), Vec::new()), Protocols::Http1, around, findings)
+}
+
+/// TLS with these automatic names, and with their certificates that were issued already.
+fn of_listener(
+    tls: &Values,
+    (automatic, issued): (Vec<AutomaticName>, Vec<Certificate>),
+    protocols: Protocols,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<ServerTls> {
     let stated = tls.list("certificates").unwrap_or_default();
-    let (automatic, issued) = acme::names(tls, folder?, around, findings);
     if stated.is_empty() && (automatic.is_empty() || tls.given("certificates")) {
         let text = match tls.given("certificates") {
             true => "an empty list; accepted: one certificate or more",
@@ -44,11 +71,7 @@ pub(super) fn of_door(
         clients,
         profile: chosen(tls, "profile", &tables::PROFILE),
         strict: tls.flag("strict"),
-        protocols: match protocol {
-            Protocol::Http if door.flag("http2") => Protocols::Http2,
-            Protocol::Http => Protocols::Http1,
-            Protocol::Tcp | Protocol::Udp => Protocols::Any,
-        },
+        protocols,
         automatic,
     };
     match ServerTls::new(options, certificates?) {

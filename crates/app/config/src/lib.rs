@@ -70,7 +70,7 @@ use equipoise_dns::DnsConfig;
 use equipoise_packet::abi::FlowKey;
 use equipoise_packet::config::PacketConfig;
 use equipoise_planning::Planning;
-use equipoise_session::config::SessionConfig;
+use equipoise_session::config::{ServerTls, SessionConfig};
 use toml::de::DeTable;
 
 pub use api_endpoints::{ApiEndpoints, ApiEndpointsError, api_endpoints};
@@ -140,7 +140,9 @@ pub struct Operations {
     pub api_socket: PathBuf,
     /// The API's HTTP address; `None`: the socket only.
     pub api_listen: Option<SocketAddr>,
-    /// Access over TCP: tokens and their roles.
+    /// TLS of that address; `None`: HTTP in the clear.
+    pub api_tls: Option<ServerTls>,
+    /// Access over TCP: tokens, clients with certificates, and their roles.
     pub api_policy: Policy,
     /// Destination of the audit log.
     pub audit: AuditTarget,

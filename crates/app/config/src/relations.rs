@@ -35,7 +35,10 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         );
         findings.warning(0, "session", text);
     }
-    unique(file.table("api").map(|api| api.tables("token")).unwrap_or_default(), "name", findings);
+    for callers in ["token", "client"] {
+        let callers = file.table("api").map(|api| api.tables(callers)).unwrap_or_default();
+        unique(callers, "name", findings);
+    }
     unique(pools, "name", findings);
     unique(sessions, "name", findings);
     unique(file.tables("slice"), "name", findings);

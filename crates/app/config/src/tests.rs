@@ -22,6 +22,16 @@ const EVERY_TABLE: &str = r#"
 name = "t"
 role = "operate"
 hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+[[api.client]]
+name = "c"
+role = "operate"
+subject = "CN=alice"
+[api.tls]
+[api.tls.clients]
+ca = "/authority.crt"
+[[api.tls.certificates]]
+chain = "/node.crt"
+key = "/node.key"
 [log]
 [tracing]
 otlp = "http://127.0.0.1:4318"
@@ -400,6 +410,7 @@ fn sample(table: &Table, option: &Opt) -> String {
         ("prefix", _) if table.title == "[pool.discover.etcd]" => quoted("x"),
         ("paths", _) => quoted("/x"),
         ("socket" | "file" | "seed-file" | "audit-log", _) => quoted("/x"),
+        ("sha256", _) => quoted(&"ab".repeat(32)),
         ("hash", _) => quoted(&format!("sha256:{}", "1".repeat(64))),
         ("listen", _) => quoted("127.0.0.1:1"),
         ("access-log", _) => quoted("/x/y"),
@@ -438,6 +449,8 @@ fn other_sample(name: &str) -> &'static str {
     match name {
         "accept-mac" => "00:00:5e:00:01:0a",
         "by" | "hash-by" => "header:x-key",
+        "subject" => "CN=bob",
+        "san" => "x.example",
         "rate" => "7/m",
         "bandwidth" => "3MB/s",
         "cookie" => "stay",
@@ -505,7 +518,8 @@ fn every_option_changes_the_configuration() {
             // It permits something, and changes nothing by itself.
             (_, "allow-remote" | "terms-agreed") => return,
             // Another key does not match the certificate.
-            ("[dispatch.tls]" | "[pool.tls]" | "[[session.tls.certificates]]", "key") => return,
+            ("[dispatch.tls]" | "[pool.tls]", "key") => return,
+            ("[[session.tls.certificates]]" | "[[api.tls.certificates]]", "key") => return,
             // Each needs the other: the next test has both.
             ("[[slice]]", "key" | "idl") => return,
             // They matter only to names with `labels`, which have their own tests.

@@ -1,4 +1,4 @@
-//! The state of TLS at a front door.
+//! The state of TLS at front doors, at the API, and to backends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,8 +20,8 @@ pub struct CertificateStates {
 /// Errors of certificates that could not be exchanged, by their files.
 pub type CertificateProblems = HashMap<CertificateFiles, String>;
 
-/// Converts the status of TLS.
-pub(crate) fn tls(status: &DoorTlsStatus, states: &CertificateStates) -> TlsStatus {
+/// Converts the status of TLS of a listener.
+pub fn tls(status: &DoorTlsStatus, states: &CertificateStates) -> TlsStatus {
     let certificate = |it: &Certificate| {
         let until = unix(it.valid_until());
         CertificateStatus {

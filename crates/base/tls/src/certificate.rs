@@ -200,6 +200,17 @@ impl fmt::Debug for Certificate {
     }
 }
 
+/// The DNS names of the first certificate of a chain in PEM, in lower case.
+///
+/// # Errors
+/// [`CertificateError`] if the text has no certificate.
+pub fn chain_names(pem: &str) -> Result<Vec<String>, CertificateError> {
+    let chain = read_chain(pem)?;
+    let parsed = X509Certificate::from_der(&chain[0]);
+    let (_, leaf) = parsed.map_err(|_| CertificateError::Encoding { number: 1 })?;
+    Ok(dns_names(&leaf))
+}
+
 pub(crate) fn read_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     // Editors of other systems begin a text with this mark.
     let pem = pem.trim_start_matches('\u{feff}');

@@ -8,6 +8,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use x509_parser::extensions::GeneralName;
 use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Name};
@@ -77,6 +78,22 @@ impl ClientIdentity {
         }
         ClientIdentity { subject: escaped, sha256 }
     }
+}
+
+/// The DNS names (in lower case), e-mail addresses and URIs of a certificate's subjectAltName,
+/// without entries that could be of another type by their text.
+pub fn alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let of = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) if !name.contains(['@', ':']) => Some(name.to_ascii_lowercase()),
+        GeneralName::RFC822Name(name) if name.contains('@') && !name.contains(':') => {
+            Some((*name).to_string())
+        }
+        GeneralName::URI(name) if name.contains(':') => Some((*name).to_string()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(of).collect()
 }
 
 /// A name as text. The special characters of values are escaped, so that a value cannot pass for
@@ -151,6 +168,27 @@ mod tests {
             assert_eq!(identity.subject, subject);
             assert_eq!(identity.sha256.len(), 64);
         }
+    }
+
+    #[test]
+    fn alternative_names_are_those_whose_type_is_certain() {
+        use rcgen::SanType;
+        let text = |text: &str| text.to_string().try_into().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![
+            SanType::DnsName(text("Ops.Example.com")),
+            SanType::Rfc822Name(text("a@example.com")),
+            SanType::URI(text("spiffe://example.com/ops")),
+            SanType::URI(text("ops.example.org")),
+            SanType::DnsName(text("b@example.com")),
+            SanType::IpAddress([192, 0, 2, 1].into()),
+        ];
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        assert_eq!(
+            alternative_names(certificate.der()),
+            ["ops.example.com", "a@example.com", "spiffe://example.com/ops"]
+        );
+        assert!(alternative_names(&CertificateDer::from(vec![1, 2])).is_empty());
     }
 
     #[test]

@@ -18,10 +18,10 @@ mod server;
 mod verifier;
 
 pub use automatic::AutomaticName;
-pub use certificate::{Certificate, CertificateFiles, KeyKind, expiry, valid_until};
+pub use certificate::{Certificate, CertificateFiles, KeyKind, chain_names, expiry, valid_until};
 pub use challenges::{ChallengeAnswer, Challenges};
 pub use client::{ClientOptions, ClientTls};
-pub use clients::{ClientIdentity, Clients};
+pub use clients::{ClientIdentity, Clients, alternative_names};
 pub use error::{CertificateError, Part};
 pub use fault::{Fault, FaultKind};
 pub use files::FileError;

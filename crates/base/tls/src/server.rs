@@ -156,6 +156,8 @@ impl PartialEq for ServerTls {
     }
 }
 
+impl Eq for ServerTls {}
+
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerTls")

@@ -1,4 +1,5 @@
-//! Exchanges certificates when their files change: those of front doors, and those for backends.
+//! Exchanges certificates when their files change: those of front doors, of the API, and those for
+//! backends.
 //! Warns before they expire.
 
 use std::collections::{BTreeMap, HashMap};
@@ -93,10 +94,14 @@ impl Control {
         CertificateStates { problems, names: self.levels.orders.status() }
     }
 
-    /// The certificates of all front doors and pools; `None`: the first one is awaited.
+    /// The certificates of all front doors, of the API and of pools; `None`: the first one is
+    /// awaited.
     async fn certificates(&self) -> HashMap<CertificateFiles, Option<Certificate>> {
         let running = self.config.lock().await;
-        let doors = || running.session.front_doors.iter().filter_map(|door| door.tls.as_ref());
+        let doors = || {
+            let doors = running.session.front_doors.iter().filter_map(|door| door.tls.as_ref());
+            doors.chain(&running.operations.api_tls)
+        };
         let awaited = doors().flat_map(ServerTls::awaited).map(|it| (it.files.clone(), None));
         let of_pools =
             running.session.pools.iter().filter_map(|pool| server_tls(pool)?.certificate());
@@ -112,16 +117,11 @@ impl Control {
         let mut problems = CertificateProblems::new();
         let mut exchanged: Vec<Certificate> = Vec::new();
         for tls in session.front_doors.iter_mut().filter_map(|door| door.tls.as_mut()) {
-            let present = tls.certificates().iter();
-            let mut new: Vec<_> = present.map(|it| newest(it, &read, &mut problems)).collect();
-            // Awaited ones that exist now.
-            new.extend(tls.awaited().filter_map(|it| read.get(&it.files)?.as_ref().ok().cloned()));
-            let changed = new.iter().filter(|it| !tls.certificates().contains(it));
-            exchanged.extend(changed.cloned());
-            let new = tls.with_certificates(new);
-            if new != *tls {
-                *tls = new;
-            }
+            exchanged.extend(renew(tls, &read, &mut problems));
+        }
+        if let Some(tls) = &mut running.operations.api_tls {
+            exchanged.extend(renew(tls, &read, &mut problems));
+            self.entrance.tls.set(Some(tls.clone()));
         }
         for pool in &mut session.pools {
             let Some(tls) = server_tls(pool) else { continue };
@@ -164,6 +164,19 @@ impl Control {
             ),
         }
     }
+}
+
+/// Presents the newest certificates, and those awaited ones that exist now. Returns the changed
+/// ones.
+fn renew(tls: &mut ServerTls, read: &Read, problems: &mut CertificateProblems) -> Vec<Certificate> {
+    let mut new: Vec<_> = tls.certificates().iter().map(|it| newest(it, read, problems)).collect();
+    new.extend(tls.awaited().filter_map(|it| read.get(&it.files)?.as_ref().ok().cloned()));
+    let changed = new.iter().filter(|it| !tls.certificates().contains(it)).cloned().collect();
+    let new = tls.with_certificates(new);
+    if new != *tls {
+        *tls = new;
+    }
+    changed
 }
 
 /// TLS to the backends of a pool.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use equipoise_api::Gate;
 use equipoise_api::audit::{Audit, AuditError, Elsewhere};
 use equipoise_api::metrics::AccessReading;
+use equipoise_api::{ApiTls, Gate};
 use equipoise_cluster::{Deed, Journal};
 
 use equipoise_cli::logs;
@@ -15,10 +15,12 @@ use equipoise_config::Operations;
 pub(crate) struct Entrance {
     pub(crate) gate: Arc<Gate>,
     pub(crate) audit: Arc<Audit>,
+    /// TLS of the API's address.
+    pub(crate) tls: Arc<ApiTls>,
 }
 
 impl Entrance {
-    /// Opens both as configured at the start.
+    /// Opens them as configured at the start.
     ///
     /// # Errors
     /// The audit log cannot be opened. A process that cannot log changes must not accept any.
@@ -26,6 +28,7 @@ impl Entrance {
         Ok(Entrance {
             gate: Arc::new(Gate::new(operations.api_policy.clone())),
             audit: Arc::new(Audit::open(&operations.audit)?),
+            tls: Arc::new(ApiTls::new(operations.api_tls.clone())),
         })
     }
 
@@ -47,6 +50,7 @@ impl Entrance {
     /// Applies a configuration. If its audit log cannot be opened, the previous one stays in use.
     pub(crate) fn follow(&self, operations: &Operations) {
         self.gate.set(operations.api_policy.clone());
+        self.tls.set(operations.api_tls.clone());
         self.audit.reopen(&operations.audit);
     }
 }

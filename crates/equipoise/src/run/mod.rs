@@ -396,6 +396,7 @@ impl ApiListening {
     }
 
     fn serve(self, control: &Arc<Control>, entrance: Entrance) -> Api {
+        let tls = entrance.tls;
         let service = ApiService::new(
             Arc::clone(control),
             entrance.gate,
@@ -415,9 +416,12 @@ impl ApiListening {
         tasks.spawn(serve_unix(self.unix, service.clone(), stopped()));
         if let Some(tcp) = self.tcp {
             if let Ok(address) = tcp.local_addr() {
-                tracing::info!("API on http://{address}, metrics on http://{address}/metrics");
+                let scheme = if tls.in_force().is_some() { "https" } else { "http" };
+                tracing::info!(
+                    "API on {scheme}://{address}, metrics on {scheme}://{address}/metrics"
+                );
             }
-            tasks.spawn(serve_tcp(tcp, service.clone(), stopped()));
+            tasks.spawn(serve_tcp(tcp.with_tls(tls), service.clone(), stopped()));
         }
         Api { service, stop, tasks, ownership }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
 
+use super::certificate::{self, ApiClient, ClientCertificate};
 use super::throttle::Throttle;
 use super::token::{self, ApiToken};
 use super::{Caller, Peer, Role, Who};
@@ -14,9 +15,12 @@ use super::{Caller, Peer, Role, Who};
 /// Access rules for TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Accepted tokens. If there are any, every request over TCP must carry one. Without tokens,
-    /// TCP is read-only, loopback included, because every user of the machine can reach it.
+    /// Accepted tokens. If there are any tokens or clients, every request over TCP must carry a
+    /// token, or come with the certificate of a client. Without both, TCP is read-only, loopback
+    /// included, because every user of the machine can reach it.
     pub tokens: Vec<ApiToken>,
+    /// Callers with client certificates.
+    pub clients: Vec<ApiClient>,
     /// Largest number of requests with unknown tokens for each source and minute. Further ones are
     /// rejected without evaluation.
     pub failures_per_minute: u32,
@@ -24,7 +28,31 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { tokens: Vec::new(), failures_per_minute: 60 }
+        Policy { tokens: Vec::new(), clients: Vec::new(), failures_per_minute: 60 }
+    }
+}
+
+impl Policy {
+    /// The caller over TCP that these credentials identify. Credentials of a kind that the policy
+    /// does not know are ignored.
+    fn know(&self, shown: Shown<'_>) -> Result<Caller, Unknown> {
+        let token = shown.token.filter(|_| !self.tokens.is_empty());
+        let certificate = shown.certificate.filter(|_| !self.clients.is_empty());
+        match (token, certificate) {
+            (Some(token), _) => {
+                let token = token::find(&self.tokens, token).ok_or(Unknown::WrongToken)?;
+                Ok(Caller { who: Who::Token(token.name.clone()), role: Some(token.role) })
+            }
+            (None, Some(certificate)) => {
+                let client = certificate::find(&self.clients, certificate);
+                let client = client.ok_or(Unknown::Certificate)?;
+                Ok(Caller { who: Who::Client(client.name.clone()), role: Some(client.role) })
+            }
+            (None, None) if self.tokens.is_empty() && self.clients.is_empty() => {
+                Ok(Caller { who: Who::Anonymous, role: Some(Role::Read) })
+            }
+            (None, None) => Err(Unknown::NoToken),
+        }
     }
 }
 
@@ -41,8 +69,12 @@ pub struct Gate {
 pub(crate) enum TurnedAwayFor {
     NoToken,
     WrongToken,
+    /// Its certificate is none of a client.
+    Certificate,
+    /// The TLS handshake failed, or took too long.
+    Handshake,
     TooMany,
-    /// The role of its token or of its kind of peer does not suffice.
+    /// The role of its token, its certificate or its kind of peer does not suffice.
     Role,
     /// The request itself, before authentication: for example, it comes from another site's page.
     Request,
@@ -53,9 +85,11 @@ pub(crate) enum TurnedAwayFor {
 }
 
 impl TurnedAwayFor {
-    const ALL: [(TurnedAwayFor, &str); 7] = [
+    const ALL: [(TurnedAwayFor, &str); 9] = [
         (TurnedAwayFor::NoToken, "no_token"),
         (TurnedAwayFor::WrongToken, "wrong_token"),
+        (TurnedAwayFor::Certificate, "certificate"),
+        (TurnedAwayFor::Handshake, "handshake"),
         (TurnedAwayFor::TooMany, "too_many"),
         (TurnedAwayFor::Role, "role"),
         (TurnedAwayFor::Request, "request"),
@@ -71,11 +105,22 @@ pub(crate) enum Unknown {
     NoToken,
     /// The token is not one of the accepted tokens.
     WrongToken,
+    /// The certificate is none of a client.
+    Certificate,
     /// The source has failed too often.
     TooMany {
         /// Time until it may fail again.
         after: Duration,
     },
+}
+
+/// The credentials of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shown<'r> {
+    /// The bearer token.
+    pub(crate) token: Option<&'r [u8]>,
+    /// The verified certificate of the connection.
+    pub(crate) certificate: Option<&'r ClientCertificate>,
 }
 
 impl Gate {
@@ -107,17 +152,23 @@ impl Gate {
         self.count(TurnedAwayFor::NoRoom);
     }
 
+    /// Counts a connection whose TLS handshake failed.
+    pub(crate) fn count_handshake(&self) {
+        self.count(TurnedAwayFor::Handshake);
+    }
+
     fn count(&self, why: TurnedAwayFor) {
         self.turned_away[why as usize].fetch_add(1, Relaxed);
     }
 
-    /// Identifies a peer that presents `token`. A known token is always accepted, however many
-    /// unknown ones its source has sent. Tokens are too long to guess. The limit only protects logs
-    /// and CPU, and a broken client must not lock out others behind the same address.
+    /// Identifies a peer that shows these credentials; a token decides before a certificate. A
+    /// known token is always accepted, however many unknown ones its source has sent. Tokens are
+    /// too long to guess. The limit only protects logs and CPU, and a broken client must not lock
+    /// out others behind the same address.
     pub(crate) fn know(
         &self,
         peer: Peer,
-        token: Option<&[u8]>,
+        shown: Shown<'_>,
         now: Instant,
     ) -> Result<Caller, Unknown> {
         let address = match peer {
@@ -127,25 +178,16 @@ impl Gate {
             Peer::Tcp { address, .. } => address.ip(),
         };
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        if policy.tokens.is_empty() {
-            return Ok(Caller { who: Who::Anonymous, role: Some(Role::Read) });
-        }
-        match token.map(|token| token::find(&policy.tokens, token)) {
-            Some(Some(token)) => {
-                let who = Who::Token(token.name.clone());
-                Ok(Caller { who, role: Some(token.role) })
-            }
-            found => {
-                let why = if found.is_some() { Unknown::WrongToken } else { Unknown::NoToken };
-                let why = self.failed(address, policy.failures_per_minute, why, now);
-                self.count(match why {
-                    Unknown::NoToken => TurnedAwayFor::NoToken,
-                    Unknown::WrongToken => TurnedAwayFor::WrongToken,
-                    Unknown::TooMany { .. } => TurnedAwayFor::TooMany,
-                });
-                Err(why)
-            }
-        }
+        policy.know(shown).map_err(|why| {
+            let why = self.failed(address, policy.failures_per_minute, why, now);
+            self.count(match why {
+                Unknown::NoToken => TurnedAwayFor::NoToken,
+                Unknown::WrongToken => TurnedAwayFor::WrongToken,
+                Unknown::Certificate => TurnedAwayFor::Certificate,
+                Unknown::TooMany { .. } => TurnedAwayFor::TooMany,
+            });
+            why
+        })
     }
 
     /// Counts a request that is rejected for another reason than its token. Returns whether its
@@ -178,17 +220,21 @@ mod tests {
         Peer::Tcp { address: REMOTE.parse().unwrap(), loopback }
     }
 
+    fn bearing(token: &[u8]) -> Shown<'_> {
+        Shown { token: Some(token), certificate: None }
+    }
+
     fn with_token() -> Gate {
         let digest = TokenDigest::of(b"right");
         let token = ApiToken { name: "ci".into(), role: Role::Operate, digest };
-        Gate::new(Policy { tokens: vec![token], failures_per_minute: 2 })
+        Gate::new(Policy { tokens: vec![token], failures_per_minute: 2, ..Policy::default() })
     }
 
     #[test]
     fn without_tokens_tcp_may_look_wherever_it_comes_from() {
         let (gate, now) = (Gate::default(), Instant::now());
         for loopback in [true, false] {
-            let caller = gate.know(tcp(loopback), Some(b"any"), now).unwrap();
+            let caller = gate.know(tcp(loopback), bearing(b"any"), now).unwrap();
             assert_eq!(caller, Caller { who: Who::Anonymous, role: Some(Role::Read) });
         }
     }
@@ -196,23 +242,23 @@ mod tests {
     #[test]
     fn with_tokens_every_tcp_request_needs_one_and_the_socket_none() {
         let (gate, now) = (with_token(), Instant::now());
-        let unix = gate.know(Peer::Unix { uid: 7, pid: None }, None, now).unwrap();
+        let unix = gate.know(Peer::Unix { uid: 7, pid: None }, Shown::default(), now).unwrap();
         assert_eq!(unix, Caller { who: Who::User(7), role: Some(Role::Admin) });
-        assert_eq!(gate.know(tcp(true), None, now), Err(Unknown::NoToken));
-        assert_eq!(gate.know(tcp(true), Some(b"wrong"), now), Err(Unknown::WrongToken));
+        assert_eq!(gate.know(tcp(true), Shown::default(), now), Err(Unknown::NoToken));
+        assert_eq!(gate.know(tcp(true), bearing(b"wrong"), now), Err(Unknown::WrongToken));
         assert_eq!(gate.turned_away()[..2], [("no_token", 1), ("wrong_token", 1)]);
-        let known = gate.know(tcp(true), Some(b"right"), now).unwrap();
+        let known = gate.know(tcp(true), bearing(b"right"), now).unwrap();
         assert_eq!(known, Caller { who: Who::Token("ci".into()), role: Some(Role::Operate) });
     }
 
     #[test]
     fn a_source_that_fails_too_often_is_told_when_to_come_back_and_the_right_token_goes_in() {
         let (gate, now) = (with_token(), Instant::now());
-        assert_eq!(gate.know(tcp(false), Some(b"wrong"), now), Err(Unknown::WrongToken));
-        assert_eq!(gate.know(tcp(false), None, now), Err(Unknown::NoToken));
+        assert_eq!(gate.know(tcp(false), bearing(b"wrong"), now), Err(Unknown::WrongToken));
+        assert_eq!(gate.know(tcp(false), Shown::default(), now), Err(Unknown::NoToken));
         let after = Duration::from_secs(30);
-        assert_eq!(gate.know(tcp(false), Some(b"wrong"), now), Err(Unknown::TooMany { after }));
-        assert!(gate.know(tcp(false), Some(b"right"), now).is_ok());
+        assert_eq!(gate.know(tcp(false), bearing(b"wrong"), now), Err(Unknown::TooMany { after }));
+        assert!(gate.know(tcp(false), bearing(b"right"), now).is_ok());
     }
 
     #[test]
@@ -220,8 +266,8 @@ mod tests {
         let (gate, now) = (with_token(), Instant::now());
         let digest = TokenDigest::of(b"new");
         let token = ApiToken { name: "ci".into(), role: Role::Read, digest };
-        gate.set(Policy { tokens: vec![token], failures_per_minute: 60 });
-        assert!(gate.know(tcp(false), Some(b"right"), now).is_err());
-        assert_eq!(gate.know(tcp(false), Some(b"new"), now).unwrap().role, Some(Role::Read));
+        gate.set(Policy { tokens: vec![token], ..Policy::default() });
+        assert!(gate.know(tcp(false), bearing(b"right"), now).is_err());
+        assert_eq!(gate.know(tcp(false), bearing(b"new"), now).unwrap().role, Some(Role::Read));
     }
 }

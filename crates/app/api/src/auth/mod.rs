@@ -1,8 +1,10 @@
 //! Authentication and authorization of callers.
 //!
-//! Over the unix socket, the permissions of its file decide. Over TCP, tokens decide, if any are
-//! configured. [`Gate`] has the rules; every request passes [`crate::admit`].
+//! Over the unix socket, the permissions of its file decide. Over TCP, tokens and, with TLS, client
+//! certificates decide, if any are configured. [`Gate`] has the rules; every request passes
+//! [`crate::admit`].
 
+mod certificate;
 mod gate;
 mod guard;
 mod peer;
@@ -10,8 +12,10 @@ mod role;
 mod throttle;
 mod token;
 
+pub use certificate::ApiClient;
+pub(crate) use certificate::ClientCertificate;
 pub use gate::{Gate, Policy};
-pub(crate) use gate::{TurnedAwayFor, Unknown};
+pub(crate) use gate::{Shown, TurnedAwayFor, Unknown};
 pub(crate) use guard::refuse;
 pub(crate) use peer::{Caller, Peer, Who};
 pub use role::{Access, Role};

@@ -18,7 +18,8 @@ pub(crate) enum Peer {
     Tcp {
         /// Its address and port.
         address: SocketAddr,
-        /// Whether only this machine can reach the listener.
+        /// Whether only this machine can reach the listener, in the clear. With TLS, a browser
+        /// verifies that the certificate is for the page's host.
         loopback: bool,
     },
 }
@@ -38,6 +39,8 @@ impl fmt::Display for Peer {
 pub(crate) enum Who {
     /// The holder of the token with this name.
     Token(Arc<str>),
+    /// The holder of the certificate of the client with this name.
+    Client(Arc<str>),
     /// A user of this machine.
     User(u32),
     /// A signal to the process.
@@ -50,6 +53,7 @@ impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Who::Token(name) => write!(f, "token:{name}"),
+            Who::Client(name) => write!(f, "client:{name}"),
             Who::User(uid) => write!(f, "uid:{uid}"),
             Who::Signal(name) => write!(f, "signal:{name}"),
             Who::Anonymous => f.write_str("anonymous"),

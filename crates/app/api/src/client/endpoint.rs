@@ -11,6 +11,8 @@ pub enum Endpoint {
     Unix(PathBuf),
     /// `host:port` of a TCP listener.
     Tcp(String),
+    /// `host:port` of a TCP listener with TLS.
+    Tls(String),
 }
 
 impl fmt::Display for Endpoint {
@@ -18,6 +20,7 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Unix(path) => path.display().fmt(f),
             Endpoint::Tcp(authority) => write!(f, "http://{authority}"),
+            Endpoint::Tls(authority) => write!(f, "https://{authority}"),
         }
     }
 }
@@ -47,22 +50,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// The text is neither a path nor the address of an HTTP server.
+/// The text is neither a path nor the URL of a server.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{0}` is neither the path of a unix socket nor http://HOST:PORT")]
+#[error("`{0}` is neither the path of a unix socket nor http://HOST:PORT or https://HOST:PORT")]
 pub struct BadEndpoint(String);
 
 impl FromStr for Endpoint {
     type Err = BadEndpoint;
 
     fn from_str(text: &str) -> Result<Endpoint, BadEndpoint> {
-        if let Some(rest) = text.strip_prefix("http://") {
+        let url = |rest: &str, endpoint: fn(String) -> Endpoint| {
             let authority = rest.trim_end_matches('/');
             let port = authority.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-            return match port {
-                Some(Ok(_)) if !authority.contains('/') => Ok(Endpoint::Tcp(authority.into())),
+            match port {
+                Some(Ok(_)) if !authority.contains('/') => Ok(endpoint(authority.into())),
                 _ => Err(BadEndpoint(text.into())),
-            };
+            }
+        };
+        if let Some(rest) = text.strip_prefix("http://") {
+            return url(rest, Endpoint::Tcp);
+        }
+        if let Some(rest) = text.strip_prefix("https://") {
+            return url(rest, Endpoint::Tls);
         }
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Endpoint::Unix(path.into()));
@@ -88,12 +97,18 @@ mod tests {
         assert_eq!("unix:/run/x.sock".parse(), Ok(Endpoint::Unix("/run/x.sock".into())));
         assert_eq!("unix:x:1234".parse(), Ok(Endpoint::Unix("x:1234".into())));
         assert_eq!("http://127.0.0.1:9000/".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
+        assert_eq!("https://a:9000/".parse(), Ok(Endpoint::Tls("a:9000".into())));
         assert_eq!("127.0.0.1:9000".parse(), Ok(Endpoint::Tcp("127.0.0.1:9000".into())));
         assert_eq!("[::1]:9000".parse(), Ok(Endpoint::Tcp("[::1]:9000".into())));
         assert_eq!("./x:9000".parse(), Ok(Endpoint::Unix("./x:9000".into())));
-        for bad in
-            ["", "https://127.0.0.1:1", "http://127.0.0.1", "http://h:1/path", "http://h:99999"]
-        {
+        for bad in [
+            "",
+            "https://127.0.0.1",
+            "ftp://127.0.0.1:1",
+            "http://127.0.0.1",
+            "http://h:1/path",
+            "http://h:99999",
+        ] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
     }

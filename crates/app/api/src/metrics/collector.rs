@@ -31,6 +31,7 @@ impl Collector for Collected {
         dispatch::encode(&self.0.front_doors, out)?;
         tls::encode(&self.0.front_doors, out)?;
         tls::encode_backends(&self.0.pools, out)?;
+        self.0.api_tls.as_ref().map_or(Ok(()), |it| tls::encode_api(it, out))?;
         self.backend_states(out)?;
         self.queues(out)?;
         source::encode(&self.0.pools, out)?;

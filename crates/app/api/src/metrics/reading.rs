@@ -1,6 +1,7 @@
 use super::{MachineReading, PlanningReading, StreamReading};
 use crate::wire::dns::DnsStatus;
 use crate::wire::packet::PacketStatus;
+use crate::wire::tls::TlsStatus;
 use crate::wire::{Admin, BackendState, Health, Region, SourceStatus};
 
 /// All exported figures, summed over the data-plane threads.
@@ -16,6 +17,8 @@ pub struct Reading {
     pub reload: ReloadReading,
     /// Access to the API.
     pub access: AccessReading,
+    /// TLS of the API's address, if it has one.
+    pub api_tls: Option<TlsStatus>,
     /// Spans of requests, if they are traced.
     pub spans: Option<SpansReading>,
     /// All front doors.

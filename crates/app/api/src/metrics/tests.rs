@@ -152,6 +152,7 @@ fn certificates_and_handshakes_have_their_families() {
         certificates: vec![certificate],
         automatic: vec![automatic],
     };
+    let api_tls = Some(tls.clone());
     let door = FrontDoorReading { name: "web".into(), tls: Some(tls), ..Default::default() };
     let of_backend = BackendTlsStatus {
         handshakes_total: 7,
@@ -162,7 +163,8 @@ fn certificates_and_handshakes_have_their_families() {
     let backend = BackendReading { name: "b1".into(), tls: Some(of_backend), ..backend() };
     let (name, backends) = ("app".into(), vec![backend]);
     let pool = PoolReading { name, backends, ..PoolReading::default() };
-    let reading = Reading { front_doors: vec![door], pools: vec![pool], ..Reading::default() };
+    let (front_doors, pools) = (vec![door], vec![pool]);
+    let reading = Reading { front_doors, pools, api_tls, ..Reading::default() };
     let text = render(reading).unwrap();
     for line in [
         r#"equipoise_backend_tls_handshakes_total{pool="app",backend="b1",resumed="false"} 4"#,
@@ -172,6 +174,9 @@ fn certificates_and_handshakes_have_their_families() {
         r#"equipoise_tls_handshakes_total{front_door="web",resumed="true"} 2"#,
         r#"equipoise_tls_certificate_expiry_timestamp_seconds{front_door="web",certificate="a.example",chain="/a.pem"} 1900000000"#,
         r#"equipoise_tls_certificate_stale{front_door="web",certificate="a.example",chain="/a.pem"} 1"#,
+        r#"equipoise_api_tls_handshakes_total{resumed="true"} 2"#,
+        r#"equipoise_api_tls_certificate_expiry_timestamp_seconds{certificate="a.example",chain="/a.pem"} 1900000000"#,
+        r#"equipoise_api_tls_certificate_stale{certificate="a.example",chain="/a.pem"} 1"#,
         r#"equipoise_tls_automatic_failures{front_door="web",name="b.example"} 3"#,
         r#"equipoise_tls_automatic_next_try_timestamp_seconds{front_door="web",name="b.example"} 1800000000"#,
     ] {

@@ -1,4 +1,4 @@
-//! Metrics of TLS at front doors, and to backends.
+//! Metrics of TLS at front doors, at the API, and to backends.
 
 use std::fmt::Error;
 
@@ -41,6 +41,31 @@ pub(super) fn encode(
         gauge(&mut family, &labels(door, certificate), is_stale)?;
     }
     automatic(&with_tls, out)
+}
+
+/// Writes the metrics of the API's address.
+pub(super) fn encode_api(tls: &TlsStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let help = "Complete TLS handshakes of the API, by whether they resumed a session";
+    let mut family = describe(out, "api_tls_handshakes", help, None, MetricType::Counter)?;
+    let full = tls.handshakes_total.saturating_sub(tls.resumed_total);
+    for (resumed, count) in [("false", full), ("true", tls.resumed_total)] {
+        counter(&mut family, &[("resumed", resumed)], count)?;
+    }
+    let help = "End of the validity of a certificate of the API, since 1970";
+    let (name, unit) = ("api_tls_certificate_expiry_timestamp", Some(&Unit::Seconds));
+    let mut family = describe(out, name, help, unit, MetricType::Gauge)?;
+    for it in &tls.certificates {
+        let labels = [("certificate", it.subject.as_str()), ("chain", it.chain.as_str())];
+        gauge(&mut family, &labels, it.valid_until_unix_seconds)?;
+    }
+    let help =
+        "Whether newer files of a certificate of the API have an error, so that it is still in use";
+    let mut family = describe(out, "api_tls_certificate_stale", help, None, MetricType::Gauge)?;
+    for it in &tls.certificates {
+        let labels = [("certificate", it.subject.as_str()), ("chain", it.chain.as_str())];
+        gauge(&mut family, &labels, u64::from(it.problem.is_some()))?;
+    }
+    Ok(())
 }
 
 /// Writes the metrics of names for which this process obtains certificates, if there are any.

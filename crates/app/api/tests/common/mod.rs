@@ -207,6 +207,7 @@ impl ProcessOperator for Recorder {
             dns: None,
             streams: Vec::new(),
             replaced: Vec::new(),
+            api_tls: None,
         })
     }
 
@@ -599,7 +600,7 @@ pub fn policy() -> Policy {
         role,
         digest: TokenDigest::of(text.as_bytes()),
     };
-    Policy { tokens: TOKENS.map(token).to_vec(), failures_per_minute: 1000 }
+    Policy { tokens: TOKENS.map(token).to_vec(), failures_per_minute: 1000, ..Policy::default() }
 }
 
 /// An API with `policy` that audits changes in `file`.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::members::{cores, seconds};
 use crate::controller::line;
 use crate::process::{self, Origin};
+use crate::secure::TlsArgs;
 use crate::table::{Align, Cell, Table, Tone};
 use crate::view::View;
 use equipoise_basics::with_causes;
@@ -75,7 +76,7 @@ pub(super) fn print(
 
 /// Asks the process that runs with this machine's configuration file.
 pub(super) async fn ask(file: &Path, origin: Origin) -> anyhow::Result<Status> {
-    Ok(process::of_file(file, origin, None).await?.status().await?)
+    Ok(process::of_file(file, origin, None, &TlsArgs::default()).await?.status().await?)
 }
 
 /// Prints the process's own knowledge. Here and below: writing to a string cannot fail.

@@ -89,6 +89,7 @@ fn status() -> Status {
         dns: None,
         streams: Vec::new(),
         replaced: Vec::new(),
+        api_tls: None,
     }
 }
 

@@ -24,17 +24,20 @@ pub(super) static API: Table = Table {
             "listen",
             Kind::Text(&API_LISTEN),
             "\"127.0.0.1:9909\"",
-            "HTTP address. If a `token` is configured, every request must carry one (`Authorization: Bearer TOKEN`), \
-             except for `/v1/health`. Without tokens, TCP is read-only, loopback included; the unix socket needs none.",
+            "HTTP address. If a `token` or a `client` is configured, every request must carry a token (`Authorization: \
+             Bearer TOKEN`) or come with a client's certificate, except for `/v1/health`. Without both, TCP is \
+             read-only, loopback included; the unix socket needs none.",
         ),
         Opt::default(
             "allow-remote",
             Kind::Flag,
             "false",
-            "Let `listen` be an address that other machines reach, although no `token` is configured: they can read, \
-             and cannot change anything.",
+            "Let `listen` be an address that other machines reach, although no `token` is configured and `tls` requires \
+             no certificates of clients: they can read, and cannot change anything.",
         ),
+        super::tls::OF_API,
         Opt::default("token", Kind::Tables(&TOKEN), "[]", TOKEN.help),
+        Opt::default("client", Kind::Tables(&CLIENT), "[]", CLIENT.help),
         Opt::default(
             "auth-failures",
             Kind::Count(1, 1_000_000),
@@ -79,6 +82,35 @@ static TOKEN: Table = Table {
     ],
 };
 
+static CLIENT: Table = Table {
+    title: "[[api.client]]",
+    help: "Callers over TCP with certificates that `tls.clients.ca` signed, and their rights. At least one of `subject`, `san` \
+           and `sha256` is needed, and a certificate has to match all that are stated. The first match decides; a token \
+           decides before a certificate.",
+    options: &[
+        Opt::required("name", Kind::Text(&NAME), "The caller's name in the audit log. Unique."),
+        Opt::required("role", Kind::Choice(&API_ROLE), "The caller's rights."),
+        Opt::optional(
+            "subject",
+            Kind::Text(&SUBJECT),
+            "any subject",
+            "The whole subject, as in the header `X-Forwarded-Client-Subject` of [session.tls.clients].",
+        ),
+        Opt::optional(
+            "san",
+            Kind::Text(&SAN),
+            "any alternative names",
+            "One of the certificate's alternative names (subjectAltName), whole: a DNS name, an e-mail address or a URI.",
+        ),
+        Opt::optional(
+            "sha256",
+            Kind::Text(&FINGERPRINT),
+            "any certificate",
+            "The certificate's fingerprint (openssl x509 -noout -fingerprint -sha256).",
+        ),
+    ],
+};
+
 pub(crate) static API_ROLE: Choices<Role> = Choices(&[
     ("read", Role::Read, "read status, metrics, flows, pins and the configuration's schema"),
     ("operate", Role::Operate, "also change how traffic is spread: drain, weights, pins"),
@@ -103,6 +135,27 @@ static AUDIT_LOG: Form = Form {
     noun: "a file for the audit log",
     accepted: "an absolute path, such as \"/var/log/equipoise/audit.jsonl\"",
     fits: |text| text.starts_with('/') && !text.ends_with('/'),
+};
+
+static SUBJECT: Form = Form {
+    noun: "a certificate's subject",
+    accepted: "its attributes in the certificate's order, such as \"CN=alice, O=Example\"",
+    fits: |text| text.contains('=') && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
+};
+
+static SAN: Form = Form {
+    noun: "an alternative name of a certificate",
+    accepted: "a DNS name, an e-mail address or a URI, such as \"ops.example.com\" or \"spiffe://example.com/ops\"",
+    fits: |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()),
+};
+
+static FINGERPRINT: Form = Form {
+    noun: "a certificate's fingerprint",
+    accepted: "64 hexadecimal digits of SHA-256, with or without colons",
+    fits: |text| {
+        let digits = text.bytes().filter(|byte| *byte != b':');
+        digits.clone().count() == 64 && digits.clone().all(|digit| digit.is_ascii_hexdigit())
+    },
 };
 
 static TOKEN_FILE: Form = Form {

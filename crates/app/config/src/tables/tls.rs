@@ -31,25 +31,65 @@ static TLS: Table = Table {
              type that it accepts: ECDSA before Ed25519 before RSA. The first is the default for other names. A string \
              is short for a table with only that `chain`.",
         ),
-        Opt::default(
-            "profile",
-            Kind::Choice(&PROFILE),
-            "\"intermediate\"",
-            "Versions and cipher suites, by Mozilla's recommendations.",
-        ),
+        PROFILE_OF_LISTENER,
         Opt::optional(
             "clients",
             Kind::Table(&CLIENTS),
             "clients are not asked for certificates",
             CLIENTS.help,
         ),
-        Opt::default(
-            "strict",
-            Kind::Flag,
-            "false",
-            "There is no default certificate: clients that ask for no name, or for one without a certificate, are refused.",
-        ),
+        STRICT,
     ],
+};
+
+const PROFILE_OF_LISTENER: Opt = Opt::default(
+    "profile",
+    Kind::Choice(&PROFILE),
+    "\"intermediate\"",
+    "Versions and cipher suites, by Mozilla's recommendations.",
+);
+
+const STRICT: Opt = Opt::default(
+    "strict",
+    Kind::Flag,
+    "false",
+    "There is no default certificate: clients that ask for no name, or for one without a certificate, are refused.",
+);
+
+/// The option of the API.
+pub(super) const OF_API: Opt =
+    Opt::optional("tls", Kind::Table(&API_TLS), "`listen` speaks HTTP in the clear", API_TLS.help);
+
+static API_TLS: Table = Table {
+    title: "[api.tls]",
+    help: "TLS of `listen`, as of a front door. A reload may add, change and remove it; open connections continue.",
+    options: &[
+        Opt::required(
+            "certificates",
+            Kind::Briefs(&API_CERTIFICATE, "chain"),
+            "The certificates, as in [session.tls].",
+        ),
+        PROFILE_OF_LISTENER,
+        Opt::optional(
+            "clients",
+            Kind::Table(&API_CLIENTS),
+            "clients are not asked for certificates",
+            API_CLIENTS.help,
+        ),
+        STRICT,
+    ],
+};
+
+static API_CERTIFICATE: Table = Table {
+    title: "[[api.tls.certificates]]",
+    help: CERTIFICATE.help,
+    options: CERTIFICATE.options,
+};
+
+static API_CLIENTS: Table = Table {
+    title: "[api.tls.clients]",
+    help: "Certificates of clients (mTLS). [[api.client]] gives their holders roles.",
+    options: CLIENTS.options,
 };
 
 /// The option of pools.

@@ -101,6 +101,110 @@ fn a_wrong_file_is_named_with_what_does_not_match() {
     assert!(said("http", "tls = {}").contains("tls.certificates: missing; accepted: a list of"));
 }
 
+/// The messages about an API with these lines, which begin at line 4.
+fn said_of_api(more: &str) -> String {
+    let files: Vec<(&str, &str)> = FILES.iter().map(|(path, text)| (*path, &**text)).collect();
+    said_among(&files, &format!("session = []\n[api]\nlisten = '0.0.0.0:9909'\n{more}\n"))
+}
+
+fn api_tls(more: &str) -> String {
+    format!("tls = {{ certificates = [{SITE}]{more} }}\n")
+}
+
+fn api_client(more: &str) -> String {
+    format!("[[api.client]]\nname = 'c'\nrole = 'read'\n{more}\n")
+}
+
+#[test]
+fn the_api_has_the_errors_of_a_front_door() {
+    let tls = api_tls;
+    for fine in
+        [tls(", clients = { ca = '/both.pem' }"), format!("allow-remote = true\n{}", tls(""))]
+    {
+        assert_eq!(said_of_api(&fine), "", "{fine}");
+    }
+    for (text, expected) in [
+        (
+            tls(""),
+            "f:3:10: api.listen: \"0.0.0.0:9909\" can be reached from other machines, and no",
+        ),
+        (
+            tls(", clients = { ca = '/both.pem', required = false }"),
+            "f:3:10: api.listen: \"0.0.0.0:9909\" can be reached from other machines, and no",
+        ),
+        ("tls = {}".into(), "api.tls.certificates: missing; accepted: "),
+        (
+            "tls = { certificates = [] }".into(),
+            "api.tls.certificates: an empty list; accepted: one",
+        ),
+        (
+            "tls = { certificates = [{ chain = '/site.pem', key = '/rsa.key' }] }".into(),
+            "api.tls.certificates[/site.pem].key: \"/rsa.key\" has a key (RSA, 2048 bits) that does not match",
+        ),
+        (
+            "tls = { certificates = [{ chain = '/expired.pem', key = '/site.key' }] }".into(),
+            "warning: api.tls.certificates[/expired.pem].chain: \"/expired.pem\" has a certificate",
+        ),
+        (
+            tls(", clients = { ca = '/none.pem' }"),
+            "api.tls.clients.ca: \"/none.pem\" cannot be read",
+        ),
+        (tls(", auto = 'a.example'"), "api.tls.auto: unknown option"),
+    ] {
+        let found = said_of_api(&text);
+        assert!(found.contains(expected), "{text}\n{found}\nlacks: {expected}");
+    }
+    let files: Vec<(&str, &str)> = FILES.iter().map(|(path, text)| (*path, &**text)).collect();
+    let off = said_among(&files, &format!("session = []\n[api]\nlisten = 'off'\n{}", tls("")));
+    assert!(
+        off.starts_with("f:4:7: warning: api.tls: has no effect: `listen` is \"off\""),
+        "{off}"
+    );
+}
+
+#[test]
+fn clients_of_the_api_state_which_certificates_they_have() {
+    let (tls, client) = (api_tls, api_client);
+    let clients = tls(", clients = { ca = '/both.pem' }");
+    let (subject, hash) = ("subject = 'CN=a'", "ab:".repeat(31) + "ab");
+    for fine in [
+        format!("{clients}{}", client(subject)),
+        format!("{clients}{}", client(&format!("{subject}\nsan = 'a.b'\nsha256 = '{hash}'"))),
+    ] {
+        assert_eq!(said_of_api(&fine), "", "{fine}");
+    }
+    for (text, expected) in [
+        (
+            format!("{}{}", tls(""), client(subject)),
+            "f:5:1: api.client.c: clients are not asked for certificates; accepted: with `clients",
+        ),
+        (
+            format!("{clients}{}", client("")),
+            "f:5:1: api.client.c: states no certificate; accepted: `subject`, `san` or `sha256`",
+        ),
+        (
+            format!("{clients}{}{}", client(subject), client(subject).replace("'c'", "'d'")),
+            "f:9:1: api.client.d: the same certificates as those of `c`, which comes first",
+        ),
+        (
+            format!("{clients}{}{}", client(subject), client("san = 'x'")),
+            "\"c\" is in use, on line 6",
+        ),
+        (
+            format!("{clients}{}", client("subject = 'alice'")),
+            "'alice' is not a certificate's subject",
+        ),
+        (
+            format!("{clients}{}", client("sha256 = 'ab'")),
+            "'ab' is not a certificate's fingerprint",
+        ),
+        (format!("{clients}{}", client("san = 'a b'")), "'a b' is not an alternative name"),
+    ] {
+        let found = said_of_api(&text);
+        assert!(found.contains(expected), "{text}\n{found}\nlacks: {expected}");
+    }
+}
+
 #[test]
 fn every_wrong_certificate_is_reported() {
     let found = certificates("['/none.pem', '/site.pem', '/empty']");

@@ -151,7 +151,7 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
             ),
             (
                 "[api]\nlisten = '0.0.0.0:9909'",
-                "f:3:10: api.listen: \"0.0.0.0:9909\" can be reached from other machines, and no token is configured; accepted: a loopback address; another address with an [[api.token]] (equipoise api-token FILE creates one); or another address with allow-remote = true, so that other machines can read, and cannot change anything",
+                "f:3:10: api.listen: \"0.0.0.0:9909\" can be reached from other machines, and no token is configured; accepted: a loopback address; another address with an [[api.token]] (equipoise api-token FILE creates one) or with certificates of clients that `tls` requires; or another address with allow-remote = true, so that other machines can read, and cannot change anything",
             ),
             ("[api]\nlisten = '0.0.0.0:9909'\nallow-remote = true", ""),
             (

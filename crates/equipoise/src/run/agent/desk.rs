@@ -102,6 +102,7 @@ impl ProcessOperator for Desk {
             dns: None,
             streams: Vec::new(),
             replaced: Vec::new(),
+            api_tls: None,
         })
     }
 

@@ -6,11 +6,14 @@ use std::time::Instant;
 use equipoise_api::metrics::Reading;
 use equipoise_api::wire::config::{Checked, ConfigState};
 use equipoise_api::wire::controller::ControllerStatus;
+use equipoise_api::wire::tls::TlsStatus;
 use equipoise_api::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{OperateError, ProcessOperator};
 use equipoise_basics::lock;
 use equipoise_config as config;
+use equipoise_session::registry::DoorTlsStatus;
 use equipoise_status as status;
+use equipoise_status::tls::CertificateStates;
 
 use super::{cluster, refused, slice};
 use crate::run::control::Control;
@@ -79,6 +82,7 @@ impl ProcessOperator for Control {
             threads: self.levels.threads,
             config_file: self.file.display().to_string(),
             last_reload: lock(&self.reloads).last.clone(),
+            api_tls: self.api_tls(&certificates),
             rates_over_seconds: rates.span(now).as_secs_f64(),
             front_doors: doors.collect(),
             pools,
@@ -106,6 +110,7 @@ impl ProcessOperator for Control {
             threads: self.levels.threads,
             reload: lock(&self.reloads).figures,
             access: self.entrance.reading(),
+            api_tls: self.api_tls(&certificates),
             spans: self.spans(),
             front_doors: view
                 .front_doors
@@ -163,6 +168,14 @@ impl ProcessOperator for Control {
 }
 
 impl Control {
+    /// The state of TLS of the API's address.
+    fn api_tls(&self, certificates: &CertificateStates) -> Option<TlsStatus> {
+        let api = &self.entrance.tls;
+        let (handshakes, resumed) = (api.handshakes(), api.resumed());
+        let status = DoorTlsStatus { tls: api.in_force()?, handshakes, resumed };
+        Some(status::tls::tls(&status, certificates))
+    }
+
     /// State of the controller; `None` if no controller should run here.
     fn controller_status(&self) -> Option<ControllerStatus> {
         let planner = self.planner();

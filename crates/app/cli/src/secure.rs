@@ -1,0 +1,98 @@
+//! TLS of commands with an API: the authorities that they trust, and their own certificate.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use equipoise_tls::{
+    Certificate, CertificateFiles, ClientOptions, ClientTls, Profile, Protocols, Trust, chain_names,
+};
+use rustls::pki_types::ServerName;
+
+/// The arguments for an API with TLS.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct TlsArgs {
+    /// For https: a file in PEM with the authorities that sign for the API, or with the API's own
+    /// certificate; without it, the system's authorities. With --config, the certificates of the
+    /// file
+    #[arg(long, env = "EQUIPOISE_API_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// For https: a file in PEM with your own certificate, then those of its issuers
+    #[arg(long, env = "EQUIPOISE_API_CERTIFICATE", value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// The private key of --certificate; without it, that file has the key, too
+    #[arg(long, env = "EQUIPOISE_API_KEY", value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// TLS with an API that was named directly.
+    pub(crate) fn by_url(&self) -> anyhow::Result<ClientTls> {
+        let trust = match &self.ca {
+            Some(file) => trust(file)?,
+            None => system()?,
+        };
+        self.with(trust, None)
+    }
+
+    /// TLS with the process that presents these chains. Its name is that of the default
+    /// certificate, because it is reached by its address.
+    pub(crate) fn by_chains(&self, chains: &[PathBuf]) -> anyhow::Result<ClientTls> {
+        let default = chains.first().context("the file states no certificate in [api.tls]")?;
+        let trust = match &self.ca {
+            Some(file) => trust(file)?,
+            None => trust(default)?,
+        };
+        let path = default.display();
+        let names = chain_names(&read(default)?).map_err(|error| wrong(default, &error))?;
+        let name = names.into_iter().find_map(|name| ServerName::try_from(name).ok());
+        self.with(trust, name).with_context(|| format!("the certificate {path}"))
+    }
+
+    fn with(
+        &self,
+        trust: Trust,
+        server_name: Option<ServerName<'static>>,
+    ) -> anyhow::Result<ClientTls> {
+        let options = ClientOptions {
+            trust,
+            certificate: self.own()?,
+            profile: Profile::Intermediate,
+            server_name,
+            protocols: Protocols::Http1,
+        };
+        Ok(ClientTls::new(options)?)
+    }
+
+    fn own(&self) -> anyhow::Result<Option<Certificate>> {
+        let Some(chain) = &self.certificate else {
+            if self.key.is_some() {
+                bail!("--key needs --certificate");
+            }
+            return Ok(None);
+        };
+        let files = CertificateFiles { chain: chain.clone(), key: self.key.clone() };
+        Ok(Some(files.load(|path| std::fs::read_to_string(path))?))
+    }
+}
+
+/// The authorities in a file.
+fn trust(file: &Path) -> anyhow::Result<Trust> {
+    Trust::from_pem(&read(file)?).map_err(|error| wrong(file, &error))
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn wrong(file: &Path, error: &equipoise_tls::CertificateError) -> anyhow::Error {
+    anyhow::anyhow!("{} has {error}", file.display())
+}
+
+/// The system's authorities.
+fn system() -> anyhow::Result<Trust> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    if found.is_empty() {
+        bail!("this system has no authorities (package ca-certificates); name one with --ca FILE");
+    }
+    Ok(Trust::Authorities(found))
+}
